@@ -1,0 +1,1 @@
+"""An AMQP 1.0 broker."""
