@@ -1,0 +1,62 @@
+"""The laws of the rooms, as import-linter contracts, and that they can fail."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.rooms_contract import RoomsContract
+from tests.tidy.sources import ROOMS, ROOT
+
+CONTRACT = RoomsContract(
+    name="rooms",
+    session_options={"root_packages": ["amqp_broker"]},
+    contract_options={
+        "package": "amqp_broker",
+        "rooms": list(ROOMS),
+        "top_rooms": ["conformance", "pipeline"],
+        "second_doors": ["amqp_broker.persistence.sqlite"],
+    },
+)
+
+
+def test_the_contracts_are_kept() -> None:
+    """`lint-imports` is content: layers, siblings, the shell's own imports, doors."""
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported"),
+    [
+        ("amqp_broker.links.session", "amqp_broker.frames.codec"),
+        ("amqp_broker.broker", "amqp_broker.persistence.schema"),
+        ("amqp_broker.frames.codec", "amqp_broker.configuration"),
+        ("amqp_broker.links", "amqp_broker"),
+        ("amqp_broker.broker", "amqp_broker.conformance"),
+        ("amqp_broker.coordinator", "amqp_broker.persistence.sqlite"),
+    ],
+)
+def test_an_import_around_the_door_is_objected_to(importer: str, imported: str) -> None:
+    """Each way around the laws has its sentence."""
+    assert CONTRACT.objection(importer, imported)
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported"),
+    [
+        ("amqp_broker.links.session", "amqp_broker.frames"),
+        ("amqp_broker.broker", "amqp_broker.persistence.sqlite"),
+        ("amqp_broker.broker", "amqp_broker.links"),
+        ("amqp_broker.frames.codec", "amqp_broker.frames.limits"),
+        ("amqp_broker.conformance.runner", "amqp_broker.testing"),
+        ("amqp_broker.broker", "trio"),
+    ],
+)
+def test_an_import_through_the_door_is_not(importer: str, imported: str) -> None:
+    """What the laws allow stays allowed."""
+    assert CONTRACT.objection(importer, imported) is None

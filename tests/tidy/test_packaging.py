@@ -1,0 +1,100 @@
+"""What is built holds every room, under one name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.sources import ROOMS, ROOT, walk
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PACKAGES: list[str] = PROJECT["tool"]["setuptools"]["packages"]
+FOLDERS: dict[str, str] = PROJECT["tool"]["setuptools"]["package-dir"]
+
+
+def folder_of(package: str) -> str:
+    """The real folder of a package, by the longest prefix that package-dir maps."""
+    for prefix in sorted(FOLDERS, key=len, reverse=True):
+        if package == prefix or package.startswith(prefix + "."):
+            return FOLDERS[prefix] + package[len(prefix) :].replace(".", "/")
+    raise AssertionError(f"{package} is in no room")
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], set[str]]:
+    """The names in a wheel and in an sdist of this tree, built offline from a copy."""
+    copy, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("out")
+    rooms = (path for room in ("amqp_broker", *ROOMS) for path in walk(ROOT / room))
+    for path in [*ROOT.glob("*.*"), ROOT / "LICENSE", *rooms]:
+        if path.is_file() and not path.name.startswith("."):
+            target = copy / path.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(copy)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    (wheel,), (sdist,) = out.glob("*.whl"), out.glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as archive, tarfile.open(sdist) as tape:
+        return set(archive.namelist()), {name.split("/", 1)[-1] for name in tape.getnames()}
+
+
+def test_the_package_list_names_every_package() -> None:
+    """A folder with an __init__.py that the list forgets would be missing from the wheel, exit status 0."""
+    inverse = {folder: package for package, folder in FOLDERS.items()}
+    found = set()
+    for top in ("amqp_broker", *ROOMS):
+        for path in walk(ROOT / top):
+            if path.name == "__init__.py":
+                parts = path.parent.relative_to(ROOT).parts
+                found.add(".".join([inverse[parts[0]], *parts[1:]]))
+    assert found == set(PACKAGES)
+
+
+def test_every_room_is_linked_into_the_package() -> None:
+    """Editable installs, pytest and mypy resolve amqp_broker.<room> through a relative symlink."""
+    for room in ROOMS:
+        link = ROOT / "amqp_broker" / room
+        assert link.is_symlink() and link.readlink() == Path("..") / room
+        assert link.resolve() == ROOT / room
+
+
+def test_the_wheel_holds_every_module(distributions: tuple[set[str], set[str]]) -> None:
+    """Each Python module of each listed package is in the wheel, under its installed name."""
+    wheel, _ = distributions
+    for package in PACKAGES:
+        for path in (ROOT / folder_of(package)).glob("*.py"):
+            assert f"{package.replace('.', '/')}/{path.name}" in wheel
+
+
+def test_the_wheel_has_one_top_level_name(distributions: tuple[set[str], set[str]]) -> None:
+    """A top-level `frames` or `links` would break users, so nothing but amqp_broker is installed."""
+    wheel, _ = distributions
+    assert {name.split("/")[0] for name in wheel if ".dist-info/" not in name} == {"amqp_broker"}
+
+
+def test_the_wheel_is_pure_and_typed(distributions: tuple[set[str], set[str]]) -> None:
+    """The default wheel works everywhere: no compiled module, but py.typed."""
+    wheel, _ = distributions
+    assert not [name for name in wheel if name.endswith((".so", ".c"))]
+    assert "amqp_broker/py.typed" in wheel
+
+
+def test_data_files_travel_with_their_packages(distributions: tuple[set[str], set[str]]) -> None:
+    """A TOML or SQL file beside a shipped module is read at run time, so the wheel holds it."""
+    wheel, _ = distributions
+    for package in PACKAGES:
+        for path in (ROOT / folder_of(package)).iterdir():
+            if path.suffix in {".toml", ".sql", ".json"}:
+                assert f"{package.replace('.', '/')}/{path.name}" in wheel
+
+
+def test_the_sdist_builds_and_holds_the_rooms(distributions: tuple[set[str], set[str]]) -> None:
+    """The wheel above was built from the sdist; it carries the rooms' real folders and the build script."""
+    _, sdist = distributions
+    assert {f"{room}/__init__.py" for room in ROOMS} | {"setup.py", "pyproject.toml", "LICENSE"} <= sdist
