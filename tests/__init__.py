@@ -1,0 +1,1 @@
+"""The proofs of the broker, one directory for each room and for each kind of proof."""
