@@ -1,0 +1,118 @@
+"""Addresses of nodes, and patterns over them: one grammar for links, reply-to, management and configuration.
+
+    address   = reserved / name            at most 255 bytes of UTF-8
+    reserved  = "$" *character             nodes of the broker itself ($management)
+    name      = first *character           segments are separated by "."
+    character = any printable character except "*"
+
+A name neither begins nor ends with a space.  `*` is for patterns:
+
+    orders.new     exactly this node
+    orders.*       one segment below orders: orders.new, but neither orders nor orders.new.eu
+    orders.**      everything below orders, at any depth
+    *  and  **     every name of one segment, every name
+
+Reserved addresses are matched by exact patterns and by `$name.*` only: `**` does not open the broker's own nodes.
+The parsed address is what is authorised and looked up, never the string of the peer.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+ADDRESS_BYTES_MAX = 255
+SHOWN_CHARACTERS = 64
+RESERVED_PREFIX = "$"
+
+
+class AddressError(ValueError):
+    """An address or pattern breaks the grammar; the message says where, the text itself is shown escaped and cut."""
+
+
+@attrs.frozen
+class Address:
+    """The address of a node that keeps the grammar.  `reserved`: one of the broker's own (`$management`)."""
+
+    name: str
+    reserved: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def parse_address(text: object, max_bytes: int = ADDRESS_BYTES_MAX) -> Address:
+    """The address that `text` names; raises AddressError, which says what is wrong."""
+    name = _checked(text, "address", max_bytes)
+    if "*" in name:
+        raise AddressError(f"address {_shown(name)} contains '*', which is kept for patterns")
+    return Address(name, name.startswith(RESERVED_PREFIX))
+
+
+@attrs.frozen
+class NodePattern:
+    """A pattern over the names of nodes; make it with `parse_pattern`.
+
+    `stem` is what stands before the wildcard (with its dot), `depth` is 0 for exact, 1 for `*` and 2 for `**`.
+    """
+
+    text: str
+    stem: str
+    depth: int
+
+    def matches(self, name: str) -> bool:
+        """Whether the node of this name is meant."""
+        if self.depth == 0:
+            return name == self.stem
+        if len(name) <= len(self.stem) or not name.startswith(self.stem):
+            return False
+        if not self.stem and name.startswith(RESERVED_PREFIX):
+            return False
+        return self.depth == 2 or "." not in name[len(self.stem) :]
+
+    @property
+    def exact(self) -> bool:
+        """Whether one node only is meant."""
+        return self.depth == 0
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The smaller, the more specific: exact first, then the longer stem, then `*` before `**`."""
+        return (-1, 0) if self.depth == 0 else (-len(self.stem) + ADDRESS_BYTES_MAX, self.depth)
+
+
+def parse_pattern(text: object) -> NodePattern:
+    """The pattern that `text` spells: `name`, `prefix.*` or `prefix.**`; raises AddressError."""
+    pattern = _checked(text, "pattern", ADDRESS_BYTES_MAX)
+    depth = 2 if pattern.endswith("**") else 1 if pattern.endswith("*") else 0
+    stem = pattern[: len(pattern) - depth]
+    if "*" in stem or (depth and stem and not stem.endswith(".")):
+        raise AddressError(f"pattern {_shown(pattern)} has '*' elsewhere than as its last segment: name, prefix.* or prefix.**")
+    return NodePattern(pattern, stem, depth)
+
+
+def _checked(text: object, what: str, max_bytes: int) -> str:
+    """What addresses and patterns have in common."""
+    if not isinstance(text, str):
+        raise AddressError(f"{what} must be a string, but is {type(text).__name__}")
+    if not text:
+        raise AddressError(f"{what} is empty")
+    if len(text) > max_bytes:
+        raise AddressError(f"{what} {_shown(text)} has more than {max_bytes} bytes")
+    for position, character in enumerate(text):
+        if not character.isprintable():
+            code = f"U+{ord(character):04X}"
+            raise AddressError(f"{what} {_shown(text)} has the control character {code} at position {position}")
+    size = len(text.encode("utf-8"))
+    if size > max_bytes:
+        raise AddressError(f"{what} {_shown(text)} has {size} bytes of UTF-8, more than {max_bytes}")
+    if text[0] == " " or text[-1] == " ":
+        raise AddressError(f"{what} {_shown(text)} begins or ends with a space")
+    if text == RESERVED_PREFIX:
+        raise AddressError(f"{what} '$' names nothing: '$' is followed by the name of a node of the broker")
+    return text
+
+
+def _shown(text: str) -> str:
+    """A peer's text in a message of ours: escaped and cut."""
+    cut = text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "..."
+    return "'" + cut.encode("unicode_escape").decode("ascii").replace("'", "\\'") + "'"

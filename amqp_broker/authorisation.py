@@ -1,0 +1,109 @@
+"""Who may do what: one function for the protocol and for management.
+
+Without configured users a broker is open: its listeners decide who gets in (anonymous access is for loopback only
+unless a setting says otherwise).  As soon as users are configured, everything that no `[[access]]` rule allows is
+denied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from amqp_broker.addresses import Address, NodePattern, parse_pattern
+
+if TYPE_CHECKING:
+    from amqp_broker.configuration_tables import AccessRule
+
+CONNECT: Final = "connect"
+CREATE: Final = "create"
+DELETE: Final = "delete"
+SEND: Final = "send"
+RECEIVE: Final = "receive"
+BROWSE: Final = "browse"
+PURGE: Final = "purge"
+TRANSACT: Final = "transact"
+HALF_PUT: Final = "half-put"
+HALF_RESOLVE: Final = "half-resolve"
+HALF_CHECK: Final = "half-check"
+SEQUENCE: Final = "sequence"
+MANAGE_READ: Final = "manage-read"
+MANAGE_WRITE: Final = "manage-write"
+
+ACTIONS: Final = (
+    CONNECT,
+    CREATE,
+    DELETE,
+    SEND,
+    RECEIVE,
+    BROWSE,
+    PURGE,
+    TRANSACT,
+    HALF_PUT,
+    HALF_RESOLVE,
+    HALF_CHECK,
+    SEQUENCE,
+    MANAGE_READ,
+    MANAGE_WRITE,
+)
+ACTIONS_WITHOUT_NODE: Final = frozenset((CONNECT, TRANSACT, MANAGE_READ))
+"""Actions on the broker as a whole; they are asked with `node=None`, and a rule's nodes don't matter for them."""
+
+ANY_USER: Final = "*"
+"""In a rule: every principal, the anonymous one too."""
+
+ANONYMOUS_NAME: Final = "anonymous"
+
+
+@attrs.frozen
+class Principal:
+    """Who is at the other end: the name that rules speak of, and the SASL mechanism that proved it."""
+
+    name: str
+    mechanism: str = "ANONYMOUS"
+
+    @property
+    def anonymous(self) -> bool:
+        """Whether nothing was proved."""
+        return self.mechanism == "ANONYMOUS"
+
+    @property
+    def rule_name(self) -> str:
+        """The name as it stands in rules; somebody's chosen name never counts as the anonymous one."""
+        return ANONYMOUS_NAME if self.anonymous else self.name
+
+
+ANONYMOUS: Final = Principal(ANONYMOUS_NAME)
+
+
+class Authoriser:
+    """The access rules, prepared for asking: `authorise(principal, action, node)`."""
+
+    __slots__ = ("_open", "_patterns")
+
+    def __init__(self, rules: Iterable[AccessRule] = (), *, users_configured: bool = False) -> None:
+        self._patterns: dict[tuple[str, str], tuple[NodePattern, ...]] = {}
+        rules = tuple(rules)
+        self._open = not rules and not users_configured
+        for rule in rules:
+            patterns = tuple(parse_pattern(node) for node in rule.nodes)
+            for user in rule.users:
+                for action in rule.actions:
+                    key = (user, action)
+                    self._patterns[key] = self._patterns.get(key, ()) + patterns
+
+    def authorise(self, principal: Principal, action: str, node: Address | None = None) -> bool:
+        """Whether `principal` may do `action` on the parsed `node` (None for what concerns the broker as a whole)."""
+        assert action in ACTIONS, f"unknown action {action!r}"
+        assert node is not None or action in ACTIONS_WITHOUT_NODE, f"action {action!r} needs a node"
+        if self._open:
+            return True
+        for user in (principal.rule_name, ANY_USER):
+            patterns = self._patterns.get((user, action))
+            if patterns is None:
+                continue
+            if node is None or any(pattern.matches(node.name) for pattern in patterns):
+                return True
+        return False

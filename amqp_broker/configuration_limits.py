@@ -1,0 +1,184 @@
+"""Every limit of the broker, with its unit in the name and the reason for its default.
+
+The names of the constants are the names of the fields in capitals; relations between neighbours are asserted at the
+end of the module for the defaults and checked in `BrokerLimits` for what a user sets.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+
+from amqp_broker.configuration_fields import ConfigurationError, shown, whole_number
+
+KIB: Final = 1_024
+MIB: Final = 1_024 * KIB
+GIB: Final = 1_024 * MIB
+UINT_MAX: Final = 2**32 - 1
+HOUR_MS: Final = 3_600_000
+
+# Before login: a stranger may hold little, and only for a short time.
+LOGIN_TIMEOUT_MS: Final = 10_000  # absolute, from accept to open: slow networks need three round trips and a PBKDF2
+HEADER_TIMEOUT_MS: Final = 2_000  # a client sends its eight bytes at once; who does not is a scanner
+TLS_TIMEOUT_MS: Final = 5_000  # a handshake is two round trips and one signature
+LOGIN_BUFFER_BYTES: Final = 16 * KIB  # one open of 8 KiB and the SASL frames of the longest mechanism fit twice
+LOGIN_FRAMES: Final = 8  # init, two responses and open are four; pipelining clients stay below eight
+LOGIN_SOCKETS: Final = 512  # with LOGIN_BUFFER_BYTES this bounds strangers to 8 MiB
+LOGIN_SOCKETS_PER_ADDRESS: Final = 32  # one host cannot take all places
+LOGIN_FAILURE_DELAY_MS: Final = 1_000  # guessing is slowed to one word a second and socket; an honest typo waits a second
+
+# Frames: checked before the body is waited for.
+SASL_FRAME_SIZE_BYTES: Final = 512  # part 5.3.1: SASL frames are bounded by MIN-MAX-FRAME-SIZE
+OPEN_FRAME_SIZE_BYTES: Final = 8 * KIB  # open carries names and capabilities, never a body
+MAX_FRAME_SIZE_BYTES: Final = 64 * KIB  # one read of the socket; larger frames only delay other sessions
+MIN_PEER_FRAME_SIZE_BYTES: Final = 512  # part 2.4.1: nobody may ask for less than MIN-MAX-FRAME-SIZE
+
+# Decoder: the cost of a frame is bounded by its bytes, not by what it claims.
+DECODE_DEPTH: Final = 32  # real termini nest four deep; far below Python's recursion limit
+ZERO_WIDTH_ELEMENTS: Final = 256  # an array of nulls costs no bytes for each element
+PERFORMATIVE_NODES: Final = 1_024  # values in one performative; the largest real attach has about 60
+
+# Messages.
+MAX_MESSAGE_SIZE_BYTES: Final = 16 * MIB  # announced in attach; larger things belong into an object store
+PARTIAL_DELIVERIES_BYTES: Final = 256 * MIB  # sixteen senders in the midst of the largest message
+PARTIAL_IDLE_MS: Final = 60_000  # a delivery that makes no progress for so long is given up, its link detached
+
+# One connection.
+MAX_CONNECTIONS: Final = 16_384  # 10,000 idle connections at 64 KiB each, and room above
+MAX_SESSIONS: Final = 64  # JMS makes one session for each thread
+MAX_LINKS_PER_SESSION: Final = 256  # one consumer and one producer for each of 128 queues
+CONTROL_OPERATIONS_PER_S: Final = 200  # begin, attach, detach, end: a loop of these is a mistake or an attack
+CONTROL_OPERATIONS_BURST: Final = 500  # a reconnecting client restores all its links at once
+OUTPUT_BUFFER_BYTES: Final = 256 * KIB  # four full frames; beyond it queues are not asked for more
+WRITE_STALL_TIMEOUT_MS: Final = 60_000  # a peer that reads nothing for so long gets its deliveries taken back
+LINK_CREDIT: Final = 2_048  # what a sending client may have under way: as many as may be unsettled
+SESSION_WINDOW_FRAMES: Final = 8_192  # four links at full credit; a 16 MiB message takes 256 frames
+
+# Idle.
+IDLE_TIME_OUT_MS: Final = 30_000  # announced; half a minute keeps most NAT tables alive
+IDLE_ENFORCED_MS: Final = 60_000  # part 2.4.5: allow twice what was announced
+MIN_PEER_IDLE_TIME_OUT_MS: Final = 1_000  # below it a peer makes us send empty frames for a living
+
+# Unsettled deliveries.
+MAX_UNSETTLED_PER_LINK: Final = 2_048  # as LINK_CREDIT
+MAX_UNSETTLED_PER_SESSION: Final = 5_000  # the peer's disposition may cost a walk over these
+
+# Transactions.
+MAX_TRANSACTIONS: Final = 64  # open ones of one connection: one for each session
+TRANSACTION_TIMEOUT_MS: Final = 120_000  # a forgotten transaction holds its messages no longer than this
+TRANSACTION_OPERATIONS: Final = 10_000  # one commit of this size stays below a second
+TRANSACTION_BYTES: Final = 64 * MIB  # postings are held in memory until the discharge
+HALF_MESSAGES_PER_GROUP: Final = 10_000  # pending ones; a producer that never resolves must not fill the store
+
+# Selectors.
+SELECTOR_CHARACTERS: Final = 4_096
+SELECTOR_TOKENS: Final = 200  # each is evaluated for each message
+SELECTOR_DEPTH: Final = 32
+
+# Nodes.
+ADDRESS_BYTES: Final = 255  # also what a file system and a str8 take, although no address becomes a path
+MAX_NODES: Final = 100_000  # queues on first use must not be a way to fill memory
+QUEUE_WINDOW_MESSAGES: Final = 8_192  # messages of one queue in memory, the rest is on disk
+QUEUE_WINDOW_BYTES: Final = 16 * MIB  # and their bytes: at least one message of the largest size
+
+# Login and logs.
+SCRAM_ITERATIONS: Final = 65_536  # Cyrus clients refuse more; RFC 7677 asks for at least 4,096
+LOG_FIELD_CHARACTERS: Final = 256  # a peer must not write our log
+
+# Stopping.
+STOP_GRACE_MS: Final = 5_000  # a clean stop: closes are sent and answered, then sockets are cut
+
+
+def _limit(default: int, low: int, high: int, unit: str) -> Any:
+    """A field that holds one limit."""
+    return attrs.field(default=default, validator=whole_number(low, high, unit))
+
+
+@attrs.frozen(kw_only=True)
+class BrokerLimits:
+    """The `[limits]` table: all bounds that a peer can run into.  Defaults and reasons stand beside the constants."""
+
+    login_timeout_ms: int = _limit(LOGIN_TIMEOUT_MS, 100, HOUR_MS, "milliseconds")
+    header_timeout_ms: int = _limit(HEADER_TIMEOUT_MS, 50, HOUR_MS, "milliseconds")
+    tls_timeout_ms: int = _limit(TLS_TIMEOUT_MS, 50, HOUR_MS, "milliseconds")
+    login_buffer_bytes: int = _limit(LOGIN_BUFFER_BYTES, 8 * KIB, MIB, "bytes")
+    login_frames: int = _limit(LOGIN_FRAMES, 4, 1_024, "frames")
+    login_sockets: int = _limit(LOGIN_SOCKETS, 1, 65_536, "sockets")
+    login_sockets_per_address: int = _limit(LOGIN_SOCKETS_PER_ADDRESS, 1, 65_536, "sockets")
+    login_failure_delay_ms: int = _limit(LOGIN_FAILURE_DELAY_MS, 0, 60_000, "milliseconds")
+
+    sasl_frame_size_bytes: int = _limit(SASL_FRAME_SIZE_BYTES, 512, 64 * KIB, "bytes")
+    open_frame_size_bytes: int = _limit(OPEN_FRAME_SIZE_BYTES, 512, MIB, "bytes")
+    max_frame_size_bytes: int = _limit(MAX_FRAME_SIZE_BYTES, 512, 16 * MIB, "bytes")
+    min_peer_frame_size_bytes: int = _limit(MIN_PEER_FRAME_SIZE_BYTES, 512, 64 * KIB, "bytes")
+
+    decode_depth: int = _limit(DECODE_DEPTH, 8, 64, "levels")
+    zero_width_elements: int = _limit(ZERO_WIDTH_ELEMENTS, 0, 65_536, "elements")
+    performative_nodes: int = _limit(PERFORMATIVE_NODES, 64, 65_536, "values")
+
+    max_message_size_bytes: int = _limit(MAX_MESSAGE_SIZE_BYTES, 1_024, 2 * GIB - 1, "bytes")
+    partial_deliveries_bytes: int = _limit(PARTIAL_DELIVERIES_BYTES, 64 * KIB, 64 * GIB, "bytes")
+    partial_idle_ms: int = _limit(PARTIAL_IDLE_MS, 100, HOUR_MS, "milliseconds")
+
+    max_connections: int = _limit(MAX_CONNECTIONS, 1, 1_000_000, "connections")
+    max_sessions: int = _limit(MAX_SESSIONS, 1, 65_536, "sessions")
+    max_links_per_session: int = _limit(MAX_LINKS_PER_SESSION, 1, 65_536, "links")
+    control_operations_per_s: int = _limit(CONTROL_OPERATIONS_PER_S, 1, 1_000_000, "operations a second")
+    control_operations_burst: int = _limit(CONTROL_OPERATIONS_BURST, 1, 1_000_000, "operations")
+    output_buffer_bytes: int = _limit(OUTPUT_BUFFER_BYTES, 4 * KIB, GIB, "bytes")
+    write_stall_timeout_ms: int = _limit(WRITE_STALL_TIMEOUT_MS, 100, HOUR_MS, "milliseconds")
+    link_credit: int = _limit(LINK_CREDIT, 1, 1_000_000, "messages")
+    session_window_frames: int = _limit(SESSION_WINDOW_FRAMES, 1, 2**31 - 1, "frames")
+
+    idle_time_out_ms: int = _limit(IDLE_TIME_OUT_MS, 100, UINT_MAX, "milliseconds")
+    idle_enforced_ms: int = _limit(IDLE_ENFORCED_MS, 100, UINT_MAX, "milliseconds")
+    min_peer_idle_time_out_ms: int = _limit(MIN_PEER_IDLE_TIME_OUT_MS, 1, UINT_MAX, "milliseconds")
+
+    max_unsettled_per_link: int = _limit(MAX_UNSETTLED_PER_LINK, 1, 1_000_000, "deliveries")
+    max_unsettled_per_session: int = _limit(MAX_UNSETTLED_PER_SESSION, 1, 10_000_000, "deliveries")
+
+    max_transactions: int = _limit(MAX_TRANSACTIONS, 0, 65_536, "transactions of one connection")
+    transaction_timeout_ms: int = _limit(TRANSACTION_TIMEOUT_MS, 100, 24 * HOUR_MS, "milliseconds")
+    transaction_operations: int = _limit(TRANSACTION_OPERATIONS, 1, 10_000_000, "operations")
+    transaction_bytes: int = _limit(TRANSACTION_BYTES, 1_024, 64 * GIB, "bytes")
+    half_messages_per_group: int = _limit(HALF_MESSAGES_PER_GROUP, 1, 10_000_000, "messages")
+
+    selector_characters: int = _limit(SELECTOR_CHARACTERS, 1, 65_536, "characters")
+    selector_tokens: int = _limit(SELECTOR_TOKENS, 1, 65_536, "tokens")
+    selector_depth: int = _limit(SELECTOR_DEPTH, 1, 64, "levels")
+
+    address_bytes: int = _limit(ADDRESS_BYTES, 1, ADDRESS_BYTES, "bytes")
+    max_nodes: int = _limit(MAX_NODES, 1, 10_000_000, "nodes")
+    queue_window_messages: int = _limit(QUEUE_WINDOW_MESSAGES, 1, 10_000_000, "messages")
+    queue_window_bytes: int = _limit(QUEUE_WINDOW_BYTES, 64 * KIB, 64 * GIB, "bytes")
+
+    scram_iterations: int = _limit(SCRAM_ITERATIONS, 4_096, 10_000_000, "iterations")
+    log_field_characters: int = _limit(LOG_FIELD_CHARACTERS, 16, 65_536, "characters")
+    stop_grace_ms: int = _limit(STOP_GRACE_MS, 0, HOUR_MS, "milliseconds")
+
+    def __attrs_post_init__(self) -> None:
+        for lower, higher in RELATIONS:
+            low, high = getattr(self, lower), getattr(self, higher)
+            if low > high:
+                raise ConfigurationError(lower, shown(low), f"must be at most {higher}, which is {high}")
+        if self.idle_enforced_ms < 2 * self.idle_time_out_ms:
+            allowed = f"must be at least twice idle_time_out_ms, which is {self.idle_time_out_ms}"
+            raise ConfigurationError("idle_enforced_ms", shown(self.idle_enforced_ms), allowed)
+
+
+RELATIONS: Final = (
+    ("header_timeout_ms", "login_timeout_ms"),
+    ("tls_timeout_ms", "login_timeout_ms"),
+    ("login_failure_delay_ms", "login_timeout_ms"),
+    ("login_sockets_per_address", "login_sockets"),
+    ("sasl_frame_size_bytes", "login_buffer_bytes"),
+    ("open_frame_size_bytes", "login_buffer_bytes"),
+    ("min_peer_frame_size_bytes", "max_frame_size_bytes"),
+    ("max_message_size_bytes", "partial_deliveries_bytes"),
+    ("max_frame_size_bytes", "output_buffer_bytes"),
+    ("max_unsettled_per_link", "max_unsettled_per_session"),
+)
+"""(lower, higher): the first never exceeds the second, or one of the two could not be reached."""
+
+BrokerLimits()  # the defaults keep the relations, or nothing imports

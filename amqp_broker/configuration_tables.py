@@ -1,0 +1,226 @@
+"""The tables of the configuration other than limits: listeners, queue policies, users, access rules, logging."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import attrs
+
+from amqp_broker.addresses import AddressError, NodePattern, parse_address, parse_pattern
+from amqp_broker.authorisation import ACTIONS, ANONYMOUS_NAME, ANY_USER
+from amqp_broker.configuration_fields import (
+    SECRET,
+    TUPLE,
+    ConfigurationError,
+    flag,
+    one_of,
+    optional,
+    shown,
+    text,
+    whole_number,
+    wrong,
+)
+
+AMQP_PORT: Final = 5672
+AMQPS_PORT: Final = 5671
+BACKLOG_SOCKETS: Final = 1_024  # connections that the kernel keeps for us while we are busy
+PATH_BYTES_MAX: Final = 4_096
+ON_FIRST_USE: Final = "on-first-use"
+AT_START: Final = "at-start"
+STRICT: Final = "strict"
+
+
+def _listen_url(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
+    """`amqp://host:port` or `amqps://host:port`, and nothing behind it."""
+    allowed = "must be amqp://HOST:PORT or amqps://HOST:PORT with a port from 0 to 65535 (0: any free one)"
+    if not isinstance(value, str) or not value.isprintable() or " " in value:
+        raise wrong(field, value, allowed)
+    try:
+        parts = urlsplit(value)
+        port = parts.port
+    except ValueError:
+        raise wrong(field, value, allowed) from None
+    rest = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
+    if parts.scheme not in ("amqp", "amqps") or not parts.hostname or rest or (port is None and ":" in _tail(parts.netloc)):
+        raise wrong(field, value, allowed)
+
+
+def _tail(netloc: str) -> str:
+    """What follows the host, so that the colons of an IPv6 address don't look like a port's."""
+    return netloc.rsplit("]", 1)[-1]
+
+
+@attrs.frozen(kw_only=True)
+class ListenerConfig:
+    """One `[[listener]]`: where to accept connections, and who may come in that way.
+
+    `anonymous` None means: on a loopback address as long as no users are configured.
+    """
+
+    url: str = attrs.field(default=f"amqp://127.0.0.1:{AMQP_PORT}", validator=_listen_url)
+    anonymous: bool | None = attrs.field(default=None, validator=optional(flag))
+    plain_without_tls: bool = attrs.field(default=False, validator=flag)
+    certificate_file: str | None = attrs.field(default=None, validator=optional(text(PATH_BYTES_MAX)))
+    key_file: str | None = attrs.field(default=None, validator=optional(text(PATH_BYTES_MAX)))
+    client_ca_file: str | None = attrs.field(default=None, validator=optional(text(PATH_BYTES_MAX)))
+    require_client_certificate: bool = attrs.field(default=False, validator=flag)
+    backlog_sockets: int = attrs.field(default=BACKLOG_SOCKETS, validator=whole_number(1, 65_535, "sockets"))
+
+    def __attrs_post_init__(self) -> None:
+        if self.tls and (self.certificate_file is None or self.key_file is None):
+            missing = "certificate_file" if self.certificate_file is None else "key_file"
+            raise ConfigurationError(missing, None, f"is missing, and {self.url} needs it for TLS")
+        if not self.tls:
+            for name in ("certificate_file", "key_file", "client_ca_file"):
+                if getattr(self, name) is not None:
+                    raise ConfigurationError(name, shown(getattr(self, name)), f"is for amqps:// only, but url is {self.url}")
+        if self.require_client_certificate and self.client_ca_file is None:
+            raise ConfigurationError("require_client_certificate", "true", "needs client_ca_file")
+        if self.plain_without_tls and not self.tls and not self.loopback:
+            allowed = f"is allowed on loopback addresses only, but url is {self.url}"
+            raise ConfigurationError("plain_without_tls", "true", allowed)
+
+    @property
+    def tls(self) -> bool:
+        """Whether connections begin with a TLS handshake."""
+        return self.url.startswith("amqps:")
+
+    @property
+    def scheme(self) -> str:
+        """`amqp` or `amqps`."""
+        return "amqps" if self.tls else "amqp"
+
+    @property
+    def host(self) -> str:
+        """The host name or address to listen on."""
+        host = urlsplit(self.url).hostname
+        assert host is not None, "the validator has seen a host"
+        return host
+
+    @property
+    def port(self) -> int:
+        """The port to listen on; 0 lets the system choose."""
+        port = urlsplit(self.url).port
+        return port if port is not None else AMQPS_PORT if self.tls else AMQP_PORT
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this host name or address is of the machine itself; a name other than localhost is not looked up."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.split("%", 1)[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _pattern(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
+    try:
+        parse_pattern(value)
+    except AddressError as error:
+        raise wrong(field, value, f"must be a pattern: name, prefix.* or prefix.** ({error})") from None
+
+
+@attrs.frozen(kw_only=True)
+class QueuePolicy:
+    """One `[[queue]]`: what holds for the queues that the pattern names; the most specific pattern wins.
+
+    `create`: `on-first-use` makes the queue when a link asks for it, `strict` answers amqp:not-found unless it exists,
+    `at-start` (exact names only) makes it when the broker starts.  `max_messages` and `max_bytes` 0 mean: no bound but
+    the disk's.
+    """
+
+    pattern: str = attrs.field(validator=_pattern)
+    create: str = attrs.field(default=ON_FIRST_USE, validator=one_of(ON_FIRST_USE, STRICT, AT_START))
+    max_messages: int = attrs.field(default=0, validator=whole_number(0, 2**48, "messages, 0 for no bound"))
+    max_bytes: int = attrs.field(default=0, validator=whole_number(0, 2**60, "bytes, 0 for no bound"))
+
+    def __attrs_post_init__(self) -> None:
+        if self.create == AT_START:
+            if not self.node_pattern.exact:
+                allowed = f'"{AT_START}" needs the exact name of a queue, but pattern is {shown(self.pattern)}'
+                raise ConfigurationError("create", shown(self.create), allowed)
+            if parse_address(self.pattern).reserved:
+                raise ConfigurationError("pattern", shown(self.pattern), "'$' is kept for the broker's own nodes")
+
+    @property
+    def node_pattern(self) -> NodePattern:
+        """The parsed pattern."""
+        return parse_pattern(self.pattern)
+
+
+def _user_name(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
+    text(255)(instance, field, value)
+    if value in (ANY_USER, ANONYMOUS_NAME):
+        raise wrong(field, value, f'must be another name: "{ANY_USER}" and "{ANONYMOUS_NAME}" have their meaning in rules')
+
+
+def _verifier_of(mechanism: str) -> Any:
+    """A validator: a verifier as `amqp-broker user add` prints it, of this mechanism."""
+
+    def check(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
+        from amqp_broker.verifiers import VerifierError, parse_verifier  # hashing is loaded when users are configured
+
+        try:
+            verifier = parse_verifier(value)
+        except VerifierError as error:
+            raise wrong(field, value, f"{error}; use what amqp-broker user add prints") from None
+        if verifier.mechanism != mechanism:
+            raise wrong(field, value, f"must be a verifier of {mechanism}, but is one of {verifier.mechanism}")
+
+    return optional(check)
+
+
+@attrs.frozen(kw_only=True)
+class UserConfig:
+    """One `[[user]]`: a name and what proves it.  Verifiers are stored, never passwords.
+
+    A user without a verifier can log in with a client certificate (EXTERNAL) only.
+    """
+
+    name: str = attrs.field(validator=_user_name)
+    scram_sha_256: str | None = attrs.field(
+        default=None, repr=False, validator=_verifier_of("SCRAM-SHA-256"), metadata={SECRET: True}
+    )
+    scram_sha_512: str | None = attrs.field(
+        default=None, repr=False, validator=_verifier_of("SCRAM-SHA-512"), metadata={SECRET: True}
+    )
+
+
+def _words(check_word: Any) -> Any:
+    """A validator: a non-empty tuple of strings, each checked."""
+
+    def check(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
+        if not isinstance(value, tuple) or not value:
+            raise wrong(field, value, "must be an array of at least one string")
+        for index, word in enumerate(value):
+            try:
+                check_word(instance, field, word)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"{error.field}[{index}]", error.value, error.allowed) from None
+
+    return check
+
+
+@attrs.frozen(kw_only=True)
+class AccessRule:
+    """One `[[access]]`: these users may do these actions on these nodes.  `users = ["*"]` is everybody."""
+
+    users: tuple[str, ...] = attrs.field(validator=_words(text(255)), metadata={TUPLE: True})
+    actions: tuple[str, ...] = attrs.field(validator=_words(one_of(*ACTIONS)), metadata={TUPLE: True})
+    nodes: tuple[str, ...] = attrs.field(default=("**",), validator=_words(_pattern), metadata={TUPLE: True})
+
+
+@attrs.frozen(kw_only=True)
+class LoggingConfig:
+    """The `[logging]` table.  `auto` writes for people on a terminal and JSON lines elsewhere."""
+
+    level: str = attrs.field(default="info", validator=one_of("debug", "info", "warning", "error"))
+    format: str = attrs.field(default="auto", validator=one_of("auto", "console", "json"))
