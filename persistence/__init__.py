@@ -1,1 +1,55 @@
-"""Room `persistence`."""
+"""Disk: the store's verbs as values, the `Store` protocol and its reference in memory.
+
+The second door, `amqp_broker.persistence.sqlite`, is used where the broker is put together.
+"""
+
+from amqp_broker.persistence.errors import (
+    NodeExists,
+    NoSuchNode,
+    StoreCorrupt,
+    StoreError,
+    StoreFailed,
+    StoreFull,
+    StoreInUse,
+    StoreTooNew,
+    UnsafeSqlite,
+)
+from amqp_broker.persistence.memory_store import MemoryStore
+from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.store import (
+    Quarantined,
+    ReadResult,
+    Recovered,
+    RecoveredNode,
+    SpaceState,
+    Store,
+)
+from amqp_broker.persistence.verbs import CreateNode, DeleteNode, Post, Purge, Retire, Return, Unit, Verb
+
+__all__ = [
+    "CreateNode",
+    "DeleteNode",
+    "MemoryStore",
+    "NoSuchNode",
+    "NodeExists",
+    "Post",
+    "Purge",
+    "Quarantined",
+    "ReadResult",
+    "Record",
+    "Recovered",
+    "RecoveredNode",
+    "Retire",
+    "Return",
+    "SpaceState",
+    "Store",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreFailed",
+    "StoreFull",
+    "StoreInUse",
+    "StoreTooNew",
+    "Unit",
+    "UnsafeSqlite",
+    "Verb",
+]

@@ -1,0 +1,182 @@
+"""The store in memory: the reference for what a store means, and what `--memory` runs on."""
+
+from __future__ import annotations
+
+import copy
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from amqp_broker.persistence.errors import NoSuchNode
+from amqp_broker.persistence.node_table import NodeTable
+from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.store import ReadResult, Recovered, RecoveredNode, SpaceState
+from amqp_broker.persistence.verbs import CreateNode, DeleteNode, Post, Purge, Retire, Return, Unit, Verb
+
+COMPACT_ORDER_AT = 1024  # offsets already retired that are carried in a queue's order before it is rewritten
+
+
+class _Queue:
+    __slots__ = ("byte_count", "changed", "create", "next_offset", "order", "records")
+
+    def __init__(self, create: CreateNode) -> None:
+        self.create = create
+        self.next_offset = 0
+        self.records: dict[int, Record] = {}
+        self.order: list[int] = []  # offsets in order; those not in `records` are retired
+        self.changed: dict[int, Return] = {}
+        self.byte_count = 0
+
+    def post(self, records: Sequence[Record]) -> None:
+        for record in records:
+            assert record.offset >= self.next_offset, f"offset {record.offset} below {self.next_offset}"
+            self.next_offset = record.offset + 1
+            self.records[record.offset] = record
+            self.order.append(record.offset)
+            self.byte_count += len(record.body)
+            if record.delivery_count or record.acquired_before or record.annotations is not None:
+                self.changed[record.offset] = Return(
+                    0, record.offset, record.delivery_count, record.annotations, record.acquired_before
+                )
+
+    def retire(self, first: int, last: int) -> None:
+        low = bisect_left(self.order, first)
+        high = bisect_left(self.order, last + 1, low)
+        for offset in self.order[low:high]:
+            record = self.records.pop(offset, None)
+            if record is not None:
+                self.byte_count -= len(record.body)
+                self.changed.pop(offset, None)
+        if len(self.order) > COMPACT_ORDER_AT + 2 * len(self.records):
+            self.order = [offset for offset in self.order if offset in self.records]
+
+    def purge(self) -> None:
+        self.records.clear()
+        self.order.clear()
+        self.changed.clear()
+        self.byte_count = 0
+
+    def change(self, verb: Return) -> None:
+        if verb.offset in self.records:
+            self.changed[verb.offset] = verb
+
+    def fresh(self, queue_id: int, offset: int) -> Record:
+        stored = self.records[offset]
+        record = Record(
+            offset,
+            stored.body,
+            stored.message_format,
+            stored.priority,
+            stored.expires_at_ms,
+            stored.enqueued_at_ms,
+        )
+        record.queue_id = queue_id
+        changed = self.changed.get(offset)
+        if changed is not None:
+            record.delivery_count = changed.delivery_count
+            record.acquired_before = changed.acquired_before
+            record.annotations = changed.annotations
+        return record
+
+
+class MemoryStore:
+    """A `Store` that forgets everything at the end of the process. Nothing is ever refused for want of room.
+    """
+
+    def __init__(self) -> None:
+        self._nodes = NodeTable()
+        self._queues: dict[int, _Queue] = {}
+        self._pending: list[Verb] = []
+        self._applied = False
+
+    def recover(self) -> Recovered:
+        assert not self._applied, "recover between apply and commit"
+        return Recovered(
+            [self._recovered(queue_id, queue) for queue_id, queue in sorted(self._queues.items())]
+        )
+
+    def _recovered(self, queue_id: int, queue: _Queue) -> RecoveredNode:
+        return RecoveredNode(
+            queue_id,
+            queue.create.name,
+            queue.create.kind,
+            copy.deepcopy(queue.create.settings),
+            queue.next_offset,
+            len(queue.records),
+            queue.byte_count,
+            min(queue.records, default=queue.next_offset),
+        )
+
+    def apply(self, units: Sequence[Unit]) -> list[Exception | None]:
+        assert not self._applied, "apply before the last group ended"
+        errors: list[Exception | None] = []
+        for unit in units:
+            error = self._nodes.admit(unit, refuse_posts=False)
+            if error is None:
+                self._pending.extend(unit)
+            errors.append(error)
+        self._applied = True
+        return errors
+
+    def commit(self) -> None:
+        assert self._applied, "commit without apply"
+        self._applied = False
+        for verb in self._pending:
+            self._run(verb)
+        self._pending = []
+        self._nodes.keep()
+
+    def _run(self, verb: Verb) -> None:
+        if isinstance(verb, CreateNode):
+            self._queues[verb.queue_id] = _Queue(copy.deepcopy(verb))
+            return
+        queue = self._queues.get(verb.queue_id)
+        if queue is None:
+            return  # retired or returned after its node was deleted: nothing is left to do
+        if isinstance(verb, Post):
+            queue.post(verb.records)
+        elif isinstance(verb, Retire):
+            queue.retire(verb.first_offset, verb.last_offset)
+        elif isinstance(verb, Return):
+            queue.change(verb)
+        elif isinstance(verb, Purge):
+            queue.purge()
+        elif isinstance(verb, DeleteNode):
+            del self._queues[verb.queue_id]
+
+    def abandon(self) -> None:
+        assert self._applied, "abandon without apply"
+        self._applied = False
+        self._pending = []
+        self._nodes.forget()
+
+    def read(self, queue_id: int, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
+        assert not self._applied, "read between apply and commit"
+        queue = self._queues.get(queue_id)
+        if queue is None:
+            raise NoSuchNode(f"read of node {queue_id}, which does not exist")
+        records: list[Record] = []
+        size = 0
+        for index in range(bisect_left(queue.order, from_offset), len(queue.order)):
+            offset = queue.order[index]
+            stored = queue.records.get(offset)
+            if stored is None:
+                continue
+            size += len(stored.body)
+            if records and (len(records) >= max_messages or size > max_bytes):
+                return ReadResult(records, records[-1].offset + 1, [])
+            records.append(queue.fresh(queue_id, offset))
+        return ReadResult(records, max(from_offset, queue.next_offset), [])
+
+    def idle(self, now: float) -> bool:
+        return False
+
+    @property
+    def checkpoint_due(self) -> bool:
+        return False
+
+    @property
+    def space(self) -> SpaceState:
+        return SpaceState(free_bytes=0, low_water_bytes=0, refusing=False, ballast_present=False)
+
+    def close(self) -> None:
+        self._pending = []

@@ -1,0 +1,94 @@
+"""Which units can happen: decided from the nodes alone, before a store does anything.
+
+A unit can be refused for three reasons: a name that is taken, a node that does not exist, no room for new
+messages. All are known before its first statement runs; hence no unit needs a savepoint of its own. What is
+left (disk full, I/O errors) concerns a whole group.
+"""
+
+from __future__ import annotations
+
+from amqp_broker.persistence.errors import NodeExists, NoSuchNode, StoreError, StoreFull
+from amqp_broker.persistence.verbs import CreateNode, DeleteNode, Post, Purge, Unit
+
+
+class NodeTable:
+    """Names and ids, with the changes of the group under way on top of them."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        self._last_id = 0
+        self._undo: list[tuple[bool, int, str]] = []  # (was created, id, name)
+
+    def load(self, queue_id: int, name: str) -> None:
+        """Take in a node that the store holds."""
+        self._ids[name] = queue_id
+        self._names[queue_id] = name
+        self.reserve(queue_id)
+
+    def reserve(self, queue_id: int) -> None:
+        """Never hand out ids up to this one."""
+        self._last_id = max(self._last_id, queue_id)
+
+    def __contains__(self, queue_id: int) -> bool:
+        return queue_id in self._names
+
+    def admit(self, unit: Unit, refuse_posts: bool) -> StoreError | None:
+        """Why the unit cannot happen, or None; then its new nodes have their ids and its deleted ones are
+        gone.
+        """
+        if len(unit) == 1 and type(unit[0]) is Post and not refuse_posts and unit[0].queue_id in self._names:
+            return None
+        mark = len(self._undo)
+        for verb in unit:
+            error = self._admit_verb(verb, refuse_posts)
+            if error is not None:
+                self._roll_back_to(mark)
+                return error
+        return None
+
+    def _admit_verb(self, verb: object, refuse_posts: bool) -> StoreError | None:
+        kind = type(verb)
+        if kind is Post:
+            assert isinstance(verb, Post)
+            if refuse_posts:
+                return StoreFull("the disk is below its low-water mark: no new messages are taken")
+            if verb.queue_id not in self._names:
+                return NoSuchNode(f"post to node {verb.queue_id}, which does not exist")
+        elif kind is CreateNode:
+            assert isinstance(verb, CreateNode)
+            if verb.name in self._ids:
+                return NodeExists(f"a node named {verb.name!r} exists already")
+            self._last_id += 1
+            verb.queue_id = self._last_id
+            self._ids[verb.name] = verb.queue_id
+            self._names[verb.queue_id] = verb.name
+            self._undo.append((True, verb.queue_id, verb.name))
+        elif kind is DeleteNode or kind is Purge:
+            assert isinstance(verb, DeleteNode | Purge)
+            if verb.queue_id not in self._names:
+                return NoSuchNode(f"{kind.__name__} of node {verb.queue_id}, which does not exist")
+            if kind is DeleteNode:
+                name = self._names.pop(verb.queue_id)
+                del self._ids[name]
+                self._undo.append((False, verb.queue_id, name))
+        return None
+
+    def keep(self) -> None:
+        """The group happened."""
+        self._undo.clear()
+
+    def forget(self) -> None:
+        """The group did not happen."""
+        self._roll_back_to(0)
+
+    def _roll_back_to(self, mark: int) -> None:
+        while len(self._undo) > mark:
+            created, queue_id, name = self._undo.pop()
+            if created:
+                del self._ids[name]
+                del self._names[queue_id]
+                self._last_id = queue_id - 1  # nothing of it was durable, so the id is still unused
+            else:
+                self._ids[name] = queue_id
+                self._names[queue_id] = name

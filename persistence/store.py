@@ -1,0 +1,123 @@
+"""The store as the broker sees it: a protocol that MemoryStore and SqliteStore implement.
+
+Turns. A store is used by one caller at a time, in strict turns: `apply` runs the statements, in the caller's
+thread; then `commit` (blocking, it may run in a worker thread) or `abandon` ends the group. `read`,
+`recover`, `idle` and `close` are turns of their own between groups. Overlap is an AssertionError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import attrs
+
+from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.verbs import Unit
+
+
+@attrs.define
+class RecoveredNode:
+    """A node as the store holds it. `first_offset` is that of its oldest message, or `next_offset` if it has
+    none.
+
+    `byte_count` sums the bodies of its messages, in bytes.
+    """
+
+    queue_id: int
+    name: str
+    kind: str
+    settings: dict[str, object]
+    next_offset: int
+    message_count: int
+    byte_count: int
+    first_offset: int
+
+
+@attrs.define
+class Recovered:
+    """What a store holds at its start, nodes in the order of their creation."""
+
+    nodes: list[RecoveredNode]
+
+
+@attrs.define
+class Quarantined:
+    """A message whose stored bytes do not match their checksum. It left its queue and is never delivered."""
+
+    queue_id: int
+    offset: int
+    reason: str
+
+
+@attrs.define
+class ReadResult:
+    """One page of a queue, in order. `next_offset` is where the next page begins.
+
+    When nothing more is stored, `next_offset` is the node's own.
+    """
+
+    records: list[Record]
+    next_offset: int
+    quarantined: list[Quarantined]
+
+
+@attrs.define
+class SpaceState:
+    """Room on the disk, in bytes. While `refusing`, Post is answered with StoreFull and everything else goes
+    on.
+    """
+
+    free_bytes: int
+    low_water_bytes: int
+    refusing: bool
+    ballast_present: bool
+
+
+class Store(Protocol):
+    """Where durable messages are. What `commit` returned for is there after any crash."""
+
+    def recover(self) -> Recovered:
+        """What is stored: nodes, numbering and counts. Raises StoreFailed."""
+
+    def apply(self, units: Sequence[Unit]) -> list[Exception | None]:
+        """Run the units, in order. One entry for each: None, or why it did not happen (NodeExists,
+        NoSuchNode, StoreFull).
+
+        A unit that is refused leaves no trace and does not disturb the others. The others are durable when
+        `commit` returned. Raises StoreFull (nothing happened; the same units again are answered one by one)
+        or StoreFailed.
+        """
+
+    def commit(self) -> None:
+        """End the group; durable when it returns. Raises StoreFull (nothing happened) or StoreFailed
+        (unknown).
+        """
+
+    def abandon(self) -> None:
+        """Roll back what was applied."""
+
+    def read(self, queue_id: int, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
+        """The next messages of a queue at or after `from_offset`: fresh records, at least one if there is
+        any.
+
+        Raises NoSuchNode or StoreFailed.
+        """
+
+    def idle(self, now: float) -> bool:
+        """Housekeeping in bounded steps (checkpoint, sweeping, compaction); True if more waits. May run in a
+        worker.
+
+        `now` is monotonic seconds. Call it when nothing else is to do, and when `checkpoint_due` says so.
+        """
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """`idle` should run before the next group."""
+
+    @property
+    def space(self) -> SpaceState:
+        """Room on the disk."""
+
+    def close(self) -> None:
+        """End cleanly; a second call is harmless."""

@@ -1,0 +1,76 @@
+"""What a store is asked to do: verbs as values. A unit is a list of verbs that happens wholly or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from amqp_broker.persistence.records import Record
+
+
+@attrs.define
+class CreateNode:
+    """Make a node. `settings` is kept as JSON. The receipt is `queue_id`, which the store writes when it
+    applies.
+    """
+
+    name: str
+    kind: str
+    settings: dict[str, object] = attrs.field(factory=dict)
+    queue_id: int = 0
+
+
+@attrs.define
+class DeleteNode:
+    """Remove a node and everything that it holds. Its id is never used again."""
+
+    queue_id: int
+
+
+@attrs.define
+class Post:
+    """Store messages, numbered by the caller: offsets increase and are at or above the node's `next_offset`.
+
+    Only durable messages are passed; offsets that are left out are never stored. Consecutive ones are
+    cheapest.
+    """
+
+    queue_id: int
+    records: Sequence[Record]
+
+
+@attrs.define
+class Retire:
+    """Remove the messages from `first_offset` to `last_offset`, both included. What is not stored is ignored.
+    """
+
+    queue_id: int
+    first_offset: int
+    last_offset: int
+
+
+@attrs.define
+class Return:
+    """Keep what a returned message's header and annotations say from now on. Ignored if it is not stored.
+
+    It replaces what an earlier Return said: `annotations` None means those of the body.
+    """
+
+    queue_id: int
+    offset: int
+    delivery_count: int
+    annotations: bytes | None = None
+    acquired_before: bool = True
+
+
+@attrs.define
+class Purge:
+    """Remove all messages that the node holds, and keep its numbering."""
+
+    queue_id: int
+
+
+Verb = CreateNode | DeleteNode | Post | Retire | Return | Purge
+Unit = Sequence[Verb]
