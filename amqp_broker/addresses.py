@@ -12,8 +12,8 @@ A name neither begins nor ends with a space.  `*` is for patterns:
     orders.**      everything below orders, at any depth
     *  and  **     every name of one segment, every name
 
-Reserved addresses are matched by exact patterns and by `$name.*` only: `**` does not open the broker's own nodes.
-The parsed address is what is authorised and looked up, never the string of the peer.
+Reserved addresses are matched by exact patterns and by `$name.*` only: `**` does not open the broker's own
+nodes. The parsed address is what is authorised and looked up, never the string of the peer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ RESERVED_PREFIX = "$"
 
 
 class AddressError(ValueError):
-    """An address or pattern breaks the grammar; the message says where, the text itself is shown escaped and cut."""
+    """An address or pattern breaks the grammar; the message says where, the text itself is shown escaped and
+    cut.
+    """
 
 
 @attrs.frozen
@@ -52,7 +54,8 @@ def parse_address(text: object, max_bytes: int = ADDRESS_BYTES_MAX) -> Address:
 class NodePattern:
     """A pattern over the names of nodes; make it with `parse_pattern`.
 
-    `stem` is what stands before the wildcard (with its dot), `depth` is 0 for exact, 1 for `*` and 2 for `**`.
+    `stem` is what stands before the wildcard (with its dot), `depth` is 0 for exact, 1 for `*` and 2 for
+    `**`.
     """
 
     text: str
@@ -86,7 +89,9 @@ def parse_pattern(text: object) -> NodePattern:
     depth = 2 if pattern.endswith("**") else 1 if pattern.endswith("*") else 0
     stem = pattern[: len(pattern) - depth]
     if "*" in stem or (depth and stem and not stem.endswith(".")):
-        raise AddressError(f"pattern {_shown(pattern)} has '*' elsewhere than as its last segment: name, prefix.* or prefix.**")
+        raise AddressError(
+            f"pattern {_shown(pattern)} has '*' before its last segment: name, prefix.* or prefix.**"
+        )
     return NodePattern(pattern, stem, depth)
 
 
@@ -101,7 +106,9 @@ def _checked(text: object, what: str, max_bytes: int) -> str:
     for position, character in enumerate(text):
         if not character.isprintable():
             code = f"U+{ord(character):04X}"
-            raise AddressError(f"{what} {_shown(text)} has the control character {code} at position {position}")
+            raise AddressError(
+                f"{what} {_shown(text)} has the control character {code} at position {position}"
+            )
     size = len(text.encode("utf-8"))
     if size > max_bytes:
         raise AddressError(f"{what} {_shown(text)} has {size} bytes of UTF-8, more than {max_bytes}")

@@ -4,10 +4,10 @@
     mechanisms = authenticator.mechanisms_for(listener, peer)    # what sasl-mechanisms offers
     login = authenticator.begin("SCRAM-SHA-256", listener, peer)
     answer = await login.respond(initial_response)               # Challenge | Success | Failure
-    ...                                                          # connection.sasl_challenge / connection.sasl_outcome
+    ...                             # then connection.sasl_challenge or connection.sasl_outcome
 
-The mechanisms themselves are plain machines: `step(response) -> Challenge | Success | Failure`.  `Login` puts the slow
-ones into a worker thread and delays failures, so that guessing is slow and the loop is not.
+The mechanisms themselves are plain machines: `step(response) -> Challenge | Success | Failure`.  `Login` puts
+the slow ones into a worker thread and delays failures, so that guessing is slow and the loop is not.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ OUTCOME_OK: Final = 0  # part 5.3.3.6, sasl-code
 OUTCOME_AUTH: Final = 1
 
 RESPONSE_BYTES_MAX: Final = 4_096  # no mechanism here needs more than a name, a nonce and a proof
-VERIFYING_THREADS: Final = 2  # PBKDF2 of many logins must not take all worker threads, nor both cores for long
+VERIFYING_THREADS: Final = (
+    2  # PBKDF2 of many logins must not take all worker threads, nor both cores for long
+)
 
 
 class Peer(Protocol):
@@ -84,7 +86,7 @@ class Mechanism(Protocol):
     """Whether `step` hashes for long and belongs into a worker thread."""
 
     def step(self, response: bytes | None) -> Step:
-        """The answer to the initial response (None: there was none) or to the response to the last challenge."""
+        """The answer to the initial response (None: there was none) or to that to the last challenge."""
         ...
 
 
@@ -146,8 +148,8 @@ class Plain:
 class _HeaderWithIdentity:
     """The gs2-header of a client that names itself as authorisation identity, too (`n,a=ada,`).
 
-    Cyrus clients do so.  scramp refuses any authorisation identity, and takes the header without it; but the proof is
-    over the header as it was sent, which is what this gives back.
+    Cyrus clients do so.  scramp refuses any authorisation identity, and takes the header without it; but the
+    proof is over the header as it was sent, which is what this gives back.
     """
 
     def __init__(self, header: str) -> None:
@@ -272,13 +274,14 @@ class Authenticator:
             self._users[user.name] = {verifier.mechanism: verifier for verifier in verifiers}
             for text in texts:
                 secret.update(text.encode("utf-8"))
-        # Known users keep their salt over a restart, so the fake ones have to, too; only who has all verifiers
-        # could tell them apart.
+        # Known users keep their salt over a restart, so the fake ones have to, too; only who has all the
+        # verifiers could tell them apart.
         self._fake_secret = secret.digest() if config.users else secrets.token_bytes(32)
         self._limiter: Any = None
 
     def mechanisms_for(self, listener: ListenerConfig, peer: Peer | None = None) -> tuple[str, ...]:
-        """The mechanisms that this listener offers to this peer, strongest first.  Never empty for a usable listener.
+        """The mechanisms that this listener offers to this peer, strongest first.  Never empty for a usable
+        listener.
 
         PLAIN is offered over TLS, or on a loopback listener whose setting allows it.
         """

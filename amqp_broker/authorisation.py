@@ -1,8 +1,8 @@
 """Who may do what: one function for the protocol and for management.
 
-Without configured users a broker is open: its listeners decide who gets in (anonymous access is for loopback only
-unless a setting says otherwise).  As soon as users are configured, everything that no `[[access]]` rule allows is
-denied.
+Without configured users a broker is open: its listeners decide who gets in (anonymous access is for loopback
+only unless a setting says otherwise).  As soon as users are configured, everything that no `[[access]]` rule
+allows is denied.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ ACTIONS: Final = (
     MANAGE_WRITE,
 )
 ACTIONS_WITHOUT_NODE: Final = frozenset((CONNECT, TRANSACT, MANAGE_READ))
-"""Actions on the broker as a whole; they are asked with `node=None`, and a rule's nodes don't matter for them."""
+"""Actions on the broker as a whole; they are asked with `node=None`, and a rule's nodes don't matter for
+them.
+"""
 
 ANY_USER: Final = "*"
 """In a rule: every principal, the anonymous one too."""
@@ -95,7 +97,9 @@ class Authoriser:
                     self._patterns[key] = self._patterns.get(key, ()) + patterns
 
     def authorise(self, principal: Principal, action: str, node: Address | None = None) -> bool:
-        """Whether `principal` may do `action` on the parsed `node` (None for what concerns the broker as a whole)."""
+        """Whether `principal` may do `action` on the parsed `node` (None for what concerns the broker as a
+        whole).
+        """
         assert action in ACTIONS, f"unknown action {action!r}"
         assert node is not None or action in ACTIONS_WITHOUT_NODE, f"action {action!r} needs a node"
         if self._open:

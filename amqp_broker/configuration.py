@@ -55,7 +55,9 @@ __all__ = [
 ]
 
 DEFAULT_DATA_DIR: Final = "amqp-broker-data"
-CONFIGURATION_BYTES_MAX: Final = 16 * 1_024 * 1_024  # 50,000 users; a device or a log given by mistake ends here
+CONFIGURATION_BYTES_MAX: Final = (
+    16 * 1_024 * 1_024
+)  # 50,000 users; a device or a log given by mistake ends here
 DEFAULT_POLICY: Final = QueuePolicy(pattern="**")
 
 
@@ -72,7 +74,8 @@ def _all_of(cls: type) -> Any:
 
 @attrs.frozen(kw_only=True)
 class BrokerConfig:
-    """Everything a broker is told.  Raises ConfigurationError, which names the field, the value and what is allowed.
+    """Everything a broker is told.  Raises ConfigurationError, which names the field, the value and what is
+    allowed.
 
     `memory` keeps everything in memory, and `data_dir` is not looked at then.
     """
@@ -87,7 +90,9 @@ class BrokerConfig:
         metadata={KEY: "listener", TABLES: ListenerConfig},
     )
     limits: BrokerLimits = attrs.field(
-        factory=BrokerLimits, validator=attrs.validators.instance_of(BrokerLimits), metadata={TABLE: BrokerLimits}
+        factory=BrokerLimits,
+        validator=attrs.validators.instance_of(BrokerLimits),
+        metadata={TABLE: BrokerLimits},
     )
     queue_policies: tuple[QueuePolicy, ...] = attrs.field(
         default=(), validator=_all_of(QueuePolicy), metadata={KEY: "queue", TABLES: QueuePolicy}
@@ -99,7 +104,9 @@ class BrokerConfig:
         default=(), validator=_all_of(AccessRule), metadata={KEY: "access", TABLES: AccessRule}
     )
     logging: LoggingConfig = attrs.field(
-        factory=LoggingConfig, validator=attrs.validators.instance_of(LoggingConfig), metadata={TABLE: LoggingConfig}
+        factory=LoggingConfig,
+        validator=attrs.validators.instance_of(LoggingConfig),
+        metadata={TABLE: LoggingConfig},
     )
 
     def __attrs_post_init__(self) -> None:
@@ -126,7 +133,7 @@ class BrokerConfig:
         return listener.loopback and not self.users
 
     def policy_of(self, name: str) -> QueuePolicy:
-        """The most specific policy whose pattern names this queue, or the default: on first use, no bounds."""
+        """The most specific policy whose pattern names this queue; by default on first use, no bounds."""
         best = DEFAULT_POLICY
         best_rank = None
         for policy in self.queue_policies:
@@ -183,7 +190,7 @@ def load_configuration(path: str | os.PathLike[str]) -> BrokerConfig:
 
 def _with_paths_from(base: Path, listener: ListenerConfig) -> ListenerConfig:
     """The same listener with the paths of its files made relative to `base`."""
-    paths = {}
+    paths: dict[str, Any] = {}
     for name in ("certificate_file", "key_file", "client_ca_file"):
         value = getattr(listener, name)
         if value is not None:

@@ -1,7 +1,8 @@
 """How one field of the configuration is checked, and how an error about it reads.
 
-Every check runs when the attrs class is made, so that a configuration built in Python is checked exactly as one that
-was read from TOML.  An error names the field (dotted, as in the file), the value that was found and what is allowed.
+Every check runs when the attrs class is made, so that a configuration built in Python is checked exactly as
+one that was read from TOML.  An error names the field (dotted, as in the file), the value that was found and
+what is allowed.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ Check = Callable[[Any, "attrs.Attribute[Any]", Any], None]
 class ConfigurationError(Exception):
     """A field of the configuration is wrong.
 
-    `field` is dotted as in the file (`limits.max_frame_size_bytes`, `listener[0].url`), `value` is the shortened text
-    of what was found (None when something is missing), `allowed` says what may stand there.
+    `field` is dotted as in the file (`limits.max_frame_size_bytes`, `listener[0].url`), `value` is the
+    shortened text of what was found (None when something is missing), `allowed` says what may stand there.
     """
 
     def __init__(self, field: str, value: str | None, allowed: str) -> None:
@@ -147,7 +148,9 @@ def _read_value(field: attrs.Attribute[Any], value: object, path: str) -> object
     if TABLES in field.metadata:
         if not isinstance(value, list):
             raise ConfigurationError(path, shown(value), f"must be an array of tables, written as [[{path}]]")
-        return tuple(read_table(field.metadata[TABLES], item, f"{path}[{index}]") for index, item in enumerate(value))
+        return tuple(
+            read_table(field.metadata[TABLES], item, f"{path}[{index}]") for index, item in enumerate(value)
+        )
     if TUPLE in field.metadata:
         if not isinstance(value, list):
             raise ConfigurationError(path, shown(value), "must be an array of strings")

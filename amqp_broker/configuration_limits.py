@@ -1,7 +1,7 @@
 """Every limit of the broker, with its unit in the name and the reason for its default.
 
-The names of the constants are the names of the fields in capitals; relations between neighbours are asserted at the
-end of the module for the defaults and checked in `BrokerLimits` for what a user sets.
+The names of the constants are the names of the fields in capitals; relations between neighbours are asserted
+at the end of the module for the defaults and checked in `BrokerLimits` for what a user sets.
 """
 
 from __future__ import annotations
@@ -19,14 +19,20 @@ UINT_MAX: Final = 2**32 - 1
 HOUR_MS: Final = 3_600_000
 
 # Before login: a stranger may hold little, and only for a short time.
-LOGIN_TIMEOUT_MS: Final = 10_000  # absolute, from accept to open: slow networks need three round trips and a PBKDF2
+LOGIN_TIMEOUT_MS: Final = (
+    10_000  # absolute, from accept to open: slow networks need three round trips and a PBKDF2
+)
 HEADER_TIMEOUT_MS: Final = 2_000  # a client sends its eight bytes at once; who does not is a scanner
 TLS_TIMEOUT_MS: Final = 5_000  # a handshake is two round trips and one signature
-LOGIN_BUFFER_BYTES: Final = 16 * KIB  # one open of 8 KiB and the SASL frames of the longest mechanism fit twice
+LOGIN_BUFFER_BYTES: Final = (
+    16 * KIB
+)  # one open of 8 KiB and the SASL frames of the longest mechanism fit twice
 LOGIN_FRAMES: Final = 8  # init, two responses and open are four; pipelining clients stay below eight
 LOGIN_SOCKETS: Final = 512  # with LOGIN_BUFFER_BYTES this bounds strangers to 8 MiB
 LOGIN_SOCKETS_PER_ADDRESS: Final = 32  # one host cannot take all places
-LOGIN_FAILURE_DELAY_MS: Final = 1_000  # guessing is slowed to one word a second and socket; an honest typo waits a second
+LOGIN_FAILURE_DELAY_MS: Final = (
+    1_000  # guessing is slowed to one word a second and socket; an honest typo waits a second
+)
 
 # Frames: checked before the body is waited for.
 SASL_FRAME_SIZE_BYTES: Final = 512  # part 5.3.1: SASL frames are bounded by MIN-MAX-FRAME-SIZE
@@ -42,7 +48,9 @@ PERFORMATIVE_NODES: Final = 1_024  # values in one performative; the largest rea
 # Messages.
 MAX_MESSAGE_SIZE_BYTES: Final = 16 * MIB  # announced in attach; larger things belong into an object store
 PARTIAL_DELIVERIES_BYTES: Final = 256 * MIB  # sixteen senders in the midst of the largest message
-PARTIAL_IDLE_MS: Final = 60_000  # a delivery that makes no progress for so long is given up, its link detached
+PARTIAL_IDLE_MS: Final = (
+    60_000  # a delivery that makes no progress for so long is given up, its link detached
+)
 
 # One connection.
 MAX_CONNECTIONS: Final = 16_384  # 10,000 idle connections at 64 KiB each, and room above
@@ -69,7 +77,9 @@ MAX_TRANSACTIONS: Final = 64  # open ones of one connection: one for each sessio
 TRANSACTION_TIMEOUT_MS: Final = 120_000  # a forgotten transaction holds its messages no longer than this
 TRANSACTION_OPERATIONS: Final = 10_000  # one commit of this size stays below a second
 TRANSACTION_BYTES: Final = 64 * MIB  # postings are held in memory until the discharge
-HALF_MESSAGES_PER_GROUP: Final = 10_000  # pending ones; a producer that never resolves must not fill the store
+HALF_MESSAGES_PER_GROUP: Final = (
+    10_000  # pending ones; a producer that never resolves must not fill the store
+)
 
 # Selectors.
 SELECTOR_CHARACTERS: Final = 4_096
@@ -97,7 +107,9 @@ def _limit(default: int, low: int, high: int, unit: str) -> Any:
 
 @attrs.frozen(kw_only=True)
 class BrokerLimits:
-    """The `[limits]` table: all bounds that a peer can run into.  Defaults and reasons stand beside the constants."""
+    """The `[limits]` table: all bounds that a peer can run into.  Defaults and reasons stand beside the
+    constants.
+    """
 
     login_timeout_ms: int = _limit(LOGIN_TIMEOUT_MS, 100, HOUR_MS, "milliseconds")
     header_timeout_ms: int = _limit(HEADER_TIMEOUT_MS, 50, HOUR_MS, "milliseconds")

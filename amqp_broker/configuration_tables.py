@@ -1,4 +1,4 @@
-"""The tables of the configuration other than limits: listeners, queue policies, users, access rules, logging."""
+"""The tables of the configuration beside limits: listeners, queue policies, users, access rules, logging."""
 
 from __future__ import annotations
 
@@ -43,7 +43,12 @@ def _listen_url(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
     except ValueError:
         raise wrong(field, value, allowed) from None
     rest = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
-    if parts.scheme not in ("amqp", "amqps") or not parts.hostname or rest or (port is None and ":" in _tail(parts.netloc)):
+    if (
+        parts.scheme not in ("amqp", "amqps")
+        or not parts.hostname
+        or rest
+        or (port is None and ":" in _tail(parts.netloc))
+    ):
         raise wrong(field, value, allowed)
 
 
@@ -75,7 +80,9 @@ class ListenerConfig:
         if not self.tls:
             for name in ("certificate_file", "key_file", "client_ca_file"):
                 if getattr(self, name) is not None:
-                    raise ConfigurationError(name, shown(getattr(self, name)), f"is for amqps:// only, but url is {self.url}")
+                    raise ConfigurationError(
+                        name, shown(getattr(self, name)), f"is for amqps:// only, but url is {self.url}"
+                    )
         if self.require_client_certificate and self.client_ca_file is None:
             raise ConfigurationError("require_client_certificate", "true", "needs client_ca_file")
         if self.plain_without_tls and not self.tls and not self.loopback:
@@ -112,7 +119,9 @@ class ListenerConfig:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this host name or address is of the machine itself; a name other than localhost is not looked up."""
+    """Whether this host name or address is of the machine itself; a name other than localhost is not looked
+    up.
+    """
     if host == "localhost":
         return True
     try:
@@ -132,9 +141,9 @@ def _pattern(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
 class QueuePolicy:
     """One `[[queue]]`: what holds for the queues that the pattern names; the most specific pattern wins.
 
-    `create`: `on-first-use` makes the queue when a link asks for it, `strict` answers amqp:not-found unless it exists,
-    `at-start` (exact names only) makes it when the broker starts.  `max_messages` and `max_bytes` 0 mean: no bound but
-    the disk's.
+    `create`: `on-first-use` makes the queue when a link asks for it, `strict` answers amqp:not-found unless
+    it exists, `at-start` (exact names only) makes it when the broker starts.  In `max_messages` and
+    `max_bytes` 0 means: no bound but the disk's.
     """
 
     pattern: str = attrs.field(validator=_pattern)
@@ -145,10 +154,14 @@ class QueuePolicy:
     def __attrs_post_init__(self) -> None:
         if self.create == AT_START:
             if not self.node_pattern.exact:
-                allowed = f'"{AT_START}" needs the exact name of a queue, but pattern is {shown(self.pattern)}'
+                allowed = (
+                    f'"{AT_START}" needs the exact name of a queue, but pattern is {shown(self.pattern)}'
+                )
                 raise ConfigurationError("create", shown(self.create), allowed)
             if parse_address(self.pattern).reserved:
-                raise ConfigurationError("pattern", shown(self.pattern), "'$' is kept for the broker's own nodes")
+                raise ConfigurationError(
+                    "pattern", shown(self.pattern), "'$' is kept for the broker's own nodes"
+                )
 
     @property
     def node_pattern(self) -> NodePattern:
@@ -159,21 +172,30 @@ class QueuePolicy:
 def _user_name(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
     text(255)(instance, field, value)
     if value in (ANY_USER, ANONYMOUS_NAME):
-        raise wrong(field, value, f'must be another name: "{ANY_USER}" and "{ANONYMOUS_NAME}" have their meaning in rules')
+        raise wrong(
+            field,
+            value,
+            f'must be another name: "{ANY_USER}" and "{ANONYMOUS_NAME}" have their meaning in rules',
+        )
 
 
 def _verifier_of(mechanism: str) -> Any:
     """A validator: a verifier as `amqp-broker user add` prints it, of this mechanism."""
 
     def check(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
-        from amqp_broker.verifiers import VerifierError, parse_verifier  # hashing is loaded when users are configured
+        from amqp_broker.verifiers import (
+            VerifierError,
+            parse_verifier,
+        )  # hashing is loaded when users are configured
 
         try:
             verifier = parse_verifier(value)
         except VerifierError as error:
             raise wrong(field, value, f"{error}; use what amqp-broker user add prints") from None
         if verifier.mechanism != mechanism:
-            raise wrong(field, value, f"must be a verifier of {mechanism}, but is one of {verifier.mechanism}")
+            raise wrong(
+                field, value, f"must be a verifier of {mechanism}, but is one of {verifier.mechanism}"
+            )
 
     return optional(check)
 

@@ -2,7 +2,8 @@
 
     SCRAM-SHA-256$65536:<salt>$<StoredKey>:<ServerKey>         the last three in base64
 
-A verifier proves a password, and a stolen one does not let the thief log in, but guesses can be tried against it.
+A verifier proves a password, and a stolen one does not let the thief log in, but guesses can be tried against
+it.
 """
 
 from __future__ import annotations
@@ -95,8 +96,14 @@ def parse_verifier(text: object) -> Verifier:
         raise VerifierError("a verifier must begin with " + " or ".join(HASHES))
     count, salt_text = parts[1].split(":")
     stored_text, server_text = parts[2].split(":")
-    if not (count.isascii() and count.isdigit()) or len(count) > 8 or not ITERATIONS_MIN <= int(count) <= ITERATIONS_MAX:
-        raise VerifierError(f"the iterations of a verifier must be a number from {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+    if (
+        not (count.isascii() and count.isdigit())
+        or len(count) > 8
+        or not ITERATIONS_MIN <= int(count) <= ITERATIONS_MAX
+    ):
+        raise VerifierError(
+            f"the iterations of a verifier must be a number from {ITERATIONS_MIN} to {ITERATIONS_MAX}"
+        )
     salt, stored_key, server_key = (_base64(part) for part in (salt_text, stored_text, server_text))
     if not SALT_BYTES_MIN <= len(salt) <= SALT_BYTES_MAX:
         raise VerifierError(f"the salt of a verifier must have {SALT_BYTES_MIN} to {SALT_BYTES_MAX} bytes")
