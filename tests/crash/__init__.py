@@ -1,0 +1,1 @@
+"""Proofs that what was acknowledged survives the end of the whole broker at any moment."""

@@ -1,0 +1,222 @@
+"""What a workload does with the store, made from a seed, and what the store must hold after each group.
+
+A plan knows queues by name and messages by offset; it does not know the store. `workload.py` carries it out,
+`states.py` compares what survived with the snapshots.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+MAX_QUEUES: Final = 4
+MAX_MESSAGES: Final = 60
+"""Above this many messages a queue is emptied rather than filled, so that states stay small and quick to check."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One message as the store has to give it back."""
+
+    body: bytes
+    message_format: int = 0
+    priority: int = 4
+    expires_at_ms: int = 0
+    enqueued_at_ms: int = 1
+    delivery_count: int = 0
+    annotations: bytes | None = None
+
+
+Snapshot = Mapping[str, tuple[int, Mapping[int, Stored]]]
+"""All queues: by name the next offset and the messages by offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """Create a queue."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Delete a queue with all its messages."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Remove all messages of a queue."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Post messages with consecutive offsets."""
+
+    queue: str
+    first_offset: int
+    messages: tuple[Stored, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Retire a range of offsets, both ends included."""
+
+    queue: str
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutBack:
+    """Return a message with a changed header."""
+
+    queue: str
+    offset: int
+    delivery_count: int
+    annotations: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A posting that the store must refuse, and the rest of its unit with it: the queue does not exist."""
+
+    message: Stored
+
+
+Step = Make | Drop | Clear | Put | Take | PutBack | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The units of one commit; `idle_after` lets the store do its housekeeping (a checkpoint) afterwards."""
+
+    units: tuple[tuple[Step, ...], ...]
+    idle_after: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Groups in order, and the snapshot before the first and after each of them."""
+
+    groups: tuple[Group, ...]
+    snapshots: tuple[Snapshot, ...]
+
+
+@dataclass(slots=True)
+class _Queue:
+    next_offset: int = 0
+    messages: dict[int, Stored] = field(default_factory=dict)
+
+
+def make_plan(seed: object, groups: int, start: Snapshot | None = None) -> Plan:
+    """A plan of `groups` commits, which begins where the store holds `start`."""
+    writer = _Writer(random.Random(repr(seed)), start or {})
+    done = []
+    snapshots = [writer.snapshot()]
+    for _ in range(groups):
+        done.append(writer.group())
+        snapshots.append(writer.snapshot())
+    return Plan(tuple(done), tuple(snapshots))
+
+
+class _Writer:
+    def __init__(self, chance: random.Random, start: Snapshot) -> None:
+        self.chance = chance
+        self.queues = {name: _Queue(next_offset, dict(messages)) for name, (next_offset, messages) in start.items()}
+        self.names = max((int(name[1:]) for name in self.queues), default=-1) + 1
+        self.fresh: set[str] = set()  # made by the group that is being written: their ids are not known before it ran
+
+    def snapshot(self) -> Snapshot:
+        return {name: (queue.next_offset, dict(queue.messages)) for name, queue in self.queues.items()}
+
+    def group(self) -> Group:
+        self.fresh.clear()
+        units = [self.unit() for _ in range(self.chance.choice((1, 1, 1, 2, 3, 5)))]
+        return Group(tuple(unit for unit in units if unit), idle_after=self.chance.random() < 0.15)
+
+    def unit(self) -> tuple[Step, ...]:
+        steps: list[Step] = []
+        draw = self.chance.random()
+        if not self.queues or (draw < 0.06 and len(self.queues) < MAX_QUEUES):
+            self.names += 1
+            name = f"q{self.names - 1}"
+            self.queues[name] = _Queue()
+            self.fresh.add(name)
+            return (Make(name),)
+        if len(self.queues) == len(self.fresh):
+            return ()
+        if draw < 0.08 and len(self.queues) > 1:
+            name = self.some_queue()
+            del self.queues[name]
+            return (Drop(name),)
+        if draw < 0.12:
+            # Nothing of a unit that fails alone may stay, so this one changes no queue of the model.
+            name = self.some_queue()
+            queue = self.queues[name]
+            doomed = Put(name, queue.next_offset, (self.message(),))
+            return (doomed, Refused(self.message())) if self.chance.random() < 0.5 else (Refused(self.message()),)
+        for _ in range(self.chance.choice((1, 1, 1, 2, 3))):
+            step = self.step(self.some_queue())
+            if step is not None:
+                steps.append(step)
+        return tuple(steps)
+
+    def some_queue(self) -> str:
+        return self.chance.choice(sorted(self.queues.keys() - self.fresh))
+
+    def step(self, name: str) -> Step | None:
+        queue = self.queues[name]
+        offsets = list(queue.messages)
+        draw = self.chance.random()
+        if draw < 0.02:
+            queue.messages.clear()
+            return Clear(name)
+        if offsets and draw < 0.12:
+            return self.put_back(name, queue, self.chance.choice(offsets))
+        if offsets and (draw < 0.5 or len(offsets) > MAX_MESSAGES):
+            return self.take(name, queue, offsets)
+        count = self.chance.choice((1, 1, 2, 3, 10, 25))
+        messages = tuple(self.message() for _ in range(count))
+        first = queue.next_offset
+        queue.messages.update(enumerate(messages, first))
+        queue.next_offset += count
+        return Put(name, first, messages)
+
+    def take(self, name: str, queue: _Queue, offsets: list[int]) -> Take:
+        if self.chance.random() < 0.6:
+            first, last = offsets[0], offsets[self.chance.randrange(len(offsets))]
+        else:
+            first = self.chance.choice(offsets)
+            last = min(first + self.chance.choice((0, 0, 1, 4)), queue.next_offset - 1)
+        for offset in offsets:
+            if first <= offset <= last:
+                del queue.messages[offset]
+        return Take(name, first, last)
+
+    def put_back(self, name: str, queue: _Queue, offset: int) -> PutBack:
+        old = queue.messages[offset]
+        annotations = self.chance.randbytes(20) if self.chance.random() < 0.3 else old.annotations
+        queue.messages[offset] = Stored(
+            old.body, old.message_format, old.priority, old.expires_at_ms, old.enqueued_at_ms,
+            old.delivery_count + 1, annotations,
+        )
+        return PutBack(name, offset, old.delivery_count + 1, annotations)
+
+    def message(self) -> Stored:
+        chance = self.chance
+        size = chance.choice((0, 10, 60, 100, 100, 300))
+        if chance.random() < 0.02:
+            size = chance.randrange(3_000, 12_000)
+        return Stored(
+            body=chance.randbytes(size),
+            message_format=chance.choice((0, 0, 0, 7)),
+            priority=chance.choice((4, 4, 4, 0, 9)),
+            expires_at_ms=chance.choice((0, 0, 4_000_000_000_000)),
+            enqueued_at_ms=chance.randrange(1, 2_000_000_000_000),
+        )
