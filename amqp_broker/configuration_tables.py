@@ -26,6 +26,9 @@ from amqp_broker.configuration_fields import (
 AMQP_PORT: Final = 5672
 AMQPS_PORT: Final = 5671
 BACKLOG_SOCKETS: Final = 1_024  # connections that the kernel keeps for us while we are busy
+MAX_VOLATILE_BYTES: Final = (
+    64 * 1_024 * 1_024
+)  # messages that are not durable are in memory only: four of the largest
 PATH_BYTES_MAX: Final = 4_096
 ON_FIRST_USE: Final = "on-first-use"
 AT_START: Final = "at-start"
@@ -143,13 +146,16 @@ class QueuePolicy:
 
     `create`: `on-first-use` makes the queue when a link asks for it, `strict` answers amqp:not-found unless
     it exists, `at-start` (exact names only) makes it when the broker starts.  In `max_messages` and
-    `max_bytes` 0 means: no bound but the disk's.
+    `max_bytes` 0 means: no bound but the disk's.  `max_volatile_bytes` bounds what only memory holds.
     """
 
     pattern: str = attrs.field(validator=_pattern)
     create: str = attrs.field(default=ON_FIRST_USE, validator=one_of(ON_FIRST_USE, STRICT, AT_START))
     max_messages: int = attrs.field(default=0, validator=whole_number(0, 2**48, "messages, 0 for no bound"))
     max_bytes: int = attrs.field(default=0, validator=whole_number(0, 2**60, "bytes, 0 for no bound"))
+    max_volatile_bytes: int = attrs.field(
+        default=MAX_VOLATILE_BYTES, validator=whole_number(64 * 1_024, 2**60, "bytes")
+    )
 
     def __attrs_post_init__(self) -> None:
         if self.create == AT_START:
