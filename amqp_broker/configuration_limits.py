@@ -72,20 +72,6 @@ MIN_PEER_IDLE_TIME_OUT_MS: Final = 1_000  # below it a peer makes us send empty 
 MAX_UNSETTLED_PER_LINK: Final = 2_048  # as LINK_CREDIT
 MAX_UNSETTLED_PER_SESSION: Final = 5_000  # the peer's disposition may cost a walk over these
 
-# Transactions.
-MAX_TRANSACTIONS: Final = 64  # open ones of one connection: one for each session
-TRANSACTION_TIMEOUT_MS: Final = 120_000  # a forgotten transaction holds its messages no longer than this
-TRANSACTION_OPERATIONS: Final = 10_000  # one commit of this size stays below a second
-TRANSACTION_BYTES: Final = 64 * MIB  # postings are held in memory until the discharge
-HALF_MESSAGES_PER_GROUP: Final = (
-    10_000  # pending ones; a producer that never resolves must not fill the store
-)
-
-# Selectors.
-SELECTOR_CHARACTERS: Final = 4_096
-SELECTOR_TOKENS: Final = 200  # each is evaluated for each message
-SELECTOR_DEPTH: Final = 32
-
 # Nodes.
 ADDRESS_BYTES: Final = 255  # also what a file system and a str8 take, although no address becomes a path
 MAX_NODES: Final = 100_000  # queues on first use must not be a way to fill memory
@@ -149,16 +135,6 @@ class BrokerLimits:
 
     max_unsettled_per_link: int = _limit(MAX_UNSETTLED_PER_LINK, 1, 1_000_000, "deliveries")
     max_unsettled_per_session: int = _limit(MAX_UNSETTLED_PER_SESSION, 1, 10_000_000, "deliveries")
-
-    max_transactions: int = _limit(MAX_TRANSACTIONS, 0, 65_536, "transactions of one connection")
-    transaction_timeout_ms: int = _limit(TRANSACTION_TIMEOUT_MS, 100, 24 * HOUR_MS, "milliseconds")
-    transaction_operations: int = _limit(TRANSACTION_OPERATIONS, 1, 10_000_000, "operations")
-    transaction_bytes: int = _limit(TRANSACTION_BYTES, 1_024, 64 * GIB, "bytes")
-    half_messages_per_group: int = _limit(HALF_MESSAGES_PER_GROUP, 1, 10_000_000, "messages")
-
-    selector_characters: int = _limit(SELECTOR_CHARACTERS, 1, 65_536, "characters")
-    selector_tokens: int = _limit(SELECTOR_TOKENS, 1, 65_536, "tokens")
-    selector_depth: int = _limit(SELECTOR_DEPTH, 1, 64, "levels")
 
     address_bytes: int = _limit(ADDRESS_BYTES, 1, ADDRESS_BYTES, "bytes")
     max_nodes: int = _limit(MAX_NODES, 1, 10_000_000, "nodes")

@@ -26,7 +26,7 @@ from amqp_broker.configuration_fields import (
 AMQP_PORT: Final = 5672
 AMQPS_PORT: Final = 5671
 BACKLOG_SOCKETS: Final = 1_024  # connections that the kernel keeps for us while we are busy
-MAX_VOLATILE_BYTES: Final = (
+VOLATILE_BYTES: Final = (
     64 * 1_024 * 1_024
 )  # messages that are not durable are in memory only: four of the largest
 PATH_BYTES_MAX: Final = 4_096
@@ -154,7 +154,7 @@ class QueuePolicy:
     max_messages: int = attrs.field(default=0, validator=whole_number(0, 2**48, "messages, 0 for no bound"))
     max_bytes: int = attrs.field(default=0, validator=whole_number(0, 2**60, "bytes, 0 for no bound"))
     max_volatile_bytes: int = attrs.field(
-        default=MAX_VOLATILE_BYTES, validator=whole_number(64 * 1_024, 2**60, "bytes")
+        default=VOLATILE_BYTES, validator=whole_number(64 * 1_024, 2**60, "bytes")
     )
 
     def __attrs_post_init__(self) -> None:

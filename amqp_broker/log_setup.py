@@ -41,7 +41,7 @@ ITEMS_MAX: Final = 16
 """Items of a list or map that are shown."""
 DEPTH_MAX: Final = 3
 """Levels of nested lists and maps that are shown."""
-OWN_KEYS: Final = frozenset(("event", "level", "timestamp", "logger", "exception", "exc_info"))
+OWN_KEYS: Final = frozenset(("event", "level", "timestamp", "room", "exception", "exc_info"))
 """Keys that we fill ourselves; the exception has its own length."""
 EXCEPTION_CHARACTERS: Final = 16_384
 
@@ -69,14 +69,14 @@ _processors: list[Any] = []
 
 
 def logger(room: str) -> Any:
-    """A logger whose lines say where they come from; what `configure_logging` says later holds for it, too."""
+    """A logger whose lines say where they come from; a later `configure_logging` holds for it, too."""
     return structlog.wrap_logger(
         _output,
         processors=_processors,
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS["debug"]),
         context_class=dict,
         cache_logger_on_first_use=False,
-        logger=room,
+        room=room,
     )
 
 
