@@ -55,7 +55,7 @@ var behaviourChecks = []check{
 	{"outcome modified, undeliverable-here: not to this link, but to another", undeliverableHere},
 	{"receiver-settle-mode second: settled by the broker after our outcome", receiveSecond},
 	{"receiver-settle-mode second on a sending link", sendSecond},
-	{"drain: 3 messages for 10 credits, then credit 0", drain},
+	{"drain: 3 messages for 10 credits, then the drain is answered and no credit is left", drain},
 	{"reconnect: what was not settled comes again", reconnect},
 	{"browse: distribution-mode copy takes nothing away", browse},
 	{"order of 1,000 messages", order},
@@ -166,17 +166,14 @@ func sendSecond(c *client) {
 	expect("body", any("second mode"), c.accept(c.receiver(1, nil)).Value)
 }
 
+// drain: go-amqp asks for it with link-credit 0, which takes back the credit left and still wants the answer of part
+// 2.6.7, "send the flow state to the receiver". So the messages are received before.
 func drain(c *client) {
 	c.send(texts("0", "1", "2")...)
 	receiver := c.receiver(10, nil)
-	// The first message shows that the credit has been sent: a drain at once would go out in its place.
-	drained := c.acceptValues(receiver, 1)
+	expect("bodies", []any{"0", "1", "2"}, c.acceptValues(receiver, 3))
 	must("drain", receiver.DrainCredit(c.ctx, nil))
-	for message := receiver.Prefetched(); message != nil; message = receiver.Prefetched() {
-		must("accept", receiver.AcceptMessage(c.ctx, message))
-		drained = append(drained, message.Value)
-	}
-	expect("arrived", []any{"0", "1", "2"}, drained)
+	expect("nothing more came", (*amqp.Message)(nil), receiver.Prefetched())
 	c.send(text("later"))
 	brief, cancel := context.WithTimeout(c.ctx, 300*time.Millisecond)
 	defer cancel()
