@@ -1,0 +1,177 @@
+"""The command `amqp-broker`: serve, check, user, bench.
+
+    amqp-broker serve [--config FILE] [--data DIR | --memory] [--listen URL]...
+    amqp-broker check DIR
+    amqp-broker user add NAME
+    amqp-broker user list --config FILE
+    amqp-broker bench URL ...
+
+Listening has to begin within half a second, so everything that a command does not need is imported by the
+others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from amqp_broker.exit_status import BAD_CONFIGURATION, STOPPED, reason_of
+
+if TYPE_CHECKING:
+    from amqp_broker.configuration import BrokerConfig
+
+CHECK_FOUND_SOMETHING = 1
+PROGRAM = "amqp-broker"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status: 0 stopped or fine, 2 bad configuration or usage, 74, 75."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["bench"]:
+        from amqp_broker.bench.command_line import run as run_bench
+
+        return run_bench(arguments[1:])
+    try:
+        options = _parser().parse_args(arguments)
+    except SystemExit as usage:
+        return usage.code if isinstance(usage.code, int) else BAD_CONFIGURATION
+    status: int = options.run(options)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="A durable AMQP 1.0 broker.")
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {_version()}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    serve = commands.add_parser("serve", help="run the broker until SIGTERM or SIGINT")
+    serve.add_argument("--config", metavar="FILE", help="TOML configuration")
+    place = serve.add_mutually_exclusive_group()
+    place.add_argument("--data", metavar="DIR", help="where messages are kept (default ./amqp-broker-data)")
+    place.add_argument("--memory", action="store_true", help="keep everything in memory")
+    serve.add_argument(
+        "--listen",
+        metavar="URL",
+        action="append",
+        help="where to accept connections (default amqp://127.0.0.1:5672; port 0: any free one); repeatable",
+    )
+    serve.set_defaults(run=_run_serve)
+
+    check = commands.add_parser("check", help="check the store of a broker that is not running")
+    check.add_argument("directory", metavar="DIR")
+    check.set_defaults(run=_run_check)
+
+    user = commands.add_parser("user", help="verifiers for the configuration; passwords are never stored")
+    actions = user.add_subparsers(dest="action", required=True, metavar="ACTION")
+    add = actions.add_parser(
+        "add", help="print the [[user]] table of a user; the password comes from standard input"
+    )
+    add.add_argument("name", metavar="NAME")
+    add.add_argument(
+        "--iterations", type=int, default=None, metavar="N", help="PBKDF2 iterations (default 65536)"
+    )
+    add.set_defaults(run=_run_user_add)
+    listing = actions.add_parser("list", help="print the users of a configuration")
+    listing.add_argument("--config", metavar="FILE", required=True)
+    listing.set_defaults(run=_run_user_list)
+
+    commands.add_parser("bench", help="measure a broker (amqp-broker bench --help)", add_help=False)
+    return parser
+
+
+def _version() -> str:
+    from amqp_broker import __version__
+
+    return __version__
+
+
+def _run_serve(options: argparse.Namespace) -> int:
+    from amqp_broker.configuration import ConfigurationError
+
+    try:
+        config = configuration_of(options)
+    except ConfigurationError as error:
+        return _complain(str(error), options.config)
+    from amqp_broker.serving import serve
+
+    return serve(config, options.config)
+
+
+def configuration_of(options: argparse.Namespace) -> BrokerConfig:
+    """The configuration file, or the defaults, with what the command line says instead.  Raises
+    ConfigurationError.
+    """
+    import attrs
+
+    from amqp_broker.configuration import BrokerConfig, ConfigurationError, ListenerConfig, load_configuration
+
+    config = load_configuration(options.config) if options.config is not None else BrokerConfig()
+    if options.memory:
+        config = attrs.evolve(config, memory=True)
+    if options.data is not None:
+        try:
+            config = attrs.evolve(config, data_dir=options.data, memory=False)
+        except ConfigurationError as error:
+            raise ConfigurationError("--data", error.value, error.allowed) from None
+    if options.listen:
+        try:
+            listeners = tuple(ListenerConfig(url=url) for url in options.listen)
+        except ConfigurationError as error:
+            raise ConfigurationError("--listen", error.value, error.allowed) from None
+        config = attrs.evolve(config, listeners=listeners)
+    return config
+
+
+def _run_check(options: argparse.Namespace) -> int:
+    from amqp_broker.persistence.sqlite import check_directory
+
+    try:
+        complaints = check_directory(options.directory)
+    except Exception as error:
+        reason = reason_of(error)
+        if reason is None:
+            raise
+        status, cause = reason
+        return _complain(f"{options.directory}: {cause}", status=status)
+    for complaint in complaints:
+        print(complaint)
+    if complaints:
+        return CHECK_FOUND_SOMETHING
+    print(f"{options.directory}: no faults found")
+    return STOPPED
+
+
+def _run_user_add(options: argparse.Namespace) -> int:
+    from amqp_broker.configuration import ConfigurationError
+    from amqp_broker.user_commands import add_user
+
+    try:
+        print(add_user(options.name, options.iterations), end="")
+    except (ConfigurationError, ValueError) as error:
+        return _complain(str(error))
+    return STOPPED
+
+
+def _run_user_list(options: argparse.Namespace) -> int:
+    from amqp_broker.configuration import ConfigurationError, load_configuration
+    from amqp_broker.user_commands import list_users
+
+    try:
+        config = load_configuration(options.config)
+    except ConfigurationError as error:
+        return _complain(str(error), options.config)
+    print(list_users(config), end="")
+    return STOPPED
+
+
+def _complain(message: str, file: str | None = None, status: int = BAD_CONFIGURATION) -> int:
+    """One line for a person on standard error; returns the exit status."""
+    where = f"{file}: " if file is not None and not message.startswith(file) else ""
+    print(f"{PROGRAM}: {where}{message}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

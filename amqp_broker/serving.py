@@ -1,0 +1,102 @@
+"""`amqp-broker serve`: one broker in this process, from its first log line to its exit status.
+
+open the store --> listen --> "listening on amqp://127.0.0.1:PORT" --> SIGTERM, SIGINT or a failed commit
+--> close
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+from typing import Any, Final
+
+import trio
+
+from amqp_broker.configuration import BrokerConfig
+from amqp_broker.exit_status import STOPPED, STORE_FAILED, reason_of
+from amqp_broker.log_setup import configure_logging, logger
+
+SWITCH_INTERVAL_S: Final = 0.0005
+"""The commit thread gets the interpreter back within this time of a busy loop; with Python's 5 ms a commit of
+0.1 ms takes 5.
+"""
+COLLECTOR_THRESHOLDS: Final = (50_000, 20, 100)
+"""A backlog of messages is no garbage: with Python's 700 the collector takes a third of the time while it
+grows.
+"""
+OPEN_FILES: Final = 65_536
+"""Two for each of 16,384 connections (limits.max_connections) would do; what the system allows is taken."""
+
+_log = logger("serve")
+
+
+def serve(config: BrokerConfig, file: str | None = None) -> int:
+    """Serve until stopped; returns the exit status.  Reasons go to standard error, for people."""
+    configure_logging(config)
+    _tune_process()
+    try:
+        trio.run(_serve, config)
+    except BaseException as error:
+        reason = reason_of(error)
+        if reason is None:
+            raise
+        status, cause = reason
+        where = f"{file}: " if file is not None and status != STORE_FAILED else ""
+        print(f"amqp-broker: {where}{_sentence(cause)}", file=sys.stderr)
+        return status
+    return STOPPED
+
+
+def _sentence(cause: BaseException) -> str:
+    return str(cause) or type(cause).__name__
+
+
+async def _serve(config: BrokerConfig) -> None:
+    from amqp_broker.broker import (
+        open_broker,  # the store and the engine are loaded after the arguments are fine
+    )
+
+    async with trio.open_nursery() as nursery:
+        async with open_broker(config) as broker:
+            await nursery.start(_stop_at_signals, broker, config.limits.stop_grace_ms / 1_000)
+            for url in await broker.start_listeners():
+                _announce(url)
+            gc.collect()
+            gc.freeze()
+            await broker.stopped()
+        nursery.cancel_scope.cancel()
+    _log.info("broker.stopped")
+
+
+def _announce(url: str) -> None:
+    """The line that programs wait for."""
+    try:
+        print(f"listening on {url}", flush=True)
+    except BrokenPipeError:  # nobody wants to know, and that is no reason not to serve
+        _log.warning("standard_output.closed", url=url)
+
+
+async def _stop_at_signals(broker: Any, grace_s: float, *, task_status: trio.TaskStatus[None]) -> None:
+    """The first signal stops cleanly, a second one at once."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        grace = grace_s
+        async for number in signals:
+            _log.info("broker.stopping", signal=signal.Signals(number).name, grace_s=grace)
+            broker.stop(grace)
+            grace = 0.0
+
+
+def _tune_process() -> None:
+    """Settings of the whole process; an embedded broker leaves them alone."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
