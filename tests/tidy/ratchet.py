@@ -1,4 +1,5 @@
-"""Write the ratchet again: `python -m tests.tidy.ratchet` lists the modules above 150 lines with their bounds.
+"""Write the ratchet again: `python -m tests.tidy.ratchet` lists the modules above 150 lines with their
+bounds.
 
 Run it when a module has shrunk, or when it has good reasons to be long; the change then shows in review.
 """

@@ -1,0 +1,74 @@
+"""What one run of the load tool is asked to do."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import attrs
+
+# The body starts with the run's number, the message's number and its time, eight bytes each.
+SMALLEST_BODY: Final = 24
+
+
+@attrs.frozen(kw_only=True)
+class BenchSettings:
+    """One run: where, what is sent, how it is settled, how much may be on its way."""
+
+    host: str
+    port: int
+    user: str | None = None
+    password: str = ""
+    sasl: bool = True
+    address: str = "bench"
+    count: int = 100_000
+    body: int = 100
+    durable: bool = False
+    settled: bool = False
+    settle_each: bool = False
+    credit: int = 1_000
+    in_flight: int = 1_000
+    pairs: int = 1
+    rate: float = 0.0
+    timeout_s: float = 30.0
+    run: int = 0
+
+    def address_of(self, pair: int) -> str:
+        """The address of one pair: the address itself when there is only one."""
+        return self.address if self.pairs == 1 else f"{self.address}{pair}"
+
+    def to_json(self) -> str:
+        """For the command line of a worker process."""
+        return json.dumps(attrs.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> BenchSettings:
+        """What `to_json` wrote."""
+        return cls(**json.loads(text))
+
+    def describe(self) -> str:
+        """One line for the head of the report."""
+        kind = ("durable" if self.durable else "non-durable") + (
+            ", settled" if self.settled else ", unsettled"
+        )
+        pairs = "1 pair" if self.pairs == 1 else f"{self.pairs} pairs"
+        return (
+            f"{self.count:,} messages of {self.body:,} B for each of {pairs}, {kind}, "
+            f"credit {self.credit:,}, in flight {self.in_flight:,}"
+        )
+
+
+def parse_url(url: str) -> tuple[str, int, str | None, str, str | None]:
+    """Host, port, user, password and address of `amqp://[user:password@]host[:port][/address]`.
+
+    Raises ValueError with a sentence for anything else.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "amqp":
+        raise ValueError(f"expected a URL like amqp://127.0.0.1:5672, got {url!r}")
+    if not parts.hostname:
+        raise ValueError(f"the URL {url!r} names no host")
+    user = unquote(parts.username) if parts.username is not None else None
+    address = unquote(parts.path[1:]) or None
+    return parts.hostname, parts.port or 5672, user, unquote(parts.password or ""), address
