@@ -1,0 +1,179 @@
+"""Composites to bytes: the shortest list that says the same (the drawing is in `declarations`).
+
+A field that is absent or has its default is null, and trailing nulls are left out (1.4). Several values are always an
+array, also when there is one: every peer reads that, while a lone value is what some have never been tested with.
+"""
+
+from amqp_broker.frames.declarations import ANY, BY_DESCRIPTOR_CODE, COMPOSITE, DECLARATIONS, MAP, MULTIPLE, FieldDeclaration
+from amqp_broker.frames.encoding import (
+    ascii_octets,
+    check_range,
+    deeper,
+    put_compound,
+    put_elements,
+    put_octets,
+    put_unsigned,
+    put_value,
+    register,
+    utf8,
+)
+from amqp_broker.frames.errors import EncodeError
+from amqp_broker.frames.limits import DEPTH_MAX
+from amqp_broker.frames.printing import shorten
+from amqp_broker.frames.values import Symbol
+
+
+def encode_composite(composite: object) -> bytes:
+    """The bytes of a composite, with its descriptor as smallulong. Raises EncodeError for what the wire cannot carry."""
+    out = bytearray()
+    put_composite(out, composite, DEPTH_MAX)
+    return bytes(out)
+
+
+def put_composite(out: bytearray, composite: object, depth: int) -> None:
+    """Appends a composite; `depth` is how deep it may still nest."""
+    declaration = DECLARATIONS.get(type(composite))
+    if declaration is None:
+        raise EncodeError(f"expected a composite, but got {type(composite).__name__}: {shorten(composite)}")
+    inner = deeper(deeper(depth))
+    body = bytearray()
+    count = 0
+    nulls = 0
+    for field, value in zip(declaration.fields, declaration.get_values(composite)):
+        if value is None:
+            if field.mandatory:
+                raise EncodeError(f"expected the mandatory field {field.path}, but it is None")
+            nulls += 1
+            continue
+        if field.default is not None and value == field.default:
+            nulls += 1
+            continue
+        size = len(body)
+        put_field(body, field, value, inner)
+        if len(body) == size:
+            # No values of a multiple field: the same as null.
+            nulls += 1
+            continue
+        if nulls:
+            body[size:size] = b"\x40" * nulls
+            count += nulls
+            nulls = 0
+        count += 1
+    out += declaration.prefix
+    if count == 0:
+        out.append(0x45)
+    else:
+        put_compound(out, 0xC0, count, body)
+
+
+def put_field(out: bytearray, field: FieldDeclaration, value: object, depth: int) -> None:
+    """Appends the value of one field; nothing when it is an empty collection of a multiple field."""
+    kind = field.kind
+    if kind == ANY:
+        _put_any(out, field, value, depth)
+    elif kind == MAP:
+        _put_map(out, field, value, depth)
+    elif kind == COMPOSITE:
+        declaration = DECLARATIONS.get(type(value))
+        if declaration is None or declaration.name != field.source:
+            raise _wrong(field, value)
+        put_composite(out, value, depth)
+    elif kind == MULTIPLE:
+        _put_multiple(out, field, value, depth)
+    else:
+        put_scalar(out, field, value)
+
+
+def put_scalar(out: bytearray, field: FieldDeclaration, value: object) -> None:
+    """Appends a plain value as the field's primitive type."""
+    source = field.source
+    if field.choices and value not in field.choices:
+        raise EncodeError(f"expected one of {shorten(field.choices)} for {field.path}, but got {shorten(value)}")
+    if source == "boolean":
+        if value is not True and value is not False:
+            raise _wrong(field, value)
+        out.append(0x41 if value else 0x42)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        _put_integer(out, field, value)
+    elif isinstance(value, str) and source == "string":
+        put_octets(out, 0xA1, utf8(value))
+    elif isinstance(value, (str, Symbol)) and source == "symbol":
+        put_octets(out, 0xA3, ascii_octets(value if isinstance(value, str) else value.value))
+    elif isinstance(value, (bytes, bytearray, memoryview)) and source == "binary":
+        if field.octets_max:
+            check_range(len(value), 0, field.octets_max, f"the octets of {field.path}")
+        put_octets(out, 0xA0, bytes(value))
+    else:
+        raise _wrong(field, value)
+
+
+def _put_integer(out: bytearray, field: FieldDeclaration, value: int) -> None:
+    source = field.source
+    if source == "uint":
+        put_unsigned(out, value, 0x43, 4, field.path)
+    elif source == "ulong":
+        put_unsigned(out, value, 0x44, 8, field.path)
+    elif source == "ubyte":
+        check_range(value, 0, 255, field.path)
+        out.append(0x50)
+        out.append(value)
+    elif source == "ushort":
+        check_range(value, 0, 65535, field.path)
+        out.append(0x60)
+        out += value.to_bytes(2, "big")
+    elif source == "timestamp":
+        check_range(value, -(1 << 63), (1 << 63) - 1, field.path)
+        out.append(0x83)
+        out += value.to_bytes(8, "big", signed=True)
+    else:
+        raise _wrong(field, value)
+
+
+def _put_multiple(out: bytearray, field: FieldDeclaration, value: object, depth: int) -> None:
+    assert field.source == "symbol", field.path
+    if isinstance(value, (str, Symbol)):
+        value = (value,)
+    if not isinstance(value, (tuple, list)):
+        raise _wrong(field, value)
+    if not value:
+        if field.mandatory:
+            raise EncodeError(f"expected at least one value for {field.path}, but got none")
+        return
+    items: list[object] = [Symbol(item) if isinstance(item, str) else item for item in value]
+    body = bytearray()
+    put_elements(body, field.source, items, depth)
+    put_compound(out, 0xE0, len(items), body)
+
+
+def _put_any(out: bytearray, field: FieldDeclaration, value: object, depth: int) -> None:
+    declaration = DECLARATIONS.get(type(value))
+    if declaration is not None and field.requires not in declaration.provides:
+        raise _wrong(field, value)
+    put_value(out, value, depth)
+
+
+def _put_map(out: bytearray, field: FieldDeclaration, value: object, depth: int) -> None:
+    if not isinstance(value, dict):
+        raise _wrong(field, value)
+    inner = deeper(depth)
+    body = bytearray()
+    for key, item in value.items():
+        if field.symbol_keyed:
+            if not isinstance(key, (str, Symbol)):
+                raise _wrong(field, key)
+            put_octets(body, 0xA3, ascii_octets(key if isinstance(key, str) else key.value))
+        else:
+            put_value(body, key, inner)
+        put_value(body, item, inner)
+    put_compound(out, 0xC1, 2 * len(value), body)
+
+
+def _wrong(field: FieldDeclaration, value: object) -> EncodeError:
+    wanted = f"a type that provides {field.requires}" if field.requires else field.type_name
+    return EncodeError(f"expected {wanted} for {field.path}, but got {type(value).__name__}: {shorten(value)}")
+
+
+def register_composites() -> None:
+    """Lets values hold composites: a delivery state in an unsettled map, a lifetime policy in node properties."""
+    for declaration in BY_DESCRIPTOR_CODE.values():
+        register(declaration.make, put_composite)  # type: ignore[arg-type]

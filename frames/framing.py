@@ -1,0 +1,268 @@
+"""Protocol headers and frames (2.2, 2.3, 5.3.1).
+
+       +0       +1       +2       +3                         +0       +1       +2       +3
+   +-----------------------------------+                 +-----------------------------------+
+ 0 |                SIZE               |               0 |   'A'  |   'M'  |   'Q'  |   'P'  |
+   +-----------------------------------+                 +-----------------------------------+
+ 4 |  DOFF  |  TYPE  |     CHANNEL     |               4 |   ID   |  MAJOR |  MINOR |REVISION|
+   +-----------------------------------+                 +-----------------------------------+
+ 8 |   extended header, DOFF * 4 - 8   |
+   +-----------------------------------+               ID: 0 AMQP, 2 TLS, 3 SASL
+   |   performative, then payload      |
+   |   SIZE - DOFF * 4 octets          |               TYPE: 0 AMQP, 1 SASL (CHANNEL is ignored)
+   +-----------------------------------+
+"""
+
+import struct
+from typing import Any, Final
+
+from amqp_broker.frames.composite_decoding import declaration_at, read_composite
+from amqp_broker.frames.composite_encoding import encode_composite
+from amqp_broker.frames.declarations import DECLARATIONS
+from amqp_broker.frames.decoding import U32, Decoder
+from amqp_broker.frames.errors import DecodeError, EncodeError, FramingError
+from amqp_broker.frames.limits import CHANNEL_MAX, DEPTH_MAX, FRAME_SIZE_MAX, MIN_MAX_FRAME_SIZE, PERFORMATIVE_NODES_MAX
+from amqp_broker.frames.printing import cut, shorten
+
+AMQP_FRAME: Final = 0
+SASL_FRAME: Final = 1
+FRAME_HEADER_OCTETS: Final = 8
+PROTOCOL_HEADER_OCTETS: Final = 8
+
+AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
+TLS_HEADER: Final = b"AMQP\x02\x01\x00\x00"
+SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
+
+EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
+"""An AMQP frame without body on channel 0: traffic for a peer's idle time-out (2.4.5)."""
+
+_FRAME_HEADER: Final = struct.Struct(">IBBH").pack
+_TYPES_AND_CHANNEL: Final = struct.Struct(">BBH").unpack_from
+_ARCHETYPE: Final = {AMQP_FRAME: "frame", SASL_FRAME: "sasl-frame"}
+
+
+class ProtocolHeader:
+    """The eight octets before the frames, as they came: `is_amqp` tells whether they begin with "AMQP" (2.2)."""
+
+    __slots__ = ("is_amqp", "major", "minor", "octets", "protocol_id", "revision")
+
+    def __init__(self, octets: bytes) -> None:
+        self.octets: bytes = octets
+        self.is_amqp: bool = octets[:4] == b"AMQP"
+        self.protocol_id: int = octets[4]
+        self.major: int = octets[5]
+        self.minor: int = octets[6]
+        self.revision: int = octets[7]
+
+    def __repr__(self) -> str:
+        return f"ProtocolHeader({shorten(self.octets)})"
+
+
+class Frame:
+    """One frame. `performative` is a composite, or None for an empty frame; `payload` is what follows it."""
+
+    __slots__ = ("channel", "payload", "performative", "type")
+
+    def __init__(self, type: int, channel: int, performative: Any, payload: bytes) -> None:
+        self.type: int = type
+        self.channel: int = channel
+        self.performative: Any = performative
+        self.payload: bytes = payload
+
+    def __repr__(self) -> str:
+        payload = f" + {len(self.payload)} octets" if self.payload else ""
+        kind = "SASL " if self.type == SASL_FRAME else ""
+        text = "empty" if self.performative is None else repr(self.performative)
+        return cut(f"{kind}[{self.channel}] {cut(text, 200)}{payload}")
+
+
+def encode_frame(channel: int, performative: Any, payload: bytes = b"") -> bytes:
+    """An AMQP frame. Raises EncodeError for what the wire cannot carry."""
+    if not 0 <= channel <= CHANNEL_MAX:
+        raise EncodeError(f"expected 0 to {CHANNEL_MAX} for a channel, but got {shorten(channel)}")
+    return _encode(AMQP_FRAME, channel, performative, payload)
+
+
+def encode_sasl_frame(composite: Any) -> bytes:
+    """A SASL frame. Raises EncodeError for what the wire cannot carry, or beyond 512 octets (5.3.1)."""
+    frame = _encode(SASL_FRAME, 0, composite, b"")
+    if len(frame) > MIN_MAX_FRAME_SIZE:
+        raise EncodeError(f"expected at most {MIN_MAX_FRAME_SIZE} octets in a SASL frame, but got {len(frame)}")
+    return frame
+
+
+def _encode(frame_type: int, channel: int, performative: Any, payload: bytes) -> bytes:
+    declaration = DECLARATIONS.get(type(performative))
+    if declaration is None or _ARCHETYPE[frame_type] not in declaration.provides:
+        raise EncodeError(f"expected a performative for a frame of type {frame_type}, but got {shorten(performative)}")
+    body = encode_composite(performative)
+    size = FRAME_HEADER_OCTETS + len(body) + len(payload)
+    if size > FRAME_SIZE_MAX:
+        raise EncodeError(f"expected at most {FRAME_SIZE_MAX} octets in a frame, but got {size}")
+    return _FRAME_HEADER(size, 2, frame_type, channel) + body + payload
+
+
+def decode_performative(frame_type: int, data: bytes, start: int, end: int) -> tuple[Any, int]:
+    """The performative of a frame of this type at `start`, and the offset of its payload.
+
+    `data` may go on beyond `end`; nothing behind it is read as part of the value. Raises DecodeError.
+    """
+    decoder = Decoder(data, start, PERFORMATIVE_NODES_MAX)
+    declaration = declaration_at(decoder, end)
+    if _ARCHETYPE[frame_type] not in declaration.provides:
+        raise DecodeError(f"expected a performative for a frame of type {frame_type}, but found {declaration.name}")
+    return read_composite(decoder, declaration, end, DEPTH_MAX), decoder.pos
+
+
+class FrameReader:
+    """Cuts a stream into protocol headers and frames.
+
+    A new reader expects a protocol header first; `expect_header` asks for another one (after SASL or TLS). The
+    announced size of a frame is compared with `max_frame_size` (octets) before its body is waited for. After an
+    error the stream is lost: the same error comes again.
+    """
+
+    __slots__ = (
+        "_chunks",
+        "_chunks_octets",
+        "_failure",
+        "_wants_header",
+        "body_end",
+        "body_start",
+        "channel",
+        "data",
+        "frame_type",
+        "max_frame_size",
+        "pos",
+    )
+
+    def __init__(self, max_frame_size: int) -> None:
+        self.max_frame_size: int = max_frame_size
+        self.data: bytes = b""
+        self.pos: int = 0
+        self.frame_type: int = 0
+        self.channel: int = 0
+        self.body_start: int = 0
+        self.body_end: int = 0
+        self._chunks: list[bytes] = []
+        self._chunks_octets: int = 0
+        self._wants_header: bool = True
+        self._failure: FramingError | None = None
+
+    @property
+    def buffered(self) -> int:
+        """Octets that were fed and not yet taken."""
+        return len(self.data) - self.pos + self._chunks_octets
+
+    def expect_header(self) -> None:
+        """The next eight octets are a protocol header."""
+        self._wants_header = True
+
+    def expect_frames(self) -> None:
+        """The next octets are frames (what a reader expects by itself after a header)."""
+        self._wants_header = False
+
+    def feed(self, data: bytes) -> None:
+        """Takes octets from the stream. Call `next` until it gives None."""
+        if not data:
+            return
+        if self.pos >= len(self.data) and not self._chunks:
+            self.data = data
+            self.pos = 0
+        else:
+            self._chunks.append(data)
+            self._chunks_octets += len(data)
+
+    def next(self) -> "Frame | ProtocolHeader | None":
+        """The next frame or header; None when more octets are needed. Raises FramingError and DecodeError."""
+        if self._wants_header:
+            if not self._has(PROTOCOL_HEADER_OCTETS):
+                return None
+            header = ProtocolHeader(self.data[self.pos : self.pos + PROTOCOL_HEADER_OCTETS])
+            self.pos += PROTOCOL_HEADER_OCTETS
+            self._wants_header = False
+            return header
+        if not self.advance():
+            return None
+        return self.decode()
+
+    def advance(self) -> bool:
+        """Goes to the next whole frame; False when more octets are needed. Raises FramingError.
+
+        After True the frame is `data[body_start:body_end]` with `frame_type` and `channel`, until the next call of
+        any method: for callers that read the common performatives themselves (`decode` does the rest).
+        """
+        if self._failure is not None:
+            raise self._failure
+        pos = self.pos
+        data = self.data
+        if len(data) - pos < FRAME_HEADER_OCTETS:
+            if not self._has(4):
+                return False
+            self._check_size(U32(self.data, self.pos)[0])
+            if not self._has(FRAME_HEADER_OCTETS):
+                return False
+            pos = self.pos
+            data = self.data
+        size = U32(data, pos)[0]
+        self._check_size(size)
+        doff, frame_type, channel = _TYPES_AND_CHANNEL(data, pos + 4)
+        if doff < 2 or doff * 4 > size or frame_type > SASL_FRAME:
+            raise self._malformed(size, doff, frame_type)
+        if len(data) - pos < size:
+            if not self._has(size):
+                return False
+            pos = self.pos
+        self.frame_type = frame_type
+        self.channel = channel
+        self.body_start = pos + 4 * doff
+        self.body_end = self.pos = pos + size
+        return True
+
+    def decode(self) -> Frame:
+        """The frame that `advance` went to. Raises DecodeError, and FramingError for an empty SASL frame."""
+        start = self.body_start
+        end = self.body_end
+        if start == end:
+            if self.frame_type == SASL_FRAME:
+                self._failure = FramingError("expected a SASL performative, but the SASL frame is empty")
+                raise self._failure
+            return Frame(self.frame_type, self.channel, None, b"")
+        performative, payload_start = decode_performative(self.frame_type, self.data, start, end)
+        if self.frame_type == SASL_FRAME:
+            if payload_start != end:
+                raise DecodeError(f"expected one value in a SASL frame, but {end - payload_start} octets follow it")
+            return Frame(SASL_FRAME, 0, performative, b"")
+        return Frame(self.frame_type, self.channel, performative, self.data[payload_start:end])
+
+    def _has(self, octets: int) -> bool:
+        """Whether so many octets wait; then they lie in `data` at `pos`. Chunks are joined only then."""
+        waiting = len(self.data) - self.pos
+        if waiting >= octets:
+            return True
+        if waiting + self._chunks_octets < octets:
+            return False
+        self._chunks.insert(0, self.data[self.pos :])
+        self.data = b"".join(self._chunks)
+        self.pos = 0
+        self._chunks = []
+        self._chunks_octets = 0
+        return True
+
+    def _check_size(self, size: int) -> None:
+        if size < FRAME_HEADER_OCTETS:
+            self._failure = FramingError(f"expected a frame of at least {FRAME_HEADER_OCTETS} octets, but found {size}")
+            raise self._failure
+        if size > self.max_frame_size:
+            self._failure = FramingError(
+                f"expected a frame of at most {self.max_frame_size} octets, but found {size}",
+            )
+            raise self._failure
+
+    def _malformed(self, size: int, doff: int, frame_type: int) -> FramingError:
+        if frame_type > SASL_FRAME:
+            text = f"expected a frame of type 0 (AMQP) or 1 (SASL), but found {frame_type}"
+        else:
+            text = f"expected a data offset of 2 to {size // 4} in a frame of {size} octets, but found {doff}"
+        self._failure = FramingError(text)
+        return self._failure
