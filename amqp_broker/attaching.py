@@ -1,0 +1,102 @@
+"""The answer to an attach: which node, whether the peer may, and what the link's termini really are (2.6.3, 3.5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from amqp_broker.authorisation import BROWSE, RECEIVE, SEND
+from amqp_broker.frames import Coordinator, Error, Source, Target
+from amqp_broker.links import AttachReceived, ReceiverLink, SenderLink
+from amqp_broker.producers import Producer
+from amqp_broker.queue import Consumer, Queue
+from amqp_broker.registry import NodeRefused
+from amqp_broker.termini import COPY, MOVE, TerminusRefused, source_answer, target_answer
+
+if TYPE_CHECKING:
+    from amqp_broker.connection_task import ConnectionTask
+    from amqp_broker.node_service import NodeService
+
+SETTLED_MODE: Final = 1  # snd-settle-mode settled (2.8.2)
+
+
+async def answer_attach(task: ConnectionTask, nodes: NodeService, event: AttachReceived) -> None:
+    """Accept or refuse the link of `event`; a refusal says why with a null terminus and a detach (2.6.3)."""
+    link = event.link
+    try:
+        if isinstance(link, ReceiverLink):
+            await _accept_producer(task, nodes, link, event)
+        else:
+            await _accept_consumer(task, nodes, link, event)
+    except (NodeRefused, TerminusRefused) as refused:
+        link.refuse(Error(condition=refused.condition, description=refused.description))
+        task.log.info("link.refused", name=link.name, condition=refused.condition, reason=refused.description)
+
+
+async def _accept_producer(task: ConnectionTask, nodes: NodeService, link: ReceiverLink, event: AttachReceived) -> None:
+    target = event.attach.target
+    if isinstance(target, Coordinator):
+        raise TerminusRefused("amqp:not-implemented", "this broker has no transaction coordinator yet")
+    if not isinstance(target, Target):
+        raise TerminusRefused("amqp:invalid-field", f"expected a target, got {target!r:.80}")
+    queue: Queue | None = None
+    if target.dynamic:
+        if target.address is not None:
+            raise TerminusRefused("amqp:invalid-field", "a dynamic target must not name an address (3.5.4)")
+        queue = nodes.temporary_queue(task.principal)
+    elif target.address is not None:
+        queue = await nodes.node_for(task.principal, _text(target.address), SEND)
+    answer = target_answer(target, None if queue is None else queue.name)
+    credit = nodes.config.limits.link_credit
+    producer = Producer(task, link, queue, credit, bool(target.dynamic))
+    task.dispatcher.producers[link] = producer
+    full = queue is not None and queue.full()
+    link.accept(
+        source=event.attach.source,
+        target=answer,
+        max_message_size=nodes.config.limits.max_message_size_bytes,
+        credit=0 if full else credit,
+    )
+    if full and queue is not None:
+        producer.blocked = True
+        queue.blocked.append(producer)
+    task.log.debug("link.attached", name=link.name, role="receiver", target=answer.address)
+
+
+async def _accept_consumer(task: ConnectionTask, nodes: NodeService, link: SenderLink, event: AttachReceived) -> None:
+    source = event.attach.source
+    if not isinstance(source, Source):
+        raise TerminusRefused("amqp:invalid-field", f"expected a source, got {source!r:.80}")
+    if source.distribution_mode not in (None, MOVE, COPY):
+        raise TerminusRefused(
+            "amqp:not-implemented", f"expected distribution-mode move or copy, got {source.distribution_mode!r:.80}"
+        )
+    browser = source.distribution_mode == COPY
+    if source.dynamic:
+        if source.address is not None:
+            raise TerminusRefused("amqp:invalid-field", "a dynamic source must not name an address (3.5.3)")
+        queue = nodes.temporary_queue(task.principal)
+    elif source.address is None:
+        raise TerminusRefused("amqp:invalid-field", "expected the address of a node in source.address, got null")
+    else:
+        queue = await nodes.node_for(task.principal, _text(source.address), BROWSE if browser else RECEIVE)
+    answer = source_answer(source, queue.name)
+    consumer = Consumer(
+        task,
+        link,
+        queue,
+        browser=browser,
+        settled=event.attach.snd_settle_mode == SETTLED_MODE,
+        default_outcome=answer.default_outcome,
+        outcomes=frozenset(answer.outcomes or ()),
+        temporary=bool(source.dynamic),
+    )
+    task.dispatcher.consumers[link] = consumer
+    queue.attach(consumer)
+    link.accept(source=answer, target=event.attach.target)
+    task.log.debug("link.attached", name=link.name, role="sender", source=answer.address, mode=answer.distribution_mode)
+
+
+def _text(address: Any) -> str:
+    if not isinstance(address, str):
+        raise TerminusRefused("amqp:invalid-field", f"expected a string as address, got {type(address).__name__}")
+    return address

@@ -1,0 +1,188 @@
+"""The available messages of one queue, in their order: in memory what is needed soon, the rest on disk.
+
+    offsets   0 ........ 41 | 42 ............ 977 | 978 .................. 20,000,000
+              gone or held  | ready (in memory)   | on disk only, read page by page
+              with single ones that came back     | non-durable ones among them wait in `volatile`
+
+Everything that a consumer holds came out of the window from its front, so a message that comes back always stands
+before the window: the returned ones are served first, in the order of their offsets, and so take their old places.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Final
+
+from amqp_broker.persistence import Record
+
+WINDOW_MESSAGES: Final = 8_192  # of each queue in memory: eight times the credit that clients usually give
+WINDOW_BYTES: Final = 8 << 20  # the same bound for large messages
+RECORD_OVERHEAD_BYTES: Final = 300  # what one message costs beside its body
+_TRIM_AT: Final = 2_048  # taken messages at the front of the window before their places are freed
+
+
+class Backlog:
+    """What a queue has to give, first in first out. Pure: it never reads the disk, it says what it wants read."""
+
+    __slots__ = (
+        "_head", "_ready", "_ready_bytes", "_returned", "_volatile", "disk_count", "disk_from", "published_to",
+        "volatile_bytes", "window_bytes", "window_messages",
+    )  # fmt: skip
+
+    def __init__(self, window_messages: int = WINDOW_MESSAGES, window_bytes: int = WINDOW_BYTES) -> None:
+        self.window_messages = window_messages
+        self.window_bytes = window_bytes
+        self._ready: list[Record] = []
+        self._head = 0
+        self._ready_bytes = 0
+        self._returned: list[tuple[int, Record]] = []
+        self._volatile: deque[Record] = deque()
+        self.volatile_bytes = 0
+        self.disk_from = -1
+        self.disk_count = 0
+        self.published_to = 0
+
+    def recovered(self, first_offset: int, next_offset: int, count: int) -> None:
+        """After a restart everything is on disk: `count` messages between the two offsets."""
+        self.published_to = next_offset
+        if count:
+            self.disk_from = first_offset
+            self.disk_count = count
+
+    def available(self) -> int:
+        """How many messages could be given, on disk or in memory."""
+        return len(self._ready) - self._head + len(self._returned) + len(self._volatile) + self.disk_count
+
+    def loaded(self) -> int:
+        """How many messages could be given at once, without reading the disk."""
+        return len(self._ready) - self._head + len(self._returned)
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Append newly published messages, which stand behind everything else."""
+        if not records:
+            return
+        self.published_to = records[-1].offset + 1
+        if self.disk_from < 0:
+            room = self.window_messages - (len(self._ready) - self._head)
+            size = sum([len(record.body) for record in records])
+            if len(records) <= room and self._ready_bytes + size <= self.window_bytes:
+                self._ready.extend(records)
+                self._ready_bytes += size
+                return
+        self._spill(records)
+
+    def _spill(self, records: Sequence[Record]) -> None:
+        for record in records:
+            size = len(record.body)
+            if record.durable:
+                if self.disk_from < 0:
+                    full = len(self._ready) - self._head >= self.window_messages
+                    if not full and self._ready_bytes + size <= self.window_bytes:
+                        self._ready.append(record)
+                        self._ready_bytes += size
+                        continue
+                    self.disk_from = record.offset
+                self.disk_count += 1
+            elif self.disk_from < 0:
+                self._ready.append(record)
+                self._ready_bytes += size
+            else:
+                self._volatile.append(record)
+                self.volatile_bytes += size + RECORD_OVERHEAD_BYTES
+
+    def take(self, count: int) -> list[Record]:
+        """Remove and return at most `count` messages from the front."""
+        if self._returned:
+            run: list[Record] = []
+            while self._returned and len(run) < count:
+                run.append(heappop(self._returned)[1])
+            if len(run) < count:
+                run.extend(self._take_ready(count - len(run)))
+            return run
+        return self._take_ready(count)
+
+    def _take_ready(self, count: int) -> list[Record]:
+        head = self._head
+        run = self._ready[head : head + count]
+        head += len(run)
+        if head >= len(self._ready):
+            self._ready.clear()
+            self._ready_bytes = 0
+            head = 0
+        else:
+            self._ready_bytes -= sum([len(record.body) for record in run])
+            if head >= _TRIM_AT:
+                del self._ready[:head]
+                head = 0
+        self._head = head
+        return run
+
+    def put_back(self, record: Record) -> None:
+        """A message that somebody held is available again, in its old place."""
+        heappush(self._returned, (record.offset, record))
+
+    def page_wanted(self) -> bool:
+        """Whether messages are on disk only and the window is less than half full."""
+        return (
+            self.disk_from >= 0
+            and (len(self._ready) - self._head) * 2 < self.window_messages
+            and self._ready_bytes * 2 < self.window_bytes
+        )
+
+    def page_room(self) -> tuple[int, int]:
+        """How many messages and bytes the next page may bring."""
+        return self.window_messages - (len(self._ready) - self._head), self.window_bytes - self._ready_bytes
+
+    def paged(self, records: Sequence[Record], next_offset: int, lost: int = 0) -> None:
+        """Take what was read from `disk_from` up to `next_offset`; `lost` of them failed their checksums."""
+        self.disk_count -= len(records) + lost
+        at_end = next_offset >= self.published_to or self.disk_count <= 0
+        self._ready.extend(self._merge_volatile(records, None if at_end else next_offset))
+        self._ready_bytes += sum([len(record.body) for record in records])
+        if at_end:
+            self.disk_from = -1
+            self.disk_count = 0
+        else:
+            self.disk_from = next_offset
+
+    def _merge_volatile(self, records: Sequence[Record], before: int | None) -> Sequence[Record]:
+        waiting = self._volatile
+        if not waiting:
+            return records
+        merged = list(records)
+        while waiting and (before is None or waiting[0].offset < before):
+            record = waiting.popleft()
+            self.volatile_bytes -= len(record.body) + RECORD_OVERHEAD_BYTES
+            self._ready_bytes += len(record.body)
+            merged.append(record)
+        merged.sort(key=_offset)
+        return merged
+
+    def peek(self, cursor: int, count: int) -> list[Record]:
+        """At most `count` available messages in memory from offset `cursor` on, which stay where they are."""
+        found = sorted([record for offset, record in self._returned if offset >= cursor], key=_offset)[:count]
+        if len(found) < count:
+            start = bisect_left(self._ready, cursor, lo=self._head, key=_offset)
+            found.extend(self._ready[start : start + count - len(found)])
+        return found
+
+    def clear(self) -> int:
+        """Forget every available message; returns how many there were."""
+        count = self.available()
+        self._ready.clear()
+        self._returned.clear()
+        self._volatile.clear()
+        self._head = self._ready_bytes = self.volatile_bytes = self.disk_count = 0
+        self.disk_from = -1
+        return count
+
+    def memory_bytes(self) -> int:
+        """What the messages in memory take, about, of those that only memory holds or that the window keeps."""
+        return self._ready_bytes + self.volatile_bytes + self.loaded() * RECORD_OVERHEAD_BYTES
+
+
+def _offset(record: Record) -> int:
+    return record.offset

@@ -1,0 +1,372 @@
+"""One connection: the task that owns the engine, beside one that reads the socket and one that writes it.
+
+    stream --> reader --bytes--> +-------+ --chunks--> writer --> stream
+    other connections --mail-->  | owner |
+    timer table ------wake---->  +-------+ --events--> dispatcher --> nodes --> writer of the store --mail--> owner
+
+The engine is touched by the owner alone, in turns. A turn takes everything that waits (bytes, mail, deadlines) and
+ends with one piece of output. Reading goes on only after the owner took what was read: that is the back-pressure of
+TCP; the protocol's own is credit and window, which are renewed after the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+import trio
+
+from amqp_broker.attaching import answer_attach
+from amqp_broker.authentication import Challenge, Login, Success
+from amqp_broker.authorisation import ANONYMOUS, CONNECT, Principal
+from amqp_broker.dispatcher import Dispatcher
+from amqp_broker.frames import Error
+from amqp_broker.links import (
+    AttachReceived,
+    Connection,
+    ConnectionClosed,
+    ConnectionOpened,
+    CreditReceived,
+    DeliveriesReceived,
+    DeliveriesSettled,
+    LinkDetached,
+    OutcomesReceived,
+    SaslInitReceived,
+    SaslResponseReceived,
+    SessionBegun,
+    SessionEnded,
+)
+from amqp_broker.queue import Consumer
+
+if TYPE_CHECKING:
+    from amqp_broker.broker import Broker
+    from amqp_broker.jobs import Posting, Settlement
+    from amqp_broker.listener import PeerInfo
+    from amqp_broker.producers import Producer
+
+READ_BYTES: Final = 65_536  # one read is one batch: about 450 messages of 100 B
+CLOSE_GRACE_S: Final = 2.0  # after our close was written, how long the peer's may take
+
+Mail = tuple[Callable[..., None], Any, Any]
+
+
+class ConnectionTask:
+    """Serves one connection until it ends. Made for each accepted socket."""
+
+    def __init__(self, broker: Broker, stream: trio.abc.Stream, peer: PeerInfo) -> None:
+        self._broker = broker
+        self._nodes = broker.nodes
+        self._stream = stream
+        self._peer = peer
+        self.log = structlog.get_logger("amqp_broker.connection").bind(peer=peer.address)
+        self.principal: Principal = ANONYMOUS
+        self._login: Login | None = None
+        self.engine = Connection(broker.connection_settings(peer), trio.current_time())
+        self.dispatcher = Dispatcher(self, self._nodes)
+        self._inbox: bytes | None = None
+        self._eof = False
+        self._mail: list[Mail] = []
+        self._output: list[bytes] = []
+        self._writing = True
+        self._owner: trio.lowlevel.Task | None = None
+        self._signalled = False
+        self._inbox_taken = trio.lowlevel.ParkingLot()
+        self._output_put = trio.lowlevel.ParkingLot()
+        self._broken = False
+        self._writing_since: float | None = None
+        self._stalled: list[Consumer] = []
+        self._output_bound = broker.config.limits.output_buffer_bytes
+        self._deadline = float("inf")
+        self._dispatch: dict[type, Callable[[Any], None]] = {
+            DeliveriesReceived: self.dispatcher.on_deliveries,
+            OutcomesReceived: self.dispatcher.on_outcomes,
+            CreditReceived: self.dispatcher.on_credit,
+            DeliveriesSettled: self.dispatcher.on_sender_settled,
+            LinkDetached: self.dispatcher.on_detached,
+            SessionBegun: self._on_nothing,
+            SessionEnded: self._on_nothing,
+            ConnectionOpened: self._on_opened,
+            ConnectionClosed: self._on_closed,
+        }
+        self._answers: dict[type, Callable[[Any], Any]] = {
+            AttachReceived: self._on_attach,
+            SaslInitReceived: self._on_sasl_init,
+            SaslResponseReceived: self._on_sasl_response,
+        }
+
+    # What others may call: they leave mail, the owner reads it in its next turn
+
+    def deliver(self, consumer: Consumer, records: list[Any]) -> None:
+        """A queue assigned `records` to a consumer of this connection."""
+        consumer.pending.extend(records)
+        self._post_mail(self._send_assigned, consumer, None)
+
+    def posted(self, posting: Posting, error: Exception | None) -> None:
+        """A posting of this connection was committed, or refused by the store."""
+        self._post_mail(self.dispatcher.posted, posting, error)
+
+    def settled(self, settlement: Settlement, error: Exception | None) -> None:
+        """Outcomes that this connection's peer gave were committed."""
+        if settlement.deliveries or error is not None:
+            self._post_mail(self.dispatcher.settled, settlement, error)
+
+    def unblock(self, producer: Producer) -> None:
+        """A full queue has room again."""
+        self._post_mail(self._unblock, producer, None)
+
+    def node_deleted(self, consumer: Consumer) -> None:
+        """The node that a link of this connection received from is gone."""
+        self._post_mail(self._detach_deleted, consumer, None)
+
+    def stop(self) -> None:
+        """The broker stops: close the connection with `amqp:connection:forced` (2.8.15)."""
+        error = Error(condition="amqp:connection:forced", description="the broker is stopping")
+        self._post_mail(self._close_engine, error, None)
+
+    def wake(self) -> None:
+        """Have the owner take a turn."""
+        self._signalled = True
+        if self._owner is not None:
+            owner, self._owner = self._owner, None
+            trio.lowlevel.reschedule(owner)
+
+    def _post_mail(self, handler: Callable[..., None], first: Any, second: Any) -> None:
+        self._mail.append((handler, first, second))
+        self.wake()
+
+    # The three tasks
+
+    async def run(self) -> None:
+        """Serve the connection until both sides are done with it or the transport breaks."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._read)
+                nursery.start_soon(self._write)
+                await self._own()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._broker.timers.forget(self)
+            self._give_everything_back()
+            with trio.move_on_after(CLOSE_GRACE_S, shield=True):
+                await trio.aclose_forcefully(self._stream)
+
+    async def _read(self) -> None:
+        stream = self._stream
+        while True:
+            try:
+                data = await stream.receive_some(READ_BYTES)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                data = b""
+            if not data:
+                self._eof = True
+                self.wake()
+                return
+            self._inbox = data
+            self.wake()
+            while self._inbox is not None:
+                await self._inbox_taken.park()
+
+    async def _write(self) -> None:
+        stream = self._stream
+        try:
+            while True:
+                while not self._output:
+                    self._writing = False
+                    await self._output_put.park()
+                chunks, self._output = self._output, []
+                self._writing_since = trio.current_time()
+                await stream.send_all(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+                self._writing_since = None
+                if self.engine.output_size() or self._stalled or self.engine.wants_close:
+                    self._writing = False
+                    self.wake()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self._broken = True
+            self.wake()
+
+    async def _own(self) -> None:
+        while True:
+            try:
+                finished = await self._turn()
+            except Exception:
+                self.log.exception("connection.internal_error")
+                self.engine.close(Error(condition="amqp:internal-error", description="a fault of the broker; see its log"))
+                self._flush()
+                await self._finish()
+                return
+            if finished:
+                await self._finish()
+                return
+            if self._signalled:
+                await trio.lowlevel.checkpoint()
+            else:
+                await self._park()
+
+    async def _park(self) -> None:
+        def abort(_: object) -> trio.lowlevel.Abort:
+            self._owner = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self._owner = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    async def _turn(self) -> bool:
+        """Take everything that waits; True when nothing more is to come."""
+        self._signalled = False
+        engine = self.engine
+        now = trio.current_time()
+        if self._inbox is not None and engine.output_size() <= self._output_bound:
+            data, self._inbox = self._inbox, None
+            await self._handle(engine.receive_data(data, now))
+            self._inbox_taken.unpark()
+        elif self._eof:
+            await self._handle(engine.receive_eof(now))
+            return True
+        if now >= self._deadline:
+            self._deadline = float("inf")
+            self._check_write_stall(now)
+            await self._handle(engine.handle_timeout(now))
+        while self._mail:
+            mail, self._mail = self._mail, []
+            for handler, first, second in mail:
+                handler(first, second)
+        await self._handle(engine.take_events())
+        if self._stalled and engine.output_size() == 0:
+            self._offer_stalled()
+        self._flush()
+        self._set_timer()
+        return self._broken or engine.wants_close
+
+    async def _handle(self, events: list[Any]) -> None:
+        dispatch = self._dispatch
+        while events:
+            answered = False
+            for event in events:
+                handler = dispatch.get(type(event))
+                if handler is not None:
+                    handler(event)
+                else:
+                    await self._answers[type(event)](event)
+                    answered = True
+            events = self.engine.receive_data(b"", trio.current_time()) if answered else self.engine.take_events()
+
+    def _offer_stalled(self) -> None:
+        stalled, self._stalled = self._stalled, []
+        for consumer in stalled:
+            if consumer.link in self.dispatcher.consumers:
+                self.dispatcher.offer(consumer)
+
+    def _flush(self) -> None:
+        """Hand the output over when the writing task is free; what it can't take yet counts against the bound."""
+        if self._writing:
+            return
+        chunks = self.engine.data_to_send()
+        if chunks:
+            self._writing = True
+            self._output = chunks
+            self._output_put.unpark()
+
+    def _set_timer(self) -> None:
+        deadline = self.engine.next_deadline()
+        if self._writing_since is not None:
+            stall = self._writing_since + self._nodes.config.limits.write_stall_timeout_ms / 1000
+            deadline = stall if deadline is None else min(deadline, stall)
+        if deadline is not None and deadline < self._deadline:
+            self._deadline = deadline
+            self._broker.timers.set(deadline, self)
+
+    def _check_write_stall(self, now: float) -> None:
+        if self._writing_since is not None:
+            limit = self._nodes.config.limits.write_stall_timeout_ms / 1000
+            if now - self._writing_since >= limit:
+                self.log.warning("connection.write_stalled", seconds=limit)
+                self._broken = True
+
+    async def _finish(self) -> None:
+        """Write what is left, for a bounded time; then wait until the peer has seen our close."""
+        with trio.move_on_after(CLOSE_GRACE_S):
+            while (self._output or self._writing or self.engine.output_size()) and not self._broken:
+                self._flush()
+                await self._park()
+            if not self._broken and not self._eof and hasattr(self._stream, "send_eof"):
+                try:
+                    await self._stream.send_eof()
+                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                    return
+                while not self._eof:
+                    self._inbox = None
+                    self._inbox_taken.unpark()
+                    await self._park()
+
+    def _give_everything_back(self) -> None:
+        """The wire broke: every link of this connection ends as the engine says."""
+        try:
+            for event in self.engine.receive_eof(trio.current_time()):
+                if type(event) is LinkDetached:
+                    self.dispatcher.on_detached(event)
+        except Exception:
+            self.log.exception("connection.internal_error")
+        for consumer in list(self.dispatcher.consumers.values()):
+            self.dispatcher.on_detached(LinkDetached(consumer.link, True, None, []))
+        for producer in list(self.dispatcher.producers.values()):
+            self.dispatcher.on_detached(LinkDetached(producer.link, True, None, []))
+
+    # Mail
+
+    def _send_assigned(self, consumer: Consumer, _: None) -> None:
+        self.dispatcher.send_assigned(consumer)
+        if consumer.pending and consumer not in self._stalled:
+            self._stalled.append(consumer)
+
+    def _unblock(self, producer: Producer, _: None) -> None:
+        self.dispatcher.unblock(producer)
+
+    def _detach_deleted(self, consumer: Consumer, _: None) -> None:
+        link: Any = consumer.link
+        if link in self.dispatcher.consumers:
+            link.detach(Error(condition="amqp:resource-deleted", description=f"queue {consumer.queue.name!r} was deleted"))
+
+    def _close_engine(self, error: Error, _: None) -> None:
+        self.engine.close(error)
+
+    # Events that are not the dispatcher's
+
+    def _on_nothing(self, event: object) -> None:
+        """Sessions need no node."""
+
+    def _on_opened(self, event: ConnectionOpened) -> None:
+        self._peer.logged_in()
+        if not self._nodes.authoriser.authorise(self.principal, CONNECT):
+            self.engine.close(
+                Error(condition="amqp:unauthorized-access", description=f"{self.principal.rule_name!r} may not connect")
+            )
+        self.log.info("connection.opened", container_id=event.open.container_id, principal=self.principal.name)
+
+    def _on_closed(self, event: ConnectionClosed) -> None:
+        condition = None if event.error is None else event.error.condition
+        description = None if event.error is None else event.error.description
+        self.log.info("connection.closed", condition=condition, description=description)
+
+    async def _on_attach(self, event: AttachReceived) -> None:
+        await answer_attach(self, self._nodes, event)
+
+    async def _on_sasl_init(self, event: SaslInitReceived) -> None:
+        self._login = self._broker.authenticator.begin(event.mechanism, self._peer.listener, self._peer)
+        await self._respond(event.initial_response)
+
+    async def _on_sasl_response(self, event: SaslResponseReceived) -> None:
+        await self._respond(event.response)
+
+    async def _respond(self, response: bytes | None) -> None:
+        assert self._login is not None, "the engine lets no response come before the init"
+        answer = await self._login.respond(response)
+        if isinstance(answer, Challenge):
+            self.engine.sasl_challenge(answer.data)
+            return
+        if isinstance(answer, Success):
+            self.principal = answer.principal
+            self.engine.sasl_outcome(answer.code, answer.additional_data)
+        else:
+            self.log.warning("login.failed", mechanism=self._login.mechanism, name=answer.name, reason=answer.reason)
+            self.engine.sasl_outcome(answer.code)

@@ -1,0 +1,167 @@
+"""What the broker has stored: one class for each kind of work, each stored wholly or not at all.
+
+A job is made in a connection's turn, gives its verbs when the writer asks, and answers the peer only after the commit
+returned (law 4: a promise leaves after the commit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from amqp_broker.links import Delivery, OutgoingDelivery, ReceiverLink, SenderLink
+from amqp_broker.persistence import Post, Record, Retire, Return, Unit
+from amqp_broker.queue import Queue
+
+
+class Nodes(Protocol):
+    """What a finished job tells: a queue has something to distribute, or room again."""
+
+    def pump(self, queue: Queue) -> None:
+        """Distribute what `queue` has."""
+
+    def drained(self, queue: Queue) -> None:
+        """`queue` lost messages: senders that wait for room may go on."""
+
+
+class PostOwner(Protocol):
+    """The connection that posted, told in its own task's turn."""
+
+    def posted(self, posting: Posting, error: Exception | None) -> None:
+        """The posting was stored, or why it was not."""
+
+    def settled(self, settlement: Settlement, error: Exception | None) -> None:
+        """The outcomes were stored, or why they were not."""
+
+
+def retire_verbs(queue_id: int, records: Sequence[Record]) -> Unit:
+    """The fewest ranges that hold exactly the durable ones of `records`."""
+    offsets = sorted([record.offset for record in records if record.durable])
+    if not offsets:
+        return []
+    if offsets[-1] - offsets[0] == len(offsets) - 1:
+        return [Retire(queue_id, offsets[0], offsets[-1])]
+    unit: Unit = []
+    first = last = offsets[0]
+    for offset in offsets[1:]:
+        if offset != last + 1:
+            unit.append(Retire(queue_id, first, last))
+            first = offset
+        last = offset
+    unit.append(Retire(queue_id, first, last))
+    return unit
+
+
+class Posting:
+    """A run of messages from one link to one queue."""
+
+    __slots__ = ("deliveries", "durable", "link", "nodes", "owner", "queue", "records", "size")
+
+    def __init__(
+        self, owner: PostOwner, link: ReceiverLink, deliveries: list[Delivery], queue: Queue, records: list[Record],
+        nodes: Nodes,
+    ) -> None:  # fmt: skip
+        self.owner = owner
+        self.nodes = nodes
+        self.link = link
+        self.deliveries = deliveries
+        self.queue = queue
+        self.records = records
+        self.size = sum([len(record.body) for record in records])
+        self.durable = any([record.durable for record in records])
+        queue.pending_posts += 1
+
+    def unit(self) -> Unit:
+        self.queue.number(self.records)
+        if not self.durable:
+            return []
+        records = self.records
+        if all([record.durable for record in records]):
+            return [Post(self.queue.queue_id, records)]
+        return [Post(self.queue.queue_id, run) for run in _durable_runs(records)]
+
+    def withdraw(self) -> None:
+        """Nothing was stored: the offsets are free again."""
+        self.queue.next_offset = self.records[0].offset
+
+    def finished(self, error: Exception | None) -> None:
+        queue = self.queue
+        queue.pending_posts -= 1
+        if error is None:
+            queue.publish(self.records, self.size)
+        self.owner.posted(self, error)
+        if error is None:
+            self.nodes.pump(queue)
+
+
+def _durable_runs(records: Sequence[Record]) -> list[list[Record]]:
+    runs: list[list[Record]] = []
+    follows = False
+    for record in records:
+        if record.durable:
+            if follows:
+                runs[-1].append(record)
+            else:
+                runs.append([record])
+        follows = record.durable
+    return runs
+
+
+class Settlement:
+    """The outcome of a run of deliveries to one consumer: its messages leave the queue, or return changed."""
+
+    __slots__ = ("deliveries", "link", "nodes", "owner", "queue", "records", "state", "verbs")
+
+    def __init__(
+        self, owner: PostOwner, link: SenderLink, deliveries: list[OutgoingDelivery], queue: Queue,
+        retired: list[Record], state: object, nodes: Nodes, verbs: Unit,
+    ) -> None:  # fmt: skip
+        self.owner = owner
+        self.nodes = nodes
+        self.link = link
+        self.deliveries = deliveries
+        self.queue = queue
+        self.records = retired
+        self.state = state
+        self.verbs = verbs
+
+    def unit(self) -> Unit:
+        return self.verbs
+
+    def withdraw(self) -> None:
+        """Nothing was stored; nothing was taken either."""
+
+    def finished(self, error: Exception | None) -> None:
+        if error is None and self.records:
+            self.queue.retire(self.records)
+            self.nodes.drained(self.queue)
+        self.owner.settled(self, error)
+
+
+def return_verbs(queue_id: int, records: Sequence[Record]) -> Unit:
+    """What the store has to know of messages whose header effects changed."""
+    return [
+        Return(queue_id, record.offset, record.delivery_count, record.annotations)
+        for record in records
+        if record.durable
+    ]
+
+
+class Step:
+    """Verbs that somebody waits for, or that nobody waits for."""
+
+    __slots__ = ("_then", "_verbs")
+
+    def __init__(self, verbs: Unit, then: Callable[[Exception | None], None] | None = None) -> None:
+        self._verbs = verbs
+        self._then = then
+
+    def unit(self) -> Unit:
+        return self._verbs
+
+    def withdraw(self) -> None:
+        """Nothing was stored; nothing was taken either."""
+
+    def finished(self, error: Exception | None) -> None:
+        if self._then is not None:
+            self._then(error)

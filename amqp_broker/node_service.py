@@ -1,0 +1,196 @@
+"""What all connections share: the nodes, the writer, the clock on the wall, and the distribution of messages."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+import trio
+
+from amqp_broker.addresses import AddressError, parse_address
+from amqp_broker.authorisation import BROWSE, CREATE, RECEIVE, SEND, Authoriser, Principal
+from amqp_broker.configuration import BrokerConfig
+from amqp_broker.frames import Error, Message
+from amqp_broker.jobs import Step, retire_verbs
+from amqp_broker.links import OutgoingDelivery
+from amqp_broker.persistence import Record, Store, StoreError, Unit
+from amqp_broker.producers import Producer
+from amqp_broker.queue import Consumer, Queue
+from amqp_broker.records import replace_annotations
+from amqp_broker.registry import NodeRefused, Registry
+from amqp_broker.writer import Writer
+
+TEMPORARY_NAME_BYTES = 12  # a name that the broker makes is hard to guess (behaviour paper 2.1)
+
+
+class NodeService:
+    """Nodes and what moves messages between them and the store."""
+
+    def __init__(self, config: BrokerConfig, writer: Writer, authoriser: Authoriser, wall_clock_ms: Callable[[], int]) -> None:
+        self.config = config
+        self.writer = writer
+        self.authoriser = authoriser
+        self.wall_clock_ms = wall_clock_ms
+        self.registry = Registry(config, self.store_step)
+        self._paging: set[Queue] = set()
+        self._log = structlog.get_logger("amqp_broker.nodes")
+
+    # Termini
+
+    async def node_for(self, principal: Principal, address: str, action: str) -> Queue:
+        """The queue that a terminus names, if `principal` may do `action` there. Raises NodeRefused."""
+        try:
+            parsed = parse_address(address, self.config.limits.address_bytes)
+        except AddressError as error:
+            raise NodeRefused("amqp:invalid-field", str(error)) from None
+        if not self.authoriser.authorise(principal, action, parsed):
+            raise NodeRefused("amqp:unauthorized-access", f"{principal.rule_name!r} may not {action} at {parsed.name!r}")
+        may_create = self.authoriser.authorise(principal, CREATE, parsed)
+        return await self.registry.resolve(parsed, may_create=may_create)
+
+    def temporary_queue(self, principal: Principal) -> Queue:
+        """A fresh queue for a dynamic terminus. Raises NodeRefused."""
+        name = f"temporary.{secrets.token_urlsafe(TEMPORARY_NAME_BYTES)}"
+        if not self.authoriser.authorise(principal, CREATE, parse_address(name)):
+            raise NodeRefused("amqp:unauthorized-access", f"{principal.rule_name!r} may not create dynamic nodes")
+        return self.registry.create_temporary(name)
+
+    def relay_target(self, principal: Principal, payload: bytes) -> Queue | Error:
+        """Where a message sent through the anonymous terminus goes, or why it goes nowhere. Raises DecodeError."""
+        properties = Message(payload).properties
+        address = None if properties is None else properties.to
+        if address is None:
+            return Error(condition="amqp:invalid-field", description="properties.to is missing: the anonymous terminus needs it")
+        try:
+            parsed = parse_address(address, self.config.limits.address_bytes)
+        except AddressError as error:
+            return Error(condition="amqp:invalid-field", description=str(error))
+        if not self.authoriser.authorise(principal, SEND, parsed):
+            return Error(condition="amqp:unauthorized-access", description=f"{principal.rule_name!r} may not send to {parsed.name!r}")
+        queue = self.registry.find(parsed)
+        if queue is None:
+            return Error(condition="amqp:not-found", description=f"no queue {parsed.name!r}")
+        if queue.full():
+            return Error(condition="amqp:resource-limit-exceeded", description=f"queue {parsed.name!r} is full")
+        return queue
+
+    # Movement
+
+    def pump(self, queue: Queue) -> None:
+        """Hand what `queue` assigns to the tasks that own the links, and have the disk read where it is needed."""
+        for consumer, records in queue.assign(self.wall_clock_ms()):
+            consumer.owner.deliver(consumer, records)
+        expired = queue.take_expired()
+        if expired:
+            self._expire(queue, expired)
+        if queue.backlog.disk_from >= 0:
+            self._page(queue)
+
+    def _page(self, queue: Queue) -> None:
+        if queue.backlog.page_wanted() and queue not in self._paging and queue.consumers:
+            self._paging.add(queue)
+            self.writer.read(lambda store: self._read_page(store, queue))
+        for consumer in queue.consumers:
+            if consumer.browser and queue.browse_page_wanted(consumer) >= 0:
+                consumer.paging = True
+                self.writer.read(lambda store, browser=consumer: self._read_browsed(store, browser))
+
+    def _read_page(self, store: Store, queue: Queue) -> None:
+        self._paging.discard(queue)
+        backlog = queue.backlog
+        if backlog.disk_from < 0 or not self.registry.holds(queue):
+            return
+        messages, size = backlog.page_room()
+        page = store.read(queue.queue_id, backlog.disk_from, messages, size)
+        self._adopt(queue, page.records)
+        for lost in page.quarantined:
+            self._log.error("message.quarantined", queue=queue.name, offset=lost.offset, reason=lost.reason)
+        backlog.paged(page.records, page.next_offset, len(page.quarantined))
+        queue.message_count -= len(page.quarantined)
+        self.pump(queue)
+
+    def _read_browsed(self, store: Store, browser: Consumer) -> None:
+        browser.paging = False
+        queue: Queue = browser.queue
+        start = queue.browse_page_wanted(browser)
+        if start < 0 or browser not in queue.consumers:
+            return
+        page = store.read(queue.queue_id, start, browser.demand, queue.backlog.window_bytes)
+        self._adopt(queue, page.records)
+        browser.cursor = max(browser.cursor, page.next_offset)
+        if page.records:
+            browser.demand -= len(page.records)
+            browser.owner.deliver(browser, page.records)
+        else:
+            self.pump(queue)
+
+    def _adopt(self, queue: Queue, records: list[Record]) -> None:
+        for record in records:
+            record.acquired_before = record.acquired_before or record.offset < queue.recovered_to
+            if record.annotations is not None:
+                replace_annotations(record)
+
+    def _expire(self, queue: Queue, expired: list[Record]) -> None:
+        queue.retire(expired)
+        verbs = retire_verbs(queue.queue_id, expired)
+        if verbs:
+            self.writer.submit(Step(verbs))
+        self._log.info("messages.expired", queue=queue.name, count=len(expired))
+        self.drained(queue)
+
+    def rejected(self, queue: Queue, deliveries: list[OutgoingDelivery], state: Any) -> None:
+        """A consumer said that these are invalid: they leave the queue, and the log says why."""
+        condition = None if state.error is None else state.error.condition
+        self._log.warning("delivery.rejected", queue=queue.name, count=len(deliveries), condition=condition)
+
+    def drained(self, queue: Queue) -> None:
+        """Senders that waited for room are given credit again, each in its own task's turn."""
+        if queue.blocked and queue.roomy():
+            blocked, queue.blocked = queue.blocked, []
+            for producer in blocked:
+                assert isinstance(producer, Producer)
+                producer.owner.unblock(producer)
+
+    # The ends of links
+
+    def forget_producer(self, producer: Producer) -> None:
+        """A link that posted is gone."""
+        queue = producer.queue
+        if queue is None:
+            return
+        if producer in queue.blocked:
+            queue.blocked.remove(producer)
+        if producer.temporary:
+            self._drop_temporary(queue)
+
+    def forget_consumer(self, consumer: Consumer) -> None:
+        """A link that received is gone."""
+        if consumer.temporary:
+            self._drop_temporary(consumer.queue)
+
+    def _drop_temporary(self, queue: Queue) -> None:
+        self.registry.remove(queue)
+        queue.backlog.clear()
+        for consumer in list(queue.consumers):
+            consumer.owner.node_deleted(consumer)
+
+    async def store_step(self, verbs: Unit) -> None:
+        """Have `verbs` stored and wait for the commit. Raises StoreError."""
+        done = trio.Event()
+        failures: list[StoreError] = []
+
+        def then(error: Exception | None) -> None:
+            if error is not None:
+                assert isinstance(error, StoreError)
+                failures.append(error)
+            done.set()
+
+        self.writer.submit(Step(verbs, then))
+        await done.wait()
+        if failures:
+            raise failures[0]
+
+
+ACTION_OF_MODE = {"move": RECEIVE, "copy": BROWSE}

@@ -1,0 +1,25 @@
+"""One link on which a client posts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amqp_broker.links import ReceiverLink
+from amqp_broker.queue import Queue
+
+if TYPE_CHECKING:
+    from amqp_broker.connection_task import ConnectionTask
+
+
+class Producer:
+    """A receiving link of ours and the queue it feeds; `queue` None is the anonymous terminus (each message names its node)."""
+
+    __slots__ = ("blocked", "credit", "link", "owner", "queue", "temporary")
+
+    def __init__(self, owner: ConnectionTask, link: ReceiverLink, queue: Queue | None, credit: int, temporary: bool) -> None:
+        self.owner = owner
+        self.link = link
+        self.queue = queue
+        self.credit = credit
+        self.temporary = temporary
+        self.blocked = False

@@ -1,0 +1,253 @@
+"""A queue: first in, first out, competing consumers, each message to one of them. Pure: no I/O, no clock, no engine.
+
+    publish --> backlog --assign--> consumer (ACQUIRED) --retire--> gone (ARCHIVED)
+                  ^                      |
+                  +------give_back-------+
+
+`assign` says who gets what; carrying it there is the caller's work.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from amqp_broker.backlog import RECORD_OVERHEAD_BYTES, Backlog
+from amqp_broker.persistence import Record
+
+RESUME_PART: Final = 0.8  # of a full queue's capacity: below it senders are given credit again
+
+
+class Consumer:
+    """One link that receives from a queue; `demand` is how many messages it could be sent now."""
+
+    __slots__ = (
+        "browser", "cursor", "default_outcome", "demand", "link", "outcomes", "owner", "paging", "pending", "queue",
+        "settled", "temporary",
+    )  # fmt: skip
+
+    def __init__(
+        self, owner: DeliveryOwner, link: object, queue: Queue, *, browser: bool, settled: bool,
+        default_outcome: object = None, outcomes: frozenset[str] = frozenset(), temporary: bool = False,
+    ) -> None:  # fmt: skip
+        self.owner = owner
+        self.default_outcome = default_outcome
+        self.outcomes = outcomes
+        self.temporary = temporary
+        self.link = link
+        self.queue = queue
+        self.browser = browser
+        self.settled = settled
+        self.demand = 0
+        self.cursor = 0
+        self.paging = False
+        self.pending: deque[Record] = deque()
+
+
+class DeliveryOwner(Protocol):
+    """Who owns the engine of a consumer's link: it takes what a queue assigned."""
+
+    def deliver(self, consumer: Consumer, records: list[Record]) -> None:
+        """Take `records` for `consumer`, to be sent in the owner's next turn."""
+
+    def node_deleted(self, consumer: Consumer) -> None:
+        """The queue is gone: the consumer's link ends."""
+
+
+class QueueLimits:
+    """Capacity of one queue: messages and bytes in all, and bytes that only memory holds."""
+
+    __slots__ = ("max_bytes", "max_messages", "max_volatile_bytes")
+
+    def __init__(self, max_messages: int, max_bytes: int, max_volatile_bytes: int) -> None:
+        self.max_messages = max_messages
+        self.max_bytes = max_bytes
+        self.max_volatile_bytes = max_volatile_bytes
+
+
+class Queue:
+    """One queue and the distribution of its messages."""
+
+    __slots__ = (
+        "_excluded", "_volatile_bytes", "backlog", "blocked", "byte_count", "consumers", "expired", "limits",
+        "message_count", "name", "next_offset", "pending_posts", "persistent", "queue_id", "recovered_to", "was_full",
+    )  # fmt: skip
+
+    def __init__(self, name: str, queue_id: int, limits: QueueLimits, *, persistent: bool = True) -> None:
+        self.name = name
+        self.queue_id = queue_id
+        self.limits = limits
+        self.persistent = persistent
+        self.backlog = Backlog()
+        self.consumers: deque[Consumer] = deque()
+        self.next_offset = 0
+        self.recovered_to = 0
+        self.pending_posts = 0
+        self.message_count = 0
+        self.byte_count = 0
+        self._volatile_bytes = 0
+        self.was_full = False
+        self.blocked: list[object] = []
+        self.expired: list[Record] = []
+        self._excluded: dict[int, set[Consumer]] = {}
+
+    def recover(self, first_offset: int, next_offset: int, messages: int, size: int) -> None:
+        """Take up what the store has: everything below `next_offset` may have been acquired before (3.2.1)."""
+        self.next_offset = self.recovered_to = next_offset
+        self.message_count = messages
+        self.byte_count = size
+        self.backlog.recovered(first_offset, next_offset, messages)
+
+    def number(self, records: Sequence[Record]) -> None:
+        """Give newly posted messages their offsets; the order of calls is the order of the queue."""
+        offset = self.next_offset
+        for record in records:
+            record.offset = offset
+            offset += 1
+        self.next_offset = offset
+
+    def publish(self, records: Sequence[Record], size: int) -> None:
+        """Make numbered messages of `size` body bytes in all available, once their commit has returned."""
+        self.message_count += len(records)
+        self.byte_count += size
+        for record in records:
+            if not record.durable:
+                self._volatile_bytes += len(record.body) + RECORD_OVERHEAD_BYTES
+        self.backlog.add(records)
+
+    def full(self) -> bool:
+        """Whether senders should get no more credit."""
+        limits = self.limits
+        if (
+            self.message_count >= limits.max_messages
+            or self.byte_count >= limits.max_bytes
+            or self._volatile_bytes >= limits.max_volatile_bytes
+        ):
+            self.was_full = True
+            return True
+        return False
+
+    def roomy(self) -> bool:
+        """Whether a queue that was full has drained far enough to take from its senders again."""
+        limits = self.limits
+        return (
+            self.message_count <= limits.max_messages * RESUME_PART
+            and self.byte_count <= limits.max_bytes * RESUME_PART
+            and self._volatile_bytes <= limits.max_volatile_bytes * RESUME_PART
+        )
+
+    def assign(self, now_ms: int) -> list[tuple[Consumer, list[Record]]]:
+        """Distribute what is loaded over the consumers with demand, in even shares, the longest waiting first."""
+        grants: list[tuple[Consumer, list[Record]]] = []
+        if not self.consumers:
+            return grants
+        progress = True
+        while progress and self.backlog.loaded():
+            progress = False
+            hungry = [consumer for consumer in self.consumers if consumer.demand > 0 and not consumer.browser]
+            if not hungry:
+                break
+            share = max(1, self.backlog.loaded() // len(hungry))
+            for consumer in hungry:
+                run = self._take_for(consumer, min(share, consumer.demand), now_ms)
+                if run:
+                    progress = True
+                    consumer.demand -= len(run)
+                    grants.append((consumer, run))
+            self.consumers.rotate(-1)
+        for consumer in self.consumers:
+            if consumer.browser and consumer.demand > 0:
+                self._browse(consumer, grants, now_ms)
+        return grants
+
+    def _take_for(self, consumer: Consumer, count: int, now_ms: int) -> list[Record]:
+        run = self.backlog.take(count)
+        for record in run:
+            if record.expires_at_ms or self._excluded:
+                return self._take_fit(run, consumer, count, now_ms)
+        return run
+
+    def _take_fit(self, run: list[Record], consumer: Consumer, count: int, now_ms: int) -> list[Record]:
+        fit: list[Record] = []
+        unfit: list[Record] = []
+        while run:
+            for record in run:
+                if 0 < record.expires_at_ms <= now_ms:
+                    self.expired.append(record)
+                elif consumer in self._excluded.get(record.offset, ()):
+                    unfit.append(record)
+                else:
+                    fit.append(record)
+            run = self.backlog.take(count - len(fit)) if len(fit) < count else []
+        for record in unfit:
+            self.backlog.put_back(record)
+        return fit
+
+    def _browse(self, browser: Consumer, grants: list[tuple[Consumer, list[Record]]], now_ms: int) -> None:
+        run = self.backlog.peek(browser.cursor, browser.demand)
+        if run:
+            browser.cursor = run[-1].offset + 1
+            run = [record for record in run if not 0 < record.expires_at_ms <= now_ms]
+            browser.demand -= len(run)
+            if run:
+                grants.append((browser, run))
+
+    def browse_page_wanted(self, browser: Consumer) -> int:
+        """The offset from which a browser wants to be read from disk, or -1."""
+        backlog = self.backlog
+        if browser.demand > 0 and not browser.paging and backlog.disk_from >= 0:
+            return max(browser.cursor, backlog.disk_from)
+        return -1
+
+    def give_back(self, records: Iterable[Record]) -> None:
+        """Messages that a consumer held are available again, each in its old place."""
+        for record in records:
+            record.acquired_before = True
+            self.backlog.put_back(record)
+
+    def exclude(self, record: Record, consumer: Consumer) -> None:
+        """`consumer` said undeliverable-here: it never gets `record` again (3.4.5)."""
+        self._excluded.setdefault(record.offset, set()).add(consumer)
+
+    def retire(self, records: Sequence[Record]) -> None:
+        """Messages left the queue for good."""
+        self.message_count -= len(records)
+        for record in records:
+            size = len(record.body)
+            self.byte_count -= size
+            if not record.durable:
+                self._volatile_bytes -= size + RECORD_OVERHEAD_BYTES
+        if self._excluded:
+            for record in records:
+                self._excluded.pop(record.offset, None)
+
+    def take_expired(self) -> list[Record]:
+        """The messages whose time to live ran out since the last call; they are no longer available."""
+        expired = self.expired
+        if expired:
+            self.expired = []
+        return expired
+
+    def attach(self, consumer: Consumer) -> None:
+        """A link begins to receive from this queue."""
+        self.consumers.append(consumer)
+
+    def detach(self, consumer: Consumer) -> None:
+        """A link receives no more; what it held is given back apart."""
+        self.consumers.remove(consumer)
+        for excluded in self._excluded.values():
+            excluded.discard(consumer)
+
+    def empty_for(self, consumer: Consumer) -> bool:
+        """Whether there is nothing that `consumer` could be sent now or after a page was read."""
+        backlog = self.backlog
+        if consumer.browser:
+            return not backlog.peek(consumer.cursor, 1) and self.browse_page_wanted(consumer) < 0
+        if backlog.disk_count:
+            return False
+        if not backlog.loaded():
+            return True
+        return bool(self._excluded) and all(
+            consumer in self._excluded.get(record.offset, ()) for record in backlog.peek(0, backlog.loaded())
+        )

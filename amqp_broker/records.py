@@ -1,0 +1,111 @@
+"""From a delivery to the record that a queue holds, and back to the header that a consumer gets (3.2.1).
+
+    transfer payload   [header] [delivery-annotations] [message-annotations] | bare message | [footer]
+    record             header's fields, then everything after the header as the same bytes
+
+Delivery-annotations speak from one peer to the next (3.2.2), and this broker understands none: they end here. The
+header is built anew for each delivery; the bare message is never encoded again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from amqp_broker.frames import (
+    DecodeError,
+    Header,
+    Message,
+    Symbol,
+    check_body,
+    encode_composite,
+    encode_section,
+    peek_header,
+)
+from amqp_broker.persistence import Record
+
+DEFAULT_PRIORITY: Final = 4  # 3.2.1
+_HEADER_CACHE_ENTRIES: Final = 4_096  # distinct headers without a ttl: counts and priorities, far fewer in practice
+
+_headers: dict[tuple[bool, int, bool, int], bytes] = {}
+
+
+def record_of(payload: bytes, message_format: int, now_ms: int, queue_id: int, persistent: bool) -> Record:
+    """The record of one received message. Raises DecodeError where sections are malformed or out of order (3.2)."""
+    durable, priority, ttl_ms, _first_acquirer, delivery_count, header_end = peek_header(payload)
+    body = payload[header_end:] if header_end else payload
+    if not check_body(body):
+        body = _without_delivery_annotations(payload, header_end)
+    record = Record(
+        0,
+        body,
+        message_format,
+        DEFAULT_PRIORITY if priority is None else priority,
+        0 if ttl_ms is None else now_ms + ttl_ms,
+        now_ms,
+        durable and persistent,
+        delivery_count,
+    )
+    record.queue_id = queue_id
+    record.header_bytes = b"" if ttl_ms is not None else _plain_header(record)
+    return record
+
+
+def _without_delivery_annotations(payload: bytes, header_end: int) -> bytes:
+    message = Message(payload)
+    message.check_sections()
+    return payload[message.after_delivery_annotations_offset :]
+
+
+def _plain_header(record: Record) -> bytes:
+    key = (record.durable, record.priority, not record.acquired_before, record.delivery_count)
+    known = _headers.get(key)
+    if known is None:
+        if len(_headers) >= _HEADER_CACHE_ENTRIES:
+            _headers.clear()
+        known = _headers[key] = _encode_header(record, None)
+    return known
+
+
+def _encode_header(record: Record, ttl_ms: int | None) -> bytes:
+    return encode_composite(
+        Header(
+            durable=record.durable,
+            priority=record.priority,
+            ttl=ttl_ms,
+            first_acquirer=not record.acquired_before,
+            delivery_count=record.delivery_count,
+        )
+    )
+
+
+def prepare(records: list[Record], now_ms: int) -> None:
+    """Give each record the header of its next delivery: what is left of its ttl, its delivery count (3.2.1)."""
+    for record in records:
+        if record.expires_at_ms:
+            record.header_bytes = _encode_header(record, max(1, record.expires_at_ms - now_ms))
+        elif not record.header_bytes:
+            record.header_bytes = _plain_header(record)
+
+
+def changed(record: Record) -> None:
+    """The record's header effects changed: its header is built again before the next delivery."""
+    record.header_bytes = b""
+
+
+def annotate(record: Record, annotations: dict[str, object]) -> None:
+    """Merge the message-annotations of a modified outcome into the message (3.4.5)."""
+    message = Message(record.body)
+    merged = dict(message.message_annotations or {})
+    merged.update({Symbol(key): value for key, value in annotations.items()})
+    record.annotations = encode_section("message-annotations", merged)
+    replace_annotations(record)
+
+
+def replace_annotations(record: Record) -> None:
+    """Put the record's changed message-annotations in the place of those in its body."""
+    assert record.annotations is not None
+    try:
+        rest = record.body[Message(record.body).after_message_annotations_offset :]
+    except DecodeError as error:  # pragma: no cover - record_of has checked the sections
+        raise AssertionError("a stored message has malformed sections") from error
+    record.body = record.annotations + rest

@@ -1,0 +1,102 @@
+"""From an address to its node: one namespace, and the same address means the same node everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+
+import trio
+
+from amqp_broker.addresses import Address
+from amqp_broker.configuration import STRICT, BrokerConfig
+from amqp_broker.persistence import CreateNode, DeleteNode, RecoveredNode, Unit
+from amqp_broker.queue import Queue, QueueLimits
+
+QUEUE = "queue"
+UNBOUNDED = 2**62  # a capacity of 0 in the configuration: only the disk is the bound
+
+
+class NodeRefused(Exception):
+    """No such node, or no more room for one: `condition` is the wire's, the text says what to do."""
+
+    def __init__(self, condition: str, description: str) -> None:
+        super().__init__(description)
+        self.condition = condition
+        self.description = description
+
+
+class Registry:
+    """All nodes of the broker, by address and by the id that the store knows them by."""
+
+    def __init__(self, config: BrokerConfig, store_step: Callable[[Unit], Awaitable[None]]) -> None:
+        self._config = config
+        self._store_step = store_step
+        self._queues: dict[str, Queue] = {}
+        self._last_temporary_id = 0
+        self._creating = trio.Lock()
+
+    def recover(self, nodes: Iterable[RecoveredNode]) -> None:
+        """Take up the nodes that the store has."""
+        for node in nodes:
+            queue = self._new_queue(node.name, node.queue_id)
+            queue.recover(node.first_offset, node.next_offset, node.message_count, node.byte_count)
+
+    def queues(self) -> list[Queue]:
+        """Every queue there is."""
+        return list(self._queues.values())
+
+    def find(self, address: Address) -> Queue | None:
+        """The queue of this address, if it exists."""
+        return self._queues.get(address.name)
+
+    def holds(self, queue: Queue) -> bool:
+        """Whether `queue` still exists."""
+        return self._queues.get(queue.name) is queue
+
+    async def resolve(self, address: Address, *, may_create: bool) -> Queue:
+        """The queue of this address, made on first use where the policy allows it. Raises NodeRefused."""
+        queue = self._queues.get(address.name)
+        if queue is not None:
+            return queue
+        if address.reserved:
+            raise NodeRefused("amqp:not-found", f"no node {address.name!r}: '$' names the broker's own nodes")
+        if self._config.policy_of(address.name).create == STRICT:
+            raise NodeRefused("amqp:not-found", f"no queue {address.name!r}, and its policy does not make queues on first use")
+        if not may_create:
+            raise NodeRefused("amqp:not-found", f"no queue {address.name!r}, and no right to create it")
+        return await self.create(address.name)
+
+    async def create(self, name: str) -> Queue:
+        """Make a durable queue, or find that somebody else just made it. Raises NodeRefused at the bound of nodes."""
+        async with self._creating:
+            if name in self._queues:
+                return self._queues[name]
+            self._check_room()
+            verb = CreateNode(name, QUEUE)
+            await self._store_step([verb])
+            return self._new_queue(name, verb.queue_id)
+
+    def create_temporary(self, name: str) -> Queue:
+        """Make a queue that lives in memory only, for a dynamic terminus (3.5.3). Its id is below 0: no store knows it."""
+        self._check_room()
+        self._last_temporary_id -= 1
+        return self._new_queue(name, self._last_temporary_id, persistent=False)
+
+    def remove(self, queue: Queue) -> Unit:
+        """Forget a queue; returns what has to be stored for it."""
+        self._queues.pop(queue.name, None)
+        return [DeleteNode(queue.queue_id)] if queue.persistent else []
+
+    def _check_room(self) -> None:
+        most = self._config.limits.max_nodes
+        if len(self._queues) >= most:
+            raise NodeRefused("amqp:resource-limit-exceeded", f"the broker has {most} nodes, as many as max_nodes allows")
+
+    def _new_queue(self, name: str, queue_id: int, *, persistent: bool = True) -> Queue:
+        policy = self._config.policy_of(name)
+        limits = QueueLimits(
+            policy.max_messages or UNBOUNDED, policy.max_bytes or UNBOUNDED, policy.max_volatile_bytes
+        )
+        queue = self._queues[name] = Queue(name, queue_id, limits, persistent=persistent)
+        queue.backlog.window_messages = self._config.limits.queue_window_messages
+        queue.backlog.window_bytes = self._config.limits.queue_window_bytes
+        return queue

@@ -1,0 +1,54 @@
+"""One table of deadlines for all connections, so that no read or write pays for a timeout of its own."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from itertools import count
+from typing import Protocol
+
+import trio
+
+
+class Timed(Protocol):
+    """Something with deadlines."""
+
+    def wake(self) -> None:
+        """A deadline has come; a spurious call is harmless."""
+
+
+class Timers:
+    """Wakes what has a deadline. A deadline that was moved back only wakes its owner once too often."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Timed]] = []
+        self._count = count()
+        self._set_for: dict[Timed, float] = {}
+        self._changed = trio.Event()
+
+    def set(self, deadline: float, timed: Timed) -> None:
+        """Wake `timed` at `deadline` (trio's clock, seconds), or at an earlier deadline that it already has."""
+        known = self._set_for.get(timed)
+        if known is not None and known <= deadline:
+            return
+        self._set_for[timed] = deadline
+        heappush(self._heap, (deadline, next(self._count), timed))
+        if self._heap[0][0] == deadline:
+            self._changed.set()
+
+    def forget(self, timed: Timed) -> None:
+        """`timed` is gone."""
+        self._set_for.pop(timed, None)
+
+    async def run(self) -> None:
+        """Wake forever."""
+        while True:
+            self._changed = trio.Event()
+            until = self._heap[0][0] if self._heap else float("inf")
+            with trio.move_on_at(until):
+                await self._changed.wait()
+            now = trio.current_time()
+            while self._heap and self._heap[0][0] <= now:
+                deadline, _, timed = heappop(self._heap)
+                if self._set_for.get(timed) == deadline:
+                    del self._set_for[timed]
+                    timed.wake()

@@ -1,0 +1,187 @@
+"""The one writer: what all connections want stored is gathered, applied and committed together.
+
+    submit(job) ... submit(job)          while one commit syncs, the next group gathers
+          |              |
+          +--> jobs --> unit() each --> Store.apply (loop's thread) --> Store.commit (worker thread) --> finished() each
+
+The statements run in the loop's thread and only COMMIT, one call that gives the interpreter lock away for the whole
+sync, runs in the worker: a store thread that executes statements itself starves beside a busy loop, because each
+step gives the lock away and waits 5 ms to get it back (measured in `conformance/load`). The two take strict turns.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import trio
+
+from amqp_broker.persistence import Store, StoreFailed, StoreFull, Unit
+
+IDLE_AFTER_S: Final = 0.2  # without work for so long, the writer offers the store time for its own (checkpoints)
+
+
+class Job(Protocol):
+    """What one connection wants stored: wholly or not at all."""
+
+    def unit(self) -> Unit:
+        """The verbs, asked for right before they are applied; empty when only the order matters."""
+
+    def finished(self, error: Exception | None) -> None:
+        """Called after the commit returned, or with the reason why nothing was stored."""
+
+    def withdraw(self) -> None:
+        """Take back what `unit` did, the last job first: nothing of it was stored."""
+
+
+class CommitThread:
+    """One thread that runs one blocking call at a time, and wakes the loop when it returned."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._token = trio.lowlevel.current_trio_token()
+        self._task: trio.lowlevel.Task | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="amqp-broker-commit", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                call()
+            except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
+                self._error = error
+            self._token.run_sync_soon(self._resume)
+
+    def _resume(self) -> None:
+        assert self._task is not None
+        task, self._task = self._task, None
+        trio.lowlevel.reschedule(task)
+
+    async def run(self, call: Callable[[], None]) -> None:
+        """Run `call` in the thread; not cancellable, since a commit can't be called back."""
+        self._task = trio.lowlevel.current_task()
+        self._error = None
+        self._calls.put(call)
+        await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def stop(self) -> None:
+        """Let the thread end after what it is doing."""
+        self._calls.put(None)
+        self._thread.join()
+
+
+class Writer:
+    """Owns the store: nobody else calls it while the broker runs."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._jobs: list[Job] = []
+        self._reads: list[Callable[[Store], None]] = []
+        self._task: trio.lowlevel.Task | None = None
+        self._stopping = False
+        self.failure: StoreFailed | None = None
+        self.ended = trio.Event()
+
+    def submit(self, job: Job) -> None:
+        """Have `job` stored with the next group; `job.finished` is called after the commit."""
+        self._jobs.append(job)
+        self._wake()
+
+    def read(self, call: Callable[[Store], None]) -> None:
+        """Have `call(store)` run between two commits, in the loop's thread."""
+        self._reads.append(call)
+        self._wake()
+
+    def stop(self) -> None:
+        """Let `run` return once everything submitted was committed."""
+        self._stopping = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._task is not None:
+            task, self._task = self._task, None
+            trio.lowlevel.reschedule(task)
+
+    async def run(self) -> None:
+        """Commit groups until stopped. Raises StoreFailed when nobody knows what the store holds."""
+        thread = CommitThread()
+        try:
+            while True:
+                if self._jobs:
+                    await self._commit_group(thread)
+                if self._reads:
+                    self._run_reads()
+                if not self._jobs and not self._reads:
+                    if self._stopping:
+                        return
+                    await self._wait_for_work()
+        except StoreFailed as failure:
+            self.failure = failure
+            raise
+        finally:
+            thread.stop()
+            self.ended.set()
+
+    async def _wait_for_work(self) -> None:
+        with trio.move_on_after(IDLE_AFTER_S) as scope:
+            await self._park()
+        if scope.cancelled_caught:
+            self._store.idle(trio.current_time())
+            await self._park()
+
+    async def _park(self) -> None:
+        if self._jobs or self._reads or self._stopping:
+            return
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            self._task = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self._task = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _run_reads(self) -> None:
+        reads, self._reads = self._reads, []
+        for read in reads:
+            read(self._store)
+
+    async def _commit_group(self, thread: CommitThread) -> None:
+        group, self._jobs = self._jobs, []
+        errors: list[Exception | None]
+        try:
+            units = [job.unit() for job in group]
+            if any(units):
+                errors = self._store.apply(units)
+                await thread.run(self._store.commit)
+            else:
+                errors = [None] * len(group)
+        except StoreFull as full:
+            errors = [full] * len(group)
+            for job in reversed(group):
+                job.withdraw()
+            if len(group) > 1:
+                await self._one_by_one(group, thread)
+                return
+        for job, error in zip(group, errors, strict=True):
+            job.finished(error)
+
+    async def _one_by_one(self, group: list[Job], thread: CommitThread) -> None:
+        """A full store refused the group as a whole: what still fits (settling above all) goes alone."""
+        for job in group:
+            error: Exception | None = None
+            try:
+                unit = job.unit()
+                if unit:
+                    error = self._store.apply([unit])[0]
+                    await thread.run(self._store.commit)
+            except StoreFull as full:
+                error = full
+            if error is not None:
+                job.withdraw()
+            job.finished(error)
