@@ -115,12 +115,14 @@ class Writer:
             while True:
                 if self._jobs:
                     await self._commit_group(thread)
+                    if self._store.checkpoint_due:
+                        await self._housekeeping(thread)
                 if self._reads:
                     self._run_reads()
                 if not self._jobs and not self._reads:
                     if self._stopping:
                         return
-                    await self._wait_for_work()
+                    await self._wait_for_work(thread)
         except StoreFailed as failure:
             self.failure = failure
             raise
@@ -128,12 +130,24 @@ class Writer:
             thread.stop()
             self.ended.set()
 
-    async def _wait_for_work(self) -> None:
+    async def _wait_for_work(self, thread: CommitThread) -> None:
         with trio.move_on_after(IDLE_AFTER_S) as scope:
             await self._park()
-        if scope.cancelled_caught:
-            self._store.idle(trio.current_time())
-            await self._park()
+        while scope.cancelled_caught and not (self._jobs or self._reads or self._stopping):
+            if not await self._housekeeping(thread):
+                await self._park()
+
+    async def _housekeeping(self, thread: CommitThread) -> bool:
+        """A bounded step of the store's own work, in the worker; True if more waits."""
+        now = trio.current_time()
+        more = False
+
+        def step() -> None:
+            nonlocal more
+            more = self._store.idle(now)
+
+        await thread.run(step)
+        return more
 
     async def _park(self) -> None:
         if self._jobs or self._reads or self._stopping:

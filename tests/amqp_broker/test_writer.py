@@ -1,0 +1,215 @@
+"""Group commit: one commit for many jobs, answers only after it, strict turns, a full store refuses job by job."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+import trio
+import trio.testing
+
+from amqp_broker.persistence import CreateNode, MemoryStore, Post, Record, Retire, Store, StoreFailed, StoreFull, Unit
+from amqp_broker.writer import Writer
+
+
+class Probe(MemoryStore):
+    """A real memory store that notes its calls, can hold a commit, and can be out of room or broken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+        self.gate: threading.Event | None = None
+        self.full = False
+        self.broken = False
+
+    def apply(self, units: Sequence[Unit]) -> list[Exception | None]:
+        self.calls.append(f"apply {len(units)}")
+        if self.full and any(isinstance(verb, Post) for unit in units for verb in unit):
+            raise StoreFull("no room for new messages")
+        return super().apply(units)
+
+    def commit(self) -> None:
+        if self.gate is not None:
+            assert self.gate.wait(5)
+        if self.broken:
+            raise StoreFailed("I/O error at commit")
+        super().commit()
+        self.calls.append("commit")
+
+
+class Note:
+    """A job that notes when it was asked and answered."""
+
+    def __init__(self, verbs: Unit, store: Probe, name: str = "job") -> None:
+        self.verbs = verbs
+        self.store = store
+        self.name = name
+        self.error: Exception | None = None
+        self.done = trio.Event()
+        self.withdrawn = False
+
+    def unit(self) -> Unit:
+        return self.verbs
+
+    def withdraw(self) -> None:
+        self.withdrawn = True
+
+    def finished(self, error: Exception | None) -> None:
+        self.error = error
+        self.store.calls.append(f"finished {self.name}")
+        self.done.set()
+
+
+def new_store() -> Probe:
+    store = Probe()
+    store.apply([[CreateNode("q", "queue")]])
+    store.commit()
+    store.calls.clear()
+    return store
+
+
+def post(offset: int) -> Unit:
+    return [Post(1, [Record(offset, b"body")])]
+
+
+async def run_with(store: Store, nursery: trio.Nursery) -> Writer:
+    writer = Writer(store)
+    nursery.start_soon(writer.run)
+    await trio.testing.wait_all_tasks_blocked()
+    return writer
+
+
+def test_jobs_are_answered_after_the_commit() -> None:
+    """Law 4: `finished` comes after `commit` returned."""
+
+    async def main() -> None:
+        store = new_store()
+        async with trio.open_nursery() as nursery:
+            writer = await run_with(store, nursery)
+            job = Note(post(0), store)
+            writer.submit(job)
+            await job.done.wait()
+            writer.stop()
+        assert store.calls == ["apply 1", "commit", "finished job"]
+
+    trio.run(main)
+
+
+def test_while_one_commit_syncs_the_next_group_gathers() -> None:
+    """Everything submitted during a commit shares the next one."""
+
+    async def main() -> None:
+        store = new_store()
+        store.gate = threading.Event()
+        async with trio.open_nursery() as nursery:
+            writer = await run_with(store, nursery)
+            jobs = [Note(post(offset), store, str(offset)) for offset in range(4)]
+            writer.submit(jobs[0])
+            await trio.testing.wait_all_tasks_blocked()
+            for job in jobs[1:]:
+                writer.submit(job)
+            assert store.calls == ["apply 1"]
+            store.gate.set()
+            await jobs[3].done.wait()
+            writer.stop()
+        assert [call for call in store.calls if call.startswith("apply")] == ["apply 1", "apply 3"]
+        assert [call for call in store.calls if call.startswith("finished")] == [f"finished {n}" for n in range(4)]
+
+    trio.run(main)
+
+
+def test_jobs_without_verbs_keep_their_place_and_take_no_disk() -> None:
+    """A job of order alone is answered without a commit, after those before it."""
+
+    async def main() -> None:
+        store = new_store()
+        async with trio.open_nursery() as nursery:
+            writer = await run_with(store, nursery)
+            job = Note([], store)
+            writer.submit(job)
+            await job.done.wait()
+            writer.stop()
+        assert store.calls == ["finished job"]
+
+    trio.run(main)
+
+
+def test_a_full_store_refuses_posts_and_goes_on_settling() -> None:
+    """When the group fails for room, each job goes alone: the retirement happens, the post is refused and withdrawn."""
+
+    async def main() -> None:
+        store = new_store()
+        store.apply([post(0)])
+        store.commit()
+        store.full = True
+        async with trio.open_nursery() as nursery:
+            writer = await run_with(store, nursery)
+            refused, settled = Note(post(1), store, "post"), Note([Retire(1, 0, 0)], store, "retire")
+            writer.submit(refused)
+            writer.submit(settled)
+            await settled.done.wait()
+            writer.stop()
+        assert isinstance(refused.error, StoreFull) and refused.withdrawn
+        assert settled.error is None
+        assert store.recover().nodes[0].message_count == 0
+
+    trio.run(main)
+
+
+def test_after_an_io_error_nobody_is_answered() -> None:
+    """The outcome of a failed commit is unknown: no job is told anything, and the failure ends the writer."""
+
+    async def main() -> None:
+        store = new_store()
+        store.broken = True
+        job = Note(post(0), store)
+        writer = Writer(store)
+        writer.submit(job)
+        with pytest.raises(StoreFailed):
+            await writer.run()
+        assert not job.done.is_set()
+        assert writer.failure is not None
+
+    trio.run(main)
+
+
+def test_reads_run_between_commits() -> None:
+    """A page is read when no group is under way, in the loop's thread."""
+
+    async def main() -> None:
+        store = new_store()
+        store.gate = threading.Event()
+        read: list[str] = []
+        async with trio.open_nursery() as nursery:
+            writer = await run_with(store, nursery)
+            job = Note(post(0), store)
+            writer.submit(job)
+            await trio.testing.wait_all_tasks_blocked()
+            writer.read(lambda _: read.append(threading.current_thread().name))
+            await trio.testing.wait_all_tasks_blocked()
+            assert read == []
+            store.gate.set()
+            await job.done.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            assert read == [threading.current_thread().name]
+            writer.stop()
+
+    trio.run(main)
+
+
+def test_stopping_commits_what_was_submitted() -> None:
+    """A clean stop loses nothing."""
+
+    async def main() -> None:
+        store = new_store()
+        writer = Writer(store)
+        jobs = [Note(post(offset), store) for offset in range(3)]
+        for job in jobs:
+            writer.submit(job)
+        writer.stop()
+        await writer.run()
+        assert all(job.done.is_set() and job.error is None for job in jobs)
+        assert writer.ended.is_set()
+
+    trio.run(main)
