@@ -7,7 +7,7 @@ from typing import Any, Final
 from amqp_broker.bench.histogram import Histogram
 from amqp_broker.bench.settings import BenchSettings
 
-# Above this share of one core a process of the tool limits the rate, not the broker.
+# Above this share of one core over the whole run, a process of the tool limits the rate, not the broker.
 BUSY: Final = 0.9
 
 
@@ -35,7 +35,7 @@ def combine(settings: BenchSettings, results: dict[str, dict[str, Any]]) -> dict
         "outcomes": {
             name: sum(sender["outcomes"][name] for sender in senders) for name in senders[0]["outcomes"]
         },
-        "busy": {name: round(result["busy"], 3) for name, result in results.items()},
+        "busy": {name: round(result["cpu_s"] / elapsed, 3) for name, result in results.items()},
         "stalled": sorted(name for name, result in results.items() if result["stalled"]),
     }
     for name in ("received", "lost", "duplicates", "out_of_order", "foreign", "overruns"):

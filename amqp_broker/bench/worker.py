@@ -29,7 +29,7 @@ class Clock:
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
-        self.moved_at = self.said_at = self.started_at = time.monotonic()
+        self.moved_at = self.said_at = time.monotonic()
         self.cpu = time.process_time()
         self.position = -1
 
@@ -43,9 +43,9 @@ class Clock:
             say(at=at)
         return now - self.moved_at < self.timeout_s
 
-    def busy(self) -> float:
-        """The share of one core that this process took since it began."""
-        return (time.process_time() - self.cpu) / max(1e-9, time.monotonic() - self.started_at)
+    def cpu_s(self) -> float:
+        """The processor time that this process took since it began, in seconds."""
+        return time.process_time() - self.cpu
 
 
 def send(settings: BenchSettings, pair: int) -> dict[str, object]:
@@ -60,7 +60,7 @@ def send(settings: BenchSettings, pair: int) -> dict[str, object]:
         if not sender.finished:
             sender.wait(PROGRESS_S)
         stalled = not clock.tick(sender.sent + sender.settled, sender.sent)
-    result = {**sender.result(), "stalled": stalled, "busy": clock.busy()}
+    result = {**sender.result(), "stalled": stalled, "cpu_s": clock.cpu_s()}
     sender.wire.close()
     return result
 
@@ -78,7 +78,7 @@ def receive(settings: BenchSettings, pair: int) -> dict[str, object]:
             receiver.wait(PROGRESS_S)
         position = receiver.ledger.received + receiver.ledger.duplicates + receiver.ledger.foreign
         stalled = not clock.tick(position, receiver.ledger.received)
-    result = {**receiver.result(), "stalled": stalled, "busy": clock.busy()}
+    result = {**receiver.result(), "stalled": stalled, "cpu_s": clock.cpu_s()}
     receiver.wire.close()
     return result
 
@@ -93,7 +93,7 @@ def round_trips(settings: BenchSettings, pair: int) -> dict[str, object]:
     while not trips.finished and not stalled:
         trips.turn()
         stalled = not clock.tick(trips.done, trips.done)
-    result = {**trips.result(), "stalled": stalled, "busy": clock.busy()}
+    result = {**trips.result(), "stalled": stalled, "cpu_s": clock.cpu_s()}
     trips.close()
     return result
 
