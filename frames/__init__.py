@@ -1,4 +1,5 @@
-"""Room `frames`: bytes to values and back, the bottom of the house (parts 1, 2.3, 2.7, 3.2, 3.4, 3.5, 4.5 and 5.3).
+"""Room `frames`: bytes to values and back, the bottom of the house (parts 1, 2.3, 2.7, 3.2, 3.4, 3.5, 4.5 and
+5.3).
 
 Everything here is pure: no sockets, no clock, no state of a connection.
 """
@@ -24,6 +25,7 @@ from amqp_broker.frames.framing import (
     encode_sasl_frame,
 )
 from amqp_broker.frames.limits import MIN_MAX_FRAME_SIZE, REPR_CHARACTERS_MAX
+from amqp_broker.frames.message import Message, encode_message, encode_section
 from amqp_broker.frames.outcomes import (
     Accepted,
     AnyOutcome,
@@ -36,7 +38,17 @@ from amqp_broker.frames.outcomes import (
     Released,
     TransactionalState,
 )
-from amqp_broker.frames.performatives import Attach, Begin, Close, Detach, Disposition, End, Flow, Open, Transfer
+from amqp_broker.frames.performatives import (
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Open,
+    Transfer,
+)
 from amqp_broker.frames.printing import shorten
 from amqp_broker.frames.restricted_types import (
     RECEIVER,
@@ -155,6 +167,7 @@ __all__ = [
     "Header",
     "Int",
     "Long",
+    "Message",
     "Modified",
     "Open",
     "Properties",
@@ -183,7 +196,9 @@ __all__ = [
     "decode_value",
     "encode_composite",
     "encode_frame",
+    "encode_message",
     "encode_sasl_frame",
+    "encode_section",
     "encode_value",
     "shorten",
     "skip_value",

@@ -6,8 +6,9 @@
         closed: bool = wire("boolean", default=False)
         error: Error | None = wire("error", default=None)
 
-From it come the constructor, equality, a short `repr`, decoding with all checks, and encoding. The name on the wire is
-the class's name with dashes, and so are the fields' names; an attribute may end in `_` where Python reserves the word.
+From it come the constructor, equality, a short `repr`, decoding with all checks, and encoding. The name on
+the wire is the class's name with dashes, and so are the fields' names; an attribute may end in `_` where
+Python reserves the word.
 """
 
 import operator
@@ -36,8 +37,8 @@ def wire(
 ) -> Any:
     """Declares a field: its type's name in the standard, and what its table says.
 
-    `default` is the standard's default, or None; a mandatory field has none, and is None only until it is set.
-    `secret` fields are never printed.
+    `default` is the standard's default, or None; a mandatory field has none, and is None only until it is
+    set. `secret` fields are never printed.
     """
     metadata = {_KEY: (type_name, mandatory, multiple, requires, secret)}
     return attrs.field(default=default, metadata=metadata)
@@ -75,7 +76,9 @@ def _shown(field: FieldDeclaration, value: object) -> str:
 
 @dataclass_transform(field_specifiers=(wire,))
 def composite(code: int, provides: tuple[str, ...] = ()) -> Callable[[type[_T]], type[_T]]:
-    """Makes a class the composite with the numeric descriptor `code` (domain 0) that provides these archetypes."""
+    """Makes a class the composite with the numeric descriptor `code` (domain 0) that provides these
+    archetypes.
+    """
 
     def decorate(plain: type[_T]) -> type[_T]:
         made: type[_T] = attrs.define(plain, repr=False, order=False)
@@ -100,7 +103,8 @@ def _getter(fields: tuple[FieldDeclaration, ...]) -> Callable[[Any], tuple[objec
     if not names:
         return _no_values
     if len(names) == 1:
-        # With one name attrgetter gives no tuple; with two it does, and the second is ignored for want of a field.
+        # With one name attrgetter gives no tuple; with two it does, and the second is ignored for want of a
+        # field.
         names = names * 2
     return operator.attrgetter(*names)
 

@@ -1,7 +1,7 @@
 """Composites from bytes: one loop over the declared fields (the drawing is in `declarations`).
 
-The loop does the common constructors itself, by the field's own table; a constructor that the table refuses becomes an
-error that names the composite and the field.
+The loop does the common constructors itself, by the field's own table; a constructor that the table refuses
+becomes an error that names the composite and the field.
 """
 
 import struct
@@ -43,10 +43,17 @@ from amqp_broker.frames.values import (
     Ulong,
 )
 
-_PRIMITIVE_CLASSES: Final[dict[str, type]] = {"string": str, "binary": bytes, "uuid": uuid.UUID, "ulong": Ulong}
+_PRIMITIVE_CLASSES: Final[dict[str, type]] = {
+    "string": str,
+    "binary": bytes,
+    "uuid": uuid.UUID,
+    "ulong": Ulong,
+}
 
 
-def decode_composite(data: bytes, offset: int = 0, nodes_max: int = PERFORMATIVE_NODES_MAX) -> tuple[Any, int]:
+def decode_composite(
+    data: bytes, offset: int = 0, nodes_max: int = PERFORMATIVE_NODES_MAX
+) -> tuple[Any, int]:
     """The composite at `offset`, and the offset after it. Raises DecodeError, nothing else.
 
     At most `nodes_max` values are built.
@@ -58,7 +65,9 @@ def decode_composite(data: bytes, offset: int = 0, nodes_max: int = PERFORMATIVE
 
 
 def declaration_at(decoder: Decoder, end: int) -> CompositeDeclaration:
-    """Reads 0x00 and a descriptor at the decoder's place. Raises DecodeError unless it is a known composite's."""
+    """Reads 0x00 and a descriptor at the decoder's place. Raises DecodeError unless it is a known
+    composite's.
+    """
     found = find_declaration(decoder, end)
     if isinstance(found, CompositeDeclaration):
         return found
@@ -102,9 +111,13 @@ def read_composite(decoder: Decoder, declaration: CompositeDeclaration, end: int
     elif code == 0xC0 or code == 0xD0:
         stop, count = decoder.compound(code, end)
     else:
-        raise DecodeError(f"expected a list for {declaration.name}, but found {name_of_code(code)} at byte {pos}")
+        raise DecodeError(
+            f"expected a list for {declaration.name}, but found {name_of_code(code)} at byte {pos}"
+        )
     if count > len(declaration.fields):
-        raise DecodeError(f"expected at most {len(declaration.fields)} fields in {declaration.name}, but found {count}")
+        raise DecodeError(
+            f"expected at most {len(declaration.fields)} fields in {declaration.name}, but found {count}"
+        )
     if count < declaration.required_count:
         raise _missing(declaration, count)
     decoder.spend(count + 1)
@@ -115,7 +128,8 @@ def read_composite(decoder: Decoder, declaration: CompositeDeclaration, end: int
         raise DecodeError(f"{declaration.name} is cut off at byte {len(decoder.data)}") from None
     if decoder.pos != stop:
         raise DecodeError(
-            f"{declaration.name} ends at byte {decoder.pos} by its {count} fields, but at byte {stop} by its size"
+            f"{declaration.name} ends at byte {decoder.pos} by its {count} fields, "
+            f"but at byte {stop} by its size"
         )
     values.extend(declaration.tails[count])
     return declaration.make(*values)
@@ -124,13 +138,13 @@ def read_composite(decoder: Decoder, declaration: CompositeDeclaration, end: int
 def _missing(declaration: CompositeDeclaration, count: int) -> DecodeError:
     for field in declaration.fields[count:]:
         if field.mandatory:
-            return DecodeError(f"expected the mandatory field {field.name} in {declaration.name}, but it is absent")
+            return DecodeError(
+                f"expected the mandatory field {field.name} in {declaration.name}, but it is absent"
+            )
     raise AssertionError(f"{declaration.name} with {count} fields lacks no mandatory field")
 
 
-def read_fields(
-    decoder: Decoder, fields: tuple[FieldDeclaration, ...], end: int, depth: int
-) -> list[object]:
+def read_fields(decoder: Decoder, fields: tuple[FieldDeclaration, ...], end: int, depth: int) -> list[object]:
     """The values of these fields. Raises IndexError or struct.error where the data ends too early."""
     data = decoder.data
     pos = decoder.pos
@@ -156,7 +170,11 @@ def read_fields(
         elif action == FOUR_OCTETS:
             values.append(U32(data, pos + 1)[0])
             pos += 5
-        elif action == SHORT_BINARY and pos + 2 + data[pos + 1] <= end and data[pos + 1] <= DELIVERY_TAG_OCTETS_MAX:
+        elif (
+            action == SHORT_BINARY
+            and pos + 2 + data[pos + 1] <= end
+            and data[pos + 1] <= DELIVERY_TAG_OCTETS_MAX
+        ):
             start = pos + 2
             pos = start + data[pos + 1]
             values.append(data[start:pos])
@@ -202,14 +220,17 @@ def read_field(decoder: Decoder, field: FieldDeclaration, code: int, end: int, d
         )
     if field.octets_max and isinstance(value, bytes) and len(value) > field.octets_max:
         raise DecodeError(
-            f"expected at most {field.octets_max} octets for {field.path}, but found {len(value)} at byte {start}",
+            f"expected at most {field.octets_max} octets for {field.path}, "
+            f"but found {len(value)} at byte {start}",
             "amqp:invalid-field",
         )
     return value
 
 
 def plain(value: object) -> object:
-    """The plain Python value of a declared field: wrappers are for positions whose type the standard leaves open."""
+    """The plain Python value of a declared field: wrappers are for positions whose type the standard leaves
+    open.
+    """
     if isinstance(value, (IntegerValue, TextValue, FloatValue, BytesValue)):
         return value.value
     return value
@@ -222,11 +243,14 @@ def _read_multiple(decoder: Decoder, field: FieldDeclaration, end: int, depth: i
         return (plain(value),)
     if value.element_type != field.source or value.descriptors:
         raise DecodeError(
-            f"expected an array of {field.source} for {field.path}, but found one of {value.element_type} at byte {start}"
+            f"expected an array of {field.source} for {field.path}, "
+            f"but found one of {value.element_type} at byte {start}"
         )
     if not value.items:
         if field.mandatory:
-            raise DecodeError(f"expected at least one value for {field.path}, but found an empty array at byte {start}")
+            raise DecodeError(
+                f"expected at least one value for {field.path}, but found an empty array at byte {start}"
+            )
         return field.default
     return tuple([plain(item) for item in value.items])
 
@@ -241,7 +265,9 @@ def _read_error(decoder: Decoder, field: FieldDeclaration, end: int, depth: int)
 
 
 def _read_any(decoder: Decoder, field: FieldDeclaration, code: int, end: int, depth: int) -> object:
-    """A field of type *: a composite that provides what the field requires, an extension's, or a primitive."""
+    """A field of type *: a composite that provides what the field requires, an extension's, or a
+    primitive.
+    """
     start = decoder.pos
     requires = field.requires
     if code == 0:
@@ -251,22 +277,29 @@ def _read_any(decoder: Decoder, field: FieldDeclaration, code: int, end: int, de
                 raise DecodeError(f"values nest deeper than {DEPTH_MAX} at byte {start}")
             return Described(found, decoder.value(end, depth - 1))
         if requires not in found.provides:
-            raise DecodeError(f"expected a type that provides {requires} for {field.path}, but found {found.name}")
+            raise DecodeError(
+                f"expected a type that provides {requires} for {field.path}, but found {found.name}"
+            )
         return read_composite(decoder, found, end, depth)
     if requires in COMPOSITE_ARCHETYPES:
         raise DecodeError(
-            f"expected a type that provides {requires} for {field.path}, but found {name_of_code(code)} at byte {start}"
+            f"expected a type that provides {requires} for {field.path}, "
+            f"but found {name_of_code(code)} at byte {start}"
         )
     allowed = ARCHETYPE_PRIMITIVES.get(requires)
     row = BY_CODE[code]
     if allowed is not None and (row is None or row.type_name not in allowed):
         wanted = " or ".join(allowed)
-        raise DecodeError(f"expected {wanted} for {field.path}, but found {name_of_code(code)} at byte {start}")
+        raise DecodeError(
+            f"expected {wanted} for {field.path}, but found {name_of_code(code)} at byte {start}"
+        )
     return decoder.value(end, depth)
 
 
 def read_map(decoder: Decoder, end: int, depth: int, symbol_keyed: bool, path: str) -> dict[Any, Any]:
-    """A map in a declared field: symbols as keys become plain str, and values of known composites are decoded."""
+    """A map in a declared field: symbols as keys become plain str, and values of known composites are
+    decoded.
+    """
     if depth <= 0:
         raise DecodeError(f"values nest deeper than {DEPTH_MAX} at byte {decoder.pos}")
     code = decoder.data[decoder.pos]
@@ -279,7 +312,9 @@ def read_map(decoder: Decoder, end: int, depth: int, symbol_keyed: bool, path: s
         key = decoder.value(stop, depth - 1)
         if symbol_keyed:
             if not isinstance(key, Symbol):
-                raise DecodeError(f"expected a symbol as key in {path}, but found {shorten(key)} at byte {start}")
+                raise DecodeError(
+                    f"expected a symbol as key in {path}, but found {shorten(key)} at byte {start}"
+                )
             key = key.value
         elif isinstance(key, (list, dict)):
             raise DecodeError(f"expected a simple key in {path}, but found {shorten(key)} at byte {start}")
@@ -291,7 +326,9 @@ def read_map(decoder: Decoder, end: int, depth: int, symbol_keyed: bool, path: s
 
 
 def read_resolved(decoder: Decoder, end: int, depth: int) -> object:
-    """The value at the decoder's place; a described value with the descriptor of a known composite becomes it."""
+    """The value at the decoder's place; a described value with the descriptor of a known composite becomes
+    it.
+    """
     pos = decoder.pos
     if pos < end and decoder.data[pos] == 0:
         found = find_declaration(decoder, end)
@@ -299,4 +336,3 @@ def read_resolved(decoder: Decoder, end: int, depth: int) -> object:
             return read_composite(decoder, found, end, depth)
         decoder.pos = pos
     return decoder.value(end, depth)
-

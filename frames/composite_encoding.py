@@ -1,10 +1,19 @@
 """Composites to bytes: the shortest list that says the same (the drawing is in `declarations`).
 
-A field that is absent or has its default is null, and trailing nulls are left out (1.4). Several values are always an
-array, also when there is one: every peer reads that, while a lone value is what some have never been tested with.
+A field that is absent or has its default is null, and trailing nulls are left out (1.4). Several values are
+always an array, also when there is one: every peer reads that, while a lone value is what some have never
+been tested with.
 """
 
-from amqp_broker.frames.declarations import ANY, BY_DESCRIPTOR_CODE, COMPOSITE, DECLARATIONS, MAP, MULTIPLE, FieldDeclaration
+from amqp_broker.frames.declarations import (
+    ANY,
+    BY_DESCRIPTOR_CODE,
+    COMPOSITE,
+    DECLARATIONS,
+    MAP,
+    MULTIPLE,
+    FieldDeclaration,
+)
 from amqp_broker.frames.encoding import (
     ascii_octets,
     check_range,
@@ -24,7 +33,9 @@ from amqp_broker.frames.values import Symbol
 
 
 def encode_composite(composite: object) -> bytes:
-    """The bytes of a composite, with its descriptor as smallulong. Raises EncodeError for what the wire cannot carry."""
+    """The bytes of a composite, with its descriptor as smallulong. Raises EncodeError for what the wire
+    cannot carry.
+    """
     out = bytearray()
     put_composite(out, composite, DEPTH_MAX)
     return bytes(out)
@@ -39,7 +50,7 @@ def put_composite(out: bytearray, composite: object, depth: int) -> None:
     body = bytearray()
     count = 0
     nulls = 0
-    for field, value in zip(declaration.fields, declaration.get_values(composite)):
+    for field, value in zip(declaration.fields, declaration.get_values(composite), strict=False):
         if value is None:
             if field.mandatory:
                 raise EncodeError(f"expected the mandatory field {field.path}, but it is None")
@@ -88,7 +99,9 @@ def put_scalar(out: bytearray, field: FieldDeclaration, value: object) -> None:
     """Appends a plain value as the field's primitive type."""
     source = field.source
     if field.choices and value not in field.choices:
-        raise EncodeError(f"expected one of {shorten(field.choices)} for {field.path}, but got {shorten(value)}")
+        raise EncodeError(
+            f"expected one of {shorten(field.choices)} for {field.path}, but got {shorten(value)}"
+        )
     if source == "boolean":
         if value is not True and value is not False:
             raise _wrong(field, value)
@@ -170,10 +183,14 @@ def _put_map(out: bytearray, field: FieldDeclaration, value: object, depth: int)
 
 def _wrong(field: FieldDeclaration, value: object) -> EncodeError:
     wanted = f"a type that provides {field.requires}" if field.requires else field.type_name
-    return EncodeError(f"expected {wanted} for {field.path}, but got {type(value).__name__}: {shorten(value)}")
+    return EncodeError(
+        f"expected {wanted} for {field.path}, but got {type(value).__name__}: {shorten(value)}"
+    )
 
 
 def register_composites() -> None:
-    """Lets values hold composites: a delivery state in an unsettled map, a lifetime policy in node properties."""
+    """Lets values hold composites: a delivery state in an unsettled map, a lifetime policy in node
+    properties.
+    """
     for declaration in BY_DESCRIPTOR_CODE.values():
         register(declaration.make, put_composite)  # type: ignore[arg-type]

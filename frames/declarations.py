@@ -1,4 +1,5 @@
-"""What a declaration of a composite becomes: for each field a table from the constructor that comes to what to do.
+"""What a declaration of a composite becomes: for each field a table from the constructor that comes to what
+to do.
 
 A composite on the wire is a described list (1.4):
 
@@ -13,7 +14,8 @@ from typing import Any, Final
 from amqp_broker.frames.primitive_types import codes_of
 from amqp_broker.frames.restricted_types import RESTRICTED_TYPES, SYMBOL_KEYED, RestrictedType
 
-# What to do with a constructor in a field. 0 is "not this field's type", so that a fresh table refuses everything.
+# What to do with a constructor in a field. 0 is "not this field's type", so that a fresh table refuses
+# everything.
 WRONG: Final = 0
 ABSENT: Final = 1
 ZERO: Final = 2
@@ -158,9 +160,13 @@ class CompositeDeclaration:
         self.get_values: Callable[[Any], tuple[object, ...]] = get_values
         self.prefix: bytes = bytes((0x00, 0x53, code))
         # How many fields a list must have at least, so that no mandatory one is missing.
-        self.required_count: int = max((i + 1 for i, field in enumerate(fields) if field.mandatory), default=0)
+        self.required_count: int = max(
+            (i + 1 for i, field in enumerate(fields) if field.mandatory), default=0
+        )
         # Prefixes and rests for each count of fields, so that decoding cuts nothing.
-        self.by_count: tuple[tuple[FieldDeclaration, ...], ...] = tuple(fields[:n] for n in range(len(fields) + 1))
+        self.by_count: tuple[tuple[FieldDeclaration, ...], ...] = tuple(
+            fields[:n] for n in range(len(fields) + 1)
+        )
         self.tails: tuple[tuple[object, ...], ...] = tuple(
             tuple(field.default for field in fields[n:]) for n in range(len(fields) + 1)
         )

@@ -8,9 +8,9 @@
     0xe0 0x04 0x02 0x50 0x01 0x02   array:     size, count, one constructor, data ...
     0x00 0x53 0x24 0x45             described: 0x00, descriptor value, constructor, data
 
-A size is checked against the bytes that are there before anything is read or built from it, and a count against the
-size: each element of a list or map has at least its constructor. Whoever reads a compound must end exactly where its
-size says.
+A size is checked against the bytes that are there before anything is read or built from it, and a count
+against the size: each element of a list or map has at least its constructor. Whoever reads a compound must
+end exactly where its size says.
 """
 
 import struct
@@ -19,7 +19,17 @@ from typing import Final
 
 from amqp_broker.frames.errors import DecodeError
 from amqp_broker.frames.limits import DEPTH_MAX, ZERO_WIDTH_ELEMENTS_MAX
-from amqp_broker.frames.primitive_types import ARRAY, BY_CODE, CATEGORY, COMPOUND, FIXED, NULL, VARIABLE, WIDTH, name_of_code
+from amqp_broker.frames.primitive_types import (
+    ARRAY,
+    BY_CODE,
+    CATEGORY,
+    COMPOUND,
+    FIXED,
+    NULL,
+    VARIABLE,
+    WIDTH,
+    name_of_code,
+)
 from amqp_broker.frames.printing import shorten
 from amqp_broker.frames.values import (
     Array,
@@ -204,7 +214,9 @@ def text_of(data: bytes, start: int, stop: int) -> str:
     try:
         return data[start:stop].decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DecodeError(f"expected UTF-8 for a string, but found {error.reason} at byte {start + error.start}") from None
+        raise DecodeError(
+            f"expected UTF-8 for a string, but found {error.reason} at byte {start + error.start}"
+        ) from None
 
 
 def symbol_of(data: bytes, start: int, stop: int) -> str:
@@ -213,7 +225,9 @@ def symbol_of(data: bytes, start: int, stop: int) -> str:
         return data[start:stop].decode("ascii")
     except UnicodeDecodeError as error:
         octet = data[start + error.start]
-        raise DecodeError(f"expected ASCII for a symbol, but found 0x{octet:02x} at byte {start + error.start}") from None
+        raise DecodeError(
+            f"expected ASCII for a symbol, but found 0x{octet:02x} at byte {start + error.start}"
+        ) from None
 
 
 class Decoder:
@@ -251,14 +265,18 @@ class Decoder:
             raise DecodeError(f"expected a descriptor at byte {pos}, but its container ends there")
         code = self.data[pos]
         if code not in (0x53, 0xA3, 0x80, 0xB3, 0x44):
-            raise DecodeError(f"expected a ulong or symbol as descriptor, but found {name_of_code(code)} at byte {pos}")
+            raise DecodeError(
+                f"expected a ulong or symbol as descriptor, but found {name_of_code(code)} at byte {pos}"
+            )
         self.pos = pos + 1
         found = self._of_code(code, end, 0)
         assert isinstance(found, (Symbol, Ulong))
         return found
 
     def compound(self, code: int, end: int) -> tuple[int, int]:
-        """Size and count after a list, map or array constructor: returns where it ends and how many values it has."""
+        """Size and count after a list, map or array constructor: returns where it ends and how many values it
+        has.
+        """
         pos = self.pos
         width = WIDTH[code]
         if pos + 2 * width > end:
@@ -272,7 +290,9 @@ class Decoder:
         stop = pos + width + size
         if size < width or stop > end:
             left = end - pos - width
-            raise DecodeError(f"{name_of_code(code)} at byte {pos - 1} says {size} octets, but {left} are there")
+            raise DecodeError(
+                f"{name_of_code(code)} at byte {pos - 1} says {size} octets, but {left} are there"
+            )
         self.pos = pos + 2 * width
         return stop, count
 
@@ -289,7 +309,9 @@ class Decoder:
         if category == FIXED:
             stop = pos + WIDTH[code]
             if stop > end:
-                raise DecodeError(f"{name_of_code(code)} at byte {pos - 1} is cut off: {end - pos} octets are left")
+                raise DecodeError(
+                    f"{name_of_code(code)} at byte {pos - 1} is cut off: {end - pos} octets are left"
+                )
             self.pos = stop
             return _FIXED_READERS[code](self.data, pos)
         if category == VARIABLE:
@@ -324,7 +346,9 @@ class Decoder:
         size = self.data[pos] if code < 0xB0 else U32(self.data, pos)[0]
         stop = start + size
         if stop > end:
-            raise DecodeError(f"{name_of_code(code)} at byte {pos - 1} says {size} octets, but {end - start} are there")
+            raise DecodeError(
+                f"{name_of_code(code)} at byte {pos - 1} says {size} octets, but {end - start} are there"
+            )
         self.pos = stop
         return start, stop
 
@@ -354,7 +378,9 @@ class Decoder:
     def check_count(self, count: int, stop: int, what: str) -> None:
         """Refuses a count that the octets left cannot hold."""
         if count > stop - self.pos:
-            raise DecodeError(f"a {what} says {count} values, but {stop - self.pos} octets are left at byte {self.pos}")
+            raise DecodeError(
+                f"a {what} says {count} values, but {stop - self.pos} octets are left at byte {self.pos}"
+            )
 
     def check_map_count(self, count: int, stop: int) -> None:
         """Refuses a count that is odd (1.6.23) or that the octets left cannot hold."""
@@ -365,7 +391,9 @@ class Decoder:
     def check_end(self, stop: int, what: str) -> None:
         """Refuses a compound whose values end before its size does."""
         if self.pos != stop:
-            raise DecodeError(f"a {what} ends at byte {self.pos} by its count, but at byte {stop} by its size")
+            raise DecodeError(
+                f"a {what} ends at byte {self.pos} by its count, but at byte {stop} by its size"
+            )
 
     def _array(self, code: int, end: int, depth: int) -> Array:
         stop, count = self.compound(code, end)
@@ -379,14 +407,19 @@ class Decoder:
             element = self._element_constructor(stop)
         row = BY_CODE[element]
         if row is None:
-            raise DecodeError(f"expected an element constructor, but found {name_of_code(element)} at byte {self.pos - 1}")
+            raise DecodeError(
+                f"expected an element constructor, but found {name_of_code(element)} at byte {self.pos - 1}"
+            )
         if row.category == FIXED and row.width == 0:
             if count > ZERO_WIDTH_ELEMENTS_MAX:
                 raise DecodeError(
-                    f"an array says {count} elements of no width, but at most {ZERO_WIDTH_ELEMENTS_MAX} are taken"
+                    f"an array says {count} elements of no width, "
+                    f"but at most {ZERO_WIDTH_ELEMENTS_MAX} are taken"
                 )
         elif count * row.width > stop - self.pos:
-            raise DecodeError(f"an array says {count} elements, but {stop - self.pos} octets are left at byte {self.pos}")
+            raise DecodeError(
+                f"an array says {count} elements, but {stop - self.pos} octets are left at byte {self.pos}"
+            )
         self.spend(count)
         inner = depth - len(descriptors)
         items: list[object] = []
@@ -410,8 +443,8 @@ def _too_deep(pos: int) -> DecodeError:
 def decode_value(data: bytes, offset: int = 0, nodes_max: int = 0) -> tuple[object, int]:
     """The value at `offset`, and the offset after it.
 
-    At most `nodes_max` values are built; 0 means as many as `data` has octets (and one array of zero-width elements
-    more), which only a nest of zero-width arrays exceeds. Raises DecodeError, nothing else.
+    At most `nodes_max` values are built; 0 means as many as `data` has octets (and one array of zero-width
+    elements more), which only a nest of zero-width arrays exceeds. Raises DecodeError, nothing else.
     """
     if nodes_max == 0:
         nodes_max = len(data) - offset + ZERO_WIDTH_ELEMENTS_MAX
@@ -421,7 +454,9 @@ def decode_value(data: bytes, offset: int = 0, nodes_max: int = 0) -> tuple[obje
 
 
 def skip_value(data: bytes, pos: int, end: int) -> int:
-    """The offset after the value at `pos` by its announced size, without looking inside. Raises DecodeError."""
+    """The offset after the value at `pos` by its announced size, without looking inside. Raises
+    DecodeError.
+    """
     depth = DEPTH_MAX
     while True:
         if pos >= end:
@@ -450,7 +485,9 @@ def skip_data(data: bytes, code: int, pos: int, end: int) -> int:
     else:
         stop = pos + width + (data[pos] if width == 1 else U32(data, pos)[0])
     if stop > end:
-        raise DecodeError(f"{name_of_code(code)} at byte {pos - 1} needs {stop - pos} octets, but {end - pos} are left")
+        raise DecodeError(
+            f"{name_of_code(code)} at byte {pos - 1} needs {stop - pos} octets, but {end - pos} are left"
+        )
     return stop
 
 

@@ -69,7 +69,9 @@ def check_range(value: int, low: int, high: int, what: str) -> None:
 
 
 def put_unsigned(out: bytearray, value: int, base: int, octets: int, what: str) -> None:
-    """Appends a uint or ulong: nothing, one octet, or all (`base` 0x40 + 3 or 4 is the constructor of zero)."""
+    """Appends a uint or ulong: nothing, one octet, or all (`base` 0x40 + 3 or 4 is the constructor of
+    zero).
+    """
     check_range(value, 0, (1 << 8 * octets) - 1, what)
     if value == 0:
         out.append(base)
@@ -304,7 +306,9 @@ def put_elements(out: bytearray, element_type: str, items: list[object], depth: 
             out += fixed_octets(item)
     elif element_type == "null":
         if len(items) > ZERO_WIDTH_ELEMENTS_MAX:
-            raise EncodeError(f"expected at most {ZERO_WIDTH_ELEMENTS_MAX} nulls in an array, but got {len(items)}")
+            raise EncodeError(
+                f"expected at most {ZERO_WIDTH_ELEMENTS_MAX} nulls in an array, but got {len(items)}"
+            )
         out.append(0x40)
         for item in items:
             _check_element(item, type(None), element_type)

@@ -1,16 +1,20 @@
-"""What can go wrong between bytes and values, each with the condition that the wire knows for it (2.8.15, 2.8.16)."""
+"""What can go wrong between bytes and values, each with the condition that the wire knows for it (2.8.15,
+2.8.16).
+"""
 
 
 class AmqpError(Exception):
     """Base of all errors that have a condition of the standard.
 
-    `condition` is the error's symbol, `description` says what was expected and what came, `info` goes into the
-    error's info map.
+    `condition` is the error's symbol, `description` says what was expected and what came, `info` goes into
+    the error's info map.
     """
 
     condition: str = "amqp:internal-error"
 
-    def __init__(self, description: str = "", condition: str | None = None, info: dict[str, object] | None = None) -> None:
+    def __init__(
+        self, description: str = "", condition: str | None = None, info: dict[str, object] | None = None
+    ) -> None:
         super().__init__(description)
         if condition is not None:
             self.condition = condition

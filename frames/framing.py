@@ -1,16 +1,16 @@
 """Protocol headers and frames (2.2, 2.3, 5.3.1).
 
-       +0       +1       +2       +3                         +0       +1       +2       +3
-   +-----------------------------------+                 +-----------------------------------+
- 0 |                SIZE               |               0 |   'A'  |   'M'  |   'Q'  |   'P'  |
-   +-----------------------------------+                 +-----------------------------------+
- 4 |  DOFF  |  TYPE  |     CHANNEL     |               4 |   ID   |  MAJOR |  MINOR |REVISION|
-   +-----------------------------------+                 +-----------------------------------+
- 8 |   extended header, DOFF * 4 - 8   |
-   +-----------------------------------+               ID: 0 AMQP, 2 TLS, 3 SASL
-   |   performative, then payload      |
-   |   SIZE - DOFF * 4 octets          |               TYPE: 0 AMQP, 1 SASL (CHANNEL is ignored)
-   +-----------------------------------+
+      +0       +1       +2       +3                         +0       +1       +2       +3
+  +-----------------------------------+                 +-----------------------------------+
+0 |                SIZE               |               0 |   'A'  |   'M'  |   'Q'  |   'P'  |
+  +-----------------------------------+                 +-----------------------------------+
+4 |  DOFF  |  TYPE  |     CHANNEL     |               4 |   ID   |  MAJOR |  MINOR |REVISION|
+  +-----------------------------------+                 +-----------------------------------+
+8 |   extended header, DOFF * 4 - 8   |
+  +-----------------------------------+               ID: 0 AMQP, 2 TLS, 3 SASL
+  |   performative, then payload      |
+  |   SIZE - DOFF * 4 octets          |               TYPE: 0 AMQP, 1 SASL (CHANNEL is ignored)
+  +-----------------------------------+
 """
 
 import struct
@@ -21,7 +21,13 @@ from amqp_broker.frames.composite_encoding import encode_composite
 from amqp_broker.frames.declarations import DECLARATIONS
 from amqp_broker.frames.decoding import U32, Decoder
 from amqp_broker.frames.errors import DecodeError, EncodeError, FramingError
-from amqp_broker.frames.limits import CHANNEL_MAX, DEPTH_MAX, FRAME_SIZE_MAX, MIN_MAX_FRAME_SIZE, PERFORMATIVE_NODES_MAX
+from amqp_broker.frames.limits import (
+    CHANNEL_MAX,
+    DEPTH_MAX,
+    FRAME_SIZE_MAX,
+    MIN_MAX_FRAME_SIZE,
+    PERFORMATIVE_NODES_MAX,
+)
 from amqp_broker.frames.printing import cut, shorten
 
 AMQP_FRAME: Final = 0
@@ -42,7 +48,9 @@ _ARCHETYPE: Final = {AMQP_FRAME: "frame", SASL_FRAME: "sasl-frame"}
 
 
 class ProtocolHeader:
-    """The eight octets before the frames, as they came: `is_amqp` tells whether they begin with "AMQP" (2.2)."""
+    """The eight octets before the frames, as they came: `is_amqp` tells whether they begin with "AMQP"
+    (2.2).
+    """
 
     __slots__ = ("is_amqp", "major", "minor", "octets", "protocol_id", "revision")
 
@@ -87,14 +95,18 @@ def encode_sasl_frame(composite: Any) -> bytes:
     """A SASL frame. Raises EncodeError for what the wire cannot carry, or beyond 512 octets (5.3.1)."""
     frame = _encode(SASL_FRAME, 0, composite, b"")
     if len(frame) > MIN_MAX_FRAME_SIZE:
-        raise EncodeError(f"expected at most {MIN_MAX_FRAME_SIZE} octets in a SASL frame, but got {len(frame)}")
+        raise EncodeError(
+            f"expected at most {MIN_MAX_FRAME_SIZE} octets in a SASL frame, but got {len(frame)}"
+        )
     return frame
 
 
 def _encode(frame_type: int, channel: int, performative: Any, payload: bytes) -> bytes:
     declaration = DECLARATIONS.get(type(performative))
     if declaration is None or _ARCHETYPE[frame_type] not in declaration.provides:
-        raise EncodeError(f"expected a performative for a frame of type {frame_type}, but got {shorten(performative)}")
+        raise EncodeError(
+            f"expected a performative for a frame of type {frame_type}, but got {shorten(performative)}"
+        )
     body = encode_composite(performative)
     size = FRAME_HEADER_OCTETS + len(body) + len(payload)
     if size > FRAME_SIZE_MAX:
@@ -110,22 +122,28 @@ def decode_performative(frame_type: int, data: bytes, start: int, end: int) -> t
     decoder = Decoder(data, start, PERFORMATIVE_NODES_MAX)
     declaration = declaration_at(decoder, end)
     if _ARCHETYPE[frame_type] not in declaration.provides:
-        raise DecodeError(f"expected a performative for a frame of type {frame_type}, but found {declaration.name}")
+        raise DecodeError(
+            f"expected a performative for a frame of type {frame_type}, but found {declaration.name}"
+        )
     return read_composite(decoder, declaration, end, DEPTH_MAX), decoder.pos
 
 
 class FrameReader:
-    """Cuts a stream into protocol headers and frames.
+    """Cuts a stream into frames, and into a protocol header where `expect_header` asks for one.
 
-    A new reader expects a protocol header first; `expect_header` asks for another one (after SASL or TLS). The
-    announced size of a frame is compared with `max_frame_size` (octets) before its body is waited for. After an
-    error the stream is lost: the same error comes again.
+    The announced size of a frame is compared with `max_frame_size` (octets) before its body is waited for.
+    After a FramingError the stream is lost: the same error comes again.
+
+    What was fed and not yet taken lies in `data` from `position` on; a caller may read whole frames from
+    there itself and move `position` behind them. Only the pieces of a frame that is not whole yet may wait
+    elsewhere.
     """
 
     __slots__ = (
         "_chunks",
         "_chunks_octets",
         "_failure",
+        "_needed",
         "_wants_header",
         "body_end",
         "body_start",
@@ -133,53 +151,52 @@ class FrameReader:
         "data",
         "frame_type",
         "max_frame_size",
-        "pos",
+        "position",
     )
 
     def __init__(self, max_frame_size: int) -> None:
         self.max_frame_size: int = max_frame_size
         self.data: bytes = b""
-        self.pos: int = 0
+        self.position: int = 0
         self.frame_type: int = 0
         self.channel: int = 0
         self.body_start: int = 0
         self.body_end: int = 0
         self._chunks: list[bytes] = []
         self._chunks_octets: int = 0
-        self._wants_header: bool = True
+        self._wants_header: bool = False
+        self._needed: int = 0
         self._failure: FramingError | None = None
 
     @property
     def buffered(self) -> int:
         """Octets that were fed and not yet taken."""
-        return len(self.data) - self.pos + self._chunks_octets
+        return len(self.data) - self.position + self._chunks_octets
 
     def expect_header(self) -> None:
         """The next eight octets are a protocol header."""
         self._wants_header = True
 
-    def expect_frames(self) -> None:
-        """The next octets are frames (what a reader expects by itself after a header)."""
-        self._wants_header = False
-
     def feed(self, data: bytes) -> None:
         """Takes octets from the stream. Call `next` until it gives None."""
         if not data:
             return
-        if self.pos >= len(self.data) and not self._chunks:
+        if self.position >= len(self.data) and not self._chunks:
             self.data = data
-            self.pos = 0
-        else:
-            self._chunks.append(data)
-            self._chunks_octets += len(data)
+            self.position = 0
+            return
+        self._chunks.append(data)
+        self._chunks_octets += len(data)
+        # Octets of a frame that is still not whole are joined once, when it is: not at each of its pieces.
+        self._has(self._needed)
 
     def next(self) -> "Frame | ProtocolHeader | None":
         """The next frame or header; None when more octets are needed. Raises FramingError and DecodeError."""
         if self._wants_header:
             if not self._has(PROTOCOL_HEADER_OCTETS):
                 return None
-            header = ProtocolHeader(self.data[self.pos : self.pos + PROTOCOL_HEADER_OCTETS])
-            self.pos += PROTOCOL_HEADER_OCTETS
+            header = ProtocolHeader(self.data[self.position : self.position + PROTOCOL_HEADER_OCTETS])
+            self.position += PROTOCOL_HEADER_OCTETS
             self._wants_header = False
             return header
         if not self.advance():
@@ -189,20 +206,21 @@ class FrameReader:
     def advance(self) -> bool:
         """Goes to the next whole frame; False when more octets are needed. Raises FramingError.
 
-        After True the frame is `data[body_start:body_end]` with `frame_type` and `channel`, until the next call of
-        any method: for callers that read the common performatives themselves (`decode` does the rest).
+        After True the frame is `data[body_start:body_end]` with `frame_type` and `channel`, until the next
+        call of any method: for callers that read the common performatives themselves (`decode` does the
+        rest).
         """
         if self._failure is not None:
             raise self._failure
-        pos = self.pos
+        pos = self.position
         data = self.data
         if len(data) - pos < FRAME_HEADER_OCTETS:
             if not self._has(4):
                 return False
-            self._check_size(U32(self.data, self.pos)[0])
+            self._check_size(U32(self.data, self.position)[0])
             if not self._has(FRAME_HEADER_OCTETS):
                 return False
-            pos = self.pos
+            pos = self.position
             data = self.data
         size = U32(data, pos)[0]
         self._check_size(size)
@@ -212,11 +230,11 @@ class FrameReader:
         if len(data) - pos < size:
             if not self._has(size):
                 return False
-            pos = self.pos
+            pos = self.position
         self.frame_type = frame_type
         self.channel = channel
         self.body_start = pos + 4 * doff
-        self.body_end = self.pos = pos + size
+        self.body_end = self.position = pos + size
         return True
 
     def decode(self) -> Frame:
@@ -231,27 +249,37 @@ class FrameReader:
         performative, payload_start = decode_performative(self.frame_type, self.data, start, end)
         if self.frame_type == SASL_FRAME:
             if payload_start != end:
-                raise DecodeError(f"expected one value in a SASL frame, but {end - payload_start} octets follow it")
+                raise DecodeError(
+                    f"expected one value in a SASL frame, but {end - payload_start} octets follow it"
+                )
             return Frame(SASL_FRAME, 0, performative, b"")
         return Frame(self.frame_type, self.channel, performative, self.data[payload_start:end])
 
     def _has(self, octets: int) -> bool:
-        """Whether so many octets wait; then they lie in `data` at `pos`. Chunks are joined only then."""
-        waiting = len(self.data) - self.pos
-        if waiting >= octets:
+        """Whether so many octets wait; then all that waits lies in `data` from `position` on."""
+        waiting = len(self.data) - self.position
+        if waiting >= octets and not self._chunks:
             return True
         if waiting + self._chunks_octets < octets:
+            self._needed = octets
+            if self.position:
+                # What was taken is not kept while the rest is waited for: idle connections are many.
+                self.data = self.data[self.position :]
+                self.position = 0
             return False
-        self._chunks.insert(0, self.data[self.pos :])
+        self._needed = 0
+        self._chunks.insert(0, self.data[self.position :])
         self.data = b"".join(self._chunks)
-        self.pos = 0
+        self.position = 0
         self._chunks = []
         self._chunks_octets = 0
         return True
 
     def _check_size(self, size: int) -> None:
         if size < FRAME_HEADER_OCTETS:
-            self._failure = FramingError(f"expected a frame of at least {FRAME_HEADER_OCTETS} octets, but found {size}")
+            self._failure = FramingError(
+                f"expected a frame of at least {FRAME_HEADER_OCTETS} octets, but found {size}"
+            )
             raise self._failure
         if size > self.max_frame_size:
             self._failure = FramingError(

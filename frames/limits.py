@@ -6,10 +6,14 @@ No peer can make the decoder recurse deeper, build more, or wait for more than t
 from typing import Final
 
 DEPTH_MAX: Final = 32
-"""Nested compounds, arrays and descriptors in one value. Real messages use below ten; the interpreter allows 1,000."""
+"""Nested compounds, arrays and descriptors in one value. Real messages use below ten; the interpreter allows
+1,000.
+"""
 
 ZERO_WIDTH_ELEMENTS_MAX: Final = 256
-"""Elements of an array whose constructor has no data (null, true, uint0, ...): nothing in the bytes bounds them."""
+"""Elements of an array whose constructor has no data (null, true, uint0, ...): nothing in the bytes bounds
+them.
+"""
 
 PERFORMATIVE_NODES_MAX: Final = 1_024
 """Values in one performative. An open, attach or flow of real clients has below a hundred."""

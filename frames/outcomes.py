@@ -1,4 +1,6 @@
-"""Delivery states and outcomes (3.4), those of transactions (4.5), and the error that `rejected` carries (2.8.14)."""
+"""Delivery states and outcomes (3.4), those of transactions (4.5), and the error that `rejected` carries
+(2.8.14).
+"""
 
 from typing import Any, TypeAlias, Union
 

@@ -1,14 +1,14 @@
 """The primitive types of part 1 and all their encodings: one table, from which the codec takes everything.
 
-    constructor            untyped data
-    +------+   +------------------------------------------+
-    | code |   | fixed      0, 1, 2, 4, 8 or 16 octets    |  0x4. to 0x9.
-    +------+   | variable   size (1 or 4), size octets     |  0xa. 0xb.
-               | compound   size, count, count values      |  0xc. 0xd.
-               | array      size, count, one constructor,  |  0xe. 0xf.
-               |            count times data               |
-               +------------------------------------------+
-    0x00 descriptor constructor ...                            a described value
+constructor            untyped data
++------+   +------------------------------------------+
+| code |   | fixed      0, 1, 2, 4, 8 or 16 octets    |  0x4. to 0x9.
++------+   | variable   size (1 or 4), size octets     |  0xa. 0xb.
+           | compound   size, count, count values      |  0xc. 0xd.
+           | array      size, count, one constructor,  |  0xe. 0xf.
+           |            count times data               |
+           +------------------------------------------+
+0x00 descriptor constructor ...                            a described value
 """
 
 from typing import Final

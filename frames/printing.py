@@ -1,4 +1,6 @@
-"""Short, printable text of any value, for logs: bounded in characters and in work, whatever a peer has sent."""
+"""Short, printable text of any value, for logs: bounded in characters and in work, whatever a peer has
+sent.
+"""
 
 from amqp_broker.frames.limits import REPR_CHARACTERS_MAX
 

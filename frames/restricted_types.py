@@ -1,4 +1,5 @@
-"""The restricted types of parts 2, 3 and 5: a name, the primitive type it is made of, and its choices if it is closed.
+"""The restricted types of parts 2, 3 and 5: a name, the primitive type it is made of, and its choices if it
+is closed.
 
 Sets that a peer may extend (error conditions, distribution modes, capabilities) have no choices here.
 """
@@ -54,7 +55,9 @@ _ROWS: Final = (
     RestrictedType("filter-set", "map"),
     RestrictedType("node-properties", "map"),
     RestrictedType("terminus-durability", "uint", (0, 1, 2)),
-    RestrictedType("terminus-expiry-policy", "symbol", ("link-detach", "session-end", "connection-close", "never")),
+    RestrictedType(
+        "terminus-expiry-policy", "symbol", ("link-detach", "session-end", "connection-close", "never")
+    ),
     RestrictedType("sasl-code", "ubyte", (0, 1, 2, 3, 4)),
 )
 
@@ -68,7 +71,9 @@ ARCHETYPE_PRIMITIVES: Final[dict[str, tuple[str, ...]]] = {
     "message-id": ("ulong", "uuid", "binary", "string"),
     "txn-id": ("binary",),
 }
-"""Primitive types that provide an archetype, through message-id-ulong, address-string, transaction-id (3.2, 4.5)."""
+"""Primitive types that provide an archetype, through message-id-ulong, address-string, transaction-id (3.2,
+4.5).
+"""
 
 COMPOSITE_ARCHETYPES: Final = frozenset({"source", "target", "delivery-state", "outcome"})
 """Archetypes that only described types provide."""

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from amqp_broker.frames.composite import Composite, composite, wire
+from amqp_broker.frames.primitive_types import codes_of
 from amqp_broker.frames.printing import cut, shorten
 
 
@@ -10,8 +11,8 @@ from amqp_broker.frames.printing import cut, shorten
 class Header(Composite):
     """Transport headers (3.2.1). `ttl` in ms.
 
-    None means that the field is absent; the standard's table has no defaults here, its text means not durable,
-    priority 4 and delivery-count 0.
+    None means that the field is absent; the standard's table has no defaults here, its text means not
+    durable, priority 4 and delivery-count 0.
     """
 
     durable: bool | None = wire("boolean", default=None)
@@ -65,7 +66,12 @@ SECTION_SYMBOLS: Final = {
     "amqp:footer:map": FOOTER,
 }
 SECTION_NAMES: Final = {code: symbol.split(":")[1] for symbol, code in SECTION_SYMBOLS.items()}
+SECTION_CODES: Final = {name: code for code, name in SECTION_NAMES.items()}
 SECTION_SOURCES: Final = {code: symbol.split(":")[2] for symbol, code in SECTION_SYMBOLS.items()}
+SECTION_CONSTRUCTORS: Final = {
+    code: () if source == "*" else tuple(codes_of(source)) for code, source in SECTION_SOURCES.items()
+}
+"""The format codes that a section's value may have; empty: any."""
 
 
 class Data:

@@ -1,4 +1,6 @@
-"""Sources and targets (3.5), the coordinator (4.5.1) and the lifetime policies of dynamic nodes (3.5.11 to 3.5.14)."""
+"""Sources and targets (3.5), the coordinator (4.5.1) and the lifetime policies of dynamic nodes (3.5.11 to
+3.5.14).
+"""
 
 from typing import Any, TypeAlias
 
@@ -41,7 +43,9 @@ class Target(Composite):
 class Coordinator(Composite):
     """The target of a link to a transaction coordinator (4.5.1)."""
 
-    capabilities: tuple[str, ...] | None = wire("symbol", requires="txn-capability", multiple=True, default=None)
+    capabilities: tuple[str, ...] | None = wire(
+        "symbol", requires="txn-capability", multiple=True, default=None
+    )
 
 
 @composite(0x2B, ("lifetime-policy",))

@@ -1,8 +1,8 @@
 """Python values of the AMQP types that have no Python type of their own (part 1).
 
-null is None, boolean bool, binary bytes, string str, uuid uuid.UUID, list list, map dict. Every other type is a small
-class here with `.value`: equal only to the same class with the same value, and hashable, so that any of them can be
-the key of a map and `Uint(1)`, `Ulong(1)` and `True` stay three keys.
+null is None, boolean bool, binary bytes, string str, uuid uuid.UUID, list list, map dict. Every other type is
+a small class here with `.value`: equal only to the same class with the same value, and hashable, so that any
+of them can be the key of a map and `Uint(1)`, `Ulong(1)` and `True` stay three keys.
 """
 
 import struct
@@ -220,8 +220,9 @@ class Described:
 class Array:
     """Values of one type (1.6.24).
 
-    `element_type` is the standard's name of the primitive type ("uint", "symbol", ...), `items` the values, and
-    `descriptors` (outermost first) says how each element is described; the items themselves are not wrapped.
+    `element_type` is the standard's name of the primitive type ("uint", "symbol", ...), `items` the values,
+    and `descriptors` (outermost first) says how each element is described; the items themselves are not
+    wrapped.
     """
 
     __slots__ = ("element_type", "items", "descriptors")

@@ -1,0 +1,374 @@
+"""A message as its retained bytes: sections are found by their announced sizes, and decoded when asked for
+(3.2).
+
+                                                           bare message
+                                      .--------------------------+---------------------------.
+    +--------+-----------+-----------+------------+--------------+---------------------------+--------+
+    | header | delivery- | message-  | properties | application- | data ... | sequence ...   | footer |
+    | 0x70   | annot.    | annot.    | 0x73       | properties   | | value                   | 0x78   |
+    |        | 0x71      | 0x72      |            | 0x74         | 0x75, 0x76, 0x77          |        |
+    +--------+-----------+-----------+------------+--------------+---------------------------+--------+
+    each section is a described value: 0x00 0x53 code, constructor, size, data
+
+The bare message is never encoded again: `Message.bare` are the sender's octets.
+"""
+
+from typing import Any, Final
+
+from amqp_broker.frames.composite_decoding import decode_composite, read_resolved
+from amqp_broker.frames.composite_encoding import encode_composite
+from amqp_broker.frames.decoding import Decoder, decode_value, skip_data, skip_value
+from amqp_broker.frames.encoding import encode_value
+from amqp_broker.frames.errors import DecodeError, EncodeError
+from amqp_broker.frames.limits import DEPTH_MAX, SECTION_NODES_MAX, ZERO_WIDTH_ELEMENTS_MAX
+from amqp_broker.frames.primitive_types import name_of_code
+from amqp_broker.frames.printing import cut, shorten
+from amqp_broker.frames.sections import (
+    AMQP_SEQUENCE,
+    AMQP_VALUE,
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SECTION_CODES,
+    SECTION_CONSTRUCTORS,
+    SECTION_NAMES,
+    SECTION_SYMBOLS,
+    AmqpSequence,
+    AmqpValue,
+    Data,
+    Header,
+    Properties,
+)
+from amqp_broker.frames.values import Array, Symbol, Ulong
+
+_BODY: Final = DATA
+_FIRST_BARE: Final = PROPERTIES
+
+Body = Data | AmqpSequence | AmqpValue
+
+
+class Message:
+    """A received or stored message of message-format 0.
+
+    Sections are looked for from the front and no further than needed: reading the header touches nothing
+    behind it. Every attribute raises DecodeError where the sections up to its own are malformed, unknown, out
+    of order or repeated.
+    """
+
+    __slots__ = ("_codes", "_ends", "_header", "_scanned", "_starts", "_values", "data")
+
+    def __init__(self, data: bytes) -> None:
+        self.data: bytes = data
+        self._codes: list[int] = []
+        self._starts: list[int] = []
+        self._values: list[int] = []
+        self._ends: list[int] = []
+        self._scanned: int = 0
+        self._header: Header | None = None
+
+    def __repr__(self) -> str:
+        names = ", ".join(SECTION_NAMES[code] for code in self._codes[:9])
+        return cut(f"Message({len(self.data)} octets; seen: {names or 'nothing yet'})")
+
+    def check_sections(self) -> None:
+        """Raises DecodeError unless all sections are known, whole, in order, and as often as allowed (3.2).
+
+        Looks at constructors and sizes only. A message without a body passes, although the standard wants
+        one: that is what python-qpid-proton sends for an empty Message.
+        """
+        while self._scan():
+            pass
+
+    @property
+    def header(self) -> Header:
+        """The header; one without any field where the section is omitted."""
+        if self._header is None:
+            found = self._composite(HEADER)
+            self._header = found if isinstance(found, Header) else Header()
+        return self._header
+
+    @property
+    def delivery_annotations(self) -> dict[Any, Any] | None:
+        """Keys are Symbol or Ulong; None where the section is omitted."""
+        return self._annotations(DELIVERY_ANNOTATIONS)
+
+    @property
+    def message_annotations(self) -> dict[Any, Any] | None:
+        """Keys are Symbol or Ulong; None where the section is omitted."""
+        return self._annotations(MESSAGE_ANNOTATIONS)
+
+    @property
+    def properties(self) -> Properties | None:
+        """The properties; None where the section is omitted."""
+        found = self._composite(PROPERTIES)
+        return found if isinstance(found, Properties) else None
+
+    @property
+    def application_properties(self) -> dict[str, Any] | None:
+        """Keys are str; None where the section is omitted."""
+        index = self._find(APPLICATION_PROPERTIES)
+        if index < 0:
+            return None
+        found = self._map(index)
+        for key in found:
+            if not isinstance(key, str):
+                raise DecodeError(f"expected a string as key of application-properties, found {shorten(key)}")
+        return found
+
+    @property
+    def footer(self) -> dict[Any, Any] | None:
+        """Keys are Symbol or Ulong; None where the section is omitted."""
+        return self._annotations(FOOTER)
+
+    def body_sections(self) -> list[Body]:
+        """The decoded sections of the body, in order; empty where there is none.
+
+        A value whose descriptor is a composite's of the standard (declare and discharge are sent so) comes as
+        that.
+        """
+        self.check_sections()
+        return [self._body(index) for index, code in enumerate(self._codes) if DATA <= code <= AMQP_VALUE]
+
+    @property
+    def after_header_offset(self) -> int:
+        """The offset of the first byte after the header; 0 where it is omitted."""
+        return self._after(HEADER)
+
+    @property
+    def after_delivery_annotations_offset(self) -> int:
+        """The offset of the first byte after header and delivery-annotations, as far as they are there."""
+        return self._after(DELIVERY_ANNOTATIONS)
+
+    @property
+    def after_message_annotations_offset(self) -> int:
+        """The offset of the first byte of the bare message: after header and both kinds of annotations."""
+        return self._after(MESSAGE_ANNOTATIONS)
+
+    @property
+    def footer_offset(self) -> int:
+        """The offset of the first byte of the footer, or the end of the message."""
+        index = self._find(FOOTER)
+        return len(self.data) if index < 0 else self._starts[index]
+
+    @property
+    def bare(self) -> bytes:
+        """The bare message: properties, application-properties and body, octet for octet."""
+        return self.data[self.after_message_annotations_offset : self.footer_offset]
+
+    def _after(self, code: int) -> int:
+        self._find(code)
+        after = 0
+        for seen, end in zip(self._codes, self._ends, strict=True):
+            if seen <= code:
+                after = end
+        return after
+
+    def _find(self, code: int) -> int:
+        """The index of the section, -1 where there is none; looks no further than the first section behind
+        it.
+        """
+        while not self._codes or self._codes[-1] < code:
+            if not self._scan():
+                return -1
+        for index, seen in enumerate(self._codes):
+            if seen == code:
+                return index
+        return -1
+
+    def _scan(self) -> bool:
+        """Goes over one more section; False at the end of the message."""
+        start = self._scanned
+        data = self.data
+        end = len(data)
+        if start == end:
+            return False
+        code, at = _section_code(data, start, end)
+        self._check_order(code, start)
+        if at >= end:
+            raise DecodeError(f"section {SECTION_NAMES[code]} is cut off at byte {at}")
+        constructor = data[at]
+        allowed = SECTION_CONSTRUCTORS[code]
+        if allowed and constructor not in allowed:
+            found = name_of_code(constructor)
+            raise DecodeError(f"section {SECTION_NAMES[code]} cannot be {found}, as found at byte {at}")
+        if constructor == 0:
+            self._scanned = skip_value(data, at, end)
+        else:
+            self._scanned = skip_data(data, constructor, at + 1, end)
+        self._codes.append(code)
+        self._starts.append(start)
+        self._values.append(at)
+        self._ends.append(self._scanned)
+        return True
+
+    def _check_order(self, code: int, start: int) -> None:
+        if not self._codes:
+            return
+        last = self._codes[-1]
+        if code > last and not (DATA <= last <= AMQP_VALUE and code <= AMQP_VALUE):
+            return
+        if code == last and (code == DATA or code == AMQP_SEQUENCE):
+            return
+        raise DecodeError(
+            f"section {SECTION_NAMES[code]} at byte {start} cannot follow {SECTION_NAMES[last]}"
+        )
+
+    def _composite(self, code: int) -> Any:
+        index = self._find(code)
+        if index < 0:
+            return None
+        return decode_composite(self.data, self._starts[index], SECTION_NODES_MAX)[0]
+
+    def _annotations(self, code: int) -> dict[Any, Any] | None:
+        index = self._find(code)
+        if index < 0:
+            return None
+        found = self._map(index)
+        for key in found:
+            if not isinstance(key, (Symbol, Ulong)):
+                name = SECTION_NAMES[code]
+                raise DecodeError(f"expected a symbol or ulong as key of {name}, found {shorten(key)}")
+        return found
+
+    def _map(self, index: int) -> dict[Any, Any]:
+        found, _ = decode_value(self.data, self._values[index], SECTION_NODES_MAX)
+        assert isinstance(found, dict)
+        return found
+
+    def _body(self, index: int) -> Body:
+        code = self._codes[index]
+        decoder = Decoder(self.data, self._values[index], len(self.data) + ZERO_WIDTH_ELEMENTS_MAX)
+        value = read_resolved(decoder, self._ends[index], DEPTH_MAX)
+        if code == AMQP_VALUE:
+            return AmqpValue(value)
+        if code == DATA:
+            assert isinstance(value, bytes)
+            return Data(value)
+        assert isinstance(value, list)
+        return AmqpSequence(value)
+
+
+def _section_code(data: bytes, start: int, end: int) -> tuple[int, int]:
+    """Which section begins at `start`, and the offset of its value's constructor."""
+    if start + 3 < end and data[start] == 0 and data[start + 1] == 0x53:
+        code = data[start + 2]
+        if HEADER <= code <= FOOTER:
+            return code, start + 3
+    if data[start] != 0:
+        raise DecodeError(f"expected a section, but found {name_of_code(data[start])} at byte {start}")
+    decoder = Decoder(data, start + 1, 1)
+    descriptor = decoder.descriptor(end)
+    if isinstance(descriptor, Symbol):
+        code = SECTION_SYMBOLS.get(descriptor.value, 0)
+    else:
+        code = descriptor.value if HEADER <= descriptor.value <= FOOTER else 0
+    if code == 0:
+        raise DecodeError(
+            f"expected a section, but found the descriptor {shorten(descriptor)} at byte {start}"
+        )
+    return code, decoder.pos
+
+
+def encode_section(name: str, value: object) -> bytes:
+    """One section by its name in the standard ("message-annotations", ...). Raises EncodeError.
+
+    Annotations take str keys as symbols; header and properties take their composite.
+    """
+    code = SECTION_CODES.get(name)
+    if code is None:
+        raise EncodeError(f"expected a section of a message, but got {shorten(name)}")
+    if code == HEADER or code == PROPERTIES:
+        if not isinstance(value, Header if code == HEADER else Properties):
+            raise EncodeError(f"expected the composite {name}, but got {shorten(value)}")
+        return encode_composite(value)
+    return bytes((0x00, 0x53, code)) + encode_value(_section_value(code, value))
+
+
+def _section_value(code: int, value: object) -> object:
+    if code == DATA and isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if code == AMQP_SEQUENCE and isinstance(value, list):
+        return value
+    if code == AMQP_VALUE:
+        return value
+    if isinstance(value, dict) and code == APPLICATION_PROPERTIES:
+        return _application_properties(value)
+    if isinstance(value, dict) and code not in (DATA, AMQP_SEQUENCE):
+        return {_annotation_key(key): item for key, item in value.items()}
+    raise EncodeError(f"expected another type for section {SECTION_NAMES[code]} than {type(value).__name__}")
+
+
+def _annotation_key(key: object) -> object:
+    if isinstance(key, str):
+        return Symbol(key)
+    if isinstance(key, (Symbol, Ulong)):
+        return key
+    raise EncodeError(f"expected a str, Symbol or Ulong as key of annotations, but got {shorten(key)}")
+
+
+def _application_properties(value: dict[Any, Any]) -> dict[Any, Any]:
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise EncodeError(f"expected a str as key of application-properties, but got {shorten(key)}")
+        if isinstance(item, (list, dict, Array)):
+            raise EncodeError(f"expected a simple type in application-properties, but got {shorten(item)}")
+    return value
+
+
+def encode_message(
+    header: Header | None = None,
+    delivery_annotations: dict[Any, Any] | None = None,
+    message_annotations: dict[Any, Any] | None = None,
+    properties: Properties | None = None,
+    application_properties: dict[str, Any] | None = None,
+    body: object = b"",
+    footer: dict[Any, Any] | None = None,
+) -> bytes:
+    """A whole message. Raises EncodeError for what the wire cannot carry.
+
+    `body` is bytes (one data section), a Data, AmqpSequence or AmqpValue, a list of Data or of AmqpSequence;
+    any other value becomes an amqp-value.
+    """
+    parts: list[bytes] = []
+    if header is not None:
+        parts.append(encode_section("header", header))
+    if delivery_annotations is not None:
+        parts.append(encode_section("delivery-annotations", delivery_annotations))
+    if message_annotations is not None:
+        parts.append(encode_section("message-annotations", message_annotations))
+    if properties is not None:
+        parts.append(encode_section("properties", properties))
+    if application_properties is not None:
+        parts.append(encode_section("application-properties", application_properties))
+    parts.extend(_body_parts(body))
+    if footer is not None:
+        parts.append(encode_section("footer", footer))
+    return b"".join(parts)
+
+
+def _body_parts(body: object) -> list[bytes]:
+    if isinstance(body, (list, tuple)) and body:
+        first = type(body[0])
+        if first in (Data, AmqpSequence):
+            if any(type(section) is not first for section in body):
+                raise EncodeError(
+                    f"expected only {first.__name__} sections in a body, but got {shorten(body)}"
+                )
+            return [_body_part(section) for section in body]
+    return [_body_part(body)]
+
+
+def _body_part(body: object) -> bytes:
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        return encode_section("data", body)
+    if isinstance(body, Data):
+        return encode_section("data", body.value)
+    if isinstance(body, AmqpSequence):
+        return encode_section("amqp-sequence", body.value)
+    if isinstance(body, AmqpValue):
+        return encode_section("amqp-value", body.value)
+    return encode_section("amqp-value", body)
