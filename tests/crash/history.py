@@ -1,9 +1,9 @@
 """What clients did and were told, and what must be true of it, whatever was killed in between.
 
-Each message has a producer link (one attach of one sender) and a number on it. A *life* is one run of the broker: all
-links of a life end with it. An event is recorded when the client knows it: *sent* before the bytes leave, *accepted*
-after the settled outcome came, *received* when the delivery is complete, *accept_sent* before our outcome leaves, and
-*settled* after the broker confirmed it.
+Each message has a producer link (one attach of one sender) and a number on it. A *life* is one run of the
+broker: all links of a life end with it. An event is recorded when the client knows it: *sent* before the
+bytes leave, *accepted* after the settled outcome came, *received* when the delivery is complete,
+*accept_sent* before our outcome leaves, and *settled* after the broker confirmed it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ MAX_COMPLAINTS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that a client did or was told; `link` is the link it happened on, `life` the run of the broker."""
+    """One thing that a client did or was told; `link` is the link it happened on, `life` the run of the
+    broker.
+    """
 
     order: int
     kind: Kind
@@ -55,7 +57,9 @@ class _Receipt:
 
 
 def check_history(events: Iterable[Event]) -> list[str]:
-    """All complaints about a history that ended with a complete drain; none when the broker kept its promises."""
+    """All complaints about a history that ended with a complete drain; none when the broker kept its
+    promises.
+    """
     events = sorted(events, key=lambda event: event.order)
     complaints = [*_check_messages(events), *_check_order(events)]
     hidden = len(complaints) - MAX_COMPLAINTS
@@ -105,7 +109,9 @@ def _check_receipt(event: Event, sent: set[Message], before: list[_Receipt]) -> 
     if any(receipt.settled for receipt in before):
         return [f"came back: {name} was received on {event.link} after its settlement had been confirmed"]
     if any(receipt.life == event.life for receipt in before):
-        return [f"twice: {name} was received on {event.link} while an earlier receiver of the same life held it"]
+        return [
+            f"twice: {name} was received on {event.link} while an earlier receiver of the same life held it"
+        ]
     return []
 
 
@@ -118,7 +124,9 @@ def _check_order(events: list[Event]) -> list[str]:
             producer, number = event.message
             key = event.life, event.link, producer
             if number <= last.get(key, -1):
-                complaints.append(f"order: {_name(event.message)} was received on {event.link} after number {last[key]}")
+                complaints.append(
+                    f"order: {_name(event.message)} was received on {event.link} after number {last[key]}"
+                )
             last[key] = number
     return complaints
 

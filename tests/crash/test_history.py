@@ -10,11 +10,17 @@ from tests.crash.history import MAX_COMPLAINTS, Event, History, Kind, check_hist
 
 
 def _events(*told: tuple[Kind, int, str, int]) -> list[Event]:
-    return [Event(order, kind, life, link, ("p", number)) for order, (kind, life, link, number) in enumerate(told)]
+    return [
+        Event(order, kind, life, link, ("p", number)) for order, (kind, life, link, number) in enumerate(told)
+    ]
 
 
 _PASSED: tuple[tuple[Kind, int, str, int], ...] = (
-    ("sent", 0, "p", 1), ("accepted", 0, "p", 1), ("received", 0, "r", 1), ("accept_sent", 0, "r", 1), ("settled", 0, "r", 1),
+    ("sent", 0, "p", 1),
+    ("accepted", 0, "p", 1),
+    ("received", 0, "r", 1),
+    ("accept_sent", 0, "r", 1),
+    ("settled", 0, "r", 1),
 )
 
 
@@ -43,14 +49,20 @@ def test_an_honest_history_passes(told: tuple[tuple[Kind, int, str, int], ...]) 
 @pytest.mark.parametrize(
     ("told", "complaint"),
     [
-        pytest.param(_PASSED[:2], "lost: message 1 of p was accepted by the broker and never received", id="lost"),
+        pytest.param(
+            _PASSED[:2], "lost: message 1 of p was accepted by the broker and never received", id="lost"
+        ),
         pytest.param(_PASSED[:3], "lost: .* received but never given an outcome", id="lost after delivery"),
         pytest.param((_PASSED[0], _PASSED[2]), "did not come back", id="unknown, delivered, then lost"),
         pytest.param((*_PASSED, ("received", 1, "r2", 1)), "came back", id="settled and back"),
-        pytest.param((*_PASSED[:4], ("received", 0, "r2", 1), ("accept_sent", 0, "r2", 1)), "twice", id="two at once"),
+        pytest.param(
+            (*_PASSED[:4], ("received", 0, "r2", 1), ("accept_sent", 0, "r2", 1)), "twice", id="two at once"
+        ),
         pytest.param(_PASSED[2:], "had never been sent", id="out of nothing"),
         pytest.param((*_PASSED[:2], *_PASSED[1:]), "accepted twice", id="accepted twice"),
-        pytest.param((*_PASSED[:3], _PASSED[4], _PASSED[3]), "which had sent no outcome", id="confirmed unasked"),
+        pytest.param(
+            (*_PASSED[:3], _PASSED[4], _PASSED[3]), "which had sent no outcome", id="confirmed unasked"
+        ),
         pytest.param((*_PASSED, ("settled", 0, "other", 1)), "which had not received it", id="wrong link"),
     ],
 )
@@ -66,7 +78,13 @@ def test_order_is_kept_for_each_producer_on_each_receiving_link() -> None:
     tail: list[tuple[Kind, int, str, int]] = [("accept_sent", 0, "r", 1), ("accept_sent", 0, "r", 2)]
     wrong = check_history(_events(*sent, ("received", 0, "r", 2), ("received", 0, "r", 1), *tail))
     assert wrong == ["order: message 1 of p was received on r after number 2"]
-    apart = _events(*sent, ("received", 0, "r", 2), ("received", 0, "s", 1), ("accept_sent", 0, "r", 2), ("accept_sent", 0, "s", 1))
+    apart = _events(
+        *sent,
+        ("received", 0, "r", 2),
+        ("received", 0, "s", 1),
+        ("accept_sent", 0, "r", 2),
+        ("accept_sent", 0, "s", 1),
+    )
     assert check_history(apart) == []
 
 
@@ -83,9 +101,12 @@ def test_many_complaints_are_shortened() -> None:
 def test_a_history_recorded_by_threads_has_one_order() -> None:
     """Two clients that record at once never share a place."""
     history = History()
-    threads = [
-        threading.Thread(target=lambda: [history.record("sent", 0, "p", [("p", n)]) for n in range(200)]) for _ in range(4)
-    ]
+
+    def record_many() -> None:
+        for number in range(200):
+            history.record("sent", 0, "p", [("p", number)])
+
+    threads = [threading.Thread(target=record_many) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

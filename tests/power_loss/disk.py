@@ -1,9 +1,11 @@
-"""A disk that remembers what was synced: replay recorded calls, and ask for the states a power cut could leave.
+"""A disk that remembers what was synced: replay recorded calls, and ask for the states a power cut could
+leave.
 
-What a call changed is *pending* until a sync of that file (for its bytes and its size) or of its directory (for its
-name). A power cut keeps any part of what is pending: nothing, all, the first calls only, or a random set of 512-byte
-sectors; and a file that grew may hold anything where no sector arrived. A name is never made durable by syncing the
-file: only by syncing its directory, which is the weakest promise that file systems give.
+What a call changed is *pending* until a sync of that file (for its bytes and its size) or of its directory
+(for its name). A power cut keeps any part of what is pending: nothing, all, the first calls only, or a random
+set of 512-byte sectors; and a file that grew may hold anything where no sector arrived. A name is never made
+durable by syncing the file: only by syncing its directory, which is the weakest promise that file systems
+give.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ class File:
         self.pending.append((size, None))
 
     def sync(self, succeeded: bool) -> None:
-        """After a sync that failed nothing later counts as synced: the system may have dropped what it could not write."""
+        """After a sync that failed nothing later counts as synced: the system may have dropped what it could
+        not write.
+        """
         self.distrusted |= not succeeded
         if not self.distrusted:
             self.durable = bytes(self.current)
@@ -63,7 +67,9 @@ class File:
             for offset, data in self.pending[: chance.randrange(len(self.pending) + 1)]:
                 _resize(content, offset) if data is None else _put(content, offset, data)
             return bytes(content)
-        self._put_sectors(content, chance, chance.choice((0.1, 0.5, 0.9, 0.98)), garbage=chance.random() < 0.5)
+        self._put_sectors(
+            content, chance, chance.choice((0.1, 0.5, 0.9, 0.98)), garbage=chance.random() < 0.5
+        )
         return bytes(content)
 
     def _put_sectors(self, content: bytearray, chance: random.Random, kept: float, *, garbage: bool) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 MAX_QUEUES: Final = 4
 MAX_MESSAGES: Final = 60
-"""Above this many messages a queue is emptied rather than filled, so that states stay small and quick to check."""
+"""Above this many messages a queue is emptied rather than filled, so that states stay small and quick to
+check.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class Stored:
     expires_at_ms: int = 0
     enqueued_at_ms: int = 1
     delivery_count: int = 0
+    acquired_before: bool = False
     annotations: bytes | None = None
 
 
@@ -56,11 +59,10 @@ class Clear:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Post messages with consecutive offsets."""
+    """Post messages by offset; offsets that are left out belong to messages that are not durable."""
 
     queue: str
-    first_offset: int
-    messages: tuple[Stored, ...]
+    messages: Mapping[int, Stored]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class PutBack:
     queue: str
     offset: int
     delivery_count: int
+    acquired_before: bool
     annotations: bytes | None
 
 
@@ -128,9 +131,13 @@ def make_plan(seed: object, groups: int, start: Snapshot | None = None) -> Plan:
 class _Writer:
     def __init__(self, chance: random.Random, start: Snapshot) -> None:
         self.chance = chance
-        self.queues = {name: _Queue(next_offset, dict(messages)) for name, (next_offset, messages) in start.items()}
+        self.queues = {
+            name: _Queue(next_offset, dict(messages)) for name, (next_offset, messages) in start.items()
+        }
         self.names = max((int(name[1:]) for name in self.queues), default=-1) + 1
-        self.fresh: set[str] = set()  # made by the group that is being written: their ids are not known before it ran
+        self.fresh: set[str] = (
+            set()
+        )  # made by the group that is being written: their ids are not known before it ran
 
     def snapshot(self) -> Snapshot:
         return {name: (queue.next_offset, dict(queue.messages)) for name, queue in self.queues.items()}
@@ -159,8 +166,12 @@ class _Writer:
             # Nothing of a unit that fails alone may stay, so this one changes no queue of the model.
             name = self.some_queue()
             queue = self.queues[name]
-            doomed = Put(name, queue.next_offset, (self.message(),))
-            return (doomed, Refused(self.message())) if self.chance.random() < 0.5 else (Refused(self.message()),)
+            doomed = Put(name, {queue.next_offset: self.message()})
+            return (
+                (doomed, Refused(self.message()))
+                if self.chance.random() < 0.5
+                else (Refused(self.message()),)
+            )
         for _ in range(self.chance.choice((1, 1, 1, 2, 3))):
             step = self.step(self.some_queue())
             if step is not None:
@@ -182,11 +193,12 @@ class _Writer:
         if offsets and (draw < 0.5 or len(offsets) > MAX_MESSAGES):
             return self.take(name, queue, offsets)
         count = self.chance.choice((1, 1, 2, 3, 10, 25))
-        messages = tuple(self.message() for _ in range(count))
-        first = queue.next_offset
-        queue.messages.update(enumerate(messages, first))
-        queue.next_offset += count
-        return Put(name, first, messages)
+        messages = {}
+        for _ in range(count):
+            queue.next_offset += 1 if self.chance.random() < 0.97 else self.chance.choice((2, 5))
+            messages[queue.next_offset - 1] = self.message()
+        queue.messages.update(messages)
+        return Put(name, messages)
 
     def take(self, name: str, queue: _Queue, offsets: list[int]) -> Take:
         if self.chance.random() < 0.6:
@@ -202,11 +214,12 @@ class _Writer:
     def put_back(self, name: str, queue: _Queue, offset: int) -> PutBack:
         old = queue.messages[offset]
         annotations = self.chance.randbytes(20) if self.chance.random() < 0.3 else old.annotations
-        queue.messages[offset] = Stored(
-            old.body, old.message_format, old.priority, old.expires_at_ms, old.enqueued_at_ms,
-            old.delivery_count + 1, annotations,
+        count = old.delivery_count + self.chance.choice((0, 1))
+        acquired = old.acquired_before or self.chance.random() < 0.8
+        queue.messages[offset] = replace(
+            old, delivery_count=count, acquired_before=acquired, annotations=annotations
         )
-        return PutBack(name, offset, old.delivery_count + 1, annotations)
+        return PutBack(name, offset, count, acquired, annotations)
 
     def message(self) -> Stored:
         chance = self.chance
@@ -220,3 +233,44 @@ class _Writer:
             expires_at_ms=chance.choice((0, 0, 4_000_000_000_000)),
             enqueued_at_ms=chance.randrange(1, 2_000_000_000_000),
         )
+
+
+def apply_unit(snapshot: Snapshot, unit: tuple[Step, ...]) -> Snapshot:
+    """What a store that held `snapshot` holds after a unit that happened. Steps on queues that are gone do
+    nothing.
+    """
+    after = dict(snapshot)
+    for step in unit:
+        if isinstance(step, Make):
+            after[step.queue] = (0, {})
+        elif not isinstance(step, Refused) and step.queue in after:
+            if isinstance(step, Drop):
+                del after[step.queue]
+            else:
+                after[step.queue] = _apply_step(*after[step.queue], step)
+    return after
+
+
+def _apply_step(
+    next_offset: int, messages: Mapping[int, Stored], step: Clear | Put | Take | PutBack
+) -> tuple[int, Mapping[int, Stored]]:
+    match step:
+        case Clear():
+            return next_offset, {}
+        case Put():
+            return max(step.messages) + 1, {**messages, **step.messages}
+        case Take():
+            kept = {
+                at: old for at, old in messages.items() if not step.first_offset <= at <= step.last_offset
+            }
+            return next_offset, kept
+        case PutBack():
+            if step.offset not in messages:
+                return next_offset, messages
+            changed = replace(
+                messages[step.offset],
+                delivery_count=step.delivery_count,
+                acquired_before=step.acquired_before,
+                annotations=step.annotations,
+            )
+            return next_offset, {**messages, step.offset: changed}

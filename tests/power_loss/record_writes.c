@@ -7,7 +7,8 @@
  *
  * Faults: the FAULT_AT-th call below RECORD_ROOT whose letter stands in FAULT_KINDS fails with errno FAULT_ERRNO, and
  * with FAULT_STICKY=1 every later one too.  With FAULT_TORN=1 a failing write leaves the first half of its bytes.  The
- * first failure is told in the file FAULT_REPORT; when that file is missing, the run was a clean one.
+ * first failure is told in the file FAULT_REPORT; when that file is missing, the run was a clean one.  A process that
+ * has the library loaded can also arm and read it by itself: record_writes_arm and record_writes_failed.
  *
  *   letter  calls
  *   w       write, writev, pwrite, pwritev (fallocate and posix_fallocate too)
@@ -66,6 +67,7 @@ static int fault_sticky;
 static int fault_torn;
 static char fault_kinds[32];
 static char fault_report[PATH_MAX];
+static char fault_hit[64];
 
 #define REAL(type, name, ...)                                                     \
     static type (*real)(__VA_ARGS__);                                             \
@@ -175,6 +177,7 @@ static int fails(char kind, const char *what)
     if (!fault_at || !strchr(fault_kinds, kind)) return 0;
     fault_count++;
     if (fault_count < fault_at || (fault_count > fault_at && !fault_sticky)) return 0;
+    if (fault_count == fault_at) snprintf(fault_hit, sizeof fault_hit, "%s", what);
     if (fault_count == fault_at && fault_report[0]) {
         char line[128];
         int length = snprintf(line, sizeof line, "%ld %s\n", fault_count, what);
@@ -186,6 +189,26 @@ static int fails(char kind, const char *what)
     }
     errno = fault_errno;
     return 1;
+}
+
+/* Arms a fault from now on; `at` 0 disarms. */
+void record_writes_arm(long at, const char *kinds, int error, int sticky, int torn)
+{
+    pthread_mutex_lock(&turn);
+    fault_count = 0;
+    fault_at = at;
+    fault_errno = error;
+    fault_sticky = sticky;
+    fault_torn = torn;
+    snprintf(fault_kinds, sizeof fault_kinds, "%s", kinds);
+    fault_hit[0] = 0;
+    pthread_mutex_unlock(&turn);
+}
+
+/* What the armed fault hit first (the call), or "" when it was not reached. */
+const char *record_writes_failed(void)
+{
+    return fault_hit;
 }
 
 static void unsupported(const char *call)

@@ -1,6 +1,7 @@
 """Build the preloaded library, run a process under it, and read its log.
 
-One record of the log, little endian, followed by `length` bytes (the letters stand in record_writes.c and `Call`)::
+One record of the log, little endian, followed by `length` bytes (the letters stand in record_writes.c and
+`Call`)::
 
     0        4        8                16               24               32
     +--------+--------+----------------+----------------+----------------+
@@ -70,7 +71,18 @@ def build_library(directory: Path) -> Path:
             "install a C compiler (Debian: apt-get install gcc libc6-dev) or name one in CC"
         )
     library = directory / "record_writes.so"
-    command = [compiler, "-O2", "-Wall", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl", "-lpthread"]
+    command = [
+        compiler,
+        "-O2",
+        "-Wall",
+        "-shared",
+        "-fPIC",
+        "-o",
+        str(library),
+        str(SOURCE),
+        "-ldl",
+        "-lpthread",
+    ]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     if built.returncode != 0:
         raise NoCompiler(f"{' '.join(command)} ended with {built.returncode}: {built.stderr.strip()}")
@@ -109,8 +121,12 @@ def run_recorded(
     fault: Fault | None = None,
     environment: Mapping[str, str] | None = None,
     timeout: float = 120.0,
+    show_errors: bool = False,
 ) -> Outcome:
-    """Run `python ARGUMENTS` with every change below `root` recorded into `log`, and `fault` injected."""
+    """Run `python ARGUMENTS` with every change below `root` recorded into `log`, and `fault` injected.
+
+    With `show_errors` its standard error (progress) goes straight to ours.
+    """
     report = root.with_name(root.name + ".fault")
     report.unlink(missing_ok=True)
     environ = dict(os.environ) | dict(environment or {})
@@ -129,10 +145,17 @@ def run_recorded(
             "FAULT_REPORT": str(report),
         }
     done = subprocess.run(
-        [sys.executable, *arguments], env=environ, capture_output=True, text=True, timeout=timeout, cwd=CHECKOUT, check=False
+        [sys.executable, *arguments],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=None if show_errors else subprocess.PIPE,
+        text=True,
+        timeout=timeout,
+        cwd=CHECKOUT,
+        check=False,
     )
     failed = report.read_text().strip() if report.exists() else None
-    return Outcome(done.returncode, done.stdout, done.stderr, failed)
+    return Outcome(done.returncode, done.stdout, done.stderr or "", failed)
 
 
 def read_log(log: Path) -> Iterator[Call]:

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.power_loss.disk import Disk, File, State, read_state, write_state
-from tests.power_loss.recording import Fault, NoCompiler, Outcome, build_library, read_log, run_recorded, scratch_directory
+from tests.power_loss.recording import (
+    Fault,
+    NoCompiler,
+    Outcome,
+    build_library,
+    read_log,
+    run_recorded,
+    scratch_directory,
+)
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +26,9 @@ def library() -> Iterator[Path]:
         yield build_library(Path(directory))
 
 
-def _record(library: Path, tmp_path: Path, program: str, fault: Fault | None = None) -> tuple[Disk, Path, list[bytes], Outcome]:
+def _record(
+    library: Path, tmp_path: Path, program: str, fault: Fault | None = None
+) -> tuple[Disk, Path, list[bytes], Outcome]:
     root = tmp_path / "root"
     root.mkdir()
     log, markers = tmp_path / "log", tmp_path / "markers"
@@ -40,7 +50,8 @@ root, markers = sys.argv[1:]
 mark = os.open(markers, os.O_WRONLY | os.O_CREAT)
 os.mkdir(root + "/inner")
 a = os.open(root + "/a", os.O_RDWR | os.O_CREAT)
-os.write(a, b"first"); os.write(a, b"second"); os.pwrite(a, b"#", 3); os.lseek(a, 2, 0); os.writev(a, [b"xy", b"z"])
+os.write(a, b"first"); os.write(a, b"second"); os.pwrite(a, b"#", 3)
+os.lseek(a, 2, 0); os.writev(a, [b"xy", b"z"])
 os.write(mark, b"one")
 b = open(root + "/inner/b", "wb"); b.write(b"b" * 5000); b.flush(); os.truncate(root + "/inner/b", 4000)
 os.ftruncate(b.fileno(), 6000)
@@ -92,7 +103,9 @@ os.pwrite(handle, b"NEW", 0)
 
 
 def test_a_failing_call_is_injected_and_told(library: Path, tmp_path: Path) -> None:
-    """The second write fails with the errno that was asked for, half of it arrives, and the third one succeeds."""
+    """The second write fails with the errno that was asked for, half of it arrives, and the third one
+    succeeds.
+    """
     disk, root, _, outcome = _record(
         library,
         tmp_path,
@@ -110,7 +123,9 @@ for text in (b"1111", b"2222", b"3333"):
 
 
 def test_after_a_failed_sync_nothing_counts_as_synced() -> None:
-    """The system may drop what it could not write, and tells it once: a later sync that succeeds proves nothing."""
+    """The system may drop what it could not write, and tells it once: a later sync that succeeds proves
+    nothing.
+    """
     file = File(b"")
     file.write(0, b"lost")
     file.sync(False)
@@ -119,7 +134,7 @@ def test_after_a_failed_sync_nothing_counts_as_synced() -> None:
 
 
 def test_sectors_arrive_apart_from_each_other() -> None:
-    """Two sectors of one write may arrive in either order, and the place of a missing one may hold anything."""
+    """Two sectors of one write may arrive in either order, and a missing one may hold anything."""
     seen = set()
     for seed in range(400):
         file = File(b"")
@@ -139,7 +154,9 @@ def test_a_state_is_written_exactly(tmp_path: Path) -> None:
     assert read_state(tmp_path) == second
 
 
-def test_without_a_compiler_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Durability that cannot be proved is an error, not a skip."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)

@@ -1,0 +1,100 @@
+"""`python -m tests.crash.kills --kills 200 --seed N`: kill -9 of the broker at random moments under load.
+
+Some kills hit a broker that is starting (and so recovering), some the first milliseconds of its traffic, the
+others any moment. At the end everything is drained, and the whole history is checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from tests.crash.broker_process import NotListening
+from tests.crash.history import count_events
+from tests.crash.scenario import Scenario
+
+SHARE_WHILE_STARTING: Final = 0.1
+SHARE_IN_FIRST_MILLISECONDS: Final = 0.3
+MAX_SECONDS_WHILE_STARTING: Final = 0.6
+MAX_SECONDS_OF_TRAFFIC: Final = 0.6
+PROGRESS_EVERY: Final = 10
+
+
+def kill_once(scenario: Scenario, chance: random.Random) -> None:
+    """One life that ends with a kill at a random moment."""
+    broker = scenario.start()
+    try:
+        moment = chance.random()
+        if moment < SHARE_WHILE_STARTING:
+            time.sleep(chance.uniform(0, MAX_SECONDS_WHILE_STARTING))
+            return
+        before = len(scenario.history.events)
+        try:
+            clients = scenario.clients(broker.wait_until_listening())
+        except NotListening as error:
+            scenario.complaints.append(f"life {scenario.lives}: {error}")
+            return
+        scenario.wait_for_traffic(before)
+        if moment < SHARE_WHILE_STARTING + SHARE_IN_FIRST_MILLISECONDS:
+            time.sleep(chance.choice((0.0, chance.uniform(0, 0.003), chance.uniform(0, 0.03))))
+        else:
+            time.sleep(chance.uniform(0, MAX_SECONDS_OF_TRAFFIC))
+        if broker.process.poll() is not None:
+            scenario.complaints.append(f"life {scenario.lives} ended by itself; {broker.log_tail()}")
+        broker.kill()
+        scenario.join(clients)
+    finally:
+        broker.kill()
+
+
+def run_kills(directory: Path, kills: int, seed: int, *, show: bool = True) -> tuple[list[str], str]:
+    """The complaints after `kills` kills, and a line that says what happened."""
+    chance = random.Random(seed)
+    scenario = Scenario(directory, seed)
+    started = time.monotonic()
+    for number in range(1, kills + 1):
+        kill_once(scenario, chance)
+        if show and number % PROGRESS_EVERY == 0:
+            counts = count_events(scenario.history.events)
+            print(
+                f"{number} of {kills} kills in {time.monotonic() - started:.0f} s: "
+                f"{counts['accepted']:,} accepted, {counts['settled']:,} settled, "
+                f"{len(scenario.complaints)} complaints",
+                file=sys.stderr,
+            )
+        if scenario.complaints:
+            break
+    complaints = scenario.finish()
+    counts = count_events(scenario.history.events)
+    told = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+    seconds = time.monotonic() - started
+    return complaints, f"{kills} kills in {seconds:.0f} s: {told}; {len(complaints)} complaints, seed {seed}"
+
+
+def main() -> int:
+    """The command; its exit status is 1 when there are complaints."""
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.kills", description=__doc__)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
+    parser.add_argument(
+        "--data", type=Path, help="keep everything in this new directory instead of a temporary one"
+    )
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
+    with TemporaryDirectory(prefix="kills-") as temporary:
+        directory = options.data or Path(temporary)
+        directory.mkdir(parents=True, exist_ok=True)
+        complaints, line = run_kills(directory, options.kills, options.seed)
+    for complaint in complaints:
+        print(complaint)
+    print(line)
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

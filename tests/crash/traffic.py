@@ -1,0 +1,209 @@
+"""Clients under load, each with its own connection and thread, that record what they did and what they were
+told.
+
+A message's body is one data section: the producer link, a number and a checksum, so that a receiver can tell
+whose it is and that nothing of it changed.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import zlib
+from collections.abc import Iterable
+from typing import Final
+
+from amqp_broker.frames import Accepted, Header, Message, encode_message
+from tests.crash.history import History
+from tests.crash.history import Message as Name
+from tests.support.wire_client import (
+    Arrived,
+    ConnectionLost,
+    PeerError,
+    WireConnection,
+    WireReceiver,
+    WireSender,
+)
+
+WINDOW: Final = 200
+"""Unsettled messages that a sender keeps on their way."""
+
+CREDIT: Final = 100
+TICK: Final = 0.02
+DRAIN_SECONDS: Final = 30.0
+
+
+class Unexpected(Exception):
+    """A client met what a correct broker never does: a refusal, a strange outcome, changed bytes."""
+
+
+def encode_body(name: Name, padding: int) -> bytes:
+    """A durable message that carries its name."""
+    text = f"{name[0]} {name[1]} ".encode() + b"." * padding
+    return encode_message(header=Header(durable=True), body=text + b" %08x" % zlib.crc32(text))
+
+
+def decode_body(payload: bytes) -> Name:
+    """The name of a message; Unexpected when its bytes changed."""
+    (section,) = Message(payload).body_sections()
+    value = section.value if hasattr(section, "value") else section
+    assert isinstance(value, bytes), f"not a data section: {section!r}"
+    text, checksum = value[:-9], value[-9:]
+    if checksum != b" %08x" % zlib.crc32(text):
+        raise Unexpected(f"the bytes of a message changed: {value[:80]!r}")
+    producer, number, _ = text.split(b" ", 2)
+    return producer.decode(), int(number)
+
+
+class Client(threading.Thread):
+    """A thread with a connection that ends when the connection is lost (that is what a kill does) or `stop`
+    is set.
+    """
+
+    def __init__(self, name: str, port: int, life: int, queue: str, history: History) -> None:
+        super().__init__(name=name, daemon=True)
+        self.port = port
+        self.life = life
+        self.queue = queue
+        self.history = history
+        self.stop = threading.Event()
+        self.problem: BaseException | None = None
+        self._connection: WireConnection | None = None
+
+    def run(self) -> None:
+        """Drive traffic; what is not the loss of the connection is kept as `problem`."""
+        try:
+            with WireConnection.connect("127.0.0.1", self.port, container_id=self.name) as connection:
+                self._connection = connection
+                self.drive(connection)
+        except ConnectionLost:
+            pass
+        except (PeerError, Unexpected, AssertionError, TimeoutError) as error:
+            self.problem = error
+        except Exception as error:  # whatever else a thread meets must not be lost with it
+            self.problem = error
+
+    def hang_up(self) -> None:
+        """End the connection from another thread."""
+        self.stop.set()
+        if self._connection is not None:
+            try:
+                self._connection.transport.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def drive(self, connection: WireConnection) -> None:
+        """The traffic of this client."""
+        raise AssertionError("a subclass drives")
+
+
+class SendingClient(Client):
+    """Sends unsettled durable messages on one link and records which were accepted."""
+
+    def __init__(
+        self, name: str, port: int, life: int, queue: str, history: History, chance: random.Random
+    ) -> None:
+        super().__init__(name, port, life, queue, history)
+        self.chance = chance
+
+    def drive(self, connection: WireConnection) -> None:
+        """Keep up to WINDOW messages on their way until the connection is gone."""
+        sender = connection.begin().attach_sender(self.name, self.queue)
+        waiting: dict[int, Name] = {}
+        number = 0
+        while not self.stop.is_set():
+            burst = self.chance.choice((1, 5, 20, 60))
+            names = [(self.name, number + index) for index in range(burst) if len(waiting) + index < WINDOW]
+            names = names[: min(sender.credit, sender.session.remote_window)]
+            self.history.record("sent", self.life, self.name, names)
+            for name in names:
+                waiting[sender.send(encode_body(name, self.chance.choice((10, 50, 50, 400, 3_000))))] = name
+            number += len(names)
+            connection.pump(TICK)
+            self._take_outcomes(sender, waiting)
+
+    def _take_outcomes(self, sender: WireSender, waiting: dict[int, Name]) -> None:
+        accepted = []
+        while sender.settled:
+            delivery_id = sender.settled.popleft()
+            outcome = sender.outcomes.pop(delivery_id)
+            if not isinstance(outcome, Accepted):
+                raise Unexpected(f"message {waiting[delivery_id]} got the outcome {outcome!r}")
+            accepted.append(waiting.pop(delivery_id))
+        self.history.record("accepted", self.life, self.name, accepted)
+
+
+class ReceivingClient(Client):
+    """Receives, accepts unsettled, and counts a message as settled when the broker confirmed it."""
+
+    def __init__(
+        self, name: str, port: int, life: int, queue: str, history: History, chance: random.Random
+    ) -> None:
+        super().__init__(name, port, life, queue, history)
+        self.chance = chance
+
+    def drive(self, connection: WireConnection) -> None:
+        """Receive until the connection is gone; some messages wait for their outcome."""
+        receiver = connection.begin().attach_receiver(self.name, self.queue, credit=CREDIT)
+        held: dict[int, Name] = {}
+        waiting: dict[int, Name] = {}
+        while not self.stop.is_set():
+            connection.pump(TICK)
+            take(self, receiver, held)
+            ready = list(held)[: self.chance.choice((0, 1, 10, len(held)))]
+            accept(self, receiver, ready, held, waiting)
+            confirm(self, receiver, waiting)
+            if receiver.credit < CREDIT // 2:
+                receiver.flow(CREDIT)
+
+
+class DrainingClient(Client):
+    """Receives everything that a queue holds, with drain, and settles it."""
+
+    def drive(self, connection: WireConnection) -> None:
+        """Drain until a whole credit was used up by nothing."""
+        receiver = connection.begin().attach_receiver(self.name, self.queue)
+        held: dict[int, Name] = {}
+        waiting: dict[int, Name] = {}
+        while True:
+            receiver.flow(1_000, drain=True)
+            connection.pump_until(lambda: receiver.credit <= 0, DRAIN_SECONDS)
+            if not receiver.deliveries:
+                return
+            take(self, receiver, held)
+            accept(self, receiver, list(held), held, waiting)
+            connection.pump_until(lambda: len(receiver.confirmed) == len(waiting), DRAIN_SECONDS)
+            confirm(self, receiver, waiting)
+
+
+def take(client: Client, receiver: WireReceiver, held: dict[int, Name]) -> None:
+    """Record what arrived, in order."""
+    arrived: list[Arrived] = []
+    while receiver.deliveries:
+        arrived.append(receiver.deliveries.popleft())
+    names = [decode_body(delivery.payload) for delivery in arrived]
+    client.history.record("received", client.life, client.name, names)
+    held.update((delivery.delivery_id, name) for delivery, name in zip(arrived, names, strict=True))
+
+
+def accept(
+    client: Client,
+    receiver: WireReceiver,
+    ids: Iterable[int],
+    held: dict[int, Name],
+    waiting: dict[int, Name],
+) -> None:
+    """Accept unsettled: recorded before it can leave, because from then on it may be known to the broker."""
+    ids = list(ids)
+    client.history.record("accept_sent", client.life, client.name, [held[delivery_id] for delivery_id in ids])
+    receiver.settle(ids, Accepted(), settled=False)
+    waiting.update((delivery_id, held.pop(delivery_id)) for delivery_id in ids)
+
+
+def confirm(client: Client, receiver: WireReceiver, waiting: dict[int, Name]) -> None:
+    """Record what the broker settled."""
+    confirmed = []
+    while receiver.confirmed:
+        confirmed.append(waiting.pop(receiver.confirmed.popleft()))
+    client.history.record("settled", client.life, client.name, confirmed)

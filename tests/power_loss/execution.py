@@ -1,0 +1,188 @@
+"""Carry out a plan on a store, and read back what a store holds in the plan's own terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from amqp_broker.persistence import (
+    CreateNode,
+    DeleteNode,
+    Post,
+    Purge,
+    Record,
+    Retire,
+    Return,
+    Store,
+    Verb,
+)
+from tests.power_loss.plan import (
+    Clear,
+    Drop,
+    Group,
+    Make,
+    Plan,
+    Put,
+    PutBack,
+    Refused,
+    Snapshot,
+    Step,
+    Stored,
+    Take,
+)
+
+NO_SUCH_QUEUE: Final = 1_000_000
+PAGE_MESSAGES: Final = 40
+"""Small enough that reading a queue takes more than one page."""
+
+SECONDS_OF_IDLENESS: Final = 1_000.0
+
+
+class Executor:
+    """One store and the names of its queues."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.queue_ids = {node.name: node.queue_id for node in store.recover().nodes}
+        self.now = 0.0
+
+    def run(self, plan: Plan, tell: Callable[[str], None], *, acknowledge_first: bool = False) -> None:
+        """Every group of the plan. `tell` hears "begin N" before a group and "done N" when its commit
+        returned.
+
+        With `acknowledge_first` it hears the latter before the commit: the mistake that the proof must find.
+        """
+        for number, group in enumerate(plan.groups):
+            tell(f"begin {number}")
+            verbs, errors = self.apply(group)
+            if acknowledge_first:
+                tell(f"done {number}")
+            self.store.commit()
+            if not acknowledge_first:
+                tell(f"done {number}")
+            check_errors(group, errors)
+            self.learn(group, verbs)
+            if group.idle_after:
+                self.idle()
+
+    def apply(self, group: Group) -> tuple[list[list[Verb]], list[Exception | None]]:
+        """Hand the units of a group to the store; the caller commits."""
+        units = [[self._verb(step) for step in unit] for unit in group.units]
+        return units, self.store.apply(units)
+
+    def learn(self, group: Group, units: list[list[Verb]]) -> None:
+        """Remember the ids of queues that a committed group made."""
+        for steps, verbs in zip(group.units, units, strict=True):
+            for step, verb in zip(steps, verbs, strict=True):
+                if isinstance(step, Make) and isinstance(verb, CreateNode):
+                    self.queue_ids[step.queue] = verb.queue_id
+                elif isinstance(step, Drop):
+                    del self.queue_ids[step.queue]
+
+    def idle(self) -> None:
+        """Let the store do all of its housekeeping."""
+        self.now += SECONDS_OF_IDLENESS
+        while self.store.idle(self.now):
+            self.now += SECONDS_OF_IDLENESS
+
+    def _verb(self, step: Step) -> Verb:
+        match step:
+            case Make():
+                return CreateNode(step.queue, "queue", {"made_by": step.queue})
+            case Refused():
+                return Post(NO_SUCH_QUEUE, [_record(0, step.message, NO_SUCH_QUEUE)])
+        queue_id = self.queue_ids[step.queue]
+        match step:
+            case Drop():
+                return DeleteNode(queue_id)
+            case Clear():
+                return Purge(queue_id)
+            case Put():
+                return Post(
+                    queue_id,
+                    [_record(offset, message, queue_id) for offset, message in step.messages.items()],
+                )
+            case Take():
+                return Retire(queue_id, step.first_offset, step.last_offset)
+            case PutBack():
+                return Return(
+                    queue_id, step.offset, step.delivery_count, step.annotations, step.acquired_before
+                )
+
+
+def check_errors(group: Group, errors: list[Exception | None]) -> None:
+    """Exactly the units that must be refused were."""
+    for unit, error in zip(group.units, errors, strict=True):
+        refused = any(isinstance(step, Refused) for step in unit)
+        assert refused == (error is not None), f"unit {unit}: {error!r}"
+
+
+def _record(offset: int, message: Stored, queue_id: int) -> Record:
+    return Record(
+        offset,
+        message.body,
+        message.message_format,
+        message.priority,
+        message.expires_at_ms,
+        message.enqueued_at_ms,
+        queue_id=queue_id,
+    )
+
+
+def read_snapshot(store: Store) -> Snapshot:
+    """What the store holds, read through its door; a quarantined message is an AssertionError."""
+    found: dict[str, tuple[int, dict[int, Stored]]] = {}
+    for node in store.recover().nodes:
+        messages: dict[int, Stored] = {}
+        offset = 0
+        while True:
+            page = store.read(node.queue_id, offset, PAGE_MESSAGES, 1_000_000)
+            assert not page.quarantined, f"quarantined: {page.quarantined}"
+            for record in page.records:
+                assert record.offset not in messages, f"{node.name}: offset {record.offset} is there twice"
+                messages[record.offset] = Stored(
+                    record.body, record.message_format, record.priority, record.expires_at_ms,
+                    record.enqueued_at_ms, record.delivery_count, record.acquired_before, record.annotations,
+                )  # fmt: skip
+            if len(page.records) < PAGE_MESSAGES and page.next_offset >= node.next_offset:
+                break
+            offset = page.next_offset
+        assert node.message_count == len(messages), (
+            f"{node.name}: {node.message_count} counted, {len(messages)} read"
+        )
+        assert node.byte_count == sum(len(message.body) for message in messages.values()), (
+            f"{node.name}: byte count"
+        )
+        assert node.first_offset == min(messages, default=node.next_offset), f"{node.name}: first offset"
+        found[node.name] = (node.next_offset, messages)
+    return found
+
+
+def differences(found: Snapshot, expected: Snapshot) -> list[str]:
+    """How `found` differs from `expected`, in words."""
+    told = []
+    for name in sorted(found.keys() | expected.keys()):
+        if name not in found:
+            told.append(f"queue {name} is lost")
+        elif name not in expected:
+            told.append(f"queue {name} is there and should not be")
+        else:
+            told += _queue_differences(name, found[name], expected[name])
+    return told
+
+
+def _queue_differences(
+    name: str, found: tuple[int, dict[int, Stored]] | tuple[int, object], expected: tuple[int, object]
+) -> list[str]:
+    told = []
+    if found[0] != expected[0]:
+        told.append(f"queue {name}: next offset {found[0]}, expected {expected[0]}")
+    have, want = found[1], expected[1]
+    assert isinstance(have, dict) and isinstance(want, dict)
+    if lost := sorted(want.keys() - have.keys()):
+        told.append(f"queue {name}: posted and lost: offsets {lost}")
+    if back := sorted(have.keys() - want.keys()):
+        told.append(f"queue {name}: retired and back (or never posted): offsets {back}")
+    if changed := sorted(offset for offset in have.keys() & want.keys() if have[offset] != want[offset]):
+        told.append(f"queue {name}: other content at offsets {changed}")
+    return told

@@ -1,0 +1,331 @@
+"""`python -m tests.power_loss.io_errors --seed N`: an I/O error or a full disk at the n-th call, n = 1, 2,
+...
+
+For each kind of call and each way to fail, the same small plan runs with the n-th call failing, until a run
+meets no failure. Each run is a fork of one process that has everything loaded. After each: what was
+acknowledged is there, a group that was answered "full" did not happen, one that was answered "failed"
+happened wholly or not at all, a store that failed refuses all work, and the next start recovers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import errno
+import os
+import pickle
+import random
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from amqp_broker.persistence import StoreError, StoreFailed, StoreFull
+from tests.power_loss.disk import State, read_state, write_state
+from tests.power_loss.execution import Executor, differences, read_snapshot
+from tests.power_loss.plan import (
+    Group,
+    Make,
+    Plan,
+    Put,
+    Refused,
+    Snapshot,
+    Step,
+    Stored,
+    apply_unit,
+    make_plan,
+)
+from tests.power_loss.recording import Fault, build_library, run_recorded, scratch_directory
+from tests.power_loss.workload import open_store
+
+GROUPS: Final = 10
+MAX_CALLS: Final = 5_000
+"""A run that never ends cleanly is a fault of this program or of the store."""
+
+ATTEMPTS: Final = 4
+"""How often a refused group is offered again: the first refusal may be of all units at once."""
+
+PRELUDE_GROUPS: Final = 12
+"""Groups that an earlier run left, with a WAL to recover, for the second round."""
+
+KINDS: Final = (
+    ("w", errno.EIO), ("w", errno.ENOSPC), ("t", errno.EIO), ("t", errno.ENOSPC), ("s", errno.EIO),
+    ("o", errno.EIO), ("o", errno.ENOSPC), ("u", errno.EIO), ("r", errno.EIO),
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Told:
+    """What a run with a fault told its caller."""
+
+    expected: list[Snapshot]
+    """What the store may hold now."""
+
+    end: str = ""
+    complaints: list[str] = field(default_factory=list)
+    failed_call: str = ""
+
+
+def faults() -> Iterator[Fault]:
+    """All ways to fail, each at its first call."""
+    for kinds, error in KINDS:
+        for sticky in (False, True):
+            for torn in (False, True) if kinds == "w" else (False,):
+                yield Fault(1, kinds, error, sticky, torn)
+
+
+class Faults:
+    """The fault switch of the preloaded library."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None)
+        self._arm = library.record_writes_arm
+        self._arm.argtypes = [ctypes.c_long, ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_int]
+        self._failed = library.record_writes_failed
+        self._failed.restype = ctypes.c_char_p
+
+    def arm(self, fault: Fault) -> None:
+        self._arm(fault.at, fault.kinds.encode(), fault.errno, fault.sticky, fault.torn)
+
+    def disarm(self) -> str:
+        """What failed, "" for nothing."""
+        failed: bytes = self._failed()
+        self._arm(0, b"", 0, 0, 0)
+        return failed.decode()
+
+
+class Run:
+    """The plan with a fault armed, in the forked process."""
+
+    def __init__(self, directory: Path, plan: Plan, fault: Fault, switch: Faults) -> None:
+        self.directory = directory
+        self.plan = plan
+        self.fault = fault
+        self.switch = switch
+        self.told = Told([plan.snapshots[0]])
+
+    def carry_out(self) -> Told:
+        """Everything up to the end of the plan or the first answer that ends a broker."""
+        self.switch.arm(self.fault)
+        try:
+            executor = Executor(open_store(self.directory))
+        except (StoreError, OSError) as error:
+            return self._end(f"did not open: {error}")
+        try:
+            for group in self.plan.groups:
+                self._group(executor, group)
+                if group.idle_after:
+                    executor.idle()
+        except StoreFailed as error:
+            self._end(f"failed: {error}")
+            self._check_refuses(executor)
+            executor.store.close()
+            return self.told
+        self._end("finished")
+        self._check_goes_on(executor)
+        if self.fault.at % 2:
+            executor.store.close()
+        return self.told
+
+    def _end(self, words: str) -> Told:
+        """From here on the disk is well again."""
+        self.told.end = words
+        self.told.failed_call = self.switch.disarm()
+        return self.told
+
+    def _group(self, executor: Executor, group: Group) -> bool:
+        """Offer a group until it was committed, some times; False when it was given up and nothing of it
+        happened.
+        """
+        known = executor.queue_ids
+        units = tuple(
+            unit
+            for unit in group.units
+            if all(isinstance(step, Make | Refused) or step.queue in known for step in unit)
+        )
+        for _ in range(ATTEMPTS):
+            before = self.told.expected[0]
+            try:
+                verbs, errors = executor.apply(Group(units, False))
+                self.told.expected = [before, self._after(before, units, errors)]
+                executor.store.commit()
+            except StoreFull:
+                self.told.expected = [before]
+                continue
+            self.told.expected = self.told.expected[1:]
+            happened = [number for number, error in enumerate(errors) if error is None]
+            done = Group(tuple(units[number] for number in happened), False)
+            executor.learn(done, [verbs[number] for number in happened])
+            return not any(isinstance(error, StoreFull) for error in errors)
+        return False
+
+    def _after(
+        self, before: Snapshot, units: tuple[tuple[Step, ...], ...], errors: list[Exception | None]
+    ) -> Snapshot:
+        for unit, error in zip(units, errors, strict=True):
+            if error is None:
+                before = apply_unit(before, unit)
+            elif not isinstance(error, StoreFull) and not any(isinstance(step, Refused) for step in unit):
+                self.told.complaints.append(f"a unit was refused with {error!r}")
+        return before
+
+    def _check_refuses(self, executor: Executor) -> None:
+        """A store that failed takes no more work, although the disk is well again."""
+        for name, work in (
+            ("apply", lambda: executor.store.apply([[]])),
+            ("recover", executor.store.recover),
+        ):
+            try:
+                work()
+            except StoreFailed:
+                continue
+            self.told.complaints.append(f"{name} after a failure was not refused")
+
+    def _check_goes_on(self, executor: Executor) -> None:
+        """A store that did not fail takes messages again once there is room."""
+        for number in range(ATTEMPTS):
+            executor.idle()
+            if self._group(executor, Group(((Make(f"last{number}"),),), False)):
+                put = Put(f"last{number}", {0: Stored(b"there is room")})
+                if self._group(executor, Group(((put,),), False)):
+                    return
+        self.told.complaints.append("it refuses messages although there is room again")
+
+
+@dataclass(slots=True)
+class Summary:
+    """What all runs came to."""
+
+    runs: int = 0
+    failures: int = 0
+    """Runs that ended with StoreFailed or did not open."""
+
+    complaints: list[str] = field(default_factory=list)
+
+
+def _forked(root: Path, plan: Plan, fault: Fault, switch: Faults) -> Told:
+    """Carry the plan out in a forked process and hear what it was told."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.close(reading)
+            try:
+                told = Run(root / "data", plan, fault, switch).carry_out()
+            except BaseException:
+                told = Told([], "raised", [traceback.format_exc()], switch.disarm())
+            with os.fdopen(writing, "wb") as pipe:
+                pickle.dump(told, pipe)
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        data = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if status or not data:
+        return Told([], f"the process ended with {status}", ["it ended without an answer"])
+    told = pickle.loads(data)
+    assert isinstance(told, Told)
+    return told
+
+
+def _check_afterwards(root: Path, told: Told) -> list[str]:
+    """The next start recovers, and finds what it may find."""
+    if not told.expected:
+        return told.complaints
+    try:
+        store = open_store(root / "data")
+        try:
+            complaints = [*told.complaints, *store.check()]
+            found = read_snapshot(store)
+        finally:
+            store.close()
+    except (StoreError, AssertionError, OSError) as error:
+        return [*told.complaints, f"the next start: {type(error).__name__}: {error}"]
+    if found not in told.expected:
+        complaints.append(f"the next start found: {'; '.join(differences(found, told.expected[-1]))}")
+    return complaints
+
+
+def run_all(root: Path, seed: int, *, show: bool = True) -> Summary:
+    """Every kind of failure at every call, on an empty directory and on one with something to recover."""
+    switch = Faults()
+    summary = Summary()
+    for name, base, plan in _rounds(root, seed, switch):
+        for first in faults():
+            started, runs = time.monotonic(), 0
+            for at in range(1, MAX_CALLS):
+                fault = replace(first, at=at)
+                write_state(base, root)
+                told = _forked(root, plan, fault, switch)
+                runs += 1
+                summary.failures += told.end.startswith(("failed", "did not open"))
+                for complaint in _check_afterwards(root, told):
+                    summary.complaints.append(
+                        f"{name}, {fault}: {told.failed_call or 'no call'} failed, {told.end}: {complaint}"
+                    )
+                if not told.failed_call:
+                    break
+            else:
+                summary.complaints.append(f"{name}, {first}: no clean run in {MAX_CALLS} calls")
+            summary.runs += runs
+            if show:
+                how = f"{first.kinds} {errno.errorcode[first.errno]}"
+                how += " sticky" * first.sticky + " torn" * first.torn
+                print(
+                    f"{name}, {how}: {runs} runs in {time.monotonic() - started:.1f} s",
+                    file=sys.stderr,
+                    flush=True,
+                )
+    return summary
+
+
+def _rounds(root: Path, seed: int, switch: Faults) -> Iterator[tuple[str, State, Plan]]:
+    yield "empty directory", {}, make_plan((seed, "first"), GROUPS)
+    write_state({}, root)
+    before = make_plan((seed, "before"), PRELUDE_GROUPS)
+    told = _forked(root, before, Fault(0, "", 0), switch)
+    assert told.end == "finished" and not told.complaints, told
+    plan = make_plan((seed, "second"), GROUPS, told.expected[0])
+    yield "directory with a WAL", read_state(root), plan
+
+
+def run_preloaded(seed: int) -> tuple[int, str]:
+    """`run_all` in a process with the library: its exit status and what it printed."""
+    with scratch_directory("io-errors-") as scratch:
+        root = Path(scratch) / "root"
+        root.mkdir()
+        arguments = ["-m", "tests.power_loss.io_errors", "--seed", str(seed), "--root", str(root)]
+        outcome = run_recorded(build_library(Path(scratch)), arguments, root, timeout=3_600, show_errors=True)
+    return outcome.status, outcome.output
+
+
+def main() -> int:
+    """The command; its exit status is 1 when there are complaints."""
+    parser = argparse.ArgumentParser(prog="python -m tests.power_loss.io_errors", description=__doc__)
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
+    parser.add_argument(
+        "--root", type=Path, help=argparse.SUPPRESS
+    )  # given to the process that has the library
+    options = parser.parse_args()
+    if options.root is None:
+        status, output = run_preloaded(options.seed)
+        print(output, end="")
+        return status
+    summary = run_all(options.root, options.seed)
+    for complaint in summary.complaints:
+        print(complaint)
+    print(
+        f"{summary.runs} runs, {summary.failures} of them ended the store, "
+        f"{len(summary.complaints)} complaints, seed {options.seed}"
+    )
+    return 1 if summary.complaints or not summary.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+"""Record a workload, rebuild what a power cut could leave at each call, open it, and compare.
+
+One run has several sessions: each starts on the disk that a power cut in the one before has left, so that
+recovery is recorded and cut too. A state is right when it opens, the checker is content, and it holds exactly
+what the store held after the last group that was acknowledged before the cut, or after the one that was on
+its way.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from amqp_broker.persistence import StoreError
+from tests.power_loss.disk import Disk, State, read_state, write_state
+from tests.power_loss.execution import differences, read_snapshot
+from tests.power_loss.plan import Plan, make_plan
+from tests.power_loss.recording import Call, NotRecorded, read_log, run_recorded
+from tests.power_loss.workload import open_store
+
+GROUPS: Final = 40
+SESSIONS: Final = 3
+DATA: Final = "data"
+"""The store's directory inside the recorded one: it has to make it, and to make its name durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is simulated. The defaults are the promise; the others are the faults that the proof must find."""
+
+    synchronous: str = "FULL"
+    acknowledge_first: bool = False
+    groups: int = GROUPS
+    sessions: int = SESSIONS
+
+
+@dataclass(slots=True)
+class Report:
+    """What a simulation saw; `violations` are in words, with the place to look at."""
+
+    states: int = 0
+    calls: int = 0
+    seconds: float = 0.0
+    violations: list[str] = field(default_factory=list)
+
+    def add(self, other: Report) -> None:
+        self.states += other.states
+        self.calls += other.calls
+        self.seconds += other.seconds
+        self.violations += other.violations
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A power cut: the state that it leaves and the groups that were acknowledged and begun before it."""
+
+    place: str
+    state: State
+    acknowledged: int
+    begun: int
+
+
+def simulate(library: Path, scratch: Path, seed: int, states: int, setting: Setting = Setting()) -> Report:
+    """About `states` states of the run that `seed` makes, in `scratch`, which is cleared."""
+    report = Report()
+    started = time.monotonic()
+    base: State = {}
+    plan = make_plan((seed, 0), setting.groups)
+    for session in range(setting.sessions):
+        chance = random.Random(f"{seed} {session}")
+        calls = _record(library, scratch, plan, base, setting, close=chance.random() < 0.3)
+        report.calls += len(calls)
+        cuts: list[tuple[_Cut, int]] = []
+        wanted = chance.randrange(states // setting.sessions // 2 + 1)
+        for cut in _cuts(calls, base, states // setting.sessions, chance):
+            matched, complaint = _check(cut, plan, scratch / "state")
+            report.states += 1
+            if complaint:
+                report.violations.append(f"seed {seed}, session {session}, {cut.place}: {complaint}")
+            elif wanted <= 0 and not cuts:
+                cuts.append((cut, matched))
+            wanted -= 1
+        if not cuts:
+            break
+        (cut, matched), base = cuts[0], cuts[0][0].state
+        plan = make_plan((seed, session + 1), setting.groups, plan.snapshots[matched])
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def _record(
+    library: Path, scratch: Path, plan: Plan, base: State, setting: Setting, *, close: bool
+) -> list[Call]:
+    root, log = scratch / "root", scratch / "log"
+    write_state(base, root)
+    log.unlink(missing_ok=True)
+    (scratch / "plan").write_bytes(pickle.dumps(plan))
+    arguments = [
+        "-m",
+        "tests.power_loss.workload",
+        str(root / DATA),
+        str(scratch / "plan"),
+        str(scratch / "markers"),
+    ]
+    arguments += ["--synchronous", setting.synchronous]
+    arguments += ["--acknowledge-first"] if setting.acknowledge_first else []
+    arguments += ["--close"] if close else []
+    outcome = run_recorded(library, arguments, root, log=log, markers=scratch / "markers")
+    if outcome.status != 0 or outcome.output.strip() != "finished":
+        raise AssertionError(f"the workload ended with {outcome.status}: {outcome.output}{outcome.errors}")
+    calls = list(read_log(log))
+    disk = Disk.of(base)
+    for call in calls:
+        disk.replay(call)
+    if disk.kept() != read_state(root):
+        raise NotRecorded("the replayed directory is not the one that the workload left")
+    return calls
+
+
+def _cuts(calls: list[Call], base: State, states: int, chance: random.Random) -> Iterator[_Cut]:
+    """At each call: everything lost, everything kept, and random states in between, about `states` in all."""
+    places = sum(call.letter != "O" for call in calls)
+    disk = Disk.of(base)
+    acknowledged = begun = 0
+    owed = 0.0
+    last_lost = None
+    for number, call in enumerate(calls):
+        changed = disk.replay(call)
+        if call.letter == "M":
+            word, group = call.data.decode().split()
+            if word == "begin":
+                begun = int(group) + 1
+                continue
+            acknowledged = int(group) + 1
+        elif not changed:
+            continue
+        owed += states / places
+        place = f"call {number} ({call.letter})"
+        lost = (disk.syncs, acknowledged, begun)
+        if lost != last_lost:
+            last_lost = lost
+            owed -= 1
+            yield _Cut(f"{place}, what was not synced is lost", disk.lost(), acknowledged, begun)
+        owed -= 1
+        yield _Cut(f"{place}, all is kept", disk.kept(), acknowledged, begun)
+        while owed >= 1:
+            owed -= 1
+            if disk.has_pending():
+                yield _Cut(f"{place}, a random part is kept", disk.partly(chance), acknowledged, begun)
+
+
+def _check(cut: _Cut, plan: Plan, directory: Path) -> tuple[int, str]:
+    """The snapshot that the state holds, and the complaint about it ("" when it is right)."""
+    write_state(cut.state, directory)
+    try:
+        store = open_store(directory / DATA)
+        try:
+            complaints = store.check()
+            found = read_snapshot(store)
+        finally:
+            store.close()
+    except (StoreError, AssertionError, OSError) as error:
+        return 0, f"{type(error).__name__}: {error}"
+    if complaints:
+        return 0, f"the checker says: {complaints}"
+    for index in range(cut.begun, cut.acknowledged - 1, -1):
+        if found == plan.snapshots[index]:
+            return index, ""
+    told = differences(found, plan.snapshots[cut.acknowledged])
+    return 0, f"after {cut.acknowledged} groups acknowledged and {cut.begun} begun: {'; '.join(told)}"

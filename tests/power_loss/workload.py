@@ -1,0 +1,63 @@
+"""The process that is recorded: carry out a pickled plan on a SqliteStore.
+
+`python -m tests.power_loss.workload DIRECTORY PLAN MARKERS [--synchronous NORMAL] [--acknowledge-first]
+[--close]`
+
+It writes "begin N" and "done N" to MARKERS, which the recorder keeps in its log. The last line on standard
+output says how it ended: "finished", "full N" (a group was refused for want of room: nothing of it happened)
+or "failed N" (an I/O error: what happened is unknown).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from amqp_broker.persistence.sqlite import SqliteStore
+from tests.power_loss.execution import Executor
+from tests.power_loss.plan import Plan
+
+CHECKPOINT_BYTES: Final = 150_000
+"""Small enough that a plan of forty groups passes through several checkpoints."""
+
+
+def open_store(directory: Path, synchronous: str = "FULL") -> SqliteStore:
+    """A store with small limits, so that little work passes through all of its code."""
+    return SqliteStore(directory, synchronous=synchronous, checkpoint_bytes=CHECKPOINT_BYTES, ballast_bytes=0)
+
+
+def run(directory: Path, plan: Plan, tell: Callable[[str], None], options: argparse.Namespace) -> None:
+    """Carry out the plan; the store stays open unless it is asked to close."""
+    store = open_store(directory, options.synchronous)
+    Executor(store).run(plan, tell, acknowledge_first=options.acknowledge_first)
+    if options.close:
+        store.close()
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("markers")
+    parser.add_argument("--synchronous", default="FULL")
+    parser.add_argument("--acknowledge-first", action="store_true")
+    parser.add_argument("--close", action="store_true")
+    options = parser.parse_args()
+    plan = pickle.loads(options.plan.read_bytes())
+    markers = os.open(options.markers, os.O_WRONLY | os.O_CREAT)
+
+    def tell(words: str) -> None:
+        os.write(markers, words.encode())
+
+    run(options.directory, plan, tell, options)
+    print("finished", flush=True)
+    os._exit(0)  # as a kill would end it: nothing is closed or flushed
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What several directories of tests share."""
