@@ -99,40 +99,51 @@ def find_declaration(decoder: Decoder, end: int) -> "CompositeDeclaration | Symb
 def read_composite(decoder: Decoder, declaration: CompositeDeclaration, end: int, depth: int) -> Any:
     """The list of fields at the decoder's place, which is behind the descriptor."""
     pos = decoder.pos
-    if pos >= end:
-        raise DecodeError(f"expected the list of {declaration.name} at byte {pos}, but the data ends there")
+    data = decoder.data
     if depth < 2:
         raise DecodeError(f"values nest deeper than {DEPTH_MAX} at byte {pos}")
-    code = decoder.data[pos]
-    decoder.pos = pos + 1
-    if code == 0x45:
-        stop = pos + 1
-        count = 0
-    elif code == 0xC0 or code == 0xD0:
-        stop, count = decoder.compound(code, end)
+    if pos + 2 < end and data[pos] == 0xC0 and 0 < data[pos + 1] <= end - pos - 2:
+        stop = pos + 2 + data[pos + 1]
+        count = data[pos + 2]
+        decoder.pos = pos + 3
     else:
-        raise DecodeError(
-            f"expected a list for {declaration.name}, but found {name_of_code(code)} at byte {pos}"
-        )
+        stop, count = _list_of_fields(decoder, declaration, end)
     if count > len(declaration.fields):
         raise DecodeError(
             f"expected at most {len(declaration.fields)} fields in {declaration.name}, but found {count}"
         )
     if count < declaration.required_count:
         raise _missing(declaration, count)
-    decoder.spend(count + 1)
+    decoder.nodes_left -= count + 1
+    if decoder.nodes_left < 0:
+        decoder.spend(0)
     try:
         values = read_fields(decoder, declaration.by_count[count], stop, depth - 2)
     except (IndexError, struct.error):
         # Only reads beyond the last octet of the data come here: a field claimed more than there is.
-        raise DecodeError(f"{declaration.name} is cut off at byte {len(decoder.data)}") from None
+        raise DecodeError(f"{declaration.name} is cut off at byte {len(data)}") from None
     if decoder.pos != stop:
         raise DecodeError(
             f"{declaration.name} ends at byte {decoder.pos} by its {count} fields, "
             f"but at byte {stop} by its size"
         )
-    values.extend(declaration.tails[count])
+    if count < len(declaration.fields):
+        values.extend(declaration.tails[count])
     return declaration.make(*values)
+
+
+def _list_of_fields(decoder: Decoder, declaration: CompositeDeclaration, end: int) -> tuple[int, int]:
+    """Where the list of fields ends, and how many it has; the decoder goes to the first of them."""
+    pos = decoder.pos
+    if pos >= end:
+        raise DecodeError(f"expected the list of {declaration.name} at byte {pos}, but the data ends there")
+    code = decoder.data[pos]
+    decoder.pos = pos + 1
+    if code == 0x45:
+        return pos + 1, 0
+    if code == 0xC0 or code == 0xD0:
+        return decoder.compound(code, end)
+    raise DecodeError(f"expected a list for {declaration.name}, but found {name_of_code(code)} at byte {pos}")
 
 
 def _missing(declaration: CompositeDeclaration, count: int) -> DecodeError:
@@ -155,21 +166,21 @@ def read_fields(decoder: Decoder, fields: tuple[FieldDeclaration, ...], end: int
         if action == ONE_OCTET:
             values.append(data[pos + 1])
             pos += 2
-        elif action == ABSENT:
-            values.append(field.default)
-            pos += 1
         elif action == FALSE:
             values.append(False)
             pos += 1
-        elif action == TRUE:
-            values.append(True)
-            pos += 1
-        elif action == ZERO:
-            values.append(0)
+        elif action == ABSENT:
+            values.append(field.default)
             pos += 1
         elif action == FOUR_OCTETS:
             values.append(U32(data, pos + 1)[0])
             pos += 5
+        elif action == ZERO:
+            values.append(0)
+            pos += 1
+        elif action == TRUE:
+            values.append(True)
+            pos += 1
         elif (
             action == SHORT_BINARY
             and pos + 2 + data[pos + 1] <= end

@@ -5,6 +5,9 @@ always an array, also when there is one: every peer reads that, while a lone val
 been tested with.
 """
 
+import struct
+from typing import Final
+
 from amqp_broker.frames.declarations import (
     ANY,
     BY_DESCRIPTOR_CODE,
@@ -12,6 +15,10 @@ from amqp_broker.frames.declarations import (
     DECLARATIONS,
     MAP,
     MULTIPLE,
+    PUT_BINARY,
+    PUT_BOOLEAN,
+    PUT_MULTIPLE,
+    PUT_UINT,
     FieldDeclaration,
 )
 from amqp_broker.frames.encoding import (
@@ -27,9 +34,11 @@ from amqp_broker.frames.encoding import (
     utf8,
 )
 from amqp_broker.frames.errors import EncodeError
-from amqp_broker.frames.limits import DEPTH_MAX
+from amqp_broker.frames.limits import DELIVERY_TAG_OCTETS_MAX, DEPTH_MAX
 from amqp_broker.frames.printing import shorten
 from amqp_broker.frames.values import Symbol
+
+_UINT: Final = struct.Struct(">BI").pack
 
 
 def encode_composite(composite: object) -> bytes:
@@ -51,25 +60,40 @@ def put_composite(out: bytearray, composite: object, depth: int) -> None:
     count = 0
     nulls = 0
     for field, value in zip(declaration.fields, declaration.get_values(composite), strict=False):
-        if value is None:
+        default = field.default
+        put = field.put
+        if (
+            value is default
+            or value is None
+            or (default is not None and value == default)
+            or (put == PUT_MULTIPLE and not value)
+        ):
+            # A mandatory field has no default: only None or no values at all come here.
             if field.mandatory:
-                raise EncodeError(f"expected the mandatory field {field.path}, but it is None")
-            nulls += 1
-            continue
-        if field.default is not None and value == field.default:
-            nulls += 1
-            continue
-        size = len(body)
-        put_field(body, field, value, inner)
-        if len(body) == size:
-            # No values of a multiple field: the same as null.
+                raise EncodeError(f"expected the mandatory field {field.path}, but got {shorten(value)}")
             nulls += 1
             continue
         if nulls:
-            body[size:size] = b"\x40" * nulls
+            body += b"\x40" * nulls
             count += nulls
             nulls = 0
         count += 1
+        if put == PUT_UINT and type(value) is int and 0 <= value <= 0xFFFFFFFF:
+            if value > 255:
+                body += _UINT(0x70, value)
+            elif value:
+                body.append(0x52)
+                body.append(value)
+            else:
+                body.append(0x43)
+        elif put == PUT_BOOLEAN and (value is True or value is False):
+            body.append(0x41 if value else 0x42)
+        elif put == PUT_BINARY and type(value) is bytes and len(value) <= DELIVERY_TAG_OCTETS_MAX:
+            body.append(0xA0)
+            body.append(len(value))
+            body += value
+        else:
+            put_field(body, field, value, inner)
     out += declaration.prefix
     if count == 0:
         out.append(0x45)
@@ -78,7 +102,7 @@ def put_composite(out: bytearray, composite: object, depth: int) -> None:
 
 
 def put_field(out: bytearray, field: FieldDeclaration, value: object, depth: int) -> None:
-    """Appends the value of one field; nothing when it is an empty collection of a multiple field."""
+    """Appends the value of one field that is neither absent nor its default."""
     kind = field.kind
     if kind == ANY:
         _put_any(out, field, value, depth)
@@ -148,10 +172,6 @@ def _put_multiple(out: bytearray, field: FieldDeclaration, value: object, depth:
         value = (value,)
     if not isinstance(value, (tuple, list)):
         raise _wrong(field, value)
-    if not value:
-        if field.mandatory:
-            raise EncodeError(f"expected at least one value for {field.path}, but got none")
-        return
     items: list[object] = [Symbol(item) if isinstance(item, str) else item for item in value]
     body = bytearray()
     put_elements(body, field.source, items, depth)

@@ -34,6 +34,13 @@ MAP: Final = 3
 ANY: Final = 4
 COMPOSITE: Final = 5
 
+# How a field is encoded: 0 the general way, else without a call.
+PUT_OTHER: Final = 0
+PUT_UINT: Final = 1
+PUT_BOOLEAN: Final = 2
+PUT_BINARY: Final = 3
+PUT_MULTIPLE: Final = 4
+
 _ACTION_OF_CODE: Final = {
     0x41: TRUE,
     0x42: FALSE,
@@ -61,6 +68,7 @@ class FieldDeclaration:
         "name",
         "octets_max",
         "path",
+        "put",
         "requires",
         "secret",
         "source",
@@ -95,6 +103,7 @@ class FieldDeclaration:
         self.symbol_keyed: bool = type_name in SYMBOL_KEYED
         self.kind: int = self._kind()
         self.actions: bytes = self._actions()
+        self.put: int = self._put()
 
     def _kind(self) -> int:
         if self.multiple:
@@ -106,6 +115,13 @@ class FieldDeclaration:
         if self.source == "error":
             return COMPOSITE
         return SCALAR
+
+    def _put(self) -> int:
+        if self.kind == MULTIPLE:
+            return PUT_MULTIPLE
+        if self.kind != SCALAR or self.choices:
+            return PUT_OTHER
+        return {"uint": PUT_UINT, "boolean": PUT_BOOLEAN, "binary": PUT_BINARY}.get(self.source, PUT_OTHER)
 
     def _actions(self) -> bytes:
         actions = bytearray(256)
@@ -132,6 +148,7 @@ class CompositeDeclaration:
         "by_count",
         "code",
         "fields",
+        "frame_type",
         "get_values",
         "make",
         "name",
@@ -158,6 +175,8 @@ class CompositeDeclaration:
         self.fields: tuple[FieldDeclaration, ...] = fields
         self.make: Callable[..., Any] = make
         self.get_values: Callable[[Any], tuple[object, ...]] = get_values
+        # The type of the frames whose body it may begin; -1 for none.
+        self.frame_type: int = 0 if "frame" in provides else 1 if "sasl-frame" in provides else -1
         self.prefix: bytes = bytes((0x00, 0x53, code))
         # How many fields a list must have at least, so that no mandatory one is missing.
         self.required_count: int = max(

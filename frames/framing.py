@@ -44,7 +44,6 @@ EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
 _FRAME_HEADER: Final = struct.Struct(">IBBH").pack
 _TYPES_AND_CHANNEL: Final = struct.Struct(">BBH").unpack_from
-_ARCHETYPE: Final = {AMQP_FRAME: "frame", SASL_FRAME: "sasl-frame"}
 
 
 class ProtocolHeader:
@@ -103,7 +102,7 @@ def encode_sasl_frame(composite: Any) -> bytes:
 
 def _encode(frame_type: int, channel: int, performative: Any, payload: bytes) -> bytes:
     declaration = DECLARATIONS.get(type(performative))
-    if declaration is None or _ARCHETYPE[frame_type] not in declaration.provides:
+    if declaration is None or declaration.frame_type != frame_type:
         raise EncodeError(
             f"expected a performative for a frame of type {frame_type}, but got {shorten(performative)}"
         )
@@ -121,7 +120,7 @@ def decode_performative(frame_type: int, data: bytes, start: int, end: int) -> t
     """
     decoder = Decoder(data, start, PERFORMATIVE_NODES_MAX)
     declaration = declaration_at(decoder, end)
-    if _ARCHETYPE[frame_type] not in declaration.provides:
+    if declaration.frame_type != frame_type:
         raise DecodeError(
             f"expected a performative for a frame of type {frame_type}, but found {declaration.name}"
         )
