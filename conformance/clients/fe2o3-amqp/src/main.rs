@@ -83,7 +83,7 @@ async fn settling(run: &mut Run) {
 }
 
 async fn links_and_connections(run: &mut Run) {
-    run.check("drain: 3 messages for 10 credits, then credit 0", behaviour::drain).await;
+    run.check("drain: 3 messages for 10 credits, the credit left is gone", behaviour::drain).await;
     run.check("reconnect: what was not settled comes again", behaviour::reconnect).await;
     run.check("browse: distribution-mode copy takes nothing away", behaviour::browse).await;
     run.check("order of 1,000 messages", behaviour::order).await;
@@ -107,6 +107,7 @@ async fn main() -> ExitCode {
     what_messages_carry(&mut run).await;
     settling(&mut run).await;
     links_and_connections(&mut run).await;
+    println!("skip amqp-value array empty: fe2o3-amqp writes it without the element constructor of part 1.6.24");
     println!("skip reconnect by the library: fe2o3-amqp leaves it to the application");
     if run.ran > 0 && run.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -101,7 +101,6 @@ pub fn compound() -> Vec<(&'static str, Value)> {
         ("array of symbol", Value::Array(Array(vec![symbol("a"), symbol(&"b".repeat(300))]))),
         ("array of uuid", Value::Array(Array(vec![Value::Uuid(Uuid::from(UUID))]))),
         ("array of timestamp", Value::Array(Array(vec![Value::Timestamp(Timestamp::from_milliseconds(1))]))),
-        ("array empty", Value::Array(Array(vec![]))),
         ("described value", Value::Described(Box::new(described))),
     ]
 }
