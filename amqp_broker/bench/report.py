@@ -49,9 +49,10 @@ def combine(settings: BenchSettings, results: dict[str, dict[str, Any]]) -> dict
 
 def is_clean(settings: BenchSettings, report: dict[str, Any]) -> bool:
     """Every message once, in order, and accepted where an outcome was due."""
-    wrong = report["lost"] + report["duplicates"] + report["out_of_order"] + len(report["stalled"])
+    wrong: int = report["lost"] + report["duplicates"] + report["out_of_order"] + len(report["stalled"])
     expected = 0 if settings.settled else settings.count * settings.pairs
-    return wrong == 0 and report["outcomes"]["accepted"] >= expected
+    accepted: int = report["outcomes"]["accepted"]
+    return wrong == 0 and accepted >= expected
 
 
 def as_text(report: dict[str, Any]) -> str:

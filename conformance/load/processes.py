@@ -1,0 +1,94 @@
+"""A broker as a process of its own, and what /proc says about processes (Linux)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
+
+
+class BrokerProcess:
+    """A running broker: where it listens, and its process."""
+
+    def __init__(self, process: subprocess.Popen[str], url: str, started_in_s: float) -> None:
+        self.process = process
+        self.url = url
+        self.started_in_s = started_in_s
+        parts = urlsplit(url)
+        self.host, self.port = parts.hostname or "127.0.0.1", parts.port or 5672
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self.process.pid
+
+
+@contextmanager
+def running(*options: str, tree: Path | None = None, python: str = sys.executable) -> Iterator[BrokerProcess]:
+    """`amqp-broker serve` on a free port with these options, stopped with SIGTERM at the end.
+
+    `tree` is a checkout to run from (a compiled copy, say) instead of what is installed. Raises RuntimeError
+    when the broker doesn't come up.
+    """
+    command = [python, "-m", "amqp_broker", "serve", "--listen", "amqp://127.0.0.1:0", *options]
+    begun = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tree)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.startswith("listening on "):
+            raise RuntimeError(f"the broker said {line!r} and ended with {process.wait()}")
+        yield BrokerProcess(process, line.split()[-1], time.monotonic() - begun)
+    finally:
+        stop(process)
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    """SIGTERM, and after ten seconds SIGKILL."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def processor_seconds(pid: int) -> float:
+    """User and system time of all threads of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+
+
+def machine_seconds() -> float:
+    """Busy time of all cores so far, without waiting for disks."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
+    return (fields[0] + fields[1] + fields[2] + fields[5] + fields[6]) / TICKS_PER_SECOND
+
+
+def resident_kib(pid: int) -> int:
+    """The memory of a process that is really there (VmRSS)."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1])
+    raise RuntimeError(f"process {pid} has gone")
+
+
+def wait_for_quiet(limit_s: float = 60.0) -> None:
+    """Wait for a second in which nothing else runs; other users of a machine come in bursts."""
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        busy = machine_seconds()
+        time.sleep(0.7)
+        if machine_seconds() - busy < 0.07 * (os.cpu_count() or 1):
+            return
