@@ -1,0 +1,243 @@
+"""The broker under test, as scenarios see it: an address, what it was found to offer, and names for their
+queues.
+"""
+
+import socket
+import time
+from collections.abc import Callable
+from urllib.parse import unquote, urlsplit
+
+import attrs
+
+from amqp_broker.conformance.dialogue import Session
+from amqp_broker.conformance.outcomes import CannotConnect, NotApplicable, Unexpected
+from amqp_broker.conformance.transcript import Transcript
+from amqp_broker.conformance.wire import STEP_TIMEOUT_S, Peer
+from amqp_broker.frames import (
+    AMQP_HEADER,
+    SASL_HEADER,
+    Open,
+    ProtocolHeader,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+)
+
+DEFAULT_PORT = 5672
+
+DEFAULT_UNKNOWN_ADDRESS = "$no-such-node"
+"""An address that no broker should know; '$' is reserved in many brokers, so that it is not created on
+first use.
+"""
+
+MAX_FRAME_SIZE = 65536
+"""What scenarios announce unless they are about frame sizes."""
+
+
+@attrs.frozen
+class Address:
+    """Where the broker listens, and who we are there."""
+
+    host: str
+    port: int
+    user: str | None = None
+    password: str = ""
+
+    @classmethod
+    def parse(cls, url: str) -> "Address":
+        """Reads ``amqp://[user:password@]host[:port]``; raises ValueError with what is wrong."""
+        parts = urlsplit(url)
+        if parts.scheme != "amqp":
+            raise ValueError(f"{url!r}: the scheme must be amqp, for example amqp://127.0.0.1:5672")
+        if not parts.hostname:
+            raise ValueError(f"{url!r}: the host is missing, for example amqp://127.0.0.1:5672")
+        if parts.path not in ("", "/") or parts.query or parts.fragment:
+            raise ValueError(f"{url!r}: nothing may follow the port; use --address-prefix for addresses")
+        user = None if parts.username is None else unquote(parts.username)
+        return cls(parts.hostname, parts.port or DEFAULT_PORT, user, unquote(parts.password or ""))
+
+    def __str__(self) -> str:
+        """Returns the URL without the user's name and password."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"amqp://{host}:{self.port}"
+
+
+@attrs.frozen
+class Findings:
+    """What the first connections found out about the broker."""
+
+    mechanisms: tuple[str, ...] = ()
+    """SASL mechanisms offered, in the broker's order; empty when it speaks no SASL."""
+
+    bare_header: bool = False
+    """Whether AMQP without a SASL layer is accepted."""
+
+    container_id: str = ""
+    properties: dict[str, object] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class Settings:
+    """One run's settings, the same for each scenario."""
+
+    address: Address
+    run_id: str = ""
+    address_prefix: str = ""
+    unknown_address: str = DEFAULT_UNKNOWN_ADDRESS
+    timeout_s: float = STEP_TIMEOUT_S
+    findings: Findings = Findings()
+
+
+class Broker:
+    """The broker, for one scenario: its connections share one transcript and are dropped at the end."""
+
+    def __init__(self, settings: Settings, scenario_id: str, transcript: Transcript | None = None) -> None:
+        self.settings = settings
+        self.findings = settings.findings
+        self.transcript = transcript or Transcript()
+        self.scenario_id = scenario_id
+        self._peers: list[Peer] = []
+
+    def connect(self) -> Peer:
+        """Makes a TCP connection; nothing is sent yet."""
+        peer = Peer(
+            (self.settings.address.host, self.settings.address.port), self.transcript, self.settings.timeout_s
+        )
+        self._peers.append(peer)
+        return peer
+
+    def log_in(self, peer: Peer) -> None:
+        """Sends what comes before ``open``: the SASL layer where the broker offers one, then AMQP's header
+        (5.3).
+        """
+        if self.findings.mechanisms:
+            self.authenticate(peer)
+        peer.send_header(AMQP_HEADER)
+        peer.expect_header(AMQP_HEADER)
+
+    def authenticate(self, peer: Peer) -> None:
+        """Passes the SASL layer: PLAIN when the address names a user, ANONYMOUS otherwise."""
+        peer.send_header(SASL_HEADER)
+        peer.expect_header(SASL_HEADER)
+        peer.expect(SaslMechanisms)
+        peer.send_sasl(self.sasl_init())
+        peer.expect(SaslOutcome, code=0)
+
+    def sasl_init(self) -> SaslInit:
+        """Returns the sasl-init that logs us in."""
+        address = self.settings.address
+        if address.user is None:
+            return SaslInit(mechanism="ANONYMOUS", initial_response=b"conformance")
+        response = f"\0{address.user}\0{address.password}".encode()
+        return SaslInit(mechanism="PLAIN", initial_response=response)
+
+    def own_open(self, **fields: object) -> Open:
+        """Returns the open that scenarios send, changed by ``fields``."""
+        usual: dict[str, object] = {
+            "container_id": f"conformance-{self.settings.run_id}-{self.scenario_id}",
+            "hostname": self.settings.address.host,
+            "max_frame_size": MAX_FRAME_SIZE,
+            "channel_max": 255,
+        }
+        return Open(**{**usual, **fields})  # type: ignore[arg-type]
+
+    def opened(self, **fields: object) -> tuple[Peer, Open]:
+        """Returns a new connection after ``open`` went both ways, and the broker's open."""
+        peer = self.connect()
+        self.log_in(peer)
+        peer.send(self.own_open(**fields))
+        return peer, peer.expect(Open)
+
+    def session(self, **fields: object) -> Session:
+        """Returns a session on channel 0 of a new connection; ``fields`` change our open."""
+        peer, opened = self.opened(**fields)
+        session = Session(peer, 0)
+        session.remote_max_frame_size = opened.max_frame_size or 0xFFFF_FFFF
+        session.begin()
+        return session
+
+    def queue(self, name: str = "q") -> str:
+        """Returns the address of a queue that only this scenario of this run uses."""
+        plain = self.scenario_id.replace("/", "-").replace(".", "_")
+        return f"{self.settings.address_prefix}conformance-{self.settings.run_id}-{plain}-{name}"
+
+    def still_serves(self) -> None:
+        """Raises Unexpected unless a new connection can open, begin and close."""
+        try:
+            session = self.session()
+        except CannotConnect as error:
+            raise Unexpected(f"the broker is gone: {error}") from error
+        session.end()
+        session.peer.close()
+
+    def require_mechanism(self, mechanism: str) -> None:
+        """Ends the scenario as not applicable unless the broker offers a SASL mechanism."""
+        if mechanism not in self.findings.mechanisms:
+            offered = ", ".join(self.findings.mechanisms) or "no SASL at all"
+            raise NotApplicable(f"the broker does not offer SASL {mechanism} (it offers {offered})")
+
+    def require_bare_header(self) -> None:
+        """Ends the scenario as not applicable unless AMQP without SASL is accepted."""
+        if not self.findings.bare_header:
+            raise NotApplicable("the broker does not accept AMQP without a SASL layer")
+
+    def discard(self) -> None:
+        """Drops what connections are left."""
+        for peer in self._peers:
+            peer.discard()
+
+
+def _answer_to(settings: Settings, header: bytes) -> tuple[Peer, ProtocolHeader]:
+    broker = Broker(settings, "probe")
+    peer = broker.connect()
+    peer.send_header(header)
+    return peer, peer.expect_header(None)
+
+
+def probe(settings: Settings) -> Findings:
+    """Finds out how the broker can be spoken to; raises CannotConnect when it cannot be at all."""
+    try:
+        return _probe(settings)
+    except (Unexpected, socket.gaierror) as error:
+        raise CannotConnect(f"{settings.address}: no AMQP 1.0 broker answers there: {error}") from error
+
+
+def _probe(settings: Settings) -> Findings:
+    mechanisms: tuple[str, ...] = ()
+    peer, header = _answer_to(settings, SASL_HEADER)
+    if header.protocol_id == 3:
+        mechanisms = tuple(peer.expect(SaslMechanisms).sasl_server_mechanisms or ())
+    peer.discard()
+    peer, header = _answer_to(settings, AMQP_HEADER)
+    bare = header.protocol_id == 0
+    if bare:
+        peer.send(Open(container_id="conformance-probe", hostname=settings.address.host))
+        frame = peer.expect_frame(Open, object)
+        bare = isinstance(frame.performative, Open)
+    peer.discard()
+    findings = Findings(mechanisms, bare)
+    if settings.address.user is not None and "PLAIN" not in mechanisms:
+        raise CannotConnect(f"{settings.address}: a user is given, but PLAIN is not offered ({mechanisms})")
+    if settings.address.user is None and not bare and "ANONYMOUS" not in mechanisms:
+        raise CannotConnect(
+            f"{settings.address}: give a user: ANONYMOUS is not offered ({', '.join(mechanisms)})"
+        )
+    if bare and settings.address.user is None and "ANONYMOUS" not in mechanisms:
+        findings = attrs.evolve(findings, mechanisms=())
+    broker = Broker(attrs.evolve(settings, findings=findings), "probe")
+    _, opened = broker.opened()
+    broker.discard()
+    properties = {str(key): value for key, value in (opened.properties or {}).items()}
+    return attrs.evolve(
+        findings, mechanisms=mechanisms, container_id=opened.container_id or "", properties=properties
+    )
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Polls ``condition`` until it holds or ``timeout_s`` has passed; returns whether it held."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True

@@ -1,0 +1,187 @@
+"""Takes the requirements out of the standard's XML: one row for each sentence with a MUST or SHOULD.
+
+The XML has no section numbers; they follow from order, as in the printed standard: sections are numbered
+within a
+part, titled passages and types within a section ("2.7.5" is the fifth type of the seventh section of part 2).
+An id is
+the number and the sentence's place among the requirements there: ``2.7.5-03``.
+
+    python -m amqp_broker.conformance.requirements.extract FOLDER-OF-XML
+
+writes the tables beside this module again. Reasons that stand in them stay, and so do the rows of level
+``says``:
+sentences without a key word that scenarios show nevertheless, chosen by hand.
+"""
+
+import re
+import sys
+import tomllib
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+NAMESPACE = "{http://www.amqp.org/schema/amqp.xsd}"
+
+PARTS = {1: "types", 2: "transport", 3: "messaging", 5: "security"}
+"""The parts with rows, by number, and the name of their XML file. Part 4 (transactions) comes with its own
+issue.
+"""
+
+LEVEL_PATTERN = re.compile(r"\b(?:MUST|SHOULD)(?: (?:NOT|not))?\b|\b(?:must|should)(?: (?:NOT|not))?\b")
+
+
+class Sentence(NamedTuple):
+    """One sentence of the standard, and where it stands."""
+
+    section: str
+    title: str
+    text: str
+
+
+class Extracted(NamedTuple):
+    """One sentence of the standard with a requirement in it."""
+
+    id: str
+    section: str
+    title: str
+    level: str
+    sentence: str
+
+
+def _flat_text(element: ElementTree.Element) -> str:
+    """Returns the text of a paragraph on one line; references become the name they refer to."""
+    parts: list[str] = [element.text or ""]
+    for child in element:
+        if child.tag == NAMESPACE + "xref":
+            parts.append(child.text or child.get("choice") or child.get("name") or "")
+        elif child.tag != NAMESPACE + "todo":
+            parts.append(_flat_text(child))
+        parts.append(child.tail or "")
+    return re.sub(r"\s+([.,;])", r"\1", re.sub(r"\s+", " ", "".join(parts))).strip()
+
+
+def _split_sentences(text: str) -> list[str]:
+    """Splits at the ends of sentences; abbreviations (e.g., i.e.) and full stops inside parentheses do not
+    end one.
+    """
+    pieces = re.split(r"(?<!e\.g\.)(?<!i\.e\.)(?<!etc\.)(?<=[.?!])\s+(?=[A-Z\"(])", text)
+    sentences: list[str] = []
+    for piece in pieces:
+        if sentences and sentences[-1].count("(") > sentences[-1].count(")"):
+            sentences[-1] += " " + piece
+        else:
+            sentences.append(piece)
+    return sentences
+
+
+def _paragraphs(element: ElementTree.Element, title: str) -> Iterator[tuple[str, str]]:
+    """Yields (title, text) of each paragraph below ``element``; the title of a field's text is "type:
+    field".
+    """
+    for child in element:
+        if child.tag == NAMESPACE + "p":
+            yield title, _flat_text(child)
+        elif child.tag in (NAMESPACE + "field", NAMESPACE + "choice"):
+            yield from _paragraphs(child, f"{title}: {child.get('name')}")
+        elif child.tag != NAMESPACE + "picture":
+            yield from _paragraphs(child, title)
+
+
+def _numbered(part: int, root: ElementTree.Element) -> Iterator[tuple[str, str, ElementTree.Element]]:
+    """Yields (section number, title, element with text) for everything in one part."""
+    for section_index, section in enumerate(root.findall(NAMESPACE + "section"), 1):
+        number = f"{part}.{section_index}"
+        place, place_title, sub = number, section.get("title") or section.get("name") or "", 0
+        for element in section:
+            if element.tag == NAMESPACE + "doc" and element.get("title"):
+                sub += 1
+                place, place_title = f"{number}.{sub}", element.get("title") or ""
+                if len(element) == 0:
+                    # A titled passage without text is the heading of the types that follow: they count below
+                    # it.
+                    number, sub = place, 0
+                yield place, place_title, element
+            elif element.tag == NAMESPACE + "type":
+                sub += 1
+                yield f"{number}.{sub}", element.get("name") or "", element
+            elif element.tag == NAMESPACE + "definition":
+                yield place, element.get("name") or "", element
+            else:
+                yield place, place_title, element
+
+
+def read_sentences(part: int, folder: Path) -> list[Sentence]:
+    """Returns all sentences of one part, read from ``folder`` (the standard's XML files), in the standard's
+    order.
+    """
+    root = ElementTree.parse(folder / f"{PARTS[part]}.xml").getroot()
+    return [
+        Sentence(section, title, sentence)
+        for section, section_title, element in _numbered(part, root)
+        for title, text in _paragraphs(element, section_title)
+        for sentence in _split_sentences(text)
+    ]
+
+
+def _level(words: list[str]) -> str:
+    """Returns the strongest of the key words in a sentence; lower case stays, so that a reader can tell."""
+    strongest = min(words, key=lambda word: (word[:4].islower(), not word.upper().startswith("MUST")))
+    return strongest if strongest.islower() else strongest.upper()
+
+
+def extract_part(part: int, folder: Path) -> list[Extracted]:
+    """Returns the requirements of one part: every sentence with a key word (2.7.1: "MUST", "should")."""
+    rows: list[Extracted] = []
+    counts: dict[str, int] = {}
+    for section, title, text in read_sentences(part, folder):
+        words = LEVEL_PATTERN.findall(text)
+        if words:
+            counts[section] = counts.get(section, 0) + 1
+            rows.append(Extracted(f"{section}-{counts[section]:02}", section, title, _level(words), text))
+    return rows
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def write_table(path: Path, rows: list[dict[str, str]]) -> None:
+    """Writes one part's table: TOML, one block for each row, keys in a fixed order."""
+    blocks = []
+    for row in rows:
+        keys = [
+            key for key in ("id", "section", "title", "level", "sentence", "kind", "reason") if row.get(key)
+        ]
+        blocks.append("\n".join(["[[requirement]]", *(f"{key} = {_quoted(row[key])}" for key in keys)]))
+    path.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
+
+
+def rewrite_tables(xml_folder: Path, table_folder: Path) -> None:
+    """Writes the tables of all parts anew from the XML; keeps reasons and rows of level ``says``."""
+    for part in PARTS:
+        path = table_folder / f"part{part}.toml"
+        old: list[dict[str, str]] = []
+        if path.exists():
+            old = tomllib.loads(path.read_text(encoding="utf-8")).get("requirement", [])
+        reasons = {row["sentence"] + row["id"]: row for row in old if row.get("kind")}
+        rows: list[dict[str, str]] = []
+        for extracted in extract_part(part, xml_folder):
+            known = reasons.get(extracted.sentence + extracted.id, {})
+            rows.append(
+                {**extracted._asdict(), "kind": known.get("kind", ""), "reason": known.get("reason", "")}
+            )
+        write_table(path, rows + [row for row in old if row["level"] == "says"])
+
+
+def main() -> int:
+    """Rewrites the tables from the folder named on the command line."""
+    if len(sys.argv) != 2:
+        print("usage: python -m amqp_broker.conformance.requirements.extract FOLDER-OF-XML", file=sys.stderr)
+        return 2
+    rewrite_tables(Path(sys.argv[1]), Path(__file__).parent)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

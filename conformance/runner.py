@@ -1,0 +1,136 @@
+"""Runs scenarios in threads against one broker, and gathers what they showed."""
+
+import time
+import traceback
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
+import attrs
+
+from amqp_broker.conformance.broker import Broker, Findings, Settings
+from amqp_broker.conformance.outcomes import CannotConnect, NotApplicable, Unexpected, Verdict
+from amqp_broker.conformance.requirements import Requirement, load_requirements
+from amqp_broker.conformance.scenario import Scenario, load_scenarios
+
+
+@attrs.frozen
+class Result:
+    """What one scenario showed."""
+
+    scenario: Scenario
+    verdict: Verdict
+    seconds: float
+    message: str = ""
+    transcript: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class Row:
+    """What a run says of one requirement: passed, failed, skipped, unseen (with its reason) or left out."""
+
+    requirement: Requirement
+    status: str
+    scenarios: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@attrs.frozen
+class Report:
+    """Everything that one run found."""
+
+    settings: Settings
+    findings: Findings
+    profile: str
+    results: tuple[Result, ...]
+    rows: tuple[Row, ...]
+    seconds: float
+
+    def count(self, verdict: Verdict) -> int:
+        """Returns how many scenarios ended so."""
+        return sum(result.verdict is verdict for result in self.results)
+
+    def count_rows(self, status: str) -> int:
+        """Returns how many requirements have this status."""
+        return sum(row.status == status for row in self.rows)
+
+
+def run_scenario(scenario: Scenario, settings: Settings) -> Result:
+    """Runs one scenario; whatever it raises becomes its verdict."""
+    broker = Broker(settings, scenario.id)
+    begun = time.monotonic()
+    verdict, message = Verdict.PASSED, ""
+    try:
+        scenario.body(broker)
+    except NotApplicable as reason:
+        verdict, message = Verdict.SKIPPED, str(reason)
+    except (Unexpected, CannotConnect) as error:
+        verdict, message = Verdict.FAILED, str(error)
+    except Exception as error:
+        # Anything else is the scenario's own fault, or octets of the broker that cannot be decoded; both are
+        # shown.
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        message = f"{type(error).__name__}: {error} ({where.filename.rsplit('/', 1)[-1]}:{where.lineno})"
+        verdict = Verdict.FAILED
+    finally:
+        broker.discard()
+    return Result(scenario, verdict, time.monotonic() - begun, message, tuple(broker.transcript.text()))
+
+
+def run_scenarios(
+    scenarios: list[Scenario], settings: Settings, jobs: int, progress: Callable[[Result], None]
+) -> list[Result]:
+    """Runs ``scenarios``, ``jobs`` at a time and those that wait first; calls ``progress`` as each one
+    ends.
+    """
+    results: dict[str, Result] = {}
+    with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="scenario") as pool:
+        ordered = sorted(scenarios, key=lambda one: not one.waits)
+        pending: set[Future[Result]] = {pool.submit(run_scenario, one, settings) for one in ordered}
+        try:
+            while pending:
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                for future in done:
+                    result = future.result()
+                    results[result.scenario.id] = result
+                    progress(result)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [results[one.id] for one in scenarios]
+
+
+def judge_rows(results: list[Result]) -> list[Row]:
+    """Returns one row for each requirement of the standard, judged by the scenarios that ran."""
+    shown_by: dict[str, list[str]] = {}
+    for one in load_scenarios():
+        for row_id in one.rows:
+            shown_by.setdefault(row_id, []).append(one.id)
+    verdicts = {result.scenario.id: result for result in results}
+    rows = []
+    for requirement in load_requirements().values():
+        names = shown_by.get(requirement.id, [])
+        ran = [verdicts[name] for name in names if name in verdicts]
+        if not names:
+            rows.append(Row(requirement, "unseen", (), requirement.reason))
+        elif any(result.verdict is Verdict.FAILED for result in ran):
+            rows.append(Row(requirement, "failed", tuple(names)))
+        elif any(result.verdict is Verdict.PASSED for result in ran):
+            rows.append(Row(requirement, "passed", tuple(names)))
+        elif ran:
+            reason = "; ".join(dict.fromkeys(result.message for result in ran))
+            rows.append(Row(requirement, "skipped", tuple(names), reason))
+        else:
+            rows.append(
+                Row(requirement, "left out", tuple(names), "its scenarios were not selected for this run")
+            )
+    return rows
+
+
+def run(
+    scenarios: list[Scenario], settings: Settings, profile: str, jobs: int, progress: Callable[[Result], None]
+) -> Report:
+    """Runs ``scenarios`` against the broker of ``settings`` (probed before) and returns the report."""
+    begun = time.monotonic()
+    results = run_scenarios(scenarios, settings, jobs, progress)
+    seconds = time.monotonic() - begun
+    return Report(settings, settings.findings, profile, tuple(results), tuple(judge_rows(results)), seconds)

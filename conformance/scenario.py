@@ -1,0 +1,90 @@
+"""What a scenario is, and the list of all of them.
+
+A scenario is a function of one argument, the broker under test. Its docstring's first line is its title; it
+passes by
+returning. It names the rows of the standard that it shows:
+
+    @scenario("2.2/supported-version", "2.2-06")
+    def supported_version(broker: Broker) -> None:
+        '''A supported version is answered with the same header.'''
+        peer = broker.connect()
+        peer.send_header(AMQP_HEADER)
+        peer.expect_header(AMQP_HEADER)
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import attrs
+
+from amqp_broker.conformance.requirements import section_key
+
+if TYPE_CHECKING:
+    from amqp_broker.conformance.broker import Broker
+
+PROFILES = ("core", "full")
+"""core: what the standard says of every broker. full: core, and what this project promises beyond it
+(limits).
+"""
+
+Body = Callable[["Broker"], None]
+
+
+@attrs.frozen
+class Scenario:
+    """One dialogue with a broker, and the rows of the standard that it shows."""
+
+    id: str
+    rows: tuple[str, ...]
+    title: str
+    body: Body
+    profile: str = "core"
+    waits: bool = False
+
+    @property
+    def section(self) -> str:
+        """The section of the standard that the id begins with."""
+        return self.id.split("/")[0]
+
+
+_registered: dict[str, Scenario] = {}
+
+
+def scenario(id: str, *rows: str, profile: str = "core", waits: bool = False) -> Callable[[Body], Body]:
+    """Registers a function as the scenario ``id`` ("section/name") that shows ``rows``.
+
+    ``waits`` says that it mostly waits for time to pass: such scenarios start first, so that they overlap.
+    """
+
+    def register(body: Body) -> Body:
+        assert id not in _registered, f"two scenarios {id}"
+        assert rows, f"scenario {id} names no row"
+        assert profile in PROFILES, profile
+        title = (body.__doc__ or "").strip().split("\n")[0]
+        assert title, f"scenario {id} has no title"
+        _registered[id] = Scenario(id, rows, title, body, profile, waits)
+        return body
+
+    return register
+
+
+def load_scenarios() -> list[Scenario]:
+    """Imports all modules of scenarios and returns what they registered, in the standard's order."""
+    from amqp_broker.conformance import scenarios
+
+    for module in pkgutil.iter_modules(scenarios.__path__):
+        importlib.import_module(f"{scenarios.__name__}.{module.name}")
+    return sorted(_registered.values(), key=lambda one: (section_key(one.section), one.id))
+
+
+def select_scenarios(profile: str, patterns: list[str]) -> list[Scenario]:
+    """Returns the scenarios of a profile whose id matches one of the glob ``patterns`` (none: all)."""
+    return [
+        one
+        for one in load_scenarios()
+        if (profile == "full" or one.profile == "core")
+        and (not patterns or any(fnmatchcase(one.id, pattern) for pattern in patterns))
+    ]

@@ -1,0 +1,372 @@
+"""Opening and closing a connection (2.4), and the limits that open negotiates (2.7.1)."""
+
+from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.dialogue import Session
+from amqp_broker.conformance.messages import data
+from amqp_broker.conformance.octets import NULL, OPEN, described, frame, list8, string8
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.scenario import scenario
+from amqp_broker.conformance.wire import ANY_ERROR, Peer
+from amqp_broker.frames import (
+    AMQP_HEADER,
+    SASL_HEADER,
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    End,
+    Error,
+    Open,
+    SaslMechanisms,
+    SaslOutcome,
+    Source,
+    Target,
+    Transfer,
+    encode_composite,
+)
+
+BEGIN = Begin(next_outgoing_id=0, incoming_window=100, outgoing_window=100)
+
+
+def _before_open(broker: Broker) -> Peer:
+    peer = broker.connect()
+    broker.log_in(peer)
+    return peer
+
+
+def _log_in_unanswered(broker: Broker, peer: Peer) -> None:
+    """Sends what comes before open without waiting for an answer."""
+    if broker.findings.mechanisms:
+        peer.send_header(SASL_HEADER)
+        peer.send_sasl(broker.sasl_init())
+    peer.send_header(AMQP_HEADER)
+
+
+def _answers_before_open(broker: Broker, peer: Peer) -> None:
+    if broker.findings.mechanisms:
+        peer.expect_header(SASL_HEADER)
+        peer.expect(SaslMechanisms)
+        peer.expect(SaslOutcome, code=0)
+    peer.expect_header(AMQP_HEADER)
+
+
+@scenario("2.4.1/open", "2.4.1-01", "2.7.1-01", "2.4.1-channel-0", "2.4.1-capabilities")
+def open_exchange(broker: Broker) -> None:
+    """Both peers send open first, on channel 0; the broker's names its container."""
+    peer = _before_open(broker)
+    peer.send(broker.own_open())
+    opened = peer.expect(Open, channel=0)
+    if not opened.container_id:
+        raise Unexpected("the broker's open names no container")
+    if opened.max_frame_size < 512:
+        raise Unexpected(f"2.8-02: max-frame-size {opened.max_frame_size} is below 512")
+    peer.close()
+
+
+@scenario("2.4.1/begin-before-open", "2.4.1-01", "2.7.1-01", "2.4.3-01")
+def begin_before_open(broker: Broker) -> None:
+    """A begin before open is not taken: the broker closes with an error."""
+    peer = _before_open(broker)
+    peer.send(BEGIN)
+    peer.expect_close(ANY_ERROR)
+    broker.still_serves()
+
+
+@scenario("2.4.1/second-open", "2.4.1-02", "2.8.15-not-allowed")
+def second_open(broker: Broker) -> None:
+    """A second open is used against its semantics: the broker closes with an error."""
+    peer, _ = broker.opened()
+    peer.send(broker.own_open())
+    peer.expect_close(ANY_ERROR)
+    broker.still_serves()
+
+
+@scenario("2.4.1/open-without-container-id", "1.3-mandatory", "2.8.15-decode-error")
+def open_without_container_id(broker: Broker) -> None:
+    """A mandatory field may not be null: open without container-id is refused with an error."""
+    peer = _before_open(broker)
+    peer.send_octets(frame(described(OPEN, list8(NULL, string8("host")))), "open(container_id=null)")
+    peer.expect_close(ANY_ERROR)
+    broker.still_serves()
+
+
+@scenario("2.4.1/only-container-id", "2.7.1-02", "2.7.1-hostname", "2.7.1-limit")
+def only_container_id(broker: Broker) -> None:
+    """An open with nothing but the container-id is complete: defaults apply."""
+    peer = _before_open(broker)
+    peer.send_octets(frame(described(OPEN, list8(string8("bare")))), "open(container_id='bare')")
+    peer.expect(Open)
+    session = Session(peer)
+    session.begin()
+    peer.close()
+
+
+@scenario("2.4.2/pipelined-open", "2.4.2-pipelined", "2.4.1-02")
+def pipelined_open(broker: Broker) -> None:
+    """Headers, open and begin in one write are answered as if each had waited."""
+    peer = broker.connect()
+    with peer.one_write():
+        _log_in_unanswered(broker, peer)
+        peer.send(broker.own_open())
+        peer.send(BEGIN)
+    _answers_before_open(broker, peer)
+    peer.expect(Open)
+    peer.expect(Begin, remote_channel=0)
+    peer.close()
+
+
+@scenario("2.4.2/pipelined-link", "2.4.2-pipelined")
+def pipelined_link(broker: Broker) -> None:
+    """Everything from header to attach in one write, then a message: a client that waits for nothing."""
+    address = broker.queue()
+    peer = broker.connect()
+    session = Session(peer)
+    with peer.one_write():
+        _log_in_unanswered(broker, peer)
+        peer.send(broker.own_open())
+        session.send_begin()
+        sender = session.send_attach_sender(address)
+    _answers_before_open(broker, peer)
+    peer.expect(Open)
+    session.expect_begin()
+    sender.expect_attach()
+    sender.put([data(b"pipelined")])
+    peer.close()
+
+
+@scenario("2.4.2/pipelined-close", "2.4.2-pipelined", "2.4.3-04", "2.4.3-02")
+def pipelined_close(broker: Broker) -> None:
+    """A whole connection from header to close in one write gets open, what belongs to it, and close."""
+    peer = broker.connect()
+    with peer.one_write():
+        _log_in_unanswered(broker, peer)
+        peer.send(broker.own_open())
+        peer.send(BEGIN)
+        attach = Attach(
+            name="link",
+            handle=0,
+            role=False,
+            source=Source(),
+            target=Target(address=broker.queue()),
+            initial_delivery_count=0,
+        )
+        peer.send(attach)
+        peer.send(Detach(handle=0, closed=True))
+        peer.send(End())
+        peer.send(Close())
+    _answers_before_open(broker, peer)
+    peer.expect(Open)
+    peer.expect_close()
+
+
+@scenario("2.4.3/close", "2.4.3-01", "2.4.3-02", "2.7.9-01", "2.7.9-last")
+def close(broker: Broker) -> None:
+    """A close is answered with close, and that is the last thing the broker writes."""
+    peer, _ = broker.opened()
+    peer.send(Close())
+    answer = peer.expect(Close, channel=0)
+    if answer.error is not None:
+        raise Unexpected(f"the answer to a close in good order carries an error: {answer.error}")
+    peer.expect_nothing_more()
+
+
+@scenario("2.4.3/stream-ends", "2.4.3-02")
+def stream_ends(broker: Broker) -> None:
+    """When close has gone both ways and our side of the stream is closed, the broker closes its side."""
+    peer, _ = broker.opened()
+    peer.send(Close())
+    peer.expect(Close)
+    peer.finish_sending()
+    peer.expect_eof()
+
+
+@scenario("2.4.3/close-with-error", "2.4.3-01", "2.7.9-error")
+def close_with_error(broker: Broker) -> None:
+    """A close that carries an error of ours is answered with close, too."""
+    peer, _ = broker.opened()
+    peer.send(Close(error=Error(condition="amqp:internal-error", description="the client has failed")))
+    peer.expect_close()
+    broker.still_serves()
+
+
+@scenario("2.4.3/close-right-after-open", "2.4.3-04", "2.4.3-01")
+def close_right_after_open(broker: Broker) -> None:
+    """Open and close in one write are answered with open and close, on channel 0."""
+    peer = _before_open(broker)
+    with peer.one_write():
+        peer.send(broker.own_open())
+        peer.send(Close())
+    peer.expect(Open, channel=0)
+    peer.expect(Close, channel=0)
+    peer.expect_nothing_more()
+
+
+@scenario("2.4.3/close-on-another-channel", "2.4.3-any-channel")
+def close_on_another_channel(broker: Broker) -> None:
+    """A close is received on any channel up to the maximum."""
+    peer, opened = broker.opened()
+    if opened.channel_max == 0:
+        raise NotApplicable("the broker has no channel but 0 (channel-max 0)")
+    peer.send(Close(), channel=1)
+    peer.expect_close()
+
+
+@scenario("2.4.3/half-closed", "2.4.3-01", "2.4.3-02")
+def half_closed(broker: Broker) -> None:
+    """A client that closes its side of the stream after close still gets the broker's close."""
+    peer, _ = broker.opened()
+    peer.send(Close())
+    peer.finish_sending()
+    peer.expect(Close)
+    peer.expect_eof()
+
+
+@scenario("2.4.3/nothing-after-close", "2.4.3-02", "2.7.9-last")
+def nothing_after_close(broker: Broker) -> None:
+    """Nothing follows close, not even messages that there is credit for."""
+    session = broker.session()
+    address = broker.queue()
+    sender = session.attach_sender(address)
+    sender.put(data(b"%d" % number) for number in range(20))
+    session.attach_receiver(address)
+    with session.peer.one_write():
+        session.flow(handle=1, delivery_count=0, link_credit=20)
+        session.peer.send(Close())
+    session.peer.expect(Close, skip=(Transfer,))
+    session.peer.expect_nothing_more()
+
+
+@scenario("2.4.3/no-answer-to-close", "2.4.3-03", waits=True)
+def no_answer_to_close(broker: Broker) -> None:
+    """A broker that has closed waits for our close only for a reasonable time."""
+    peer, _ = broker.opened()
+    peer.send(broker.own_open())
+    peer.expect(Close)
+    peer.expect_eof(timeout_s=20)
+
+
+@scenario("2.4.4/simultaneous-close", "2.4.4-simultaneous", "2.4.6-01", "2.4.3-02")
+def simultaneous_close(broker: Broker) -> None:
+    """Our close crosses the broker's: each is the answer to the other, and frames between are discarded."""
+    peer, _ = broker.opened()
+    with peer.one_write():
+        peer.send(broker.own_open())
+        peer.send(BEGIN)
+        peer.send(Close())
+    peer.expect(Close)
+    peer.expect_nothing_more()
+    broker.still_serves()
+
+
+@scenario("2.4.6/discarding", "2.4.6-01")
+def discarding(broker: Broker) -> None:
+    """After its close with an error the broker discards our frames until our close comes."""
+    peer, _ = broker.opened()
+    peer.send(broker.own_open())
+    peer.expect(Close)
+    for channel in range(3):
+        peer.send(BEGIN, channel=channel)
+    peer.send(Close())
+    peer.expect_nothing_more()
+    broker.still_serves()
+
+
+@scenario("2.7.1/accepts-its-frame-size", "2.7.1-06", "2.7.1-04")
+def accepts_its_frame_size(broker: Broker) -> None:
+    """A frame exactly as large as the broker announced is accepted."""
+    session = broker.session()
+    size = min(session.remote_max_frame_size, 1 << 20)
+    sender = session.attach_sender(broker.queue())
+    payload = data(bytes(size))
+    sender.await_credit()
+    first = Transfer(handle=0, delivery_id=0, delivery_tag=b"large", message_format=0, more=True)
+    overhead = 8 + len(encode_composite(first))
+    piece = size - overhead
+    session.send(first, payload[:piece])
+    session.send(Transfer(handle=0), payload[piece:])
+    session.next_delivery_id = 1
+    sender.expect_outcome()
+    session.peer.close()
+
+
+@scenario("2.7.1/oversized-frame", "2.7.1-05", "2.7.1-04", "2.8.16-framing-error")
+def oversized_frame(broker: Broker) -> None:
+    """A frame larger than the broker announced: it closes with framing-error."""
+    peer, opened = broker.opened()
+    size = opened.max_frame_size
+    if size > 8 << 20:
+        raise NotApplicable(f"the broker announces frames of {size} octets, too many to exceed here")
+    peer.send_octets(frame(bytes(size - 7)), f"a frame of {size + 1} octets")
+    peer.expect_close("amqp:connection:framing-error")
+    broker.still_serves()
+
+
+@scenario("2.7.1/small-frames", "2.7.1-04", "2.7.1-06", "2.8-02", "2.6.14-split")
+def small_frames(broker: Broker) -> None:
+    """With our max-frame-size at 512 the broker sends no larger frame: it splits its messages."""
+    session = broker.session(max_frame_size=512)
+    address = broker.queue()
+    session.attach_sender(address).put([data(bytes(range(256)) * 8)])
+    receiver = session.attach_receiver(address, credit=1)
+    delivery = receiver.receive()
+    if bytes(range(256)) * 8 not in delivery.payload or delivery.frames < 5:
+        raise Unexpected(f"expected 2,048 octets in at least 5 frames, got {delivery.frames} frames")
+    receiver.settle(delivery)
+    session.peer.close()
+
+
+@scenario("2.7.1/frame-size-below-minimum", "2.8-02", profile="full")
+def frame_size_below_minimum(broker: Broker) -> None:
+    """A max-frame-size below 512 cannot be agreed on: the broker closes with an error."""
+    peer = _before_open(broker)
+    peer.send(broker.own_open(max_frame_size=511))
+    peer.expect_close(ANY_ERROR)
+
+
+@scenario("2.7.1/channel-beyond-maximum", "2.7.1-08", "2.7.1-07")
+def channel_beyond_maximum(broker: Broker) -> None:
+    """A channel above the broker's channel-max: it closes with framing-error."""
+    peer, opened = broker.opened(channel_max=65535)
+    if opened.channel_max == 65535:
+        raise NotApplicable("the broker takes every channel number (channel-max 65535)")
+    peer.send(BEGIN, channel=opened.channel_max + 1)
+    peer.expect_close("amqp:connection:framing-error")
+    broker.still_serves()
+
+
+@scenario("2.7.1/our-channel-max", "2.7.1-07")
+def our_channel_max(broker: Broker) -> None:
+    """With our channel-max at 0 the broker answers on channel 0."""
+    peer, _ = broker.opened(channel_max=0)
+    peer.send(BEGIN)
+    peer.expect(Begin, channel=0, remote_channel=0)
+    peer.close()
+
+
+@scenario("2.7.1/all-channels", "2.7.1-sessions")
+def all_channels(broker: Broker) -> None:
+    """As many sessions as channel-max says are active at the same time."""
+    peer, opened = broker.opened()
+    count = min(opened.channel_max, 255) + 1
+    with peer.one_write():
+        for channel in range(count):
+            peer.send(BEGIN, channel=channel)
+    answered = {peer.expect(Begin).remote_channel for _ in range(count)}
+    if answered != set(range(count)):
+        raise Unexpected(f"expected begin for channels 0 to {count - 1}, got {sorted(answered, key=str)}")
+    peer.close()
+
+
+@scenario("2.7.1/unknown-wishes", "2.7.1-11", "2.7.1-12", "2.8.12-01")
+def unknown_wishes(broker: Broker) -> None:
+    """Locales, capabilities and properties that the broker does not know do no harm, and are not offered."""
+    peer, opened = broker.opened(
+        outgoing_locales=("de-DE",),
+        incoming_locales=("de-DE", "fr-FR"),
+        offered_capabilities=("x-conformance-offered",),
+        desired_capabilities=("x-conformance-desired",),
+        properties={"x-conformance": {"nested": [1, 2, 3]}},
+    )
+    if "x-conformance-desired" in (opened.offered_capabilities or ()):
+        raise Unexpected("the broker offers a capability that nobody has ever defined")
+    peer.close()
