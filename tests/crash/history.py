@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Kind = Literal["sent", "accepted", "received", "accept_sent", "settled"]
+Kind = Literal["sent", "accepted", "received", "released", "accept_sent", "settled"]
 Message = tuple[str, int]
 """The producer link and the number on it."""
 
@@ -52,6 +52,7 @@ class History:
 class _Receipt:
     life: int
     link: str
+    released: bool = False
     accept_sent: bool = False
     settled: bool = False
 
@@ -86,6 +87,8 @@ def _check_messages(events: list[Event]) -> list[str]:
             own = [r for r in receipts[event.message] if (r.life, r.link) == (event.life, event.link)]
             if not own:
                 complaints.append(f"{name}: {event.kind} on {event.link}, which had not received it")
+            elif event.kind == "released":
+                own[-1].released = True
             elif event.kind == "accept_sent":
                 own[-1].accept_sent = True
             elif not own[-1].accept_sent:
@@ -108,7 +111,7 @@ def _check_receipt(event: Event, sent: set[Message], before: list[_Receipt]) -> 
         return [f"{name} was received on {event.link} and had never been sent"]
     if any(receipt.settled for receipt in before):
         return [f"came back: {name} was received on {event.link} after its settlement had been confirmed"]
-    if any(receipt.life == event.life for receipt in before):
+    if any(receipt.life == event.life and not receipt.released for receipt in before):
         return [
             f"twice: {name} was received on {event.link} while an earlier receiver of the same life held it"
         ]
@@ -116,11 +119,16 @@ def _check_receipt(event: Event, sent: set[Message], before: list[_Receipt]) -> 
 
 
 def _check_order(events: list[Event]) -> list[str]:
-    """On one receiving link the messages of one producer link arrive in the order in which they were sent."""
+    """On one receiving link the messages of one producer link arrive as they were sent, the released ones
+    apart.
+    """
+    released: set[Message] = set()
     last: dict[tuple[int, str, str], int] = {}
     complaints = []
     for event in events:
-        if event.kind == "received":
+        if event.kind == "released":
+            released.add(event.message)
+        elif event.kind == "received" and event.message not in released:
             producer, number = event.message
             key = event.life, event.link, producer
             if number <= last.get(key, -1):
@@ -137,7 +145,8 @@ def _name(message: Message) -> str:
 
 def count_events(events: Iterable[Event]) -> dict[Kind, int]:
     """How many events of each kind there are, for the closing line of a run."""
-    counts: dict[Kind, int] = {"sent": 0, "accepted": 0, "received": 0, "accept_sent": 0, "settled": 0}
+    kinds: tuple[Kind, ...] = ("sent", "accepted", "received", "released", "accept_sent", "settled")
+    counts: dict[Kind, int] = dict.fromkeys(kinds, 0)
     for event in events:
         counts[event.kind] += 1
     return counts

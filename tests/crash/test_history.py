@@ -39,6 +39,10 @@ _PASSED: tuple[tuple[Kind, int, str, int], ...] = (
             (*_PASSED[:3], ("received", 1, "r2", 1), ("accept_sent", 1, "r2", 1), ("settled", 1, "r2", 1)),
             id="no outcome given, came back in the next life",
         ),
+        pytest.param(
+            (*_PASSED[:3], ("released", 0, "r", 1), ("received", 0, "s", 1), ("accept_sent", 0, "s", 1)),
+            id="released, then given to another in the same life",
+        ),
     ],
 )
 def test_an_honest_history_passes(told: tuple[tuple[Kind, int, str, int], ...]) -> None:
@@ -57,6 +61,9 @@ def test_an_honest_history_passes(told: tuple[tuple[Kind, int, str, int], ...]) 
         pytest.param((*_PASSED, ("received", 1, "r2", 1)), "came back", id="settled and back"),
         pytest.param(
             (*_PASSED[:4], ("received", 0, "r2", 1), ("accept_sent", 0, "r2", 1)), "twice", id="two at once"
+        ),
+        pytest.param(
+            (*_PASSED[:3], ("released", 0, "r", 1)), "lost: .* never given an outcome", id="released and lost"
         ),
         pytest.param(_PASSED[2:], "had never been sent", id="out of nothing"),
         pytest.param((*_PASSED[:2], *_PASSED[1:]), "accepted twice", id="accepted twice"),
@@ -86,6 +93,15 @@ def test_order_is_kept_for_each_producer_on_each_receiving_link() -> None:
         ("accept_sent", 0, "s", 1),
     )
     assert check_history(apart) == []
+    back = _events(
+        *sent,
+        ("received", 0, "r", 1),
+        ("released", 0, "r", 1),
+        ("received", 0, "r", 2),
+        ("received", 0, "r", 1),
+        *tail,
+    )
+    assert check_history(back) == [], "a released message may come after later ones"
 
 
 def test_many_complaints_are_shortened() -> None:

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterable
 from typing import Final
 
-from amqp_broker.frames import Accepted, Header, Message, encode_message
+from amqp_broker.frames import Accepted, Header, Message, Released, encode_message
 from tests.crash.history import History
 from tests.crash.history import Message as Name
 from tests.support.wire_client import (
@@ -30,6 +30,8 @@ WINDOW: Final = 200
 """Unsettled messages that a sender keeps on their way."""
 
 CREDIT: Final = 100
+SHARE_OF_RELEASES: Final = 0.2
+FIRST, SECOND = 0, 1  # receiver-settle-modes
 TICK: Final = 0.02
 DRAIN_SECONDS: Final = 30.0
 
@@ -145,17 +147,29 @@ class ReceivingClient(Client):
 
     def drive(self, connection: WireConnection) -> None:
         """Receive until the connection is gone; some messages wait for their outcome."""
-        receiver = connection.begin().attach_receiver(self.name, self.queue, credit=CREDIT)
+        receiver = connection.begin().attach_receiver(
+            self.name, self.queue, credit=CREDIT, rcv_settle_mode=self.chance.choice((FIRST, SECOND))
+        )
         held: dict[int, Name] = {}
         waiting: dict[int, Name] = {}
         while not self.stop.is_set():
             connection.pump(TICK)
             take(self, receiver, held)
+            self._release_some(receiver, held)
             ready = list(held)[: self.chance.choice((0, 1, 10, len(held)))]
             accept(self, receiver, ready, held, waiting)
             confirm(self, receiver, waiting)
             if receiver.credit < CREDIT // 2:
                 receiver.flow(CREDIT)
+
+    def _release_some(self, receiver: WireReceiver, held: dict[int, Name]) -> None:
+        """Now and then a few of the messages go back to their place."""
+        if self.chance.random() < SHARE_OF_RELEASES:
+            ids = [delivery_id for delivery_id in held if self.chance.random() < SHARE_OF_RELEASES]
+            self.history.record(
+                "released", self.life, self.name, [held.pop(delivery_id) for delivery_id in ids]
+            )
+            receiver.settle(ids, Released())
 
 
 class DrainingClient(Client):

@@ -1,0 +1,70 @@
+"""The runner of seeded faults: a stale mutant, a survivor and a broken suite are each told; the list is up to
+date.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.__main__ import CAUGHT, CHECKOUT, BadMutant, judge
+from tests.mutants.faults import MUTANTS, Mutant
+
+_CODE = "def double(number):\n    return number * 2\n"
+_TEST = "from code_under_test import double\n\n\ndef test_double():\n    assert double(3) == 6\n"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    (tmp_path / "code_under_test.py").write_text(_CODE)
+    (tmp_path / "test_it.py").write_text(_TEST)
+    (tmp_path / "test_nothing.py").write_text("def test_nothing():\n    assert True\n")
+    return tmp_path
+
+
+def _mutant(old: str, new: str, suite: str = "test_it.py") -> Mutant:
+    return Mutant("example", "code_under_test.py", old, new, (suite,))
+
+
+def test_a_caught_mutant_leaves_the_copy_as_it_was(checkout: Path) -> None:
+    """The suite fails with the fault, and the next mutant finds the original text."""
+    assert judge(_mutant("* 2", "* 3"), checkout) == CAUGHT
+    assert (checkout / "code_under_test.py").read_text() == _CODE
+
+
+def test_a_survivor_is_told_with_its_suite(checkout: Path) -> None:
+    """A suite that passes with the fault is the bug, so its name is in the verdict."""
+    assert "test_nothing.py passes" in judge(_mutant("* 2", "* 3", "test_nothing.py"), checkout)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "reason"),
+    [
+        pytest.param(_mutant("* 7", "* 3"), "stale", id="text not found"),
+        pytest.param(_mutant("number", "x"), "stale", id="text found twice"),
+        pytest.param(_mutant("* 2", "* )"), "proves nothing", id="no longer Python"),
+        pytest.param(_mutant("* 2", "* 3", "no_such_test.py"), "proves nothing", id="no such suite"),
+        pytest.param(
+            Mutant("example", "gone.py", "a", "b", ("test_it.py",)), "there is no gone.py", id="no such file"
+        ),
+    ],
+)
+def test_a_mutant_that_proves_nothing_is_an_error(checkout: Path, mutant: Mutant, reason: str) -> None:
+    """It is told apart from a mutant that was caught: the list has to be repaired."""
+    with pytest.raises(BadMutant, match=reason):
+        judge(mutant, checkout)
+    assert (checkout / "code_under_test.py").read_text() == _CODE
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_no_mutant_is_stale(mutant: Mutant) -> None:
+    """Whoever changes a line that a mutant changes, repairs the mutant with it."""
+    assert (CHECKOUT / mutant.file).read_text().count(mutant.old) == 1
+    assert all((CHECKOUT / part.split("::")[0]).exists() for part in mutant.suite if not part.startswith("-"))
+
+
+def test_mutants_have_names_of_their_own() -> None:
+    """A name is what a report shows."""
+    names = [mutant.name for mutant in MUTANTS]
+    assert len(set(names)) == len(names)
