@@ -107,7 +107,7 @@ def _checked(text: object, what: str, max_bytes: int) -> str:
         if not character.isprintable():
             code = f"U+{ord(character):04X}"
             raise AddressError(
-                f"{what} {_shown(text)} has the control character {code} at position {position}"
+                f"{what} {_shown(text)} has the unprintable character {code} at position {position}"
             )
     size = len(text.encode("utf-8"))
     if size > max_bytes:

@@ -1,0 +1,99 @@
+"""Who may do what."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqp_broker.addresses import parse_address, parse_pattern
+from amqp_broker.authorisation import (
+    ACTIONS,
+    ACTIONS_WITHOUT_NODE,
+    ANONYMOUS,
+    CONNECT,
+    RECEIVE,
+    SEND,
+    Authoriser,
+    Principal,
+)
+from amqp_broker.configuration_tables import AccessRule
+
+ADA = Principal("ada", "PLAIN")
+ORDERS = parse_address("orders.new")
+NODES = ["a", "a.b", "a.b.c", "b", "$management"]
+PATTERNS = ["a", "a.b", "a.*", "a.**", "*", "**", "$management"]
+
+rules = st.lists(
+    st.builds(
+        AccessRule,
+        users=st.lists(st.sampled_from(["ada", "bob", "*", "anonymous"]), min_size=1, max_size=2).map(tuple),
+        actions=st.lists(st.sampled_from([SEND, RECEIVE, CONNECT]), min_size=1, max_size=2).map(tuple),
+        nodes=st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=2).map(tuple),
+    ),
+    max_size=4,
+)
+
+
+def test_without_users_and_rules_everything_is_allowed() -> None:
+    """A development broker is open to whom its listeners let in."""
+    authoriser = Authoriser()
+    for action in ACTIONS:
+        assert authoriser.authorise(ANONYMOUS, action, ORDERS)
+
+
+def test_with_users_everything_is_denied_by_default() -> None:
+    """No rule, no right; not even to connect."""
+    authoriser = Authoriser(users_configured=True)
+    for action in ACTIONS:
+        assert not authoriser.authorise(ADA, action, ORDERS)
+        assert not authoriser.authorise(ANONYMOUS, action, ORDERS)
+
+
+def test_rules_without_users_close_the_broker_as_well() -> None:
+    """A rule for the anonymous allows what it says and nothing else."""
+    authoriser = Authoriser([AccessRule(users=("anonymous",), actions=(SEND,), nodes=("orders.*",))])
+    assert authoriser.authorise(ANONYMOUS, SEND, ORDERS)
+    assert not authoriser.authorise(ANONYMOUS, RECEIVE, ORDERS)
+    assert not authoriser.authorise(ADA, SEND, ORDERS)
+
+
+def test_a_user_who_calls_himself_anonymous_is_not() -> None:
+    """The anonymous rules are for connections that proved nothing, whatever a certificate says."""
+    authoriser = Authoriser([AccessRule(users=("ada",), actions=(SEND,))])
+    assert authoriser.authorise(Principal("ada", "EXTERNAL"), SEND, ORDERS)
+    assert not authoriser.authorise(Principal("ada", "ANONYMOUS"), SEND, ORDERS)
+
+
+def test_the_brokers_own_nodes_need_to_be_named() -> None:
+    """`**` does not open `$management`."""
+    authoriser = Authoriser([AccessRule(users=("ada",), actions=(SEND,), nodes=("**",))])
+    assert not authoriser.authorise(ADA, SEND, parse_address("$management"))
+
+
+def test_an_unknown_action_is_a_bug() -> None:
+    """A mistyped action never silently denies or allows."""
+    with pytest.raises(AssertionError):
+        Authoriser().authorise(ADA, "sned", ORDERS)
+
+
+@given(
+    rules,
+    st.sampled_from(["ada", "bob", "carl"]),
+    st.sampled_from([SEND, RECEIVE, CONNECT]),
+    st.sampled_from(NODES),
+)
+def test_a_right_is_there_exactly_when_a_rule_gives_it(
+    rules: list[AccessRule], user: str, action: str, node: str
+) -> None:
+    """Prepared rules answer as reading them one by one does."""
+    authoriser = Authoriser(rules, users_configured=True)
+    whole = action in ACTIONS_WITHOUT_NODE
+    expected = any(
+        (user in rule.users or "*" in rule.users)
+        and action in rule.actions
+        and (whole or any(parse_pattern(pattern).matches(node) for pattern in rule.nodes))
+        for rule in rules
+    )
+    address = None if whole else parse_address(node)
+    assert authoriser.authorise(Principal(user, "PLAIN"), action, address) is expected

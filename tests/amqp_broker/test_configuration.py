@@ -1,0 +1,287 @@
+"""The configuration: what a file may say, and how an error about it reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqp_broker.configuration import (
+    AT_START,
+    ON_FIRST_USE,
+    STRICT,
+    AccessRule,
+    BrokerConfig,
+    BrokerLimits,
+    ConfigurationError,
+    ListenerConfig,
+    QueuePolicy,
+    load_configuration,
+    parse_configuration,
+)
+from amqp_broker.verifiers import SCRAM_SHA_256, make_verifier
+
+VERIFIER = str(make_verifier(SCRAM_SHA_256, "word", 4_096, bytes(16)))
+
+COMPLETE = f"""
+container_id = "broker-1"
+data_dir = "data"
+allow_unsafe_sqlite = false
+
+[[listener]]
+url = "amqp://127.0.0.1:0"
+anonymous = false
+plain_without_tls = true
+
+[[listener]]
+url = "amqps://[::1]:5671"
+certificate_file = "server.pem"
+key_file = "/keys/server.key"
+client_ca_file = "ca.pem"
+require_client_certificate = true
+
+[limits]
+max_frame_size_bytes = 32768
+idle_time_out_ms = 10000
+
+[[queue]]
+pattern = "orders"
+create = "at-start"
+max_messages = 10
+
+[[queue]]
+pattern = "jobs.**"
+create = "strict"
+
+[[user]]
+name = "ada"
+scram_sha_256 = "{VERIFIER}"
+
+[[access]]
+users = ["ada"]
+actions = ["connect", "send"]
+nodes = ["jobs.*"]
+
+[logging]
+level = "debug"
+format = "json"
+"""
+
+
+def test_a_complete_file_is_read_into_its_classes() -> None:
+    """Every table and every kind of value arrives where it belongs."""
+    config = parse_configuration(COMPLETE, "/etc/broker")
+    assert config.container_id == "broker-1"
+    assert config.data_dir == "/etc/broker/data"
+    assert [listener.url for listener in config.listeners] == ["amqp://127.0.0.1:0", "amqps://[::1]:5671"]
+    assert config.listeners[1].certificate_file == "/etc/broker/server.pem"
+    assert config.listeners[1].key_file == "/keys/server.key"
+    assert config.limits.max_frame_size_bytes == 32_768
+    assert config.queues_at_start() == ("orders",)
+    assert config.users[0].name == "ada"
+    assert config.access_rules == (
+        AccessRule(users=("ada",), actions=("connect", "send"), nodes=("jobs.*",)),
+    )
+    assert (config.logging.level, config.logging.format) == ("debug", "json")
+
+
+def test_an_empty_file_is_a_development_broker() -> None:
+    """Loopback, anonymous, on disk, queues on first use."""
+    config = parse_configuration("")
+    assert config == attrs.evolve(BrokerConfig(), data_dir=config.data_dir)
+    assert config.listeners[0].url == "amqp://127.0.0.1:5672"
+    assert config.anonymous_allowed(config.listeners[0])
+    assert config.policy_of("anything").create == ON_FIRST_USE
+
+
+WRONG = [
+    ("colour = 1", "colour", "1"),
+    ("container_id = 7", "container_id", "7"),
+    ('container_id = ""', "container_id", '""'),
+    ("memory = 1", "memory", "1"),
+    ("listener = 3", "listener", "3"),
+    ('[[listener]]\nurl = "http://x"', "listener[0].url", '"http://x"'),
+    ('[[listener]]\nurl = "amqp://127.0.0.1:70000"', "listener[0].url", '"amqp://127.0.0.1:70000"'),
+    ('[[listener]]\nurl = "amqp://h/path"', "listener[0].url", '"amqp://h/path"'),
+    ('[[listener]]\nurl = "amqp://u:p@h"', "listener[0].url", '"amqp://u:p@h"'),
+    ('[[listener]]\nurl = "amqp://127.0.0.1:"', "listener[0].url", '"amqp://127.0.0.1:"'),
+    ('[[listener]]\nurl = "amqps://h:1"\nkey_file = "k"', "listener[0].certificate_file", None),
+    ('[[listener]]\nurl = "amqps://h:1"\ncertificate_file = "c"', "listener[0].key_file", None),
+    ('[[listener]]\nkey_file = "k"', "listener[0].key_file", '"k"'),
+    ("[[listener]]\nrequire_client_certificate = true", "listener[0].require_client_certificate", "true"),
+    (
+        '[[listener]]\nurl = "amqp://192.0.2.1:1"\nplain_without_tls = true',
+        "listener[0].plain_without_tls",
+        "true",
+    ),
+    ("[[listener]]\n[[listener]]\nbacklog_sockets = 0", "listener[1].backlog_sockets", "0"),
+    ("[limits]\nmax_frame_size_bytes = 511", "limits.max_frame_size_bytes", "511"),
+    ('[limits]\nmax_frame_size_bytes = "64K"', "limits.max_frame_size_bytes", '"64K"'),
+    ("[limits]\nmax_frame_size_bytes = true", "limits.max_frame_size_bytes", "true"),
+    ("[limits]\nmax_frame_size_bytes = 1e5", "limits.max_frame_size_bytes", "100000.0"),
+    ("[limits]\nmax_frame_size = 1", "limits.max_frame_size", "1"),
+    ("[limits]\nheader_timeout_ms = 20000", "limits.header_timeout_ms", "20000"),
+    ("[limits]\nidle_time_out_ms = 40000", "limits.idle_enforced_ms", "60000"),
+    ("limits = []", "limits", "[]"),
+    ("[[queue]]", "queue[0].pattern", None),
+    ('[[queue]]\npattern = "a*"', "queue[0].pattern", '"a*"'),
+    ('[[queue]]\npattern = "a"\ncreate = "never"', "queue[0].create", '"never"'),
+    ('[[queue]]\npattern = "a.*"\ncreate = "at-start"', "queue[0].create", '"at-start"'),
+    ('[[queue]]\npattern = "$a"\ncreate = "at-start"', "queue[0].pattern", '"$a"'),
+    ('[[queue]]\npattern = "a"\nmax_messages = -1', "queue[0].max_messages", "-1"),
+    ('[[queue]]\npattern = "a"\n[[queue]]\npattern = "a"', "queue[1].pattern", '"a"'),
+    ('[[user]]\nname = "anonymous"', "user[0].name", '"anonymous"'),
+    ('[[user]]\nname = "a"\n[[user]]\nname = "a"', "user[1].name", '"a"'),
+    ('[[user]]\nname = "a"\npassword = "geheim"', "user[0].password", '"geheim"'),
+    ('[[access]]\nusers = ["x"]\nactions = ["send"]', "access[0].users[0]", '"x"'),
+    ('[[access]]\nusers = "x"\nactions = ["send"]', "access[0].users", '"x"'),
+    ('[[access]]\nusers = ["*"]\nactions = ["send", "shout"]', "access[0].actions[1]", '"shout"'),
+    ('[[access]]\nusers = ["*"]\nactions = []', "access[0].actions", "()"),
+    ('[[access]]\nusers = ["*"]\nactions = ["send"]\nnodes = ["a.*.b"]', "access[0].nodes[0]", '"a.*.b"'),
+    ('[logging]\nlevel = "loud"', "logging.level", '"loud"'),
+]
+
+
+@pytest.mark.parametrize(
+    ("source", "field", "value"), WRONG, ids=[case[1] + "-" + str(i) for i, case in enumerate(WRONG)]
+)
+def test_every_error_names_the_field_the_value_and_what_is_allowed(
+    source: str, field: str, value: str | None
+) -> None:
+    """A wrong file ends in an error with the dotted name of the field."""
+    with pytest.raises(ConfigurationError) as caught:
+        parse_configuration(source)
+    assert caught.value.field == field
+    assert caught.value.value == value
+    assert caught.value.allowed
+    assert str(caught.value).startswith(field)
+
+
+@pytest.mark.parametrize("field", [field.name for field in attrs.fields(BrokerLimits)])
+@pytest.mark.parametrize("value", [-1, 2**70, "many", None])
+def test_every_limit_refuses_what_is_no_number_in_its_range(field: str, value: object) -> None:
+    """No limit can be switched off by a negative, huge or missing value, and its error names it."""
+    with pytest.raises(ConfigurationError) as caught:
+        BrokerLimits(**{field: value})  # type: ignore[arg-type]
+    assert caught.value.field == field
+
+
+def test_an_unknown_key_close_to_a_known_one_is_guessed() -> None:
+    """A typing mistake gets the right word."""
+    with pytest.raises(ConfigurationError, match="did you mean max_frame_size_bytes"):
+        parse_configuration("[limits]\nmax_frame_size_byte = 4096")
+
+
+def test_a_verifier_is_never_shown() -> None:
+    """An error about a secret and the configuration's own text hide its value."""
+    broken = VERIFIER[:-8]
+    with pytest.raises(ConfigurationError) as caught:
+        parse_configuration(f'[[user]]\nname = "a"\nscram_sha_256 = "{broken}"')
+    assert caught.value.field == "user[0].scram_sha_256"
+    assert broken not in str(caught.value)
+    assert VERIFIER not in repr(parse_configuration(f'[[user]]\nname = "a"\nscram_sha_256 = "{VERIFIER}"'))
+
+
+def test_a_verifier_of_another_mechanism_is_refused() -> None:
+    """SCRAM-SHA-256's verifier does not fit the field of SCRAM-SHA-512."""
+    with pytest.raises(
+        ConfigurationError, match=r"user\[0\].scram_sha_512.*must be a verifier of SCRAM-SHA-512"
+    ):
+        parse_configuration(f'[[user]]\nname = "a"\nscram_sha_512 = "{VERIFIER}"')
+
+
+def test_broken_toml_says_where() -> None:
+    """The line of the mistake is in the error."""
+    with pytest.raises(ConfigurationError, match="line 2"):
+        parse_configuration("a = 1\nb = = 2")
+
+
+@given(st.text(max_size=200))
+def test_no_text_raises_anything_but_a_configuration_error(source: str) -> None:
+    """Whatever stands in the file: it is a configuration, or an error that says what is wrong."""
+    try:
+        parse_configuration(source)
+    except ConfigurationError as error:
+        assert str(error)
+
+
+def test_files_that_cannot_be_read_are_configuration_errors(tmp_path: Path) -> None:
+    """No such file, a directory, and bytes that are not UTF-8."""
+    (tmp_path / "latin.toml").write_bytes(b'container_id = "\xe4"')
+    for path in (tmp_path / "none.toml", tmp_path, tmp_path / "latin.toml"):
+        with pytest.raises(ConfigurationError) as caught:
+            load_configuration(path)
+        assert caught.value.field == str(path)
+
+
+def test_a_file_is_relative_to_its_own_directory(tmp_path: Path) -> None:
+    """Starting the broker from elsewhere finds the same data."""
+    (tmp_path / "broker.toml").write_text('data_dir = "here"')
+    assert load_configuration(tmp_path / "broker.toml").data_dir == str(tmp_path / "here")
+
+
+def test_the_most_specific_policy_wins_whatever_the_order() -> None:
+    """Exact before `*` before `**`, longer prefixes before shorter ones."""
+    texts = ["**", "a.**", "a.*", "a.b", "a.b.**"]
+    for order in (texts, texts[::-1]):
+        config = BrokerConfig(
+            queue_policies=tuple(QueuePolicy(pattern=text, create=STRICT) for text in order)
+        )
+        chosen = {name: config.policy_of(name).pattern for name in ("x", "a", "a.b", "a.c", "a.c.d", "a.b.c")}
+        assert chosen == {
+            "x": "**",
+            "a": "**",
+            "a.b": "a.b",
+            "a.c": "a.*",
+            "a.c.d": "a.**",
+            "a.b.c": "a.b.**",
+        }
+
+
+@pytest.mark.parametrize(
+    ("url", "users", "setting", "allowed"),
+    [
+        ("amqp://127.0.0.1:0", False, None, True),
+        ("amqp://localhost:0", False, None, True),
+        ("amqp://[::1]:0", False, None, True),
+        ("amqp://127.0.0.1:0", True, None, False),
+        ("amqp://0.0.0.0:0", False, None, False),
+        ("amqp://broker.example:0", False, None, False),
+        ("amqp://0.0.0.0:0", True, True, True),
+        ("amqp://127.0.0.1:0", False, False, False),
+    ],
+)
+def test_anonymous_access_is_for_loopback_without_users_unless_a_setting_says_otherwise(
+    url: str, users: bool, setting: bool | None, allowed: bool
+) -> None:
+    """A broker that can be reached from elsewhere is never open by default."""
+    listener = ListenerConfig(url=url, anonymous=setting)
+    source = f'[[user]]\nname = "a"\nscram_sha_256 = "{VERIFIER}"' if users else ""
+    config = attrs.evolve(parse_configuration(source), listeners=(listener,))
+    assert config.anonymous_allowed(listener) is allowed
+
+
+def test_python_callers_are_checked_as_well() -> None:
+    """A list instead of a tuple, or a queue policy of the wrong type, is an error with a name."""
+    with pytest.raises(ConfigurationError, match="listener"):
+        BrokerConfig(listeners=[ListenerConfig()])  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="at-start"):
+        QueuePolicy(pattern="a.**", create=AT_START)
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "tls"),
+    [
+        ("amqp://127.0.0.1:0", "127.0.0.1", 0, False),
+        ("amqp://localhost", "localhost", 5672, False),
+        ("amqp://[::1]:99", "::1", 99, False),
+        ("amqp://h:5/", "h", 5, False),
+    ],
+)
+def test_listen_urls_are_taken_apart(url: str, host: str, port: int, tls: bool) -> None:
+    """Host, port with its default, and scheme."""
+    listener = ListenerConfig(url=url)
+    assert (listener.host, listener.port, listener.tls) == (host, port, tls)

@@ -1,0 +1,66 @@
+"""The limits: their defaults are those of the design, and neighbours fit each other."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from amqp_broker.configuration_fields import ConfigurationError
+from amqp_broker.configuration_limits import RELATIONS, BrokerLimits
+
+DESIGN = {
+    "login_timeout_ms": 10_000,
+    "header_timeout_ms": 2_000,
+    "tls_timeout_ms": 5_000,
+    "login_buffer_bytes": 16 * 1_024,
+    "login_frames": 8,
+    "login_sockets": 512,
+    "login_sockets_per_address": 32,
+    "sasl_frame_size_bytes": 512,
+    "open_frame_size_bytes": 8_192,
+    "max_frame_size_bytes": 65_536,
+    "min_peer_frame_size_bytes": 512,
+    "decode_depth": 32,
+    "zero_width_elements": 256,
+    "performative_nodes": 1_024,
+    "max_message_size_bytes": 16 * 1_024 * 1_024,
+    "partial_deliveries_bytes": 256 * 1_024 * 1_024,
+    "partial_idle_ms": 60_000,
+    "max_sessions": 64,
+    "max_links_per_session": 256,
+    "control_operations_per_s": 200,
+    "control_operations_burst": 500,
+    "output_buffer_bytes": 256 * 1_024,
+    "write_stall_timeout_ms": 60_000,
+    "idle_time_out_ms": 30_000,
+    "idle_enforced_ms": 60_000,
+    "min_peer_idle_time_out_ms": 1_000,
+    "max_unsettled_per_link": 2_048,
+    "max_unsettled_per_session": 5_000,
+    "address_bytes": 255,
+    "scram_iterations": 65_536,
+    "log_field_characters": 256,
+}
+
+
+def test_the_defaults_are_those_of_the_design() -> None:
+    """A default changes by decision, not by accident."""
+    limits = attrs.asdict(BrokerLimits())
+    assert {name: limits[name] for name in DESIGN} == DESIGN
+
+
+@pytest.mark.parametrize(("lower", "higher"), RELATIONS)
+def test_a_limit_above_its_neighbour_is_refused(lower: str, higher: str) -> None:
+    """Of two limits where one contains the other, both can be reached."""
+    defaults = attrs.asdict(BrokerLimits())
+    field = attrs.fields_dict(BrokerLimits)[lower]
+    with pytest.raises(ConfigurationError) as caught:
+        BrokerLimits(**{lower: defaults[higher] + 1})
+    assert caught.value.field == field.name
+
+
+def test_the_idle_time_out_leaves_the_peer_twice_what_was_announced() -> None:
+    """Part 2.4.5: half of the enforced time-out is what is announced."""
+    with pytest.raises(ConfigurationError, match="idle_enforced_ms.*at least twice"):
+        BrokerLimits(idle_time_out_ms=30_000, idle_enforced_ms=59_999)
+    assert BrokerLimits(idle_time_out_ms=30_000, idle_enforced_ms=60_000).idle_enforced_ms == 60_000

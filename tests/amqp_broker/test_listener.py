@@ -1,0 +1,340 @@
+"""Listeners: TCP, TLS, and the bound on sockets that have not logged in."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+import trio.testing
+import trustme
+
+from amqp_broker.configuration_limits import BrokerLimits
+from amqp_broker.configuration_tables import ListenerConfig
+from amqp_broker.listener import (
+    Admission,
+    ListenError,
+    OpenListener,
+    PeerInfo,
+    ServeConnection,
+    certificate_name,
+    open_listeners,
+    serve_listeners,
+)
+
+ANY = ListenerConfig(url="amqp://127.0.0.1:0")
+DEADLINE_S = 20
+
+dialled: list[trio.SocketStream] = []
+"""What `dial` opened, for `with_listeners` to close."""
+
+
+@attrs.frozen
+class Keys:
+    """A certificate authority, what it signed, and the files of it."""
+
+    authority: trustme.CA
+    server: str
+    key: str
+    authority_file: str
+
+    def listener(self, **changes: object) -> ListenerConfig:
+        """An amqps listener that uses them."""
+        values = {
+            "url": "amqps://127.0.0.1:0",
+            "certificate_file": self.server,
+            "key_file": self.key,
+            **changes,
+        }
+        return ListenerConfig(**values)  # type: ignore[arg-type]
+
+    def client(self, name: str | None = None) -> ssl.SSLContext:
+        """A client's TLS settings, with a certificate of this common name."""
+        context = ssl.create_default_context()
+        self.authority.configure_trust(context)
+        if name is not None:
+            self.authority.issue_cert(f"{name}@example.com", common_name=name).configure_cert(context)
+        return context
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
+    """Made on the spot."""
+    directory: Path = tmp_path_factory.mktemp("keys")
+    authority = trustme.CA()
+    server = authority.issue_cert("127.0.0.1", "localhost")
+    server.cert_chain_pems[0].write_to_path(directory / "server.pem")
+    server.private_key_pem.write_to_path(directory / "server.key")
+    authority.cert_pem.write_to_path(directory / "ca.pem")
+    return Keys(authority, *(str(directory / name) for name in ("server.pem", "server.key", "ca.pem")))
+
+
+async def echo(stream: trio.abc.Stream, peer: PeerInfo) -> None:
+    """Say who it is, then give back what comes."""
+    await stream.send_all(f"{peer.tls} {peer.certificate_name}\n".encode())
+    async for data in stream:  # type: ignore[attr-defined]
+        await stream.send_all(data)
+
+
+def with_listeners(
+    configs: list[ListenerConfig],
+    client: Callable[[list[OpenListener]], Awaitable[None]],
+    serve: ServeConnection = echo,
+    limits: BrokerLimits | None = None,
+) -> None:
+    """Run a client against listeners on free ports."""
+
+    async def main() -> None:
+        listeners = await open_listeners(configs)
+        with trio.fail_after(DEADLINE_S):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(_serve, listeners, limits or BrokerLimits(), serve, nursery)
+                try:
+                    await client(listeners)
+                finally:
+                    while dialled:
+                        await trio.aclose_forcefully(dialled.pop())
+                nursery.cancel_scope.cancel()
+
+    async def _serve(
+        listeners: list[OpenListener],
+        limits: BrokerLimits,
+        serve: ServeConnection,
+        nursery: trio.Nursery,
+        task_status: trio.TaskStatus[None],
+    ) -> None:
+        await serve_listeners(listeners, limits, serve, handler_nursery=nursery, task_status=task_status)
+
+    trio.run(main)
+
+
+async def dial(listener: OpenListener) -> trio.SocketStream:
+    """A connection to a listener's printed URL."""
+    config = ListenerConfig(url=listener.url.replace("amqps", "amqp"))
+    stream = await trio.open_tcp_stream(config.host, config.port)
+    dialled.append(stream)
+    return stream
+
+
+async def line_of(stream: trio.abc.Stream) -> bytes:
+    """What comes until the line or the connection ends."""
+    data = b""
+    while not data.endswith(b"\n"):
+        try:
+            more = await stream.receive_some()
+        except trio.BrokenResourceError:
+            break
+        if not more:
+            break
+        data += more
+    return data
+
+
+def test_the_printed_url_is_where_one_connects() -> None:
+    """Port 0 becomes the real one, for IPv4 and IPv6."""
+
+    async def client(listeners: list[OpenListener]) -> None:
+        for listener in listeners:
+            assert ":0" not in listener.url.rsplit("]", 1)[-1]
+            assert await line_of(await dial(listener)) == b"False None\n"
+
+    with_listeners([ANY, ListenerConfig(url="amqp://[::1]:0")], client)
+
+
+def test_a_port_in_use_names_the_listener() -> None:
+    """The second of two listeners on one port; the first is closed again."""
+
+    async def main() -> None:
+        (first,) = await open_listeners([ANY])
+        with pytest.raises(ListenError, match=r'listener\[1\].url = "amqp://127.0.0.1:\d+".*in use'):
+            await open_listeners([ANY, ListenerConfig(url=first.url)])
+        await first.trio_listener.aclose()
+
+    trio.run(main)
+
+
+def test_a_name_that_is_no_host_names_the_listener() -> None:
+    """An address that is not ours."""
+
+    async def main() -> None:
+        with pytest.raises(ListenError, match=r"listener\[0\].url"):
+            await open_listeners([ListenerConfig(url="amqp://192.0.2.1:0")])
+
+    trio.run(main)
+
+
+def test_a_handler_that_fails_ends_its_connection_only(capfd: pytest.CaptureFixture[str]) -> None:
+    """It is logged once, and the next connection is served."""
+    calls = 0
+
+    async def serve(stream: trio.abc.Stream, peer: PeerInfo) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ZeroDivisionError
+        await echo(stream, peer)
+
+    async def client(listeners: list[OpenListener]) -> None:
+        assert await line_of(await dial(listeners[0])) == b""
+        assert await line_of(await dial(listeners[0])) == b"False None\n"
+
+    with_listeners([ANY], client, serve)
+    assert capfd.readouterr().err.count("connection.failed") == 1
+
+
+def test_strangers_are_bounded_and_logins_make_room() -> None:
+    """Beyond the bound sockets are closed at once; a login frees a place, and so does an end."""
+    peers: list[PeerInfo] = []
+
+    async def serve(stream: trio.abc.Stream, peer: PeerInfo) -> None:
+        peers.append(peer)
+        await echo(stream, peer)
+
+    async def client(listeners: list[OpenListener]) -> None:
+        first, second = await dial(listeners[0]), await dial(listeners[0])
+        assert await line_of(first)
+        assert await line_of(second)
+        assert await line_of(await dial(listeners[0])) == b""
+        peers[0].logged_in()
+        third = await dial(listeners[0])
+        assert await line_of(third)
+        assert await line_of(await dial(listeners[0])) == b""
+        await second.aclose()
+        await trio.testing.wait_all_tasks_blocked()
+        assert await line_of(await dial(listeners[0]))
+
+    for limits in (
+        BrokerLimits(login_sockets=2, login_sockets_per_address=2),
+        BrokerLimits(login_sockets=9, login_sockets_per_address=2),
+    ):
+        peers.clear()
+        with_listeners([ANY], client, serve, limits)
+
+
+def test_one_address_cannot_take_all_places() -> None:
+    """32 for each address, 512 in all."""
+    admission = Admission(BrokerLimits())
+    for number in range(32):
+        assert admission.refusal("192.0.2.1") is None, number
+        admission.enter("192.0.2.1")
+    assert "per_address" in (admission.refusal("192.0.2.1") or "")
+    for number in range(512 - 32):
+        host = f"192.0.2.{10 + number % 20}"
+        assert admission.refusal(host) is None, number
+        admission.enter(host)
+    assert "login_sockets)" in (admission.refusal("198.51.100.1") or "")
+    admission.leave("192.0.2.1")
+    assert admission.refusal("198.51.100.1") is None
+    assert admission.strangers == 511
+
+
+def test_logging_in_twice_counts_once() -> None:
+    """The connection task and the listener both say that a socket is no stranger any more."""
+    admission = Admission(BrokerLimits())
+    for _ in range(2):
+        admission.enter("h")
+    peer = PeerInfo(ANY, "h:1", "h", admission=admission)
+    peer.logged_in()
+    peer.logged_in()
+    assert admission.strangers == 1
+
+
+def test_tls_shakes_hands_and_carries_bytes(keys: Keys) -> None:
+    """An amqps listener serves inside TLS."""
+
+    async def client(listeners: list[OpenListener]) -> None:
+        assert listeners[0].url.startswith("amqps://127.0.0.1:")
+        stream = trio.SSLStream(await dial(listeners[0]), keys.client(), server_hostname="127.0.0.1")
+        assert await line_of(stream) == b"True None\n"
+        await stream.send_all(b"hello\n")
+        assert await line_of(stream) == b"hello\n"
+
+    with_listeners([keys.listener()], client)
+
+
+def test_mutual_tls_gives_the_name_of_the_certificate(keys: Keys) -> None:
+    """With a client CA a certificate is verified and its common name known; without one nothing is proved."""
+
+    async def client(listeners: list[OpenListener]) -> None:
+        for name in ("ada", None):
+            context = keys.client(name)
+            stream = trio.SSLStream(await dial(listeners[0]), context, server_hostname="127.0.0.1")
+            assert await line_of(stream) == f"True {name}\n".encode()
+
+    with_listeners([keys.listener(client_ca_file=keys.authority_file)], client)
+
+
+def test_a_missing_or_foreign_client_certificate_is_refused(
+    keys: Keys, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Where a certificate is required, and where it comes from another authority."""
+    foreign = Keys(trustme.CA(), "", "", "")
+
+    async def client(listeners: list[OpenListener]) -> None:
+        stranger = ssl.create_default_context()
+        keys.authority.configure_trust(stranger)
+        foreign.authority.issue_cert("eve@example.com", common_name="eve").configure_cert(stranger)
+        for context in (keys.client(), stranger):
+            stream = trio.SSLStream(await dial(listeners[0]), context, server_hostname="127.0.0.1")
+            try:
+                assert await line_of(stream) == b""
+            except ssl.SSLError:
+                continue
+
+    required = keys.listener(client_ca_file=keys.authority_file, require_client_certificate=True)
+    with_listeners([required], client)
+    assert "connection.failed" not in capfd.readouterr().err
+
+
+def test_a_peer_that_does_not_speak_tls_is_closed(keys: Keys) -> None:
+    """AMQP bytes on the TLS port, and silence beyond the time-out."""
+    limits = BrokerLimits(tls_timeout_ms=50, header_timeout_ms=50)
+
+    async def client(listeners: list[OpenListener]) -> None:
+        loud = await dial(listeners[0])
+        await loud.send_all(b"AMQP\x00\x01\x00\x00" * 4)
+        assert b"True" not in await line_of(loud)
+        assert await line_of(await dial(listeners[0])) == b""
+
+    with_listeners([keys.listener()], client, limits=limits)
+
+
+def test_key_files_that_cannot_be_used_name_their_field(keys: Keys, tmp_path: Path) -> None:
+    """No such file, no certificate, a foreign key, no authority."""
+    other = tmp_path / "other.key"
+    trustme.CA().issue_cert("x.example").private_key_pem.write_to_path(other)
+    rubbish = tmp_path / "rubbish.pem"
+    rubbish.write_text("rubbish")
+    cases = [
+        ({"certificate_file": str(tmp_path / "none.pem")}, "certificate_file"),
+        ({"certificate_file": str(rubbish)}, "certificate_file"),
+        ({"key_file": str(other)}, "key_file"),
+        ({"client_ca_file": str(rubbish)}, "client_ca_file"),
+    ]
+
+    async def main() -> None:
+        for changes, field in cases:
+            with pytest.raises(ListenError, match=rf"listener\[0\].*{field}"):
+                await open_listeners([keys.listener(**changes)])
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize(
+    ("certificate", "name"),
+    [
+        (None, None),
+        ({}, None),
+        ({"subject": ((("commonName", "ada"),),)}, "ada"),
+        ({"subject": ((("commonName", "ada"),), (("commonName", "bob"),))}, None),
+        ({"subject": ((("organizationName", "ada"),),)}, None),
+        ({"subject": ((("commonName", ""),),)}, None),
+        ({"subject": ((("commonName", "a\nb"),),)}, None),
+    ],
+)
+def test_only_a_single_common_name_counts(certificate: object, name: str | None) -> None:
+    """Two names, none, or one that cannot be printed prove nothing."""
+    assert certificate_name(certificate) == name
