@@ -79,8 +79,7 @@ class _Queue:
 
 
 class MemoryStore:
-    """A `Store` that forgets everything at the end of the process. Nothing is ever refused for want of room.
-    """
+    """A `Store` that forgets everything at the end of the process. It never refuses for want of room."""
 
     def __init__(self) -> None:
         self._nodes = NodeTable()

@@ -1,5 +1,4 @@
-"""What a store is asked to do: verbs as values. A unit is a list of verbs that happens wholly or not at all.
-"""
+"""What a store is asked to do: verbs as values. A unit is a list of verbs that happens wholly or not."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ class Post:
 
 @attrs.define
 class Retire:
-    """Remove the messages from `first_offset` to `last_offset`, both included. What is not stored is ignored.
-    """
+    """Remove the messages from `first_offset` to `last_offset` inclusive. What is not stored is ignored."""
 
     queue_id: int
     first_offset: int
@@ -73,4 +71,4 @@ class Purge:
 
 
 Verb = CreateNode | DeleteNode | Post | Retire | Return | Purge
-Unit = Sequence[Verb]
+Unit = list[Verb]

@@ -1,0 +1,90 @@
+"""Named places where a test ends the process, or raises, to see what a crash there leaves behind.
+
+Nothing happens unless a point is armed: by `arm` in a test, or by the environment variable
+`AMQP_BROKER_FAULT_POINT=name[:n]`, which kills the process (SIGKILL) when the point is passed for the n-th
+time, the first by default. The points:
+
+`apply.begun`, `apply.done`: after BEGIN, and when all statements of a group ran.
+`commit.before`, `commit.after`: around COMMIT; what passed the second one is durable.
+`checkpoint.before`, `checkpoint.after`.
+`sweep.before_commit`, `compaction.before_commit`, `quarantine.before_commit`: housekeeping units.
+`migration.before`, `migration.step`, `migration.before_commit`, `migration.after`: making or changing the
+schema. `backup.before`, `backup.step`, `backup.before_rename`, `backup.after`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Final
+
+ENVIRONMENT_VARIABLE: Final = "AMQP_BROKER_FAULT_POINT"
+
+FAULT_POINTS: Final = (
+    "apply.begun",
+    "apply.done",
+    "commit.before",
+    "commit.after",
+    "checkpoint.before",
+    "checkpoint.after",
+    "sweep.before_commit",
+    "compaction.before_commit",
+    "quarantine.before_commit",
+    "migration.before",
+    "migration.step",
+    "migration.before_commit",
+    "migration.after",
+    "backup.before",
+    "backup.step",
+    "backup.before_rename",
+    "backup.after",
+)
+POINTS: Final = frozenset(FAULT_POINTS)
+
+_armed: dict[str, tuple[int, Callable[[], None]]] = {}
+
+
+def kill_process() -> None:
+    """End this process as `kill -9` does: no handler runs, nothing is flushed."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(name: str, action: Callable[[], None] = kill_process, nth: int = 1) -> None:
+    """Run `action` when the point is passed for the n-th time from now; it stays quiet before and after."""
+    assert name in POINTS, f"no fault point {name!r}; there are {sorted(POINTS)}"
+    _armed[name] = (nth, action)
+
+
+def disarm() -> None:
+    """Make all points quiet."""
+    _armed.clear()
+
+
+def fault_point(name: str) -> None:
+    """Pass a named point."""
+    if _armed:
+        _pass_armed(name)
+
+
+def _pass_armed(name: str) -> None:
+    assert name in POINTS, f"fault point {name!r} is not in the list"
+    entry = _armed.get(name)
+    if entry is None:
+        return
+    left, action = entry
+    if left > 1:
+        _armed[name] = (left - 1, action)
+        return
+    del _armed[name]
+    action()
+
+
+def arm_from_environment(value: str | None) -> None:
+    """Arm what the environment variable says: `name` or `name:n`; None or empty arms nothing."""
+    if value:
+        name, _, nth = value.partition(":")
+        arm(name, kill_process, int(nth) if nth else 1)
+
+
+arm_from_environment(os.environ.get(ENVIRONMENT_VARIABLE))

@@ -1,0 +1,250 @@
+"""What one group (one commit) changes, gathered from its verbs before the first statement runs.
+
+Gathering is what makes `gone` cheap: all that a group retires in one run becomes one UPDATE, or one DELETE;
+and a run that was posted and wholly retired in the same group never needs a row. Nothing here changes what is
+in memory for the last commit, so that abandoning a group is forgetting it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from amqp_broker.persistence.directory import MAX_SEGMENT_BYTES, MAX_SEGMENT_MESSAGES
+from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.runs import Run, RunCache, bits_between
+from amqp_broker.persistence.verbs import CreateNode, DeleteNode, Post, Purge, Retire, Return, Unit
+
+EVERYTHING: Final = 1 << 62  # an offset above all others
+
+
+class NodeState:
+    """What memory holds of one node, as the last commit left it."""
+
+    __slots__ = (
+        "changed_high", "changed_low", "durable_next", "kind", "live_count", "name", "next_offset",
+        "purged_to", "queue_id", "settings", "top_end",
+    )  # fmt: skip
+
+    def __init__(self, queue_id: int, name: str, kind: str, settings: dict[str, object]) -> None:
+        self.queue_id = queue_id
+        self.name = name
+        self.kind = kind
+        self.settings = settings
+        self.next_offset = 0
+        self.durable_next = 0  # column next_offset
+        self.top_end = (
+            0  # where the highest run ends, as far as known; next_offset is max(durable_next, top_end)
+        )
+        self.purged_to = 0
+        self.live_count = 0  # at least the number of messages with a row
+        self.changed_low = EVERYTHING  # rows of `changed` are in this range
+        self.changed_high = -1
+
+
+class PendingRun:
+    """Messages posted by this group that will share a segment."""
+
+    __slots__ = ("first", "gone", "live_count", "records", "total_bytes")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.records: list[Record] = []
+        self.total_bytes = 0
+        self.gone = 0
+        self.live_count = 0
+
+    def retire(self, first: int, last: int) -> None:
+        first = max(first, self.first)
+        last = min(last, self.first + len(self.records) - 1)
+        if first <= last:
+            self.gone |= bits_between(first, last, self.first)
+            self.live_count = len(self.records) - self.gone.bit_count()
+
+    def is_live(self, offset: int) -> bool:
+        at = offset - self.first
+        return 0 <= at < len(self.records) and not self.gone >> at & 1
+
+
+class TouchedRun:
+    """A stored run of which this group retires something."""
+
+    __slots__ = ("gone", "live_count", "run")
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.gone = run.gone
+        self.live_count = run.live_count
+
+
+class QueueChanges:
+    """What a group does to one queue."""
+
+    __slots__ = (
+        "changed", "next_offset", "node", "pending", "purged_to", "retired_ranges", "runs", "stored_live",
+        "touched",
+    )  # fmt: skip
+
+    def __init__(self, node: NodeState, runs: RunCache) -> None:
+        self.node = node
+        self.runs = runs
+        self.next_offset = node.next_offset
+        self.pending: list[PendingRun] = []
+        self.touched: dict[int, TouchedRun] = {}
+        self.changed: dict[int, Return] = {}
+        self.retired_ranges: list[tuple[int, int]] = []  # where rows of `changed` may have to go
+        self.purged_to = node.purged_to
+        self.stored_live = node.live_count
+
+    def post(self, records: Sequence[Record]) -> None:
+        if not records:
+            return
+        first = records[0].offset
+        count = len(records)
+        assert first >= self.next_offset, f"offset {first} posted, expected {self.next_offset} or above"
+        size = sum([len(record.body) for record in records])
+        if records[-1].offset - first == count - 1 and self._post_whole(records, first, size):
+            return
+        for record in records:
+            assert record.offset >= self.next_offset, f"offset {record.offset} after {self.next_offset - 1}"
+            self._post_whole((record,), record.offset, len(record.body), alone=True)
+
+    def _post_whole(self, records: Sequence[Record], first: int, size: int, alone: bool = False) -> bool:
+        """Append to the last pending run, or begin a new one; False if they need more than one."""
+        count = len(records)
+        last = self.pending[-1] if self.pending else None
+        if (
+            last is None
+            or first != last.first + len(last.records)
+            or len(last.records) + count > MAX_SEGMENT_MESSAGES
+            or last.total_bytes + size > MAX_SEGMENT_BYTES
+        ):
+            if not alone and (count > MAX_SEGMENT_MESSAGES or size > MAX_SEGMENT_BYTES):
+                return False
+            last = PendingRun(first)
+            self.pending.append(last)
+        last.records.extend(records)
+        last.total_bytes += size
+        last.live_count += count
+        self.next_offset = first + count
+        for record in records:
+            if record.delivery_count or record.acquired_before or record.annotations is not None:
+                self.changed[record.offset] = Return(
+                    self.node.queue_id,
+                    record.offset,
+                    record.delivery_count,
+                    record.annotations,
+                    record.acquired_before,
+                )
+        return True
+
+    def retire(self, first: int, last: int) -> None:
+        first = max(first, self.purged_to)
+        last = min(last, self.next_offset - 1)
+        if first > last:
+            return
+        if self.changed:
+            for offset in [offset for offset in self.changed if first <= offset <= last]:
+                del self.changed[offset]
+        if first <= self.node.changed_high and last >= self.node.changed_low:
+            self.retired_ranges.append((first, last))
+        if self.pending and last >= self.pending[0].first:
+            for pending in self.pending:
+                pending.retire(first, last)
+            last = self.pending[0].first - 1
+        while first <= last and self.stored_live > 0:
+            run = self.runs.find(self.node.queue_id, first, last)
+            if run is None:
+                return
+            self._retire_in(run, max(first, run.first), min(last, run.end - 1))
+            first = run.end
+
+    def _retire_in(self, run: Run, first: int, last: int) -> None:
+        touched = self.touched.get(run.first)
+        if touched is None:
+            touched = self.touched[run.first] = TouchedRun(run)
+        bits = bits_between(first, last, run.first)
+        new = bits & ~touched.gone
+        count = last - first + 1 if new == bits else new.bit_count()
+        touched.gone |= new
+        touched.live_count -= count
+        self.stored_live -= count
+
+    def change(self, verb: Return) -> None:
+        if self._is_live(verb.offset):
+            self.changed[verb.offset] = verb
+
+    def _is_live(self, offset: int) -> bool:
+        if not self.purged_to <= offset < self.next_offset:
+            return False
+        if self.pending and offset >= self.pending[0].first:
+            return any(pending.is_live(offset) for pending in self.pending)
+        run = self.runs.find(self.node.queue_id, offset, offset)
+        if run is None:
+            return False
+        touched = self.touched.get(run.first)
+        gone = run.gone if touched is None else touched.gone
+        return not gone >> (offset - run.first) & 1
+
+    def purge(self) -> None:
+        """Only the mark moves: what lies below it is swept later, in bounded steps."""
+        self.pending.clear()
+        self.touched.clear()
+        self.changed.clear()
+        self.retired_ranges.clear()
+        self.stored_live = 0
+        self.purged_to = self.next_offset
+
+
+class Group:
+    """The changes of one group, by queue, and its new and deleted nodes in their order."""
+
+    __slots__ = ("_nodes", "_runs", "created", "node_verbs", "queues")
+
+    def __init__(self, nodes: dict[int, NodeState], runs: RunCache) -> None:
+        self._nodes = nodes
+        self._runs = runs
+        self.queues: dict[int, QueueChanges] = {}
+        self.node_verbs: list[CreateNode | DeleteNode] = []
+        self.created: dict[int, NodeState] = {}
+
+    def changes(self, queue_id: int) -> QueueChanges | None:
+        """None if there is no such node (any more)."""
+        changes = self.queues.get(queue_id)
+        if changes is None:
+            node = self._nodes.get(queue_id)
+            if node is None:
+                return None
+            changes = self.queues[queue_id] = QueueChanges(node, self._runs)
+        return None if changes.purged_to == EVERYTHING else changes
+
+    def add(self, unit: Unit) -> None:
+        """Gather the verbs of a unit that was admitted. Raises StoreFull, StoreFailed (it may read runs)."""
+        for verb in unit:
+            kind = type(verb)
+            if kind is CreateNode:
+                assert isinstance(verb, CreateNode)
+                node = NodeState(verb.queue_id, verb.name, verb.kind, verb.settings)
+                self.created[verb.queue_id] = node
+                self.queues[verb.queue_id] = QueueChanges(node, self._runs)
+                self.node_verbs.append(verb)
+                continue
+            changes = self.changes(verb.queue_id)
+            if changes is None:
+                continue  # retired or returned after the node was deleted: nothing is left to do
+            if kind is Post:
+                assert isinstance(verb, Post)
+                changes.post(verb.records)
+            elif kind is Retire:
+                assert isinstance(verb, Retire)
+                changes.retire(verb.first_offset, verb.last_offset)
+            elif kind is Return:
+                assert isinstance(verb, Return)
+                changes.change(verb)
+            elif kind is Purge:
+                changes.purge()
+            else:
+                assert isinstance(verb, DeleteNode), f"unknown verb {verb!r}"
+                changes.purge()
+                changes.purged_to = EVERYTHING
+                self.node_verbs.append(verb)

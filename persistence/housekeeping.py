@@ -1,0 +1,149 @@
+"""What the store does for itself, in bounded steps between commits: sweeping and compaction."""
+
+from __future__ import annotations
+
+from array import array
+from itertools import accumulate
+from typing import Final
+
+from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decode_directory
+from amqp_broker.persistence.errors import StoreCorrupt
+from amqp_broker.persistence.fault_points import fault_point
+from amqp_broker.persistence.group import EVERYTHING
+from amqp_broker.persistence.group_writer import delete_segments
+from amqp_broker.persistence.runs import RUN_COLUMNS, Run, RunCache, run_from_row
+from amqp_broker.persistence.unit_of_work import UnitOfWork
+
+SWEEP_RUNS: Final = 256  # deleted in one step
+SWEEP_BYTES: Final = 8 * 1024 * 1024  # of bodies in them: SQLite reads each page that it frees
+SCAN_RUNS: Final = 1024  # rows of `run` that one step of compaction looks at
+SPARSE_BYTES: Final = 64 * 1024  # a smaller segment is not worth rewriting
+SPARSE_FRACTION: Final = 4  # sparse: less than a quarter is live
+REWRITES: Final = 8  # segments in one step
+
+_SWEEP_RUNS: Final = (
+    "SELECT first_offset, segment_id, bytes FROM run WHERE queue_id=? AND first_offset<? "
+    "ORDER BY first_offset LIMIT ?"
+)
+_SCAN_RUNS: Final = (
+    f"SELECT {RUN_COLUMNS} FROM run WHERE (queue_id, first_offset)>(?, ?) "
+    "ORDER BY queue_id, first_offset LIMIT ?"
+)
+_SELECT_SEGMENT: Final = "SELECT directory, bodies FROM segment WHERE id=? AND runs=1"
+
+
+def sweep_step(unit: UnitOfWork, queue_id: int, purged_to: int) -> bool:
+    """Delete some of what a purge or a deleted node left below `purged_to`; False when nothing is left.
+
+    Raises StoreFull (nothing happened), StoreCorrupt, StoreFailed.
+    """
+    rows = unit.query(_SWEEP_RUNS, (queue_id, purged_to, SWEEP_RUNS))
+    if not rows:
+        unit.begin()
+        unit.execute("DELETE FROM changed WHERE queue_id=? AND offset<?", (queue_id, purged_to))
+        if purged_to == EVERYTHING:
+            unit.execute("DELETE FROM node WHERE id=?", (queue_id,))
+        fault_point("sweep.before_commit")
+        unit.commit()
+        return False
+    size = 0
+    count = 0
+    for count, row in enumerate(rows, 1):  # noqa: B007 - how far it came is what counts
+        size += row[2]
+        if size > SWEEP_BYTES:
+            break
+    rows = rows[:count]
+    try:
+        _delete(unit, queue_id, rows[-1][0], [row[1] for row in rows])
+    except StoreCorrupt:
+        _delete(unit, queue_id, rows[-1][0], [])  # a damaged segment cannot be deleted, but its run can
+    return True
+
+
+def _delete(unit: UnitOfWork, queue_id: int, last_first_offset: int, segment_ids: list[int]) -> None:
+    unit.begin()
+    unit.execute("DELETE FROM run WHERE queue_id=? AND first_offset<=?", (queue_id, last_first_offset))
+    if segment_ids:
+        delete_segments(unit, segment_ids)
+    fault_point("sweep.before_commit")
+    unit.commit()
+
+
+class Compactor:
+    """Goes round table `run`, looking for large segments of which little is live, and rewrites them.
+
+    The rewritten segment keeps its id and positions; what is gone has no bytes any more. The checksums of
+    what is live are kept as they are, so a damaged body stays a damaged body.
+    """
+
+    def __init__(self) -> None:
+        self._cursor = (0, -1)
+        self._round_wanted = True
+        self._found: list[Run] = []
+
+    def retired(self) -> None:
+        """Something was retired in part: another round is worth while."""
+        self._round_wanted = True
+
+    def step(self, unit: UnitOfWork, runs: RunCache) -> int:
+        """The number of segments rewritten. Raises StoreFull (nothing happened), StoreFailed."""
+        if not self._found:
+            self._scan(unit)
+        batch, self._found = self._found[:REWRITES], self._found[REWRITES:]
+        rewritten = 0
+        for run in batch:
+            rewritten += self._rewrite(unit, run, runs)
+        return rewritten
+
+    def _scan(self, unit: UnitOfWork) -> None:
+        if self._cursor == (0, -1):
+            if not self._round_wanted:
+                return
+            self._round_wanted = False
+        rows = unit.query(_SCAN_RUNS, (*self._cursor, SCAN_RUNS))
+        self._cursor = (rows[-1][0], rows[-1][1]) if len(rows) == SCAN_RUNS else (0, -1)
+        for row in rows:
+            if row[8] > SPARSE_BYTES and row[7] * SPARSE_FRACTION < row[8]:
+                run = run_from_row(row)
+                if run is not None:
+                    self._found.append(run)
+
+    def _rewrite(self, unit: UnitOfWork, found: Run, runs: RunCache) -> int:
+        # The row may have changed since the scan.
+        rows = unit.query(
+            f"SELECT {RUN_COLUMNS} FROM run WHERE queue_id=? AND first_offset=?",
+            (found.queue_id, found.first),
+        )
+        run = run_from_row(rows[0]) if rows else None
+        if run is None:
+            return 0
+        try:
+            segments = unit.query(_SELECT_SEGMENT, (run.segment_id,))
+            if not segments:
+                return 0
+            directory, bodies = _without_gone(run, decode_directory(segments[0][0]), segments[0][1])
+        except (StoreCorrupt, DirectoryDamaged):
+            return 0  # `read` will put it into quarantine
+        run.total_bytes = run.live_bytes = len(bodies)
+        unit.begin()
+        unit.execute(
+            "UPDATE segment SET directory=?, bodies=? WHERE id=?",
+            (directory.encode(), bodies, run.segment_id),
+        )
+        unit.execute("REPLACE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", run.row())
+        fault_point("compaction.before_commit")
+        unit.commit()
+        runs.discard(run.queue_id, run.first)
+        return 1
+
+
+def _without_gone(run: Run, directory: Directory, stored: bytes) -> tuple[Directory, bytes]:
+    if directory.count < run.position + run.count:
+        raise DirectoryDamaged(f"the directory has {directory.count} messages, the run wants more")
+    pieces: list[bytes] = [b""] * directory.count
+    for index in range(run.count):
+        if not run.gone >> index & 1:
+            begin, end = directory.bounds(run.position + index)
+            pieces[run.position + index] = stored[begin:end]
+    directory.ends = array("I", accumulate(map(len, pieces)))
+    return directory, b"".join(pieces)

@@ -1,0 +1,47 @@
+"""What does not match its checksum leaves its queue for a table of its own, where a human can look at it.
+
+It is never delivered, and it never stops the broker twice: the next start does not meet it again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from amqp_broker.persistence.fault_points import fault_point
+from amqp_broker.persistence.group import Group, NodeState
+from amqp_broker.persistence.group_writer import GroupWriter
+from amqp_broker.persistence.reader import Damage
+from amqp_broker.persistence.runs import RunCache
+from amqp_broker.persistence.unit_of_work import UnitOfWork
+
+_INSERT: Final = "INSERT INTO quarantine (queue_id, offset, segment_id, reason, bytes) VALUES (?, ?, ?, ?, ?)"
+_DELETE_ROW: Final = "DELETE FROM run WHERE queue_id=? AND first_offset=?"
+_SET_NEXT_OFFSET: Final = "UPDATE node SET next_offset=? WHERE id=?"
+
+
+def put_into_quarantine(unit: UnitOfWork, damages: list[Damage], node: NodeState, runs: RunCache) -> None:
+    """One unit of work for all damages of a page. Segments stay, as evidence and since deleting could fail.
+
+    Raises StoreFull or StoreCorrupt (nothing happened) or StoreFailed.
+    """
+    group = Group({node.queue_id: node}, runs)
+    changes = group.changes(node.queue_id)
+    assert changes is not None
+    rows: list[tuple[object, ...]] = []
+    for damage in damages:
+        rows.append((node.queue_id, damage.first, damage.segment_id, damage.reason, damage.body))
+        if damage.row_first is None:
+            changes.retire(damage.first, damage.last)
+    writer = GroupWriter(unit, 0, deletes_segments=False)
+    unit.begin()
+    unit.execute_many(_INSERT, rows)
+    damaged_rows = [(node.queue_id, d.row_first) for d in damages if d.row_first is not None]
+    if damaged_rows:
+        unit.execute_many(_DELETE_ROW, damaged_rows)
+        unit.execute(_SET_NEXT_OFFSET, (node.next_offset, node.queue_id))
+    writer.write(group)
+    fault_point("quarantine.before_commit")
+    unit.commit()
+    writer.settle(group, {}, runs)
+    if damaged_rows:
+        node.durable_next = node.next_offset

@@ -1,0 +1,360 @@
+"""One page of a queue, read from disk, with every message held against its checksum."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import repeat
+from typing import Final
+from zlib import crc32
+
+from amqp_broker.persistence.checksums import body_seed, changed_checksum
+from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decode_directory
+from amqp_broker.persistence.errors import StoreCorrupt
+from amqp_broker.persistence.group import EVERYTHING, NodeState
+from amqp_broker.persistence.records import DEFAULT_PRIORITY, Record
+from amqp_broker.persistence.runs import Run, RunCache, run_from_row
+from amqp_broker.persistence.store import Quarantined
+from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
+
+FIRST_ROWS: Final = 8  # rows of `run` asked for at first, four times as many each further time
+MOST_ROWS: Final = 1024
+LOAD_BYTES: Final = 4 * 1024 * 1024  # of segments loaded at once, retired bodies in them included
+SEGMENT_CACHE_BYTES: Final = 4 * 1024 * 1024  # segments of which a page took only a part
+
+_SELECT_SEGMENTS: Final = (
+    "SELECT r.first_offset, s.directory, s.bodies FROM run r JOIN segment s ON s.id=r.segment_id "
+    "WHERE r.queue_id=? AND r.first_offset BETWEEN ? AND ?"
+)
+_SELECT_SEGMENT: Final = "SELECT directory, bodies FROM segment WHERE id=?"
+_SELECT_CHANGED: Final = (
+    "SELECT offset, delivery_count, acquired_before, annotations, checksum FROM changed "
+    "WHERE queue_id=? AND offset BETWEEN ? AND ?"
+)
+
+Segment = tuple[Directory, bytes]
+
+
+class Damage:
+    """What has to go into quarantine: some messages of a run, or a damaged row."""
+
+    __slots__ = ("body", "first", "last", "reason", "row_first", "segment_id")
+
+    def __init__(
+        self,
+        first: int,
+        last: int,
+        segment_id: int,
+        reason: str,
+        body: bytes | None = None,
+        row_first: int | None = None,
+    ) -> None:
+        self.first = first
+        self.last = last
+        self.segment_id = segment_id
+        self.reason = reason
+        self.body = body
+        self.row_first = row_first  # of a row of `run` that does not match its checksum and goes as a whole
+
+
+class Page:
+    """A page in the making."""
+
+    __slots__ = ("at", "damages", "max_bytes", "max_messages", "node", "quarantined", "records", "size")
+
+    def __init__(self, node: NodeState, at: int, max_messages: int, max_bytes: int) -> None:
+        self.node = node
+        self.at = at
+        self.max_messages = max(max_messages, 1)
+        self.max_bytes = max_bytes
+        self.records: list[Record] = []
+        self.size = 0
+        self.quarantined: list[Quarantined] = []
+        self.damages: list[Damage] = []
+
+    def full(self) -> bool:
+        return len(self.records) >= self.max_messages or (bool(self.records) and self.size >= self.max_bytes)
+
+    def damaged(self, damage: Damage, offsets: Sequence[int]) -> None:
+        self.damages.append(damage)
+        queue_id = self.node.queue_id
+        self.quarantined.extend([Quarantined(queue_id, offset, damage.reason) for offset in offsets])
+
+
+class PageReader:
+    """Reads pages; `forget` drops what it keeps of segments."""
+
+    def __init__(self, unit: UnitOfWork, runs: RunCache) -> None:
+        self._unit = unit
+        self._runs = runs
+        self._segments: OrderedDict[int, Segment] = OrderedDict()
+        self._segment_bytes = 0
+
+    def read(self, node: NodeState, from_offset: int, max_messages: int, max_bytes: int) -> Page:
+        """A page whose `at` is where the next one begins. Raises StoreFailed, StoreCorrupt."""
+        page = Page(node, max(from_offset, node.purged_to), max_messages, max_bytes)
+        limit = FIRST_ROWS
+        row_from = page.at
+        seen_below = 0
+        while not page.full():
+            rows = self._runs.select(node.queue_id, row_from, EVERYTHING, limit)
+            runs = self._sound_runs(page, rows, seen_below)
+            chosen = self._choose(page, runs)
+            if not self._take_runs(page, chosen):
+                return page
+            if len(chosen) < len(runs):
+                if page.records:
+                    return page
+                row_from = seen_below = runs[len(chosen)].first
+                continue
+            if len(rows) < limit:
+                page.at = max(from_offset, node.next_offset)
+                return page
+            row_from = seen_below = max(page.at, rows[-1][1] + 1)
+            limit = min(limit * 4, MOST_ROWS)
+        return page
+
+    def forget(self) -> None:
+        """After segments were rewritten."""
+        self._segments.clear()
+        self._segment_bytes = 0
+
+    def _sound_runs(self, page: Page, rows: list[Row], seen_below: int) -> list[Run]:
+        runs: list[Run] = []
+        for row in rows:
+            if row[1] < seen_below:
+                continue  # the one before `row_from`, which a look at an earlier row has dealt with
+            run = run_from_row(row)
+            if run is None:
+                first, count = row[1], row[2]
+                last = first + (count if 0 < count <= 1024 else 1) - 1
+                reason = "the index row of the run does not match its checksum"
+                damage = Damage(first, last, row[3], reason, row_first=first)
+                page.damaged(damage, range(max(first, page.at), last + 1))
+            elif run.end > page.at:
+                runs.append(run)
+        return runs
+
+    def _choose(self, page: Page, runs: list[Run]) -> list[Run]:
+        """As many as the page can take, and as may be loaded at once."""
+        messages = page.max_messages - len(page.records)
+        room = page.max_bytes - page.size
+        load = LOAD_BYTES
+        for index, run in enumerate(runs):
+            if index and (messages <= 0 or room <= 0 or load < run.total_bytes):
+                return runs[:index]
+            live = run.live_count
+            if run.first < page.at:
+                skipped = page.at - run.first
+                live = run.count - skipped - (run.gone >> skipped).bit_count()
+            messages -= live
+            room -= run.live_bytes * live // (run.live_count or 1)
+            load -= run.total_bytes
+        return runs
+
+    def _take_runs(self, page: Page, runs: list[Run]) -> bool:
+        """False if the page became full before the last run's end."""
+        if not runs:
+            return True
+        segments = self._load(page.node.queue_id, runs)
+        begin = len(page.records)
+        complete = True
+        for run in runs:
+            segment = segments.get(run.first)
+            if segment is None:
+                reason = "the segment of the run is missing or unreadable"
+                self._lose_run(page, run, reason)
+                continue
+            if isinstance(segment, str):
+                self._lose_run(page, run, segment)
+                continue
+            run.ends = segment[0].ends
+            self._runs.add(run)
+            complete = self._take(page, run, segment)
+            if not complete:
+                self._keep(run, segment)
+                break
+        if page.node.changed_high >= 0 and len(page.records) > begin:
+            self._apply_changed(page, begin)
+        self._runs.trim()
+        return complete
+
+    def _lose_run(self, page: Page, run: Run, reason: str) -> None:
+        first = max(run.first, page.at)
+        offsets = [first + i for i in range(run.end - first) if not run.gone >> (first - run.first + i) & 1]
+        page.damaged(Damage(first, run.end - 1, run.segment_id, reason), offsets)
+        page.at = run.end
+
+    def _load(self, queue_id: int, runs: list[Run]) -> dict[int, Segment | str]:
+        """By first offset: directory and bodies, or why there are none. What is missing is left out."""
+        found: dict[int, Segment | str] = {}
+        kept = self._segments.get(runs[0].segment_id)
+        if kept is not None:
+            found[runs[0].first] = kept
+            runs = runs[1:]
+        if runs:
+            rows: list[Row]
+            try:
+                rows = self._unit.query(_SELECT_SEGMENTS, (queue_id, runs[0].first, runs[-1].first))
+            except StoreCorrupt:
+                rows = self._load_one_by_one(runs)
+            positions = {run.first: run.position + run.count for run in runs}
+            for first, directory, bodies in rows:
+                try:
+                    decoded = decode_directory(directory)
+                except DirectoryDamaged as error:
+                    found[first] = str(error)
+                    continue
+                if decoded.count < positions.get(first, 0):
+                    found[first] = f"the directory has {decoded.count} messages, the run wants more"
+                else:
+                    found[first] = (decoded, bodies)
+        return found
+
+    def _load_one_by_one(self, runs: list[Run]) -> list[Row]:
+        """A damaged page made the whole query fail: find out whose it is."""
+        rows: list[Row] = []
+        for run in runs:
+            try:
+                rows.extend((run.first, *row) for row in self._unit.query(_SELECT_SEGMENT, (run.segment_id,)))
+            except StoreCorrupt:
+                continue
+        return rows
+
+    def _keep(self, run: Run, segment: Segment) -> None:
+        """The next page will want the rest of it."""
+        if run.segment_id in self._segments:
+            self._segments.move_to_end(run.segment_id)
+            return
+        self._segments[run.segment_id] = segment
+        self._segment_bytes += len(segment[1])
+        while self._segment_bytes > SEGMENT_CACHE_BYTES and len(self._segments) > 1:
+            _, (_, bodies) = self._segments.popitem(last=False)
+            self._segment_bytes -= len(bodies)
+
+    def _take(self, page: Page, run: Run, segment: Segment) -> bool:
+        """Append the run's live messages from `page.at` on; False if some did not fit."""
+        directory, stored = segment
+        start = max(page.at - run.first, 0)
+        gone = run.gone
+        indexes: Sequence[int] = range(start, run.count)
+        if gone:
+            indexes = [index for index in indexes if not gone >> index & 1]
+        wanted = len(indexes)
+        indexes = indexes[: page.max_messages - len(page.records)]
+        ends, position = directory.ends, run.position
+        indexes = self._fitting(page, indexes, ends, position)
+        bodies: list[bytes] = []
+        for index in indexes:
+            at = position + index
+            bodies.append(stored[ends[at - 1] if at else 0 : ends[at]])
+        crcs = directory.crcs
+        found = list(map(crc32, bodies, repeat(body_seed(run.segment_id))))
+        if found == [crcs[position + index] for index in indexes]:
+            self._append(page, run, directory, indexes, bodies)
+        else:
+            self._append_sound(page, run, directory, indexes, bodies, found)
+        if len(indexes) < wanted:
+            page.at = run.first + indexes[-1] + 1 if indexes else max(page.at, run.first)
+            return False
+        page.at = run.end
+        return True
+
+    def _fitting(
+        self, page: Page, indexes: Sequence[int], ends: Sequence[int], position: int
+    ) -> Sequence[int]:
+        """Cut where the page has its bytes; its first message is always taken."""
+        room = page.max_bytes - page.size
+        if not indexes:
+            return indexes
+        first, last = position + indexes[0], position + indexes[-1]
+        if ends[last] - (ends[first - 1] if first else 0) <= room:
+            return indexes
+        for number, index in enumerate(indexes):
+            at = position + index
+            room -= ends[at] - (ends[at - 1] if at else 0)
+            if room < 0 and (number or page.records):
+                return indexes[:number]
+        return indexes
+
+    def _append_sound(
+        self,
+        page: Page,
+        run: Run,
+        directory: Directory,
+        indexes: Sequence[int],
+        bodies: list[bytes],
+        found: list[int],
+    ) -> None:
+        """Some body does not match: it goes into quarantine, the others are delivered."""
+        good_indexes: list[int] = []
+        good_bodies: list[bytes] = []
+        for index, body, crc in zip(indexes, bodies, found, strict=True):
+            if crc == directory.crcs[run.position + index]:
+                good_indexes.append(index)
+                good_bodies.append(body)
+                continue
+            offset = run.first + index
+            reason = f"the body does not match its checksum ({len(body)} bytes read)"
+            page.damaged(Damage(offset, offset, run.segment_id, reason, body), (offset,))
+        self._append(page, run, directory, good_indexes, good_bodies)
+
+    def _append(
+        self, page: Page, run: Run, directory: Directory, indexes: Sequence[int], bodies: list[bytes]
+    ) -> None:
+        queue_id, first = run.queue_id, run.first
+        enqueued_at_ms = directory.enqueued_at_ms
+        new = [
+            Record(
+                first + index,
+                body,
+                0,
+                DEFAULT_PRIORITY,
+                0,
+                enqueued_at_ms,
+                True,
+                0,
+                False,
+                None,
+                b"",
+                queue_id,
+            )
+            for index, body in zip(indexes, bodies, strict=True)
+        ]
+        for values, name in (
+            (directory.formats, "message_format"),
+            (directory.priorities, "priority"),
+            (directory.expiries, "expires_at_ms"),
+            (directory.enqueued, "enqueued_at_ms"),
+        ):
+            if values is not None:
+                for record, index in zip(new, indexes, strict=True):
+                    setattr(record, name, values[run.position + index])
+        page.records.extend(new)
+        page.size += sum(map(len, bodies))
+
+    def _apply_changed(self, page: Page, begin: int) -> None:
+        new = page.records[begin:]
+        first, last = new[0].offset, new[-1].offset
+        if page.node.changed_high < first or page.node.changed_low > last:
+            return
+        queue_id = page.node.queue_id
+        rows = self._unit.query(_SELECT_CHANGED, (queue_id, first, last))
+        if not rows:
+            return
+        by_offset = {record.offset: record for record in new}
+        spoiled: set[int] = set()
+        for offset, delivery_count, acquired_before, changed, checksum in rows:
+            record = by_offset.get(offset)
+            if record is None:
+                continue
+            if checksum != changed_checksum(queue_id, offset, delivery_count, acquired_before, changed):
+                spoiled.add(offset)
+                reason = "the changed header does not match its checksum"
+                page.damaged(Damage(offset, offset, 0, reason, record.body), (offset,))
+                continue
+            record.delivery_count = delivery_count
+            record.acquired_before = bool(acquired_before)
+            record.annotations = changed
+        if spoiled:
+            page.records[begin:] = [record for record in new if record.offset not in spoiled]

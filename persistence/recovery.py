@@ -1,0 +1,94 @@
+"""What a store holds when it is opened: nodes, numbering and counts, with one aggregate over the index."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+import attrs
+
+from amqp_broker.persistence.errors import StoreCorrupt
+from amqp_broker.persistence.group import EVERYTHING, NodeState
+from amqp_broker.persistence.runs import RunCache, run_from_row
+from amqp_broker.persistence.store import Recovered, RecoveredNode
+from amqp_broker.persistence.unit_of_work import UnitOfWork
+
+_NODES: Final = "SELECT id, name, kind, settings, next_offset, purged_to FROM node ORDER BY id"
+# For each node a range of the index; rows below the purge mark wait to be swept.
+_COUNTS: Final = (
+    "SELECT n.id, sum(r.live_count), sum(r.live_bytes), max(r.first_offset+r.count) "
+    "FROM node n CROSS JOIN run r ON r.queue_id=n.id AND r.first_offset>=n.purged_to "
+    "WHERE n.name IS NOT NULL GROUP BY n.id"
+)
+_CHANGED: Final = "SELECT queue_id, min(offset), max(offset) FROM changed GROUP BY queue_id"
+_UNSWEPT: Final = "SELECT EXISTS (SELECT 1 FROM run WHERE queue_id=? AND first_offset<?)"
+_SEGMENT_IDS: Final = "SELECT coalesce(max(id), 0) FROM segment"
+_LAST_NODE_ID: Final = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name='node'"
+
+
+@attrs.define
+class Loaded:
+    """What a store's memory begins with. `sweep`: the queues with something below their purge mark, and the
+    mark.
+    """
+
+    recovered: Recovered
+    nodes: dict[int, NodeState]
+    sweep: dict[int, int]
+    next_segment_id: int
+    last_node_id: int
+
+
+def load(unit: UnitOfWork, runs: RunCache) -> Loaded:
+    """Read it all. Raises StoreCorrupt, StoreFailed."""
+    counts = {row[0]: row[1:] for row in unit.query(_COUNTS)}
+    changed = {row[0]: row[1:] for row in unit.query(_CHANGED)}
+    recovered = Recovered([])
+    nodes: dict[int, NodeState] = {}
+    sweep: dict[int, int] = {}
+    for queue_id, name, kind, settings, next_offset, purged_to in unit.query(_NODES):
+        if name is None:
+            sweep[queue_id] = EVERYTHING
+            continue
+        node = NodeState(queue_id, name, kind, _settings(name, settings))
+        message_count, byte_count, top_end = counts.get(queue_id, (0, 0, 0))
+        node.durable_next = next_offset
+        node.top_end = top_end
+        node.next_offset = max(next_offset, top_end)
+        node.purged_to = purged_to
+        node.live_count = message_count
+        if queue_id in changed:
+            node.changed_low, node.changed_high = changed[queue_id]
+        nodes[queue_id] = node
+        if purged_to and unit.query(_UNSWEPT, (queue_id, purged_to)) == [(1,)]:
+            sweep[queue_id] = purged_to
+        first_offset = _first_live(runs, node)
+        recovered.nodes.append(
+            RecoveredNode(
+                queue_id, name, kind, node.settings, node.next_offset, message_count, byte_count, first_offset
+            )
+        )
+    ((last_segment_id,),) = unit.query(_SEGMENT_IDS)
+    ((last_node_id,),) = unit.query(_LAST_NODE_ID)
+    return Loaded(recovered, nodes, sweep, last_segment_id + 1, last_node_id)
+
+
+def _settings(name: str, text: str) -> dict[str, object]:
+    try:
+        settings = json.loads(text)
+    except ValueError as error:
+        raise StoreCorrupt(f"the settings of node {name!r} are no JSON: {error}") from error
+    if not isinstance(settings, dict):
+        raise StoreCorrupt(f"the settings of node {name!r} are no JSON object")
+    return settings
+
+
+def _first_live(runs: RunCache, node: NodeState) -> int:
+    for row in runs.select(node.queue_id, node.purged_to, EVERYTHING, 1):
+        run = run_from_row(row)
+        if run is None:
+            return max(
+                int(row[1]), node.purged_to
+            )  # damaged: `read` begins there and puts it into quarantine
+        return run.first + (~run.gone & (run.gone + 1)).bit_length() - 1
+    return node.next_offset

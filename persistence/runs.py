@@ -1,0 +1,214 @@
+"""Runs in memory: a bounded cache in front of table `run`.
+
+A run is `count` consecutive offsets of one queue in one segment. Which of them are retired is a bit set in an
+int: bit i is offset `first + i`. Retiring looks for runs that were posted or read a short while ago, hence a
+cache that forgets the oldest first; what it forgot is read again, many rows at once.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from typing import Final
+
+from amqp_broker.persistence.checksums import run_checksum
+from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
+
+CACHE_MESSAGES: Final = 262_144  # 4 bytes each for the ends of bodies; a run counts 64 more for itself
+RUN_OVERHEAD: Final = 64
+LOAD_RUNS: Final = 256  # rows read at once when the cache misses
+
+RUN_COLUMNS: Final = (
+    "queue_id, first_offset, count, segment_id, first_position, gone, live_count, live_bytes, bytes, checksum"
+)
+# The run that holds offset ?2, if any, and those after it up to ?3.
+_SELECT_RUNS: Final = (
+    f"SELECT {RUN_COLUMNS} FROM run WHERE queue_id=?1 AND first_offset>=coalesce("
+    "(SELECT max(first_offset) FROM run WHERE queue_id=?1 AND first_offset<=?2), ?2) "
+    "AND first_offset<=?3 ORDER BY first_offset LIMIT ?4"
+)
+
+
+class Run:
+    """A row of `run`. `end` is the offset after its last; `ends` (of bodies in its segment) may be None."""
+
+    __slots__ = (
+        "count",
+        "end",
+        "ends",
+        "first",
+        "gone",
+        "live_bytes",
+        "live_count",
+        "position",
+        "queue_id",
+        "segment_id",
+        "total_bytes",
+    )
+
+    def __init__(
+        self,
+        queue_id: int,
+        first: int,
+        count: int,
+        segment_id: int,
+        position: int,
+        gone: int,
+        live_count: int,
+        live_bytes: int,
+        total_bytes: int,
+        ends: array[int] | None = None,
+    ) -> None:
+        self.queue_id = queue_id
+        self.first = first
+        self.count = count
+        self.end = first + count
+        self.segment_id = segment_id
+        self.position = position
+        self.gone = gone
+        self.live_count = live_count
+        self.live_bytes = live_bytes
+        self.total_bytes = total_bytes
+        self.ends = ends
+
+    def row(self) -> tuple[int | bytes | None, ...]:
+        """The columns of RUN_COLUMNS, with a fresh checksum."""
+        gone = gone_bytes(self.gone, self.count)
+        return (
+            self.queue_id, self.first, self.count, self.segment_id, self.position, gone,
+            self.live_count, self.live_bytes, self.total_bytes,
+            run_checksum(
+                self.queue_id, self.first, self.count, self.segment_id, self.position, gone,
+                self.live_count, self.live_bytes, self.total_bytes,
+            ),
+        )  # fmt: skip
+
+
+def gone_bytes(gone: int, count: int) -> bytes | None:
+    """The stored form of a bit set: little-endian, just as long as needed; None while nothing is gone."""
+    return gone.to_bytes((count + 7) >> 3, "little") if gone else None
+
+
+def run_from_row(row: Row) -> Run | None:
+    """None if the row does not match its checksum."""
+    if run_checksum(*row[:9]) != row[9]:
+        return None
+    gone = row[5]
+    bits = int.from_bytes(gone, "little") if gone else 0
+    return Run(row[0], row[1], row[2], row[3], row[4], bits, row[6], row[7], row[8])
+
+
+def bits_between(first: int, last: int, run_first: int) -> int:
+    """The bits of offsets `first` to `last` in a run that begins at `run_first`."""
+    return ((1 << (last - first + 1)) - 1) << (first - run_first)
+
+
+def bytes_of_bits(bits: int, ends: array[int], position: int) -> int:
+    """How many bytes of bodies the set bits stand for; `position` is where bit 0 is in `ends`."""
+    total = 0
+    while bits:
+        low = (bits & -bits).bit_length() - 1
+        shifted = bits >> low
+        length = (~shifted & (shifted + 1)).bit_length() - 1  # of the group of ones that begins at `low`
+        first = position + low
+        total += ends[first + length - 1] - (ends[first - 1] if first else 0)
+        bits &= ~(((1 << length) - 1) << low)
+    return total
+
+
+class _QueueRuns:
+    __slots__ = ("by_first", "firsts")
+
+    def __init__(self) -> None:
+        self.firsts: list[int] = []
+        self.by_first: dict[int, Run] = {}
+
+
+class RunCache:
+    """Runs as the last commit left them. It shrinks only in `trim`, between groups."""
+
+    def __init__(self, unit: UnitOfWork, capacity: int = CACHE_MESSAGES) -> None:
+        self._unit = unit
+        self._capacity = capacity
+        self._held = 0
+        self._queues: dict[int, _QueueRuns] = {}
+        self._oldest_first: OrderedDict[tuple[int, int], Run] = OrderedDict()
+
+    def find(self, queue_id: int, offset: int, last: int) -> Run | None:
+        """The first run that ends after `offset` and begins at or before `last`."""
+        queue = self._queues.get(queue_id)
+        if queue is not None:
+            index = bisect_right(queue.firsts, offset) - 1
+            if index >= 0:
+                run = queue.by_first[queue.firsts[index]]
+                if offset < run.end:
+                    return run
+        for row in self.select(queue_id, offset, last, LOAD_RUNS):
+            loaded = run_from_row(row)  # a damaged row is left to `read`, which puts it into quarantine
+            if loaded is not None:
+                self.add(loaded)
+                if loaded.end > offset:
+                    last = min(last, loaded.first)
+        queue = self._queues.get(queue_id)
+        if queue is None:
+            return None
+        index = bisect_right(queue.firsts, last) - 1
+        if index < 0:
+            return None
+        run = queue.by_first[queue.firsts[index]]
+        return run if run.end > offset and run.first <= last else None
+
+    def select(self, queue_id: int, offset: int, last: int, limit: int) -> list[Row]:
+        """Rows from the one that holds `offset`, or the next one, in order."""
+        return self._unit.query(_SELECT_RUNS, (queue_id, offset, last, limit))
+
+    def add(self, run: Run) -> Run:
+        """Hold it; the one that is held already wins, but takes over `ends`."""
+        queue = self._queues.get(run.queue_id)
+        if queue is None:
+            queue = self._queues[run.queue_id] = _QueueRuns()
+        held = queue.by_first.get(run.first)
+        if held is not None:
+            if held.ends is None:
+                held.ends = run.ends
+            return held
+        firsts = queue.firsts
+        if not firsts or run.first > firsts[-1]:
+            firsts.append(run.first)
+        else:
+            firsts.insert(bisect_right(firsts, run.first), run.first)
+        queue.by_first[run.first] = run
+        self._oldest_first[run.queue_id, run.first] = run
+        self._held += run.count + RUN_OVERHEAD
+        return run
+
+    def discard(self, queue_id: int, first: int) -> None:
+        """Forget one run; harmless if it is not held."""
+        run = self._oldest_first.pop((queue_id, first), None)
+        if run is not None:
+            self._held -= run.count + RUN_OVERHEAD
+            queue = self._queues[queue_id]
+            del queue.by_first[first]
+            del queue.firsts[bisect_right(queue.firsts, first) - 1]
+            if not queue.firsts:
+                del self._queues[queue_id]
+
+    def discard_queue(self, queue_id: int) -> None:
+        """Forget all runs of a queue."""
+        queue = self._queues.pop(queue_id, None)
+        if queue is not None:
+            for first, run in queue.by_first.items():
+                del self._oldest_first[queue_id, first]
+                self._held -= run.count + RUN_OVERHEAD
+
+    def trim(self) -> None:
+        """Forget the oldest until the rest fits."""
+        while self._held > self._capacity:
+            queue_id, first = next(iter(self._oldest_first))
+            self.discard(queue_id, first)
+
+    @property
+    def held(self) -> int:
+        """What the runs held count against the capacity."""
+        return self._held

@@ -1,0 +1,134 @@
+"""The tables, and how a file of an older version becomes one of this version.
+
+`segment`: the bodies of one run of messages in one value, behind a directory (directory.py). `runs` counts
+the rows of `run` that point into it. `run`: `count` consecutive offsets of one queue, at `first_position` of
+a segment; a set bit of `gone` is a retired message (NULL: none is). Bodies and index are apart so that a body
+can be stored now and get its place in a queue later. `changed`: what was returned with changed header
+effects. `node.next_offset` is written only when the highest run goes, since otherwise that run tells it;
+everything below `node.purged_to` is gone and is swept later; a deleted node keeps its row, without a name,
+until it is swept. `checksum` columns: checksums.py. `quarantine`: what did not match its checksum, for a
+human to look at.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from amqp_broker.persistence.errors import StoreCorrupt, StoreTooNew
+from amqp_broker.persistence.fault_points import fault_point
+from amqp_broker.persistence.sqlite_library import Connection, DatabaseError, raise_translated
+from amqp_broker.persistence.unit_of_work import UnitOfWork
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+APPLICATION_ID: Final = 0x414D5142  # "AMQB", in the header of the file
+
+_RUN_TABLE: Final = """
+CREATE TABLE run (
+    queue_id INTEGER NOT NULL, first_offset INTEGER NOT NULL, count INTEGER NOT NULL,
+    segment_id INTEGER NOT NULL, first_position INTEGER NOT NULL, gone BLOB,
+    live_count INTEGER NOT NULL, live_bytes INTEGER NOT NULL, bytes INTEGER NOT NULL, checksum INTEGER NOT
+    NULL, PRIMARY KEY (queue_id, first_offset)
+) STRICT, WITHOUT ROWID
+"""
+
+_CHANGED_TABLE: Final = """
+CREATE TABLE changed (
+    queue_id INTEGER NOT NULL, offset INTEGER NOT NULL, delivery_count INTEGER NOT NULL,
+    acquired_before INTEGER NOT NULL, annotations BLOB, checksum INTEGER NOT NULL,
+    PRIMARY KEY (queue_id, offset)
+) STRICT, WITHOUT ROWID
+"""
+
+# AUTOINCREMENT, which sqlite-utils does not write: the id of a deleted node is never used again.
+_NODE_TABLE: Final = """
+CREATE TABLE node (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, kind TEXT NOT NULL, settings TEXT NOT NULL,
+    next_offset INTEGER NOT NULL, purged_to INTEGER NOT NULL
+) STRICT
+"""
+
+
+def _first_version(database: Database) -> None:
+    database.table("meta").create({"key": str, "value": str}, pk="key", strict=True)
+    database.table("segment").create(
+        {"id": int, "runs": int, "directory": bytes, "bodies": bytes},
+        pk="id",
+        not_null={"runs", "directory", "bodies"},
+        strict=True,
+    )
+    database.table("quarantine").create(
+        {
+            "id": int,
+            "queue_id": int,
+            "offset": int,
+            "segment_id": int,
+            "reason": str,
+            "bytes": bytes,
+        },
+        pk="id",
+        not_null={"queue_id", "offset", "segment_id", "reason"},
+        strict=True,
+    )
+    for statement in (_NODE_TABLE, _RUN_TABLE, _CHANGED_TABLE):
+        database.execute(statement).fetchall()
+    database.execute("INSERT INTO meta VALUES ('store_id', ?)", [str(uuid.uuid4())]).fetchall()
+
+
+# Step n makes version n out of version n-1. A step is never changed once it was released.
+MIGRATIONS: Final[tuple[Callable[[Database], None], ...]] = (_first_version,)
+SCHEMA_VERSION: Final = len(MIGRATIONS)
+
+
+def bring_up_to_date(
+    connection: Connection,
+    unit: UnitOfWork,
+    migrations: tuple[Callable[[Database], None], ...] = MIGRATIONS,
+) -> bool:
+    """Make the tables in a new file, or migrate an older one, in one transaction; True if the file was new.
+
+    Raises StoreTooNew, StoreCorrupt (it belongs to another program), StoreFull, StoreFailed.
+    """
+    version = schema_version(unit)
+    if version > len(migrations):
+        raise StoreTooNew(
+            f"the store has schema version {version}, this broker knows versions up to {len(migrations)}: "
+            "use the newer broker"
+        )
+    if version == len(migrations):
+        return False
+    from sqlite_utils import Database  # only here: it costs 80 ms, and a start seldom needs it
+
+    fault_point("migration.before")
+    unit.begin()
+    database = Database(connection, execute_plugins=False, recursive_triggers=False)
+    try:
+        for step in migrations[version:]:
+            step(database)
+            fault_point("migration.step")
+            assert connection.in_transaction, "a migration step ended the transaction"
+    except DatabaseError as error:
+        unit.rollback()
+        raise_translated(error)
+    unit.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    unit.execute(f"PRAGMA user_version={len(migrations)}")
+    fault_point("migration.before_commit")
+    unit.commit()
+    fault_point("migration.after")
+    return version == 0
+
+
+def schema_version(unit: UnitOfWork) -> int:
+    """0 for an empty file. Raises StoreCorrupt if the file is another program's."""
+    ((version,),) = unit.query("PRAGMA user_version")
+    ((application_id,),) = unit.query("PRAGMA application_id")
+    ((tables,),) = unit.query("SELECT count(*) FROM sqlite_schema")
+    if application_id == APPLICATION_ID or (application_id == version == tables == 0):
+        return int(version)
+    raise StoreCorrupt(
+        f"the file is no store of this broker: application id {application_id:#x}, version {version}, "
+        f"{tables} tables"
+    )

@@ -1,0 +1,6 @@
+"""The second door: the store on disk, used where the broker is put together and by the command line."""
+
+from amqp_broker.persistence.sqlite_store import SqliteStore
+from amqp_broker.persistence.store_checker import check_directory, check_store_file
+
+__all__ = ["SqliteStore", "check_directory", "check_store_file"]

@@ -1,0 +1,410 @@
+"""The store on disk: one SQLite connection, strict turns, one commit for each group.
+
+    idle --apply--> applied --commit--> idle          apply: statements, in the caller's thread
+                       |                              commit: one call, which may run in a worker
+                       +-----abandon--> idle
+
+After an I/O error at a commit nobody knows what the disk holds: the store refuses everything from then on.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from amqp_broker.persistence import free_space, sqlite_library
+from amqp_broker.persistence.backup import back_up
+from amqp_broker.persistence.errors import NoSuchNode, StoreCorrupt, StoreFull
+from amqp_broker.persistence.fault_points import fault_point
+from amqp_broker.persistence.file_lock import FileLock
+from amqp_broker.persistence.free_space import SpaceGuard, free_bytes_of
+from amqp_broker.persistence.group import EVERYTHING, Group, NodeState
+from amqp_broker.persistence.group_writer import GroupWriter
+from amqp_broker.persistence.housekeeping import Compactor, sweep_step
+from amqp_broker.persistence.node_table import NodeTable
+from amqp_broker.persistence.quarantine import put_into_quarantine
+from amqp_broker.persistence.reader import Page, PageReader
+from amqp_broker.persistence.recovery import load
+from amqp_broker.persistence.runs import CACHE_MESSAGES, RunCache
+from amqp_broker.persistence.schema import bring_up_to_date
+from amqp_broker.persistence.sqlite_library import Pragmas, check_library, library_version, open_connection
+from amqp_broker.persistence.store import ReadResult, Recovered, SpaceState
+from amqp_broker.persistence.unit_of_work import UnitOfWork
+from amqp_broker.persistence.verbs import Post, Unit
+
+DATABASE_NAME: Final = "store.sqlite3"
+LOCK_NAME: Final = "store.lock"
+BALLAST_NAME: Final = "store.ballast"
+
+PAGE_SIZE_BYTES: Final = 8192  # for new files; suits bodies of 10 KiB and costs little at 100 B
+CACHE_BYTES: Final = 16 * 1024 * 1024  # of SQLite's pages
+CHECKPOINT_BYTES: Final = 4 * 1024 * 1024  # of WAL; longer ones make the restart and the checkpoint longer
+WAL_LIMIT_FACTOR: Final = 4  # a WAL that one large group made longer than this is cut afterwards
+assert CHECKPOINT_BYTES * WAL_LIMIT_FACTOR <= free_space.BALLAST_BYTES
+
+_WAL_FRAME_HEADER_BYTES: Final = 24
+_PAGES_OF_A_COMMIT: Final = 3  # segment, run and node, at least
+_IDLE: Final = "idle"
+_APPLIED: Final = "applied"
+
+
+class SqliteStore:
+    """A `Store` in a data directory, which is made (mode 0700) if it does not exist."""
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        allow_unsafe_sqlite: bool = False,
+        page_size_bytes: int = PAGE_SIZE_BYTES,
+        cache_bytes: int = CACHE_BYTES,
+        checkpoint_bytes: int = CHECKPOINT_BYTES,
+        low_water_bytes: int = free_space.LOW_WATER_BYTES,
+        ballast_bytes: int = free_space.BALLAST_BYTES,
+        synchronous: str = "FULL",
+        free_bytes: Callable[[], int] | None = None,
+        run_cache_messages: int = CACHE_MESSAGES,
+    ) -> None:
+        """Open or make the store. Sizes in bytes; `ballast_bytes` 0 is no ballast.
+
+        `synchronous`, `free_bytes` (room on the disk) and `run_cache_messages` are for tests. Raises
+        StoreInUse, StoreTooNew, StoreCorrupt, StoreFailed, StoreFull, UnsafeSqlite, and OSError for the
+        directory.
+        """
+        check_library(library_version(), allow_unsafe_sqlite)
+        self.directory = Path(directory)
+        self._checkpoint_bytes = checkpoint_bytes
+        pragmas = Pragmas(page_size_bytes, cache_bytes, checkpoint_bytes * WAL_LIMIT_FACTOR, synchronous)
+        make_directory(self.directory)
+        path = str(self.directory / DATABASE_NAME)
+        self._lock = FileLock(str(self.directory / LOCK_NAME))
+        try:
+            self._connection = open_connection(path, pragmas)
+            try:
+                self._unit = UnitOfWork(self._connection)
+                if bring_up_to_date(self._connection, self._unit):
+                    restrict_files(path)
+                    sync_directory(self.directory)
+                ((self._page_size,),) = self._unit.query("PRAGMA page_size")
+                self._space = SpaceGuard(
+                    str(self.directory / BALLAST_NAME),
+                    low_water_bytes,
+                    ballast_bytes,
+                    free_bytes or (lambda: free_bytes_of(str(self.directory))),
+                )
+            except BaseException:
+                self._connection.close()
+                raise
+        except BaseException:
+            self._lock.release()
+            raise
+        self._runs = RunCache(self._unit, run_cache_messages)
+        self._reader = PageReader(self._unit, self._runs)
+        self._compactor = Compactor()
+        self._table = NodeTable()
+        self._nodes: dict[int, NodeState] = {}
+        self._sweep: dict[int, int] = {}
+        self._next_segment_id = 0  # until loaded
+        self._turn = _IDLE
+        self._group: Group | None = None
+        self._writer: GroupWriter | None = None
+        self._wal_bytes = self._measure_wal()
+        self._wal_guess = 0  # written since it was measured, about
+        self._closed = False
+
+    # Turns
+
+    def _take_turn(self, name: str, expected: str = _IDLE) -> None:
+        assert not self._closed, f"{name} after close"
+        assert self._turn == expected, f"{name} while the store is in {self._turn!r}, expected {expected!r}"
+        self._turn = name
+
+    def recover(self) -> Recovered:
+        """See `Store`."""
+        self._take_turn("recover")
+        try:
+            return self._load()
+        finally:
+            self._turn = _IDLE
+
+    def _load(self) -> Recovered:
+        loaded = load(self._unit, self._runs)
+        if not self._next_segment_id:
+            self._nodes = loaded.nodes
+            self._sweep = loaded.sweep
+            self._next_segment_id = loaded.next_segment_id
+            self._table.reserve(loaded.last_node_id)
+            for node in loaded.nodes.values():
+                self._table.load(node.queue_id, node.name)
+        return loaded.recovered
+
+    # Writing
+
+    def apply(self, units: Sequence[Unit]) -> list[Exception | None]:
+        """See `Store`."""
+        self._take_turn("apply")
+        try:
+            if not self._next_segment_id:
+                self._load()
+            errors = self._apply(units)
+        except BaseException as error:
+            self._end_group()
+            if isinstance(error, StoreFull):
+                self._space.trip()
+            raise
+        self._turn = _APPLIED
+        return errors
+
+    def _apply(self, units: Sequence[Unit]) -> list[Exception | None]:
+        self._unit.check()
+        posts = any(type(verb) is Post for unit in units for verb in unit)
+        refuse = posts and self._space.refuse_posts()
+        group = self._group = Group(self._nodes, self._runs)
+        errors: list[Exception | None] = []
+        for unit in units:
+            error = self._table.admit(unit, refuse)
+            if error is None:
+                group.add(unit)
+            errors.append(error)
+        if group.queues:
+            try:
+                self._write(group, deletes_segments=True)
+            except StoreCorrupt:
+                # A damaged segment cannot be deleted. Its run can, and the checker will find what is left
+                # over.
+                self._write(group, deletes_segments=False)
+        return errors
+
+    def _write(self, group: Group, deletes_segments: bool) -> None:
+        writer = GroupWriter(self._unit, self._next_segment_id, deletes_segments)
+        self._unit.begin()
+        fault_point("apply.begun")
+        if writer.write(group):
+            self._writer = writer
+        else:
+            self._unit.rollback()
+        fault_point("apply.done")
+
+    def commit(self) -> None:
+        """See `Store`."""
+        self._take_turn("commit", _APPLIED)
+        try:
+            writer, group = self._writer, self._group
+            if writer is None or group is None:
+                return
+            self._unit.commit()
+            self._settle(writer, group)
+        except StoreFull:
+            self._space.trip()
+            raise
+        finally:
+            self._end_group()
+
+    def _settle(self, writer: GroupWriter, group: Group) -> None:
+        self._table.keep()
+        for queue_id in writer.settle(group, self._nodes, self._runs):
+            node = self._nodes.get(queue_id)
+            self._sweep[queue_id] = EVERYTHING if node is None else node.purged_to
+        self._next_segment_id = writer.next_segment_id
+        if writer.updated_runs:
+            self._compactor.retired()
+        self._count_wal(
+            writer.written_bytes + self._page_size * (_PAGES_OF_A_COMMIT + writer.touched_rows // 8)
+        )
+
+    def abandon(self) -> None:
+        """See `Store`."""
+        self._take_turn("abandon", _APPLIED)
+        try:
+            self._unit.rollback()
+        finally:
+            self._end_group()
+
+    def _end_group(self) -> None:
+        """What was not kept is forgotten."""
+        try:
+            if self._unit.failure is None:
+                self._unit.rollback()
+        finally:
+            self._table.forget()
+            self._group = self._writer = None
+            self._turn = _IDLE
+
+    # Reading
+
+    def read(self, queue_id: int, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
+        """See `Store`."""
+        self._take_turn("read")
+        try:
+            self._unit.check()
+            if not self._next_segment_id:
+                self._load()
+            node = self._nodes.get(queue_id)
+            if node is None:
+                raise NoSuchNode(f"read of node {queue_id}, which does not exist")
+            page = self._reader.read(node, from_offset, max_messages, max_bytes)
+            if page.damages:
+                self._put_away(page)
+            return ReadResult(page.records, page.at, page.quarantined)
+        finally:
+            self._turn = _IDLE
+
+    def _put_away(self, page: Page) -> None:
+        try:
+            put_into_quarantine(self._unit, page.damages, page.node, self._runs)
+        except StoreFull:
+            self._space.trip()  # it is not delivered, and the next read tries again
+        except StoreCorrupt:
+            pass  # the same; what stands in the way is for the checker
+        self._count_wal(self._page_size * _PAGES_OF_A_COMMIT)
+
+    # Housekeeping
+
+    def idle(self, now: float) -> bool:
+        """See `Store`. One step of sweeping, or else of compaction; a checkpoint when due or when nothing
+        else waits.
+
+        `now` is not looked at: what happens depends on what was stored only.
+        """
+        self._take_turn("idle")
+        try:
+            self._unit.check()
+            if not self._next_segment_id:
+                self._load()
+            if self._space.restore_ballast():
+                sync_directory(self.directory)
+            if self.checkpoint_due:
+                self._checkpoint()
+            more = self._sweep_step() or self._compact_step()
+            if not more and self._wal_bytes + self._wal_guess:
+                self._checkpoint()
+            return more
+        except StoreFull:
+            self._space.trip()
+            return False
+        finally:
+            self._turn = _IDLE
+
+    def _sweep_step(self) -> bool:
+        if not self._sweep:
+            return False
+        queue_id, purged_to = next(iter(self._sweep.items()))
+        if not sweep_step(self._unit, queue_id, purged_to):
+            del self._sweep[queue_id]
+        self._count_wal(self._page_size * 16)
+        return bool(self._sweep)
+
+    def _compact_step(self) -> bool:
+        rewritten = self._compactor.step(self._unit, self._runs)
+        if rewritten:
+            self._reader.forget()
+            self._count_wal(rewritten * self._page_size * _PAGES_OF_A_COMMIT * 8)
+        return rewritten > 0
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """See `Store`."""
+        return self._wal_bytes >= self._checkpoint_bytes
+
+    def _count_wal(self, guess: int) -> None:
+        """Measuring costs 3 microseconds, so small commits are guessed until they make a sixteenth of the
+        limit.
+        """
+        self._wal_guess += guess
+        if self._wal_guess * 16 >= self._checkpoint_bytes:
+            self._wal_bytes = self._measure_wal()
+            self._wal_guess = 0
+
+    def _measure_wal(self) -> int:
+        """What a checkpoint would have to copy, in bytes. (NOOP: tell, but do nothing.)"""
+        ((_, frames, copied),) = self._unit.query("PRAGMA wal_checkpoint(NOOP)")
+        return int(max(0, frames - copied) * (self._page_size + _WAL_FRAME_HEADER_BYTES))
+
+    def _checkpoint(self) -> None:
+        fault_point("checkpoint.before")
+        # There is one connection and no reader, so a passive checkpoint copies everything, and the next
+        # commit begins at the front of the same file: no truncation, no growth, hence cheaper syncs.
+        ((busy, frames, copied),) = self._unit.query("PRAGMA wal_checkpoint(PASSIVE)")
+        assert not busy and frames == copied, f"checkpoint copied {copied} of {frames} frames"
+        self._wal_bytes = self._wal_guess = 0
+        fault_point("checkpoint.after")
+
+    @property
+    def space(self) -> SpaceState:
+        """See `Store`."""
+        return self._space.state()
+
+    def backup(
+        self, destination: str | os.PathLike[str], between_steps: Callable[[], None] | None = None
+    ) -> None:
+        """Copy the store to a new file while it is in use; blocking, and it may run in a worker.
+
+        `between_steps` is called after each 256 pages: the store has its turn back there, and groups may be
+        committed. Raises FileExistsError, StoreFull, StoreFailed.
+        """
+        self._take_turn("backup")
+
+        def step() -> None:
+            if between_steps is not None:
+                self._turn = _IDLE
+                between_steps()
+                self._take_turn("backup")
+
+        try:
+            self._unit.check()
+            back_up(self._connection, os.fspath(destination), step)
+        finally:
+            self._turn = _IDLE
+
+    def close(self) -> None:
+        """See `Store`. SQLite checkpoints and removes the WAL, so one file is left."""
+        if self._closed:
+            return
+        if self._turn == _APPLIED and self._unit.failure is None:
+            self.abandon()
+        assert self._turn == _IDLE, f"close while the store is in {self._turn!r}"
+        self._closed = True
+        try:
+            self._connection.close()
+        except sqlite_library.DatabaseError as error:
+            raise sqlite_library.translate(error) from error
+        finally:
+            self._lock.release()
+
+
+def make_directory(directory: Path) -> None:
+    """Make it, for this user only, so that it is still there after a power cut. One that exists is left as it
+    is.
+    """
+    if directory.is_dir():
+        return
+    make_parent(directory.absolute().parent)
+    directory.mkdir(mode=stat.S_IRWXU, exist_ok=True)
+    sync_directory(directory.absolute().parent)
+
+
+def make_parent(directory: Path) -> None:
+    """Make the folders above a data directory, with the usual mode."""
+    if not directory.is_dir():
+        make_parent(directory.parent)
+        directory.mkdir(exist_ok=True)
+        sync_directory(directory.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make new and removed names in it durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def restrict_files(database: str) -> None:
+    """For this user only; SQLite gives the WAL the mode of the database from then on. Nothing is opened."""
+    for path in (database, database + "-wal"):
+        if os.path.exists(path):
+            os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)

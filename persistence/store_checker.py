@@ -1,0 +1,196 @@
+"""Is a closed store whole? Everything that the store relies on, looked at once."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from amqp_broker.persistence.checksums import changed_checksum
+from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decode_directory
+from amqp_broker.persistence.errors import StoreTooNew
+from amqp_broker.persistence.file_lock import FileLock
+from amqp_broker.persistence.group import EVERYTHING
+from amqp_broker.persistence.runs import RUN_COLUMNS, Run, bytes_of_bits, run_from_row
+from amqp_broker.persistence.schema import SCHEMA_VERSION, schema_version
+from amqp_broker.persistence.sqlite_library import Connection, DatabaseError, connect, raise_translated
+from amqp_broker.persistence.sqlite_store import DATABASE_NAME, LOCK_NAME
+from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
+
+MAX_FINDINGS: Final = 200
+_ROWS_AT_ONCE: Final = 64
+
+
+def check_directory(directory: str | os.PathLike[str]) -> list[str]:
+    """What is wrong with the store of a data directory; empty if nothing is.
+
+    What a crash left in the WAL is recovered first, as the next start would do; nothing else is changed. Raises FileNotFoundError if there is none, StoreInUse while a broker holds it, StoreCorrupt, StoreTooNew.
+    """
+    path = Path(directory) / DATABASE_NAME
+    if not path.is_file():
+        raise FileNotFoundError(f"{directory} holds no store: there is no {DATABASE_NAME}")
+    lock = FileLock(str(Path(directory) / LOCK_NAME))
+    try:
+        return check_store_file(path)
+    finally:
+        lock.release()
+
+
+def check_store_file(path: str | os.PathLike[str]) -> list[str]:
+    """The same for a database file that nobody uses, such as a backup. Raises as `check_directory`."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no file {os.fspath(path)}")
+    try:
+        connection = connect(f"{Path(path).absolute().as_uri()}?mode=rw", uri=True)
+    except DatabaseError as error:
+        raise_translated(error)
+    try:
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchall()
+        return _check(connection)
+    except DatabaseError as error:
+        raise_translated(error)
+    finally:
+        connection.close()
+
+
+def _check(connection: Connection) -> list[str]:
+    unit = UnitOfWork(connection)
+    version = schema_version(unit)
+    if version > SCHEMA_VERSION:
+        raise StoreTooNew(f"the store has schema version {version}, this checker knows {SCHEMA_VERSION}")
+    if version == 0:
+        return []  # a store whose making was cut short: the next start makes it
+    findings = [f"SQLite: {row[0]}" for row in unit.query("PRAGMA integrity_check") if row[0] != "ok"]
+    for finding in _Checker(unit).findings():
+        findings.append(finding)
+        if len(findings) >= MAX_FINDINGS:
+            findings.append(f"and maybe more: only the first {MAX_FINDINGS} are told")
+            break
+    return findings
+
+
+class _Checker:
+    def __init__(self, unit: UnitOfWork) -> None:
+        self._unit = unit
+
+    def findings(self) -> Iterator[str]:
+        yield from self._nodes()
+        yield from self._runs()
+        yield from self._references()
+        yield from self._changed()
+
+    def _nodes(self) -> Iterator[str]:
+        rows = self._unit.query("SELECT id, name, settings, next_offset, purged_to FROM node")
+        for queue_id, name, settings, next_offset, purged_to in rows:
+            if name is None:
+                if purged_to != EVERYTHING:
+                    yield f"node {queue_id} has no name, but its messages are not marked as deleted"
+                continue
+            try:
+                if not isinstance(json.loads(settings), dict):
+                    yield f"node {queue_id} ({name}): the settings are no JSON object"
+            except ValueError as error:
+                yield f"node {queue_id} ({name}): the settings are no JSON: {error}"
+            if not 0 <= purged_to <= next_offset:
+                yield f"node {queue_id} ({name}): purged to {purged_to}, but next_offset is {next_offset}"
+
+    def _runs(self) -> Iterator[str]:
+        before: Run | None = None
+        cursor = (-1, -1)
+        sql = (
+            f"SELECT {RUN_COLUMNS} FROM run WHERE (queue_id, first_offset)>(?, ?) "
+            "ORDER BY queue_id, first_offset LIMIT ?"
+        )
+        while rows := self._unit.query(sql, (*cursor, _ROWS_AT_ONCE)):
+            cursor = (rows[-1][0], rows[-1][1])
+            for row in rows:
+                run = run_from_row(row)
+                if run is None:
+                    yield f"queue {row[0]}, run {row[1]}: the row does not match its checksum"
+                    continue
+                yield from self._run(run, row)
+                if before is not None and before.queue_id == run.queue_id and before.end > run.first:
+                    yield f"queue {run.queue_id}, run {run.first}: overlaps run {before.first}"
+                before = run
+
+    def _run(self, run: Run, row: Row) -> Iterator[str]:
+        where = f"queue {run.queue_id}, run {run.first}"
+        gone = row[5]
+        if run.count < 1 or run.first < 0 or run.position < 0:
+            yield f"{where}: {run.count} messages at position {run.position}"
+            return
+        if gone is not None and (len(gone) != (run.count + 7) >> 3 or run.gone >> run.count):
+            yield f"{where}: a bit set of {len(gone)} bytes for {run.count} messages"
+            return
+        live = run.count - run.gone.bit_count()
+        if live != run.live_count or live == 0:
+            yield f"{where}: live_count is {run.live_count}, but {live} of {run.count} are live"
+        try:
+            segments = self._unit.query("SELECT directory, bodies FROM segment WHERE id=?", (run.segment_id,))
+        except Exception as error:  # whatever is wrong with it is a finding
+            yield f"{where}: segment {run.segment_id} cannot be read: {error}"
+            return
+        if not segments:
+            yield f"{where}: there is no segment {run.segment_id}"
+            return
+        try:
+            directory = decode_directory(segments[0][0])
+        except DirectoryDamaged as error:
+            yield f"{where}, segment {run.segment_id}: {error}"
+            return
+        yield from self._messages(run, directory, segments[0][1], where)
+
+    def _messages(self, run: Run, directory: Directory, stored: bytes, where: str) -> Iterator[str]:
+        if directory.count < run.position + run.count:
+            yield f"{where}: wants {run.position + run.count} messages of a segment of {directory.count}"
+            return
+        if directory.ends[-1] != len(stored):
+            yield f"{where}: segment {run.segment_id} has {len(stored)} bytes, expected {directory.ends[-1]}"
+        for index in range(run.count):
+            if not run.gone >> index & 1:
+                begin, end = directory.bounds(run.position + index)
+                if not directory.verify(run.position + index, stored[begin:end], run.segment_id):
+                    offset = run.first + index
+                    yield f"queue {run.queue_id}, offset {offset}: the body does not match its checksum"
+        live = ((1 << run.count) - 1) & ~run.gone
+        live_bytes = bytes_of_bits(live, directory.ends, run.position)
+        if live_bytes != run.live_bytes:
+            yield f"{where}: live_bytes is {run.live_bytes}, but the live bodies have {live_bytes}"
+
+    def _references(self) -> Iterator[str]:
+        for queue_id, count in self._unit.query(
+            "SELECT queue_id, count(*) FROM run WHERE queue_id NOT IN (SELECT id FROM node) GROUP BY queue_id"
+        ):
+            yield f"queue {queue_id}: {count} runs, but there is no such node"
+        for segment_id, runs, found in self._unit.query(
+            "SELECT s.id, s.runs, r.found FROM segment s JOIN "
+            "(SELECT segment_id, count(*) AS found FROM run GROUP BY segment_id) r ON r.segment_id=s.id "
+            "WHERE s.runs<>r.found"
+        ):
+            yield f"segment {segment_id}: counts {runs} runs, but there are {found}"
+        for (segment_id,) in self._unit.query(
+            "SELECT id FROM segment WHERE id NOT IN (SELECT segment_id FROM run) "
+            "AND id NOT IN (SELECT segment_id FROM quarantine)"
+        ):
+            yield f"segment {segment_id}: no run points to it"
+
+    def _changed(self) -> Iterator[str]:
+        rows = self._unit.query(
+            "SELECT c.queue_id, c.offset, c.delivery_count, c.acquired_before, c.annotations, c.checksum "
+            "FROM changed c JOIN node n ON n.id=c.queue_id WHERE c.offset>=n.purged_to"
+        )
+        for row in rows:
+            if changed_checksum(*row[:5]) != row[5]:
+                yield f"queue {row[0]}, offset {row[1]}: the changed header does not match its checksum"
+            held = self._unit.query(
+                f"SELECT {RUN_COLUMNS} FROM run WHERE queue_id=? AND first_offset<=? "
+                "ORDER BY first_offset DESC LIMIT 1",
+                (row[0], row[1]),
+            )
+            run = run_from_row(held[0]) if held else None
+            if held and run is None:
+                continue  # told already
+            if run is None or row[1] >= run.end or run.gone >> (row[1] - run.first) & 1:
+                yield f"queue {row[0]}, offset {row[1]}: a changed header, but no such message"
