@@ -1,0 +1,73 @@
+"""The examples of the README run as they stand."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from amqp_broker.configuration import load_configuration
+from tests.tidy.sources import ROOT, text_files
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A Python process in the checkout."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": ".", **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("name", ["in_a_thread.py", "in_trio.py"])
+def test_the_example_ends_well(name: str) -> None:
+    """Each example program listens, talks to its broker, and ends with status 0."""
+    done = run(f"examples/{name}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "listens on amqp://127.0.0.1:" in done.stdout
+
+
+def test_the_example_of_the_fixture_passes() -> None:
+    """The plugin's fixture works in a test suite that knows nothing else of us."""
+    arguments = ["-m", "pytest", "-q", "-p", "amqp_broker.testing.pytest_plugin", "-p", "no:cacheprovider"]
+    done = run(
+        *arguments, "examples/test_with_fixture.py", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", PYTEST_ADDOPTS=""
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
+def test_the_example_configuration_is_valid() -> None:
+    """The file is read as `serve --config` reads it."""
+    config = load_configuration(ROOT / "examples" / "broker.toml")
+    assert config.queues_at_start() == ("orders.incoming",)
+    assert config.policy_of("orders.returned").create == "strict"
+
+
+def test_the_readme_and_the_ci_name_commands_that_exist() -> None:
+    """Every `python -m` and every file that the README names is there."""
+    words = [word.strip("`().,;:") for word in text_files()["README.md"].split()]
+    modules = [after for word, after in zip(words, words[1:], strict=False) if word == "-m"]
+    missing = []
+    for module in sorted(set(modules) - {"venv", "pytest"}):
+        path = ROOT / module.replace(".", "/")
+        if not (path.with_suffix(".py").exists() or (path / "__main__.py").exists()):
+            missing.append(module)
+    missing += [
+        word
+        for word in words
+        if word.startswith(("examples/", "conformance/")) and not (ROOT / word).exists()
+    ]
+    assert missing == []
+
+
+def test_the_ci_calls_the_readme_test_command() -> None:
+    """There is one test command, and `.ci/run` takes it from the README."""
+    lines = [line for line in text_files()["README.md"].splitlines() if line.endswith("python -m pytest")]
+    assert len(lines) == 1
+    assert "README.md" in (ROOT / ".ci" / "run").read_text()
