@@ -1,0 +1,586 @@
+"""The connection engine: bytes in, events out, bytes to send; it does no I/O and reads no clock (2.4).
+
+Call `receive_data` with what the transport gave, act on the events, then write what `data_to_send` gives until that is
+empty. Ask `next_deadline` and call `handle_timeout` when it has come. When `wants_close` is True, write the rest, close.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from amqp_broker.frames import (
+    AMQP_FRAME,
+    AMQP_HEADER,
+    EMPTY_FRAME,
+    AmqpError,
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    End,
+    Error,
+    Frame,
+    FrameReader,
+    Open,
+    ProtocolHeader,
+    encode_frame,
+)
+
+from .connection_states import CONNECTION_TABLE, ConnectionInput, ConnectionState
+from .deliveries import Delivery
+from .errors import (
+    FRAME_SIZE_TOO_SMALL,
+    FRAMING_ERROR,
+    ILLEGAL_STATE,
+    INVALID_FIELD,
+    NOT_ALLOWED,
+    RESOURCE_LIMIT_EXCEEDED,
+    LocalProtocolError,
+    RemoteProtocolError,
+    Scope,
+    connection_error,
+)
+from .events import ConnectionClosed, ConnectionOpened, CreditReceived, DeliveriesReceived, Event, SessionEnded
+from .fast_reading import read_fast
+from .limits import MIN_MAX_FRAME_SIZE, OperationRate
+from .link import Link
+from .link_states import LinkState
+from .negotiation import Negotiation
+from .output import Output
+from .receiver_link import ReceiverLink
+from .sender_link import SenderLink
+from .session import Session
+from .session_states import SessionState
+from .settings import ConnectionSettings
+from .timers import Due, Timers
+
+_S = ConnectionState
+_I = ConnectionInput
+_OPENED = ConnectionState.OPENED
+_OVER: Final = (ConnectionState.CLOSE_SENT, ConnectionState.DISCARDING, ConnectionState.CLOSE_PIPE, ConnectionState.OC_PIPE)
+# begin, attach, detach and end make us build or tear down something; their rate is bounded.
+_CONTROL: Final = frozenset({Begin, Attach, Detach, End})
+
+
+class Connection:
+    """One end of a connection. `wants_close`: write what waits, then close the transport.
+
+    `remote_open` is the peer's open once it came. `context` belongs to the caller.
+    """
+
+    def __init__(self, settings: ConnectionSettings, now: float) -> None:
+        self.settings = settings
+        self.limits = settings.limits
+        self.now = now
+        self.state = ConnectionState.START
+        self.wants_close = False
+        self.remote_open: Open | None = None
+        self.remote_max_frame_size = MIN_MAX_FRAME_SIZE
+        self.remote_channel_max = 0
+        self.output = Output(self.limits.output_bytes)
+        self.reader = FrameReader(MIN_MAX_FRAME_SIZE)
+        self.reader.expect_header()
+        self.negotiation = Negotiation(self)
+        self.timers = Timers(self.limits, settings.idle_time_out_ms, now)
+        self.sessions: dict[int, Session] = {}
+        """By our channel."""
+        self.incoming: dict[int, Session] = {}
+        """By the peer's channel."""
+        self.echo_links: set[Link] = set()
+        self.sending_links: set[SenderLink] = set()
+        self.partial_links: set[ReceiverLink] = set()
+        self.run_link: ReceiverLink | None = None
+        """Where the last transfer went: the next one probably goes there too."""
+        self.context: Any = None
+        self._links: dict[tuple[str, bool], Link] = {}
+        self._rate = OperationRate(self.limits.control_operations_per_s, self.limits.control_operations_burst, now)
+        self._events: list[Event] = []
+        self._told_credit: list[SenderLink] = []
+        self._waiting = False
+        self._closed_told = False
+        self._frames_before_open = 0
+
+    # --- the transport's side
+
+    def receive_data(self, data: bytes, now: float) -> list[Event]:
+        """Takes bytes and tells what happened. Reading stops at an event that wants an answer; after the answer call
+        again, with b"" if nothing came. Never raises for what a peer sent.
+        """
+        self.now = now
+        if data and not self.wants_close:
+            self.reader.feed(data)
+        self._read()
+        self._after_read()
+        return self._take_events()
+
+    def receive_eof(self, now: float) -> list[Event]:
+        """The transport is at its end or broken; nothing more comes."""
+        self.now = now
+        self._lose(None)
+        return self._take_events()
+
+    def data_to_send(self) -> list[bytes]:
+        """Takes all that waits. Call again after writing it, until it is empty: large messages go on then."""
+        chunks = self.output.take()
+        if self.output.wrote:
+            self.output.wrote = False
+            self.timers.last_sent = self.now
+        if chunks and self.sending_links:
+            self.go_on_sending()
+        return chunks
+
+    def output_size(self) -> int:
+        """Octets that wait."""
+        return self.output.size_bytes
+
+    def next_deadline(self) -> float | None:
+        """When `handle_timeout` is to be called, on the clock of `now`; None: no need."""
+        deadline = self.timers.next_deadline()
+        for link in self.partial_links:
+            if link.partial is not None:
+                idle = link.partial.last_at + self.limits.partial_idle_s
+                deadline = idle if deadline is None else min(deadline, idle)
+        return deadline
+
+    def handle_timeout(self, now: float) -> list[Event]:
+        """Does what is due at `now`; harmless when nothing is."""
+        self.now = now
+        if self.partial_links:
+            self._drop_idle_partials()
+        due = self.timers.due(now)
+        if due is Due.HEARTBEAT:
+            if not self.output.size_bytes:
+                self.output.write(EMPTY_FRAME)
+            self.timers.last_sent = now
+        elif due is Due.IDLE:
+            self._fail(RESOURCE_LIMIT_EXCEEDED, f"nothing came for {self.timers.receive_s:g} s (idle-time-out, 2.4.5)")
+        elif due is Due.CLOSE:
+            self._lose(None)
+        elif due is Due.HEADER:
+            self._refuse_silence()
+        elif due is Due.OPEN:
+            self._fail(RESOURCE_LIMIT_EXCEEDED, f"no open within {self.limits.open_timeout_s:g} s")
+        return self._take_events()
+
+    # --- the caller's side
+
+    def open(self) -> None:
+        """Client: speaks first. With `settings.sasl` the open itself follows a good SASL outcome."""
+        if self.settings.server or self.negotiation.header_sent:
+            raise LocalProtocolError("open() is called once, by a client; a server answers the peer's open by itself")
+        self.timers.header_at = None
+        self.negotiation.start()
+        if not self.settings.sasl:
+            self._send_open()
+
+    def close(self, error: Error | None = None) -> None:
+        """Closes (2.4.3): nothing is sent after this; ConnectionClosed follows. Nothing when it is closing already."""
+        if self.state in _OVER or self.state is _S.END:
+            return
+        if self.state not in (_OPENED, _S.OPEN_SENT, _S.OPEN_PIPE):
+            self._lose(error)
+            return
+        self._send_close(error)
+        self.timers.close_at = self.now + self.limits.close_timeout_s
+
+    def begin(self) -> Session:
+        """Begins a session on the lowest free channel; SessionBegun follows. Raises LocalProtocolError."""
+        if self.state not in (_OPENED, _S.OPEN_SENT, _S.OPEN_PIPE):
+            raise LocalProtocolError(f"cannot begin a session in connection state {self.state.value}")
+        session = Session(self, self._free_channel())
+        self.sessions[session.channel] = session
+        session.begin(-1)
+        return session
+
+    def sasl_init(self, mechanism: str, initial_response: bytes | None = None, hostname: str | None = None) -> None:
+        """Client: answers SaslMechanismsReceived."""
+        self.negotiation.init(mechanism, initial_response, hostname or self.settings.hostname)
+
+    def sasl_response(self, data: bytes) -> None:
+        """Client: answers SaslChallengeReceived."""
+        self.negotiation.response(data)
+
+    def sasl_challenge(self, data: bytes) -> None:
+        """Server: answers SaslInitReceived or SaslResponseReceived with one more step."""
+        self.negotiation.challenge(data)
+        self.answered()
+
+    def sasl_outcome(self, code: int, additional_data: bytes | None = None) -> None:
+        """Server: answers with the verdict; 0 is success, after anything else the connection is over (5.3.3.6)."""
+        self.negotiation.outcome(code, additional_data)
+        self.answered()
+        if code != 0:
+            self._lose(Error(condition="amqp:unauthorized-access", description=f"SASL failed with code {code}"))
+
+    # --- for sessions and links
+
+    def tell(self, event: Event) -> None:
+        """Adds an event."""
+        self._events.append(event)
+
+    def tell_credit(self, event: CreditReceived) -> None:
+        """Adds a CreditReceived; the link tells it once per batch of events."""
+        self._told_credit.append(event.link)
+        self._events.append(event)
+
+    def tell_delivery(self, link: ReceiverLink, delivery: Delivery) -> None:
+        """Adds a complete delivery to the run of its link."""
+        self.deliveries_of(link).append(delivery)
+
+    def deliveries_of(self, link: ReceiverLink) -> list[Delivery]:
+        """The list of the run that is being told; a new one when something else was told in between."""
+        if self._events:
+            last = self._events[-1]
+            if isinstance(last, DeliveriesReceived) and last.link is link:
+                return last.deliveries
+        event = DeliveriesReceived(link, [])
+        self._events.append(event)
+        return event.deliveries
+
+    def drop_empty_run(self) -> None:
+        """Takes back a run that stayed empty."""
+        last = self._events[-1]
+        if isinstance(last, DeliveriesReceived) and not last.deliveries:
+            self._events.pop()
+
+    def wants_answer(self, event: Event) -> None:
+        """Adds an event that stops reading until `answered`."""
+        self._waiting = True
+        self._events.append(event)
+
+    def answered(self) -> None:
+        """The caller answered; reading may go on."""
+        self._waiting = False
+
+    def send(self, channel: int, performative: Any) -> None:
+        """Writes a frame. An error's text is left out when the frame would be too large for the peer."""
+        if self.output.closed:
+            return
+        frame = encode_frame(channel, performative)
+        if len(frame) > self.remote_max_frame_size:
+            error = getattr(performative, "error", None)
+            if error is None:
+                raise LocalProtocolError(
+                    f"{type(performative).__name__} of {len(frame)} octets, but the peer takes "
+                    f"{self.remote_max_frame_size}",
+                    FRAME_SIZE_TOO_SMALL,
+                )
+            performative.error = Error(condition=error.condition)
+            frame = encode_frame(channel, performative)
+        self.output.write(frame)
+
+    def send_header(self, header: bytes) -> None:
+        """Writes the AMQP protocol header."""
+        self.step(_I.S_HDR)
+        self.output.write(header)
+
+    def open_now(self, header: bytes) -> None:
+        """Client after SASL: header and open."""
+        self.negotiation.header_sent = header
+        self.send_header(header)
+        self._send_open()
+
+    def step(self, what: ConnectionInput) -> None:
+        """One transition. Raises a connection error for what the peer may not do, LocalProtocolError for us."""
+        following = CONNECTION_TABLE[self.state][what]
+        if following is None:
+            if what.value.startswith("R:"):
+                raise connection_error(ILLEGAL_STATE, f"{what.value} in connection state {self.state.value} (2.4.6)")
+            raise LocalProtocolError(f"cannot do {what.value} in connection state {self.state.value}")
+        self.state = following
+
+    def go_on_sending(self) -> None:
+        """Large messages that wait for window or output go on."""
+        for link in list(self.sending_links):
+            link.go_on()
+
+    def remember_link(self, link: Link) -> None:
+        """For link stealing (2.6.1)."""
+        self._links[link.name, link.role] = link
+
+    def forget_link(self, link: Link) -> None:
+        """The link is gone, or going."""
+        if self._links.get((link.name, link.role)) is link:
+            del self._links[link.name, link.role]
+        self.echo_links.discard(link)
+        if isinstance(link, ReceiverLink):
+            self.partial_links.discard(link)
+            if self.run_link is link:
+                self.run_link = None
+
+    def steal(self, name: str, remote_role: bool) -> None:
+        """A new attach of this name and direction: the old link, if attached, is closed with amqp:link:stolen."""
+        old = self._links.pop((name, not remote_role), None)
+        if old is not None and old.state is LinkState.ATTACHED:
+            self.forget_link(old)
+            old.session.steal(old)
+
+    # --- reading
+
+    def _read(self) -> None:
+        """Reads frames until more bytes or an answer are needed. Errors of the peer end here."""
+        while not self._waiting and not self.wants_close:
+            try:
+                if self.state is _OPENED:
+                    read_fast(self)
+                    if self._waiting:
+                        return
+                frame = self.reader.next()
+                if frame is None:
+                    return
+                self.timers.last_received = self.now
+                if type(frame) is ProtocolHeader:
+                    self._on_header(frame)
+                else:
+                    assert isinstance(frame, Frame)
+                    self._on_frame(frame)
+            except RemoteProtocolError as error:
+                self._fail(error.condition, error.description)
+            except LocalProtocolError as error:
+                # We could not answer within what the peer allows (channels, frame size): it has to go.
+                self._fail(error.condition, error.description)
+            except AmqpError as error:
+                # Neither a frame nor a performative: what follows cannot be trusted (2.8.16).
+                self._fail(error.condition, error.description)
+
+    def _on_header(self, header: ProtocolHeader) -> None:
+        self.timers.header_at = None
+        self.negotiation.header_received(header)
+        if self.negotiation.in_sasl:
+            self.reader.max_frame_size = MIN_MAX_FRAME_SIZE
+        else:
+            self.reader.max_frame_size = self.limits.frame_size_before_open
+
+    def _on_frame(self, frame: Frame) -> None:
+        if self.state in _OVER and self.state not in (_S.CLOSE_PIPE, _S.OC_PIPE):
+            if type(frame.performative) is Close:
+                self.step(_I.R_CLOSE)
+                self._lose(None)
+            return
+        performative = frame.performative
+        if self.remote_open is None:
+            self._frames_before_open += 1
+            if self._frames_before_open > self.limits.frames_before_open:
+                raise connection_error(
+                    RESOURCE_LIMIT_EXCEEDED, f"more than {self.limits.frames_before_open} frames before open"
+                )
+        if self.negotiation.in_sasl:
+            if frame.type == AMQP_FRAME:
+                raise connection_error(FRAMING_ERROR, "expected a SASL frame, but found an AMQP frame (5.3.1)")
+            self.negotiation.frame_received(performative)
+            return
+        if frame.type != AMQP_FRAME:
+            raise connection_error(FRAMING_ERROR, "a SASL frame outside of the SASL exchange (5.3.1)")
+        if performative is None:
+            if self.remote_open is None:
+                raise connection_error(NOT_ALLOWED, "an empty frame, but the first frame has to be open (2.4.1)")
+            return
+        kind = type(performative)
+        if kind is Open:
+            self._on_open(performative, frame.channel)
+            return
+        if self.remote_open is None:
+            raise connection_error(
+                NOT_ALLOWED, f"{kind.__name__.lower()}, but the first frame has to be open (2.4.1)"
+            )
+        if frame.channel > self.settings.channel_max:
+            raise connection_error(
+                FRAMING_ERROR,
+                f"{kind.__name__.lower()} on channel {frame.channel}, but channel-max is {self.settings.channel_max} (2.7.1)",
+            )
+        if kind in _CONTROL and not self._rate.allow(self.now):
+            raise connection_error(
+                RESOURCE_LIMIT_EXCEEDED,
+                f"more than {self.limits.control_operations_per_s:g} begin, attach, detach and end in a second",
+            )
+        self._dispatch(kind, frame, performative)
+
+    def _dispatch(self, kind: type, frame: Frame, performative: Any) -> None:
+        if kind is Begin:
+            self.step(_I.R_FRAME)
+            self._on_begin(performative, frame.channel)
+        elif kind is Close:
+            self._on_close(performative)
+        else:
+            self.step(_I.R_FRAME)
+            session = self.session_of(frame.channel, kind.__name__.lower())
+            if kind is End:
+                self._on_end(session, performative)
+                return
+            try:
+                session.frame_received(performative, frame.payload)
+            except RemoteProtocolError as error:
+                self.session_failed(session, error)
+            except LocalProtocolError as error:
+                self.session_failed(session, RemoteProtocolError(Scope.SESSION, error.condition, error.description))
+
+    def session_of(self, channel: int, what: str) -> Session:
+        """The session of an incoming channel. Raises a connection error without one."""
+        session = self.incoming.get(channel)
+        if session is None:
+            channels = ", ".join(str(number) for number in sorted(self.incoming)[:16]) or "none"
+            raise connection_error(NOT_ALLOWED, f"{what} on channel {channel}, but sessions are on: {channels}")
+        return session
+
+    def session_failed(self, session: Session, error: RemoteProtocolError) -> None:
+        """Ends `session` for a session error; what is worse goes on up."""
+        if error.scope is not Scope.SESSION or session.state is not SessionState.MAPPED:
+            raise error
+        session.fail(Error(condition=error.condition, description=error.description, info=error.info or None))
+
+    def _on_open(self, open_: Open, channel: int) -> None:
+        if channel != 0:
+            raise connection_error(NOT_ALLOWED, f"open on channel {channel}, but it is only sent on 0 (2.4.1)")
+        self.step(_I.R_OPEN)
+        self.remote_open = open_
+        self.timers.open_at = None
+        if self.state in _OVER:
+            return
+        self.remote_max_frame_size = max(MIN_MAX_FRAME_SIZE, open_.max_frame_size)
+        self.remote_channel_max = open_.channel_max
+        self.reader.max_frame_size = self.settings.max_frame_size
+        if self.state is _S.OPEN_RCVD:
+            self._send_open()
+        if open_.max_frame_size < MIN_MAX_FRAME_SIZE:
+            raise connection_error(
+                INVALID_FIELD, f"max-frame-size {open_.max_frame_size}, but at least {MIN_MAX_FRAME_SIZE} (2.8.19)"
+            )
+        idle = open_.idle_time_out or 0
+        if 0 < idle < self.limits.min_idle_time_out_ms:
+            raise connection_error(
+                NOT_ALLOWED, f"idle-time-out {idle} ms, but at least {self.limits.min_idle_time_out_ms} is supported"
+            )
+        self.timers.remote_idle_time_out(idle)
+        self.tell(ConnectionOpened(open_))
+
+    def _on_begin(self, begin: Begin, channel: int) -> None:
+        if channel in self.incoming:
+            raise connection_error(NOT_ALLOWED, f"begin on channel {channel}, which has a session (2.5.1)")
+        if begin.remote_channel is not None:
+            session = self.sessions.get(begin.remote_channel)
+            if session is None or session.state is not SessionState.BEGIN_SENT:
+                raise connection_error(
+                    NOT_ALLOWED, f"begin with remote-channel {begin.remote_channel}, but no begin of ours waits there"
+                )
+            session.begin_received(begin, channel)
+        else:
+            session = Session(self, self._free_channel())
+            session.begin_received(begin, channel)
+            self.sessions[session.channel] = session
+            session.begin(channel)
+        self.incoming[channel] = session
+        self.tell(session.begun_event())
+
+    def _on_end(self, session: Session, end: End) -> None:
+        session.end_received(end)
+        self.incoming.pop(session.remote_channel, None)
+        self.sessions.pop(session.channel, None)
+
+    def _on_close(self, close: Close) -> None:
+        self.step(_I.R_CLOSE)
+        if self.state is _S.CLOSE_RCVD:
+            self._send_close(None)
+        self._lose(close.error, local=False)
+
+    def _free_channel(self) -> int:
+        for channel in range(min(self.settings.channel_max, self.remote_channel_max) + 1):
+            if channel not in self.sessions:
+                return channel
+        raise LocalProtocolError(
+            f"no channel is left: {len(self.sessions)} sessions, channel-max {self.remote_channel_max}", NOT_ALLOWED
+        )
+
+    def _after_read(self) -> None:
+        if self.state is not _OPENED:
+            if self.remote_open is None and self.reader.buffered > self.limits.bytes_before_open and not self.wants_close:
+                self._fail(RESOURCE_LIMIT_EXCEEDED, f"more than {self.limits.bytes_before_open} octets before open")
+            return
+        for link in self.echo_links:
+            if link.state is LinkState.ATTACHED and isinstance(link, (SenderLink, ReceiverLink)):
+                link.answer_echo()
+        self.echo_links.clear()
+        for session in self.sessions.values():
+            session.after_read()
+
+    def _take_events(self) -> list[Event]:
+        events = self._events
+        self._events = []
+        for link in self._told_credit:
+            link.told()
+        self._told_credit.clear()
+        return events
+
+    # --- opening and closing
+
+    def _send_open(self) -> None:
+        settings = self.settings
+        self.step(_I.S_OPEN)
+        self.send(
+            0,
+            Open(
+                container_id=settings.container_id,
+                hostname=settings.hostname,
+                max_frame_size=settings.max_frame_size,
+                channel_max=settings.channel_max,
+                idle_time_out=settings.idle_time_out_ms or None,
+                offered_capabilities=settings.offered_capabilities or None,
+                desired_capabilities=settings.desired_capabilities or None,
+                properties=settings.properties,
+            ),
+        )
+
+    def _send_close(self, error: Error | None) -> None:
+        self.step(_I.S_CLOSE if error is None else _I.S_CLOSE_ERROR)
+        self.send(0, Close(error=error))
+        self.output.close()
+
+    def _fail(self, condition: str, description: str) -> None:
+        """Closes for an error: the peer is told if there is a connection to tell it on, and dropped."""
+        error = Error(condition=condition, description=description)
+        if self.state in (_S.HDR_EXCH, _S.OPEN_RCVD):
+            # A close is never the first frame (2.4.1).
+            self._send_open()
+        if self.state in (_OPENED, _S.OPEN_SENT, _S.OPEN_PIPE):
+            self._send_close(error)
+        self._lose(error, local=True)
+
+    def _refuse_silence(self) -> None:
+        """No complete protocol header in time: tells what we would take (2.2)."""
+        if self.settings.server:
+            self.output.write(self.negotiation.acceptable_header())
+        self._lose(
+            Error(
+                condition=FRAMING_ERROR, description=f"no protocol header within {self.limits.header_timeout_s:g} s"
+            ),
+        )
+
+    def _lose(self, error: Error | None, local: bool = True) -> None:
+        """The end: every link, session and the connection are told once, and the transport is to be closed."""
+        self.wants_close = True
+        self._waiting = False
+        self.output.close()
+        self.timers.stop()
+        if self._closed_told:
+            return
+        self._closed_told = True
+        self.step(_I.LOST)
+        for session in list(self.sessions.values()):
+            session.lost(error)
+        self.sessions.clear()
+        self.incoming.clear()
+        self.tell(ConnectionClosed(error, local and error is not None))
+
+    def _drop_idle_partials(self) -> None:
+        for link in list(self.partial_links):
+            partial = link.partial
+            if partial is None:
+                self.partial_links.discard(link)
+            elif self.now >= partial.last_at + self.limits.partial_idle_s:
+                link.session.link_failed(
+                    link,
+                    RemoteProtocolError(
+                        Scope.LINK,
+                        RESOURCE_LIMIT_EXCEEDED,
+                        f"delivery {partial.delivery_id} did not go on for {self.limits.partial_idle_s:g} s",
+                    ),
+                )

@@ -1,0 +1,92 @@
+"""Deliveries in both directions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from amqp_broker.frames.fast_path import Delivery
+
+if TYPE_CHECKING:
+    from .sender_link import SenderLink
+
+__all__ = ["Delivery", "OutgoingDelivery", "PartialDelivery", "Sendable", "SendingDelivery"]
+
+
+class Sendable(Protocol):
+    """A message as it is sent: its bytes are `header_bytes` and then `body`, unchanged."""
+
+    header_bytes: bytes
+    body: bytes
+    message_format: int
+
+
+class OutgoingDelivery:
+    """A delivery that we sent unsettled. `state` is the last delivery-state that the receiver told, or None.
+
+    `number` is the delivery-id before it is cut to 32 bits; it only grows within a session.
+    """
+
+    __slots__ = ("number", "link", "message", "state")
+
+    def __init__(self, number: int, link: SenderLink, message: Sendable) -> None:
+        self.number = number
+        self.link = link
+        self.message = message
+        self.state: object = None
+
+    @property
+    def delivery_id(self) -> int:
+        """The wire's number (2.8.8)."""
+        return self.number & 0xFFFFFFFF
+
+    @property
+    def delivery_tag(self) -> bytes:
+        """The delivery-id as four bytes."""
+        return (self.number & 0xFFFFFFFF).to_bytes(4, "big")
+
+    def __repr__(self) -> str:
+        return f"<OutgoingDelivery {self.delivery_id} on {self.link.name!r}>"
+
+
+class PartialDelivery:
+    """An incoming delivery that is not complete yet: the first transfer's fields and the chunks so far."""
+
+    __slots__ = (
+        "number", "delivery_id", "delivery_tag", "message_format", "settled", "state", "rcv_settle_mode", "batchable",
+        "chunks", "size_bytes", "resumed", "last_at",
+    )  # fmt: skip
+
+    def __init__(self, number: int, delivery_tag: bytes, message_format: int, rcv_settle_mode: int) -> None:
+        self.number = number
+        self.delivery_id = number & 0xFFFFFFFF
+        self.delivery_tag = delivery_tag
+        self.message_format = message_format
+        self.settled = False
+        self.state: object = None
+        self.rcv_settle_mode = rcv_settle_mode
+        self.batchable = False
+        self.chunks: list[bytes] = []
+        self.size_bytes = 0
+        self.resumed = False
+        self.last_at = 0.0
+
+
+class SendingDelivery:
+    """A message that needs several transfers, while they are being sent."""
+
+    __slots__ = ("message", "sent_bytes", "total_bytes")
+
+    def __init__(self, message: Sendable) -> None:
+        self.message = message
+        self.sent_bytes = 0
+        self.total_bytes = len(message.header_bytes) + len(message.body)
+
+    def next_bytes(self, room: int) -> bytes:
+        """The next at most `room` bytes of the message, which count as sent."""
+        start = self.sent_bytes
+        header = self.message.header_bytes
+        stop = min(start + room, self.total_bytes)
+        self.sent_bytes = stop
+        if start >= len(header):
+            return self.message.body[start - len(header) : stop - len(header)]
+        return header[start:stop] + self.message.body[: max(0, stop - len(header))]

@@ -1,0 +1,92 @@
+"""What the engine allows a peer, each as a number with its unit and reason, and the two counters that enforce sums.
+
+The defaults are those of the limits table (reliability.md); every one can be configured.
+"""
+
+from typing import Final
+
+import attrs
+
+MIN_MAX_FRAME_SIZE: Final = 512  # 2.8.19; also the largest SASL frame (5.3.1)
+MEBIBYTE: Final = 1_048_576
+
+
+@attrs.frozen
+class Limits:
+    """Bounds of one connection."""
+
+    header_timeout_s: float = 2.0
+    """From accept to a complete protocol header."""
+    open_timeout_s: float = 10.0
+    """From accept to `open`, whatever arrives in between."""
+    close_timeout_s: float = 5.0
+    """How long a peer's `close` is waited for after ours (2.4.3)."""
+    frame_size_before_open: int = 8_192
+    frames_before_open: int = 8
+    """Protocol headers not counted; SASL takes 2 or 3, `open` one."""
+    bytes_before_open: int = 16_384
+    """Waiting unread, from all that comes before `open`."""
+    links_per_session: int = 256
+    unsettled_per_link: int = 2_048
+    unsettled_per_session: int = 5_000
+    """Also the incoming-window: frames that are neither settled nor processed never exceed it."""
+    control_operations_per_s: float = 200.0
+    """begin, attach, detach and end: what makes the broker build or tear down something."""
+    control_operations_burst: int = 500
+    output_bytes: int = 262_144
+    """Waiting output beyond which `send` takes nothing."""
+    partial_idle_s: float = 60.0
+    """A delivery of several transfers that does not go on for so long is detached."""
+    max_message_bytes: int = 16 * MEBIBYTE
+    """Unless the link's attach says less."""
+    min_idle_time_out_ms: int = 1_000
+    """A peer that wants to hear from us more often is refused."""
+
+    def __attrs_post_init__(self) -> None:
+        assert MIN_MAX_FRAME_SIZE <= self.frame_size_before_open <= self.bytes_before_open
+        assert self.header_timeout_s <= self.open_timeout_s
+        assert 0 < self.unsettled_per_link <= self.unsettled_per_session
+
+
+class PartialBytes:
+    """Bytes of incomplete deliveries in the whole process; all connections share one of these."""
+
+    __slots__ = ("limit_bytes", "used_bytes")
+
+    def __init__(self, limit_bytes: int = 256 * MEBIBYTE) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+
+    def take(self, count: int) -> bool:
+        """True when `count` more bytes fit; only then they count."""
+        if self.used_bytes + count > self.limit_bytes:
+            return False
+        self.used_bytes += count
+        return True
+
+    def give_back(self, count: int) -> None:
+        """The delivery is complete, aborted or dropped."""
+        assert count <= self.used_bytes, "more partial bytes given back than were taken"
+        self.used_bytes -= count
+
+
+class OperationRate:
+    """A token bucket: `burst` operations at once, `per_second` in the long run."""
+
+    __slots__ = ("_burst", "_per_second", "_tokens", "_at")
+
+    def __init__(self, per_second: float, burst: int, now: float) -> None:
+        self._per_second = per_second
+        self._burst = float(burst)
+        self._tokens = float(burst)
+        self._at = now
+
+    def allow(self, now: float) -> bool:
+        """Counts one operation at `now`; False when it is one too many."""
+        if now > self._at:
+            self._tokens = min(self._burst, self._tokens + (now - self._at) * self._per_second)
+            self._at = now
+        if self._tokens < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True

@@ -1,0 +1,170 @@
+"""What both kinds of link endpoint have in common: attaching, detaching, and the answer to an attach (2.6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amqp_broker.frames import RECEIVER, Attach, Detach, Error
+
+from .errors import ILLEGAL_STATE, LocalProtocolError, session_error
+from .events import LinkDetached
+from .link_states import LINK_TABLE, LinkInput, LinkState
+
+if TYPE_CHECKING:
+    from .deliveries import OutgoingDelivery
+    from .session import Session
+
+_ATTACHED = LinkState.ATTACHED
+_DETACHED = LinkState.DETACHED
+
+
+class Link:
+    """One end of a link. `role` is ours. `source` and `target` are those of the peer's attach until we answer it.
+
+    `context` belongs to the caller; the engine never looks at it.
+    """
+
+    def __init__(self, session: Session, name: str, handle: int, role: bool) -> None:
+        self.session = session
+        self.name = name
+        self.role = role
+        self.handle = handle
+        """Our handle (the output handle, 2.6.2); -1 without one."""
+        self.input_handle = -1
+        """The peer's handle; -1 without one."""
+        self.state = LinkState.DETACHED
+        self.source: Any = None
+        self.target: Any = None
+        self.snd_settle_mode = 2
+        self.rcv_settle_mode = 0
+        self.remote_attach: Attach | None = None
+        self.max_message_size = 0
+        """Ours, in octets; 0 is none."""
+        self.refused = False
+        """We answered without a terminus: no event tells of this link's end."""
+        self.context: Any = None
+
+    @property
+    def attached(self) -> bool:
+        """Both sides attached and none has detached."""
+        return self.state is _ATTACHED
+
+    def __repr__(self) -> str:
+        kind = "ReceiverLink" if self.role == RECEIVER else "SenderLink"
+        return f"<{kind} {self.name[:64]!r} handle {self.handle} {self.state.value}>"
+
+    # --- the caller's answers
+
+    def refuse(self, error: Error) -> None:
+        """Answers an AttachReceived with an attach without our terminus and a closing detach (2.6.3).
+
+        Raises LocalProtocolError when the link does not wait for an answer.
+        """
+        self._expect_unanswered()
+        self.refused = True
+        if self.role == RECEIVER:
+            self.target = None
+        else:
+            self.source = None
+        self.send_attach(None, None)
+        self._send_detach(True, error)
+        self.session.connection.answered()
+
+    def detach(self, error: Error | None = None, closed: bool = True) -> None:
+        """Detaches the link; LinkDetached follows when the peer answers (2.6.6). Nothing when it is gone already.
+
+        Raises LocalProtocolError when the attach is not answered yet.
+        """
+        if self.state is _DETACHED or self.state in (LinkState.DETACH_SENT, LinkState.DISCARDING):
+            return
+        if self.state is not _ATTACHED:
+            raise LocalProtocolError(f"cannot detach {self!r}: its attach has not been answered yet")
+        self._send_detach(closed, error)
+
+    # --- for the session
+
+    def attach_received(self, attach: Attach) -> None:
+        """The peer's attach: what it says is known from here on."""
+        self._receive(LinkInput.R_ATTACH)
+        self.remote_attach = attach
+        self.input_handle = attach.handle
+
+    def detach_received(self, detach: Detach) -> None:
+        """The peer's detach: answers if it came first, and tells the caller."""
+        initiated = self.state is _ATTACHED
+        told = self.state is LinkState.DISCARDING or self.refused
+        self._receive(LinkInput.R_DETACH)
+        if initiated:
+            self._send_detach(detach.closed, None)
+        unsettled = self._drop()
+        if not told:
+            self.session.connection.tell(LinkDetached(self, detach.closed, detach.error, unsettled))
+
+    def fail(self, error: Error) -> None:
+        """A link error of the peer (2.6.5): detaches, closed, and tells the caller at once."""
+        self._send(LinkInput.S_DETACH_ERROR)
+        self.session.send(Detach(handle=self.handle, closed=True, error=error))
+        if not self.refused:
+            self.session.connection.tell(LinkDetached(self, True, error, self._drop()))
+
+    def lost(self, error: Error | None) -> None:
+        """The session is gone."""
+        told = self.state in (LinkState.DISCARDING, LinkState.DETACHED, LinkState.ATTACH_RCVD) or self.refused
+        self.state = LinkState.DETACHED
+        unsettled = self._drop()
+        if not told:
+            self.session.connection.tell(LinkDetached(self, False, error, unsettled))
+
+    # --- parts
+
+    def _drop(self) -> list[OutgoingDelivery]:
+        """Forgets all deliveries; what a sender had unsettled is the answer."""
+        return []
+
+    def _expect_unanswered(self) -> None:
+        if self.state is not LinkState.ATTACH_RCVD:
+            raise LocalProtocolError(f"{self!r} does not wait for an answer to its attach")
+
+    def send_attach(self, offered: tuple[str, ...] | None, properties: dict[str, Any] | None) -> None:
+        self._send(LinkInput.S_ATTACH)
+        remote = self.remote_attach
+        # A resumed link: we keep no unsettled state of former links, so ours is empty, and what the peer has unsettled
+        # it sends again (2.6.13, "deliveries that only the source considers unsettled").
+        resumed = remote is not None and remote.unsettled is not None
+        self.session.send(
+            Attach(
+                name=self.name,
+                handle=self.handle,
+                role=self.role,
+                snd_settle_mode=self.snd_settle_mode,
+                rcv_settle_mode=self.rcv_settle_mode,
+                source=self.source,
+                target=self.target,
+                unsettled={} if resumed else None,
+                initial_delivery_count=self._initial_delivery_count(),
+                max_message_size=self.max_message_size or None,
+                offered_capabilities=offered,
+                properties=properties,
+            )
+        )
+
+    def _initial_delivery_count(self) -> int | None:
+        return None
+
+    def _send_detach(self, closed: bool, error: Error | None) -> None:
+        self._send(LinkInput.S_DETACH)
+        self.session.send(Detach(handle=self.handle, closed=closed, error=error))
+        if self.state is _DETACHED:
+            self.session.release_handle(self)
+
+    def _receive(self, what: LinkInput) -> None:
+        following = LINK_TABLE[self.state][what]
+        if following is None:
+            raise session_error(ILLEGAL_STATE, f"{what.value} on link {self.name[:64]!r} in state {self.state.value}")
+        self.state = following
+
+    def _send(self, what: LinkInput) -> None:
+        following = LINK_TABLE[self.state][what]
+        if following is None:
+            raise LocalProtocolError(f"cannot do {what.value} on {self!r}")
+        self.state = following

@@ -1,0 +1,347 @@
+"""The receiving end of a link: transfers to deliveries, credit, and our outcomes (2.6.7, 2.6.12, 2.6.14, 2.7.5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amqp_broker.frames import RECEIVER, Attach
+from amqp_broker.frames.fast_path import TransferHead, TransferShape, encode_uint
+
+from .deliveries import Delivery, PartialDelivery
+from .dispositions import encode_state, runs_of
+from .errors import (
+    INVALID_FIELD,
+    MESSAGE_SIZE_EXCEEDED,
+    NOT_ALLOWED,
+    RESOURCE_LIMIT_EXCEEDED,
+    TRANSFER_LIMIT_EXCEEDED,
+    LocalProtocolError,
+    link_error,
+)
+from .events import CreditDrained, DeliveriesSettled
+from .link import Link
+from .link_states import LinkState
+from .windows import ReceiverCredit
+
+if TYPE_CHECKING:
+    from .deliveries import OutgoingDelivery
+    from .session import Session
+
+_ATTACHED = LinkState.ATTACHED
+_SETTLED_BY_SENDER = 1
+_UNSETTLED_BY_SENDER = 0
+_SECOND = 1
+
+
+class ReceiverLink(Link):
+    """We receive. Credit is kept at a level (`set_credit`, `processed`) or given by hand (`flow`)."""
+
+    def __init__(self, session: Session, name: str, handle: int) -> None:
+        super().__init__(session, name, handle, RECEIVER)
+        self.flow_state = ReceiverCredit(session.limits.unsettled_per_link)
+        self.shape: TransferShape | None = None
+        self.partial: PartialDelivery | None = None
+        self.available = 0
+        """The sender's last word on how many messages wait for credit (2.6.7)."""
+        self.flow_properties: dict[str, Any] | None = None
+        # What we gave an outcome in mode second, by number, until the sender settles.
+        self._awaiting: dict[int, Delivery] = {}
+
+    @property
+    def credit(self) -> int:
+        """What the sender may still send."""
+        return self.flow_state.outstanding
+
+    def accept(
+        self,
+        source: Any = None,
+        target: Any = None,
+        offered_capabilities: tuple[str, ...] | None = None,
+        properties: dict[str, Any] | None = None,
+        max_message_size: int | None = None,
+        credit: int = 0,
+    ) -> None:
+        """Answers an AttachReceived. Termini that are not given are those of the peer; `credit` is the level to keep.
+
+        Raises LocalProtocolError when the link does not wait for an answer.
+        """
+        self._expect_unanswered()
+        if source is not None:
+            self.source = source
+        if target is not None:
+            self.target = target
+        limit = self.session.limits.max_message_bytes
+        self.max_message_size = limit if max_message_size is None else min(limit, max_message_size)
+        self.send_attach(offered_capabilities, properties)
+        self.set_credit(credit)
+        self.session.connection.answered()
+
+    def set_credit(self, target: int) -> None:
+        """The level of credit that is kept from now on; what is beyond it is taken back. At most the unsettled limit."""
+        state = self.flow_state
+        state.kept = True
+        state.drain = False
+        state.target = max(0, min(target, state.unsettled_limit))
+        if self.state is _ATTACHED:
+            room = state.room()
+            if room != state.outstanding:
+                self._send_flow(room, False)
+
+    def flow(self, credit: int, drain: bool = False, echo: bool = False) -> None:
+        """Gives exactly this credit, once; `drain` asks the sender to use it up or give it back (CreditDrained)."""
+        state = self.flow_state
+        state.kept = False
+        state.drain = drain
+        if self.state is _ATTACHED or self.state is LinkState.ATTACH_SENT:
+            self._send_flow(credit, echo)
+
+    def processed(self, count: int) -> None:
+        """The caller is done with `count` of the deliveries it was given: credit and session window are renewed."""
+        state = self.flow_state
+        count = min(count, state.unprocessed)
+        state.unprocessed -= count
+        self.session.held -= count
+        self.renew()
+
+    def renew(self) -> None:
+        """Sends a flow when less than half of the credit or of the session window is left."""
+        if self.state is _ATTACHED and self.flow_state.renewable():
+            self._send_flow(self.flow_state.room(), False)
+        else:
+            self.session.renew_window()
+
+    def settle(self, deliveries: list[Delivery], state: Any) -> None:
+        """Gives `deliveries` the outcome `state`: one disposition for each range of consecutive delivery-ids (2.7.6).
+
+        Settled in mode first; in mode second unsettled, and DeliveriesSettled follows. What the sender settled is
+        passed over, and so is everything once the link is gone.
+        """
+        if self.state is not _ATTACHED and self.state is not LinkState.DETACH_SENT:
+            return
+        if not deliveries:
+            return
+        encoded = encode_state(state)
+        if self.rcv_settle_mode != _SECOND:
+            self._settle_first([delivery.delivery_id for delivery in deliveries], encoded)
+            return
+        first = [delivery.delivery_id for delivery in deliveries if delivery.rcv_settle_mode != _SECOND]
+        if first:
+            self._settle_first(first, encoded)
+        self._settle_second([delivery for delivery in deliveries if delivery.rcv_settle_mode == _SECOND], state, encoded)
+
+    # --- for the session
+
+    def on_attach(self, attach: Attach, ours: bool) -> None:
+        """The sender's attach; `ours` tells that it answers ours. Its source and settle mode are authoritative."""
+        self.attach_received(attach)
+        self.source = attach.source
+        self.snd_settle_mode = attach.snd_settle_mode
+        if not ours:
+            self.target = attach.target
+            self.rcv_settle_mode = attach.rcv_settle_mode
+        self.flow_state.start(attach.initial_delivery_count or 0)
+
+    def on_flow(self, delivery_count: int, available: int, properties: dict[str, Any] | None) -> None:
+        """The sender's flow."""
+        state = self.flow_state
+        self.available = max(0, available)
+        self.flow_properties = properties
+        if delivery_count >= 0:
+            state.flow_received(delivery_count)
+        if state.drain and state.outstanding == 0:
+            state.drain = False
+            self.session.connection.tell(CreditDrained(self))
+
+    def on_transfer(self, head: TransferHead, payload: bytes, state: object) -> Delivery | None:
+        """One transfer; the delivery when it is complete. Raises RemoteProtocolError."""
+        partial = self.partial
+        if partial is None:
+            partial = self._begin(head)
+        elif head.delivery_id >= 0 and head.delivery_id != partial.delivery_id:
+            raise link_error(
+                INVALID_FIELD,
+                f"delivery-id {head.delivery_id} on link {self.name[:64]!r} while delivery {partial.delivery_id} is "
+                "incomplete: a link sends one delivery at a time",
+            )
+        if head.aborted or not head.more:
+            self.partial = None
+            self.session.connection.partial_links.discard(self)
+        else:
+            self.partial = partial
+            self.session.connection.partial_links.add(self)
+        if head.settled == 1 and not partial.settled:
+            partial.settled = True
+            self._forget(partial.number)
+        if head.batchable:
+            partial.batchable = True
+        if state is not None:
+            partial.state = state
+        if head.aborted:
+            self._abort(partial)
+            return None
+        self._check_size(partial, payload)
+        if not head.more:
+            return self._complete(partial, payload)
+        if not self.session.partial_bytes.take(len(payload)):
+            raise link_error(RESOURCE_LIMIT_EXCEEDED, "incomplete deliveries take all memory that is set aside for them")
+        partial.chunks.append(payload)
+        partial.size_bytes += len(payload)
+        partial.last_at = self.session.connection.now
+        return None
+
+    def sender_settled(self, first: int, last: int) -> None:
+        """The sender settled the deliveries from `first` to `last` (numbers), which were unsettled here."""
+        self.flow_state.unsettled -= last - first + 1
+        partial = self.partial
+        if partial is not None and first <= partial.number <= last:
+            partial.settled = True
+        known: list[Delivery] = []
+        if self._awaiting:
+            for number in range(first, last + 1):
+                delivery = self._awaiting.pop(number, None)
+                if delivery is not None:
+                    known.append(delivery)
+        if known:
+            self.session.connection.tell(DeliveriesSettled(self, known))
+        self.renew()
+
+    # --- parts
+
+    def _begin(self, head: TransferHead) -> PartialDelivery:
+        """The first transfer of a delivery: takes a delivery-id and a credit."""
+        number = self.session.take_delivery_id(head.delivery_id, self)
+        flow = self.flow_state
+        if flow.acceptable() <= 0:
+            raise link_error(
+                TRANSFER_LIMIT_EXCEEDED,
+                f"delivery {head.delivery_id} on link {self.name[:64]!r}, but its credit is used up: "
+                f"the delivery-limit is {flow.allowed & 0xFFFFFFFF}",
+            )
+        if head.delivery_tag is None or len(head.delivery_tag) > 32:
+            raise link_error(
+                INVALID_FIELD,
+                f"the first transfer of delivery {head.delivery_id} needs a delivery-tag of at most 32 octets",
+            )
+        mode = self.rcv_settle_mode if head.rcv_settle_mode < 0 else head.rcv_settle_mode
+        if mode > self.rcv_settle_mode and head.settled != 1:
+            raise link_error(
+                INVALID_FIELD, f"rcv-settle-mode {mode} on a transfer, but the link's is {self.rcv_settle_mode} (2.7.5)"
+            )
+        settled = head.settled == 1
+        partial = PartialDelivery(number, head.delivery_tag, max(0, head.message_format), mode)
+        partial.settled = settled
+        partial.resumed = head.resume
+        partial.last_at = self.session.connection.now
+        flow.received(1, 0 if settled else 1)
+        self.session.held += 1
+        if not settled:
+            self.session.unsettled_in.add(number, number, self)
+        return partial
+
+    def _check_size(self, partial: PartialDelivery, payload: bytes) -> None:
+        limit = self.max_message_size
+        if limit and partial.size_bytes + len(payload) > limit:
+            raise link_error(
+                MESSAGE_SIZE_EXCEEDED,
+                f"delivery {partial.delivery_id} has more than {limit} octets, the link's max-message-size",
+            )
+
+    def check_settled(self, settled: bool) -> None:
+        """A complete delivery has to keep the negotiated snd-settle-mode (2.7.5)."""
+        if self.snd_settle_mode == _SETTLED_BY_SENDER and not settled:
+            raise link_error(NOT_ALLOWED, "an unsettled delivery, but the link's snd-settle-mode is settled")
+        if self.snd_settle_mode == _UNSETTLED_BY_SENDER and settled:
+            raise link_error(NOT_ALLOWED, "a settled delivery, but the link's snd-settle-mode is unsettled")
+
+    def _complete(self, partial: PartialDelivery, payload: bytes) -> Delivery | None:
+        if partial.chunks:
+            self.session.partial_bytes.give_back(partial.size_bytes)
+            partial.chunks.append(payload)
+            payload = b"".join(partial.chunks)
+            partial.chunks = []
+        self.check_settled(partial.settled)
+        if partial.resumed:
+            # 2.7.5: the receiver MUST ignore resumed deliveries that are not in its local unsettled map; ours is empty.
+            self._abort(partial)
+            return None
+        return Delivery(
+            partial.delivery_id, partial.delivery_tag, partial.message_format, partial.settled, payload,
+            partial.state, partial.rcv_settle_mode, partial.batchable,
+        )  # fmt: skip
+
+    def _abort(self, partial: PartialDelivery) -> None:
+        """The delivery will not be given to the caller; an aborted one is implicitly settled (2.7.5)."""
+        if partial.chunks:
+            self.session.partial_bytes.give_back(partial.size_bytes)
+            partial.chunks = []
+        if not partial.settled:
+            self._forget(partial.number)
+        self.processed(1)
+
+    def _forget(self, number: int) -> None:
+        for _ in self.session.unsettled_in.take(number, number):
+            self.flow_state.unsettled -= 1
+
+    def _settle_first(self, delivery_ids: list[int], encoded: bytes) -> None:
+        session = self.session
+        settled = 0
+        for first, last in runs_of(delivery_ids, session.next_delivery):
+            for taken_first, taken_last, link in session.unsettled_in.take(first, last):
+                assert link is self, "a link settles its own deliveries only"
+                settled += taken_last - taken_first + 1
+                session.send_disposition(RECEIVER, taken_first, taken_last, True, encoded)
+        self._count_settled(settled)
+
+    def _settle_second(self, deliveries: list[Delivery], state: Any, encoded: bytes) -> None:
+        session = self.session
+        by_number = {}
+        for delivery in deliveries:
+            number = session.next_delivery - ((session.next_delivery - delivery.delivery_id) & 0xFFFFFFFF)
+            by_number[number] = delivery
+            delivery.state = state
+        for first, last in runs_of([delivery.delivery_id for delivery in deliveries], session.next_delivery):
+            for found_first, found_last, link in session.unsettled_in.find(first, last):
+                assert link is self, "a link settles its own deliveries only"
+                for number in range(found_first, found_last + 1):
+                    self._awaiting[number] = by_number[number]
+                session.send_disposition(RECEIVER, found_first, found_last, False, encoded)
+
+    def _count_settled(self, settled: int) -> None:
+        flow = self.flow_state
+        short = flow.unsettled_limit - flow.unsettled < flow.target - flow.unprocessed
+        flow.unsettled -= settled
+        if short:
+            self.renew()
+
+    def _send_flow(self, credit: int, echo: bool) -> None:
+        flow = self.flow_state
+        flow.grant(credit)
+        count = encode_uint(flow.delivery_count & 0xFFFFFFFF) if self.remote_attach is not None else b"\x40"
+        fields = encode_uint(self.handle) + count + encode_uint(credit)
+        if echo or flow.drain:
+            fields += b"\x40" + (b"\x41" if flow.drain else b"\x42") + (b"\x41" if echo else b"\x42")
+            self.session.send_flow(fields, 6)
+        else:
+            self.session.send_flow(fields, 3)
+
+    def answer_echo(self) -> None:
+        """Tells our flow state because the peer asked (2.7.4)."""
+        self._send_flow(self.flow_state.outstanding, False)
+
+    def _drop(self) -> list[OutgoingDelivery]:
+        flow = self.flow_state
+        if self.partial is not None:
+            self.session.partial_bytes.give_back(self.partial.size_bytes)
+            self.partial = None
+        self.session.unsettled_in.drop_link(self)
+        self.session.held -= flow.unprocessed
+        flow.unprocessed = 0
+        flow.unsettled = 0
+        self._awaiting.clear()
+        self.shape = None
+        return []
+
+    def expect_attached(self) -> None:
+        """Raises LocalProtocolError unless the link is attached."""
+        if self.state is not _ATTACHED:
+            raise LocalProtocolError(f"{self!r} is not attached")

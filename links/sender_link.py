@@ -1,0 +1,308 @@
+"""The sending end of a link: messages to transfers, credit, and the receiver's outcomes (2.6.7, 2.6.12, 2.6.14)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from amqp_broker.frames import SENDER, Attach
+from amqp_broker.frames.fast_path import MAX_TRANSFER_HEAD_BYTES, TransferEncoder, encode_uint
+
+from .deliveries import OutgoingDelivery, Sendable, SendingDelivery
+from .dispositions import encode_state
+from .errors import LocalProtocolError
+from .events import CreditReceived
+from .link import Link
+from .link_states import LinkState
+from .windows import SenderCredit
+
+if TYPE_CHECKING:
+    from .session import Session
+
+_ATTACHED = LinkState.ATTACHED
+_SETTLED = 1
+_MIXED = 2
+
+
+class SenderLink(Link):
+    """We send. `txn_id` and `flow_properties` are those of the receiver's last flow (4.4.1)."""
+
+    def __init__(self, session: Session, name: str, handle: int) -> None:
+        super().__init__(session, name, handle, SENDER)
+        self.flow_state = SenderCredit(session.settings.initial_delivery_count)
+        self.flow_properties: dict[str, Any] | None = None
+        self.unsettled_count = 0
+        self.remote_max_message_size = 0
+        """Octets; 0 is none."""
+        self.blocked = False
+        """Took less than it was offered for another reason than credit; CreditReceived tells when that is over."""
+        self._sending: SendingDelivery | None = None
+        self._sending_settled = False
+        self._encoder: TransferEncoder | None = None
+        self._settled_encoder: TransferEncoder | None = None
+        self._credit_told = False
+
+    @property
+    def credit(self) -> int:
+        """How many messages may still be sent."""
+        return self.flow_state.credit
+
+    @property
+    def drain(self) -> bool:
+        """The receiver wants its credit used up or given back: send what is there, then call `drained`."""
+        return self.flow_state.drain
+
+    @property
+    def available(self) -> int:
+        """What the receiver was or will be told about waiting messages."""
+        return self.flow_state.available
+
+    @property
+    def txn_id(self) -> bytes | None:
+        """The txn-id of the receiver's last flow (4.4.1): acquisitions belong to this transaction."""
+        return None if self.flow_properties is None else self.flow_properties.get("txn-id")
+
+    def accept(
+        self,
+        source: Any = None,
+        target: Any = None,
+        offered_capabilities: tuple[str, ...] | None = None,
+        properties: dict[str, Any] | None = None,
+        max_message_size: int | None = None,
+        credit: int = 0,
+    ) -> None:
+        """Answers an AttachReceived; `max_message_size` and `credit` are the receiver's to say and not used here.
+
+        Raises LocalProtocolError when the link does not wait for an answer.
+        """
+        self._expect_unanswered()
+        if source is not None:
+            self.source = source
+        if target is not None:
+            self.target = target
+        self.send_attach(offered_capabilities, properties)
+        self._prepare()
+        self.session.connection.answered()
+
+    def set_available(self, count: int) -> None:
+        """How many messages wait for credit; the next flow tells it."""
+        self.flow_state.available = max(0, count)
+
+    def send(self, messages: Sequence[Sendable], settled: bool = False) -> int:
+        """Sends the first messages and tells how many it took: what credit, window, unsettled and output bounds allow.
+
+        In snd-settle-mode settled all are sent settled; in mode mixed `settled` decides. A message that is larger than
+        a frame goes out in pieces as the window and the output allow; until then nothing more is taken.
+        """
+        session = self.session
+        if self.state is not _ATTACHED or self._sending is not None or not messages or not session.writable:
+            return 0
+        settled = self.snd_settle_mode == _SETTLED or (settled and self.snd_settle_mode == _MIXED)
+        encoder = self._settled_encoder if settled else self._encoder
+        assert encoder is not None, "an attached link has its encoders"
+        flow = self.flow_state
+        window = session.window
+        bound = min(len(messages), flow.credit)
+        limit = min(bound, window.remote_incoming_window)
+        if not settled:
+            limits = session.limits
+            limit = min(
+                limit,
+                limits.unsettled_per_link - self.unsettled_count,
+                limits.unsettled_per_session - len(session.unsettled_out),
+            )
+        taken = self._write(messages, max(0, limit), encoder, settled)
+        flow.sent(taken)
+        if taken < bound and self._sending is None:
+            self.blocked = True
+            session.blocked = True
+        return taken
+
+    def _write(self, messages: Sequence[Sendable], limit: int, encoder: TransferEncoder, settled: bool) -> int:
+        """Writes at most `limit` messages; the hot loop of sending."""
+        session = self.session
+        output = session.output
+        number = session.next_outgoing_delivery
+        first = number
+        unsettled = session.unsettled_out
+        append = output.chunks.append
+        waiting = output.size_bytes
+        output_limit = output.limit_bytes
+        max_frame = session.connection.remote_max_frame_size
+        pack = encoder.pack
+        prefix = encoder.prefix
+        suffix = encoder.suffix
+        head_bytes = encoder.head_bytes
+        message_format = encoder.message_format
+        for index in range(limit):
+            if waiting >= output_limit:
+                break
+            message = messages[index]
+            if message.message_format != message_format:
+                message_format = message.message_format
+                encoder.set_format(message_format)
+                pack = encoder.pack
+                prefix = encoder.prefix
+                suffix = encoder.suffix
+                head_bytes = encoder.head_bytes
+            header = message.header_bytes
+            body = message.body
+            size = head_bytes + len(header) + len(body)
+            if size > max_frame:
+                break
+            wire = number & 0xFFFFFFFF
+            append(pack(size, prefix, wire, 0xA004, wire, suffix) + header)
+            append(body)
+            waiting += size
+            if not settled:
+                unsettled[number] = OutgoingDelivery(number, self, message)
+            number += 1
+        taken = number - first
+        if taken:
+            output.size_bytes = waiting
+            output.wrote = True
+            session.next_outgoing_delivery = number
+            session.window.sent(taken)
+            if not settled:
+                self.unsettled_count += taken
+        if taken < limit and waiting < output_limit:
+            self._begin_large(messages[taken], encoder, settled)
+            return taken + 1
+        return taken
+
+    def _begin_large(self, message: Sendable, encoder: TransferEncoder, settled: bool) -> None:
+        """Starts a message that needs several transfers."""
+        session = self.session
+        number = session.next_outgoing_delivery
+        session.next_outgoing_delivery = number + 1
+        if not settled:
+            session.unsettled_out[number] = OutgoingDelivery(number, self, message)
+            self.unsettled_count += 1
+        sending = SendingDelivery(message)
+        self._sending = sending
+        self._sending_settled = settled
+        room = session.connection.remote_max_frame_size - MAX_TRANSFER_HEAD_BYTES
+        payload = sending.next_bytes(room)
+        session.output.write(encoder.first_of_many(number & 0xFFFFFFFF, len(payload)))
+        session.output.write(payload)
+        session.window.sent(1)
+        session.connection.sending_links.add(self)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Writes more of the message that is being sent, as window and output allow."""
+        sending = self._sending
+        if sending is None:
+            self.session.connection.sending_links.discard(self)
+            return
+        session = self.session
+        output = session.output
+        window = session.window
+        encoder = self._settled_encoder if self._sending_settled else self._encoder
+        assert encoder is not None, "an attached link has its encoders"
+        room = session.connection.remote_max_frame_size - MAX_TRANSFER_HEAD_BYTES
+        while window.remote_incoming_window > 0 and output.size_bytes < output.limit_bytes:
+            payload = sending.next_bytes(room)
+            more = sending.sent_bytes < sending.total_bytes
+            output.write(encoder.continuation(more, len(payload)))
+            output.write(payload)
+            window.sent(1)
+            if not more:
+                self._sending = None
+                session.connection.sending_links.discard(self)
+                self.wake()
+                return
+
+    def settle(self, deliveries: list[OutgoingDelivery], state: Any = None) -> None:
+        """Settles what the receiver did not settle: a settled disposition for each range of consecutive ids (2.7.6).
+
+        Deliveries that are settled already are passed over.
+        """
+        session = self.session
+        pop = session.unsettled_out.pop
+        encoded = encode_state(state)
+        first = last = -1
+        for delivery in deliveries:
+            if delivery.link is not self or pop(delivery.number, None) is None:
+                continue
+            self.unsettled_count -= 1
+            if delivery.number != last + 1 or first < 0:
+                if first >= 0:
+                    session.send_disposition(SENDER, first, last, True, encoded)
+                first = delivery.number
+            last = delivery.number
+        if first >= 0:
+            session.send_disposition(SENDER, first, last, True, encoded)
+            session.wake_blocked()
+
+    def drained(self) -> None:
+        """Nothing is left to send: gives all credit back and tells the receiver (2.6.7). Nothing unless `drain`."""
+        if self.state is _ATTACHED and self.flow_state.drain:
+            self.flow_state.drained()
+            self.answer_echo()
+
+    # --- for the session
+
+    def on_attach(self, attach: Attach, ours: bool) -> None:
+        """The receiver's attach; `ours` tells that it answers ours. Its target and settle mode are authoritative."""
+        self.attach_received(attach)
+        self.target = attach.target
+        self.rcv_settle_mode = attach.rcv_settle_mode
+        self.remote_max_message_size = attach.max_message_size or 0
+        if ours:
+            self._prepare()
+        else:
+            self.source = attach.source
+            self.snd_settle_mode = attach.snd_settle_mode
+
+    def on_flow(self, delivery_count: int, link_credit: int, drain: bool, properties: dict[str, Any] | None) -> None:
+        """The receiver's flow."""
+        self.flow_state.flow_received(delivery_count, link_credit, drain)
+        self.flow_properties = properties
+        self.wake()
+
+    def wake(self) -> None:
+        """Tells the caller, once until it was given the events, that it may send."""
+        if self.state is _ATTACHED and not self._credit_told:
+            self._credit_told = True
+            self.session.connection.tell_credit(CreditReceived(self))
+
+    def told(self) -> None:
+        """The caller has got the event."""
+        self._credit_told = False
+
+    def answer_echo(self) -> None:
+        """Tells our flow state (2.7.4)."""
+        flow = self.flow_state
+        fields = (
+            encode_uint(self.handle)
+            + encode_uint(flow.delivery_count & 0xFFFFFFFF)
+            + encode_uint(flow.credit)
+            + encode_uint(flow.available)
+            + (b"\x41" if flow.drain else b"\x42")
+        )
+        self.session.send_flow(fields, 5)
+
+    def expect_attached(self) -> None:
+        """Raises LocalProtocolError unless the link is attached."""
+        if self.state is not _ATTACHED:
+            raise LocalProtocolError(f"{self!r} is not attached")
+
+    def _prepare(self) -> None:
+        self._encoder = TransferEncoder(self.session.channel, self.handle, False)
+        self._settled_encoder = TransferEncoder(self.session.channel, self.handle, True)
+
+    def _initial_delivery_count(self) -> int | None:
+        return self.flow_state.initial_delivery_count & 0xFFFFFFFF
+
+    def _drop(self) -> list[OutgoingDelivery]:
+        self._sending = None
+        self.session.connection.sending_links.discard(self)
+        if not self.unsettled_count:
+            return []
+        unsettled = self.session.unsettled_out
+        mine = [delivery for delivery in unsettled.values() if delivery.link is self]
+        for delivery in mine:
+            del unsettled[delivery.number]
+        self.unsettled_count = 0
+        return mine

@@ -1,0 +1,92 @@
+"""The states of a session as one table (2.5.5). It does not know which side we are.
+
+                        UNMAPPED<-------------------+
+                           |                        |
+                   +-------+-------+                |
+           S:BEGIN |               | R:BEGIN        |
+                   |               |                |
+                  \\|/             \\|/               |
+               BEGIN_SENT      BEGIN_RCVD           |
+                   |               |                |
+                   |               |                |
+           R:BEGIN |               | S:BEGIN        |
+                   +-------+-------+                |
+                           |                        |
+                          \\|/                       |
+                         MAPPED                     |
+                           |                        |
+             +-------------+-------------+          |
+S:END(error) |       S:END |             | R:END    |
+             |             |             |          |
+            \\|/           \\|/           \\|/         |
+         DISCARDING     END_SENT      END_RCVD      |
+             |             |             |          |
+             |             |             |          |
+       R:END |       R:END |             | S:END    |
+             +-------------+-------------+          |
+                           |                        |
+                           +------------------------+
+
+FRAME is attach, flow, transfer, disposition or detach on the session's channel. In END_SENT and DISCARDING what still
+arrives is legal and dropped until the peer's end (2.5.4). LOST: the connection is gone.
+"""
+
+from enum import Enum
+from typing import Final
+
+
+class SessionState(Enum):
+    UNMAPPED = "UNMAPPED"
+    BEGIN_SENT = "BEGIN_SENT"
+    BEGIN_RCVD = "BEGIN_RCVD"
+    MAPPED = "MAPPED"
+    END_SENT = "END_SENT"
+    END_RCVD = "END_RCVD"
+    DISCARDING = "DISCARDING"
+
+
+class SessionInput(Enum):
+    R_BEGIN = "R:BEGIN"
+    S_BEGIN = "S:BEGIN"
+    R_FRAME = "R:FRAME"
+    S_FRAME = "S:FRAME"
+    R_END = "R:END"
+    S_END = "S:END"
+    S_END_ERROR = "S:END(error)"
+    LOST = "LOST"
+
+
+_S: Final = SessionState
+_I: Final = SessionInput
+
+# None is forbidden. Every pair has its entry; the test walks them all.
+SESSION_TABLE: Final[dict[SessionState, dict[SessionInput, SessionState | None]]] = {
+    _S.UNMAPPED: {
+        _I.R_BEGIN: _S.BEGIN_RCVD, _I.S_BEGIN: _S.BEGIN_SENT, _I.R_FRAME: None, _I.S_FRAME: None,
+        _I.R_END: None, _I.S_END: None, _I.S_END_ERROR: None, _I.LOST: _S.UNMAPPED,
+    },
+    _S.BEGIN_SENT: {
+        _I.R_BEGIN: _S.MAPPED, _I.S_BEGIN: None, _I.R_FRAME: None, _I.S_FRAME: _S.BEGIN_SENT,
+        _I.R_END: None, _I.S_END: None, _I.S_END_ERROR: None, _I.LOST: _S.UNMAPPED,
+    },
+    _S.BEGIN_RCVD: {
+        _I.R_BEGIN: None, _I.S_BEGIN: _S.MAPPED, _I.R_FRAME: _S.BEGIN_RCVD, _I.S_FRAME: None,
+        _I.R_END: None, _I.S_END: None, _I.S_END_ERROR: None, _I.LOST: _S.UNMAPPED,
+    },
+    _S.MAPPED: {
+        _I.R_BEGIN: None, _I.S_BEGIN: None, _I.R_FRAME: _S.MAPPED, _I.S_FRAME: _S.MAPPED,
+        _I.R_END: _S.END_RCVD, _I.S_END: _S.END_SENT, _I.S_END_ERROR: _S.DISCARDING, _I.LOST: _S.UNMAPPED,
+    },
+    _S.END_SENT: {
+        _I.R_BEGIN: None, _I.S_BEGIN: None, _I.R_FRAME: _S.END_SENT, _I.S_FRAME: None,
+        _I.R_END: _S.UNMAPPED, _I.S_END: None, _I.S_END_ERROR: None, _I.LOST: _S.UNMAPPED,
+    },
+    _S.END_RCVD: {
+        _I.R_BEGIN: None, _I.S_BEGIN: None, _I.R_FRAME: None, _I.S_FRAME: _S.END_RCVD,
+        _I.R_END: None, _I.S_END: _S.UNMAPPED, _I.S_END_ERROR: _S.UNMAPPED, _I.LOST: _S.UNMAPPED,
+    },
+    _S.DISCARDING: {
+        _I.R_BEGIN: None, _I.S_BEGIN: None, _I.R_FRAME: _S.DISCARDING, _I.S_FRAME: None,
+        _I.R_END: _S.UNMAPPED, _I.S_END: None, _I.S_END_ERROR: None, _I.LOST: _S.UNMAPPED,
+    },
+}  # fmt: skip
