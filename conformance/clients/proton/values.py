@@ -78,7 +78,7 @@ SIMPLE: list[tuple[str, Any]] = [
     ("symbol short", symbol("amqp:symbol")),
     ("symbol long", symbol("s" * 1_000)),
 ]
-"""What application-properties may hold (part 3.2.5: "simple types only, that is, excluding map, list, and array")."""
+"""What application-properties may hold: "simple types only", those excluding map, list, and array (part 3.2.5)."""
 
 COMPOUND: list[tuple[str, Any]] = [
     ("list empty", []),
@@ -97,7 +97,7 @@ COMPOUND: list[tuple[str, Any]] = [
 
 
 def shape(value: Any) -> Any:
-    """The value with its type made visible, so that ``uint(1) == ulong(1)`` in Python cannot hide a changed type."""
+    """The value with its type made visible: in Python, ``uint(1) == ulong(1)``."""
     if isinstance(value, Array):
         return ("array", repr(value.descriptor), value.type, [shape(element) for element in value.elements])
     if isinstance(value, Described):

@@ -1,0 +1,146 @@
+"""proton's blocking connection with what the checks need: a queue, and receivers that settle nothing alone."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+from uuid import uuid4
+
+from proton import Delivery, Link, Message
+from proton.handlers import MessagingHandler
+from proton.reactor import AtLeastOnce, LinkOption
+from proton.utils import BlockingConnection
+
+TIMEOUT_S = 20
+
+
+class CheckFailed(Exception):
+    """The broker answered other than the standard says."""
+
+
+def expect(what: str, expected: Any, got: Any) -> None:
+    if expected != got:
+        raise CheckFailed(f"{what}: expected {expected!r:.300}, got {got!r:.300}")
+
+
+class Inbox(MessagingHandler):
+    """Keeps what arrives on a receiving link and settles nothing by itself."""
+
+    def __init__(self) -> None:
+        super().__init__(prefetch=0, auto_accept=False, auto_settle=False)
+        self.arrived: deque[tuple[Delivery, Message]] = deque()
+
+    def on_message(self, event: Any) -> None:
+        self.arrived.append((event.delivery, event.message))
+
+
+class SettleSecond(LinkOption):
+    """receiver-settle-mode second, on either end of a link."""
+
+    def apply(self, link: Link) -> None:
+        link.rcv_settle_mode = Link.RCV_SECOND
+
+
+class Receiver:
+    """A receiving link whose outcomes are chosen by the check."""
+
+    def __init__(self, client: Client, address: str, credit: int, options: Any) -> None:
+        self._connection = client.connection
+        self._inbox = Inbox()
+        self._blocking = client.connection.create_receiver(
+            address,
+            credit=credit or None,
+            handler=self._inbox,
+            name=uuid4().hex,
+            options=options or [AtLeastOnce()],
+        )
+        self.link = self._blocking.link
+
+    def receive(self) -> tuple[Delivery, Message]:
+        self._connection.wait(lambda: self._inbox.arrived, timeout=TIMEOUT_S, msg="no message arrived")
+        return self._inbox.arrived.popleft()
+
+    def accept(self) -> Message:
+        """Receives one message and settles it as accepted."""
+        delivery, message = self.receive()
+        settle(delivery, Delivery.ACCEPTED)
+        return message
+
+    @property
+    def waiting(self) -> int:
+        return len(self._inbox.arrived)
+
+    def close(self) -> None:
+        self._blocking.close()
+
+
+class Client:
+    """One connection, and the queue of one check."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.queue = f"clients-proton-{uuid4().hex[:12]}"
+        self.connection = self._connect()
+
+    def _connect(self) -> BlockingConnection:
+        user = os.environ.get("AMQP_USER")
+        if user:
+            return BlockingConnection(
+                self._url,
+                timeout=TIMEOUT_S,
+                user=user,
+                password=os.environ.get("AMQP_PASSWORD", ""),
+                allowed_mechs="PLAIN",
+                allow_insecure_mechs=True,
+            )
+        return BlockingConnection(self._url, timeout=TIMEOUT_S, allowed_mechs="ANONYMOUS")
+
+    def receiver(self, credit: int = 10, options: Any = None) -> Receiver:
+        return Receiver(self, self.queue, credit, options)
+
+    def sender(self, options: Any = None) -> Any:
+        return self.connection.create_sender(self.queue, name=uuid4().hex, options=options)
+
+    def send(self, messages: Iterable[Message], options: Any = None) -> None:
+        sender = self.sender(options)
+        for message in messages:
+            sender.send(message)
+        sender.close()
+
+    def round_trip(self, message: Message) -> Message:
+        """The message as it comes back. Keep it: its binary values are views into its memory, not copies."""
+        self.send([message])
+        receiver = self.receiver(credit=1)
+        received = receiver.accept()
+        receiver.close()
+        return received
+
+    def reconnect(self) -> None:
+        self.connection.close()
+        self.connection = self._connect()
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def settle(delivery: Delivery, outcome: int) -> None:
+    delivery.update(outcome)
+    delivery.settle()
+
+
+def text(body: str, **fields: Any) -> Message:
+    return Message(body=body, **fields)
+
+
+CHECKS: list[tuple[str, Callable[[Client], None]]] = []
+Check = Callable[[Client], None]
+
+
+def check(name: str) -> Callable[[Check], Check]:
+    def register(function: Check) -> Check:
+        CHECKS.append((name, function))
+        return function
+
+    return register
