@@ -10,6 +10,7 @@ from amqp_broker.frames.composite_encoding import encode_composite, register_com
 from amqp_broker.frames.decoding import decode_value, skip_value
 from amqp_broker.frames.encoding import encode_value
 from amqp_broker.frames.errors import AmqpError, DecodeError, EncodeError, FramingError
+from amqp_broker.frames.fast_path import Delivery, check_body, peek_header
 from amqp_broker.frames.framing import (
     AMQP_FRAME,
     AMQP_HEADER,
@@ -103,6 +104,9 @@ from amqp_broker.frames.values import (
 register_composites()
 
 __all__ = [
+    "Delivery",
+    "check_body",
+    "peek_header",
     "AMQP_FRAME",
     "AMQP_HEADER",
     "EMPTY_FRAME",
