@@ -11,10 +11,10 @@
     12 |  fields ...   | payload (transfer)|
        +-----------------------------------+
 
-Each reader answers None (or the position it was given) for everything that it does not know for certain; the general
-decoder then decides, also about errors. What a reader does return is exactly what the general decoder would have said.
-`read_run` reads a run of transfers that differ only in size, delivery-id, delivery-tag and payload (performance.md, "The
-hot path").
+Each reader answers None (or the position it was given) for everything that it does not know for certain; the
+general decoder then decides, also about errors. What a reader does return is exactly what the general decoder
+would have said. `read_run` reads a run of transfers that differ only in size, delivery-id, delivery-tag and
+payload (performance.md, "The hot path").
 """
 
 from __future__ import annotations
@@ -22,9 +22,23 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-from amqp_broker.frames.errors import DecodeError
+from amqp_broker.frames.fast_sections import check_body, peek_header, skip_value
 
-FRAME_HEADER_BYTES: Final = 8
+__all__ = [
+    "Delivery",
+    "FlowHead",
+    "TransferHead",
+    "TransferShape",
+    "check_body",
+    "learn_shape",
+    "peek_header",
+    "read_disposition",
+    "read_flow",
+    "read_run",
+    "read_transfer",
+    "skip_value",
+]
+
 TRANSFER_CODE: Final = 0x14
 FLOW_CODE: Final = 0x13
 DISPOSITION_CODE: Final = 0x15
@@ -38,7 +52,6 @@ _NULL: Final = 0x40
 _TRUE: Final = 0x41
 _FALSE: Final = 0x42
 _UINT0: Final = 0x43
-_LIST0: Final = 0x45
 _UBYTE: Final = 0x50
 _SMALLUINT: Final = 0x52
 _SMALLULONG: Final = 0x53
@@ -56,14 +69,16 @@ _pack_u32: Final = struct.Struct(">I").pack
 
 
 class Delivery:
-    """One complete incoming delivery: the whole message as its bytes, and what its transfers said about it (2.7.5).
+    """One complete incoming delivery: the whole message as its bytes, and what its transfers said about it
+    (2.7.5).
 
-    `delivery_id` is the wire's number (32 bits). `state` is the decoded delivery-state of the transfer, or None.
-    `rcv_settle_mode` is what holds for this delivery: its own, or the link's.
+    `delivery_id` is the wire's number (32 bits). `state` is the decoded delivery-state of the transfer, or
+    None. `rcv_settle_mode` is what holds for this delivery: its own, or the link's.
     """
 
     __slots__ = (
-        "delivery_id", "delivery_tag", "message_format", "settled", "payload", "state", "rcv_settle_mode", "batchable",
+        "delivery_id", "delivery_tag", "message_format", "settled", "payload", "state", "rcv_settle_mode",
+        "batchable",
     )  # fmt: skip
 
     def __init__(
@@ -105,13 +120,14 @@ class Delivery:
 class TransferHead:
     """The fields of one transfer (2.7.5); -1 or None where a field was not set.
 
-    `state_at` and `state_end` bound the still encoded delivery-state (`state_at` is -1 without one). `number_at` and
-    `tag_at` are where those two fields start in the buffer; `payload_at` is where the payload starts.
+    `state_at` and `state_end` bound the still encoded delivery-state (`state_at` is -1 without one).
+    `number_at` and `tag_at` are where those two fields start in the buffer; `payload_at` is where the payload
+    starts.
     """
 
     __slots__ = (
-        "handle", "delivery_id", "delivery_tag", "message_format", "settled", "more", "rcv_settle_mode", "state_at",
-        "state_end", "resume", "aborted", "batchable", "number_at", "tag_at", "payload_at",
+        "handle", "delivery_id", "delivery_tag", "message_format", "settled", "more", "rcv_settle_mode",
+        "state_at", "state_end", "resume", "aborted", "batchable", "number_at", "tag_at", "payload_at",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -132,43 +148,10 @@ class TransferHead:
         self.payload_at = 0
 
 
-def skip_value(data: bytes, at: int, stop: int) -> int:
-    """Where the value that starts at `at` ends, or -1 when it is not wholly before `stop` or is not one value.
-
-    Only the outermost constructor is looked at: what is inside a list or map is checked when it is decoded.
-    """
-    if at < stop and data[at] == 0:
-        # A described value: the descriptor, then the value. Descriptors that are described themselves are not known.
-        at = _skip_plain(data, at + 1, stop)
-        if at < 0:
-            return -1
-    return _skip_plain(data, at, stop)
-
-
-def _skip_plain(data: bytes, at: int, stop: int) -> int:
-    if at >= stop:
-        return -1
-    width = data[at] >> 4
-    at += 1
-    if width == 4:
-        end = at
-    elif 5 <= width <= 9:
-        end = at + (1 << (width - 5))
-    elif width in (0xA, 0xC, 0xE):
-        if at >= stop:
-            return -1
-        end = at + 1 + data[at]
-    elif width in (0xB, 0xD, 0xF):
-        if at + 4 > stop:
-            return -1
-        end = at + 4 + int(_unpack_u32(data, at)[0])
-    else:
-        return -1
-    return end if end <= stop else -1
-
-
 def _uint_at(data: bytes, at: int) -> tuple[int, int]:
-    """The uint at `at` and the position behind it, or (-1, -1). The caller has checked that five bytes are there."""
+    """The uint at `at` and the position behind it, or (-1, -1). The caller has checked that five bytes are
+    there.
+    """
     code = data[at]
     if code == _SMALLUINT:
         return data[at + 1], at + 2
@@ -192,7 +175,9 @@ def _boolean_at(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _enter_fields(data: bytes, start: int, stop: int, code: int) -> tuple[int, int, int]:
-    """(position of the first field, number of fields, end of the list) of the performative `code`, or (-1, 0, 0)."""
+    """(position of the first field, number of fields, end of the list) of the performative `code`, or (-1, 0,
+    0).
+    """
     if stop - start < 4 or data[start] != 0 or data[start + 1] != _SMALLULONG or data[start + 2] != code:
         return -1, 0, 0
     at = start + 3
@@ -218,7 +203,9 @@ def _enter_fields(data: bytes, start: int, stop: int, code: int) -> tuple[int, i
 
 
 def read_transfer(data: bytes, start: int, stop: int) -> TransferHead | None:
-    """The transfer whose performative starts at `start` in a frame that ends at `stop`; None: use the general decoder."""
+    """The transfer whose performative starts at `start` in a frame that ends at `stop`; None: use the general
+    decoder.
+    """
     at, count, end = _enter_fields(data, start, stop, TRANSFER_CODE)
     if at < 0 or count > 11:
         return None
@@ -336,11 +323,14 @@ def _shape_struct(prefix_bytes: int, number_code: int, tag_bytes: int, suffix_by
     return known
 
 
-def learn_shape(data: bytes, start: int, head: TransferHead, rcv_settle_mode: int, state: object) -> TransferShape | None:
-    """The shape of the transfer frame that starts at `start`, for `read_run`; None when it is no use as a pattern.
+def learn_shape(
+    data: bytes, start: int, head: TransferHead, rcv_settle_mode: int, state: object
+) -> TransferShape | None:
+    """The shape of the transfer frame that starts at `start`, for `read_run`; None when it is no use as a
+    pattern.
 
-    `rcv_settle_mode` is the mode that holds for the delivery. A shape is only made of a whole, first and last transfer
-    of a delivery (not more, not aborted, not resumed).
+    `rcv_settle_mode` is the mode that holds for the delivery. A shape is only made of a whole, first and last
+    transfer of a delivery (not more, not aborted, not resumed).
     """
     if head.more or head.aborted or head.resume or head.delivery_id < 0 or head.delivery_tag is None:
         return None
@@ -357,7 +347,7 @@ def learn_shape(data: bytes, start: int, head: TransferHead, rcv_settle_mode: in
     layout = _shape_struct(len(prefix), number_code, len(tag), len(suffix))
     return TransferShape(
         head.handle, prefix, data[head.tag_at : head.tag_at + 2], suffix, layout.unpack_from, layout.size,
-        head.message_format if head.message_format > 0 else 0, head.settled == 1, state, rcv_settle_mode, head.batchable,
+        max(0, head.message_format), head.settled == 1, state, rcv_settle_mode, head.batchable,
     )  # fmt: skip
 
 
@@ -370,10 +360,11 @@ def read_run(
     max_frame_bytes: int,
     deliveries: list[Delivery],
 ) -> int:
-    """Reads up to `limit` transfers of this shape that start at `at`, appends them, and returns where it stopped.
+    """Reads up to `limit` transfers of this shape that start at `at`, appends them, and returns where it
+    stopped.
 
-    `delivery_id` is the number that the first one has to carry; each next one has to carry the next. Reading stops,
-    without an error, at the first frame that is not complete or not of this shape.
+    `delivery_id` is the number that the first one has to carry; each next one has to carry the next. Reading
+    stops, without an error, at the first frame that is not complete or not of this shape.
     """
     end = len(data)
     unpack = shape.unpack
@@ -403,7 +394,14 @@ def read_run(
             break
         append(
             Delivery(
-                number, tag, message_format, settled, data[at + head_bytes : stop], state, rcv_settle_mode, batchable
+                number,
+                tag,
+                message_format,
+                settled,
+                data[at + head_bytes : stop],
+                state,
+                rcv_settle_mode,
+                batchable,
             )
         )
         at = stop
@@ -413,7 +411,8 @@ def read_run(
 
 
 def read_disposition(data: bytes, start: int, stop: int) -> tuple[bool, int, int, bool, int, int] | None:
-    """(role, first, last, settled, state_at, state_end) of a disposition (2.7.6), or None: use the general decoder.
+    """(role, first, last, settled, state_at, state_end) of a disposition (2.7.6), or None: use the general
+    decoder.
 
     `state_at` is -1 without a state. The whole frame body has to be the performative.
     """
@@ -422,7 +421,12 @@ def read_disposition(data: bytes, start: int, stop: int) -> tuple[bool, int, int
         return None
     # The fixed part is at most 2 + 5 + 5 bytes; reading it field by field never leaves the frame unnoticed.
     role, at = _boolean_at(data, at)
-    if role < 0 or at + 1 > end or (data[at] == _UINT and at + 5 > end) or (data[at] == _SMALLUINT and at + 2 > end):
+    if (
+        role < 0
+        or at + 1 > end
+        or (data[at] == _UINT and at + 5 > end)
+        or (data[at] == _SMALLUINT and at + 2 > end)
+    ):
         return None
     first, at = _uint_at(data, at)
     if first < 0:
@@ -456,11 +460,13 @@ def read_disposition(data: bytes, start: int, stop: int) -> tuple[bool, int, int
 
 
 class FlowHead:
-    """The fields of one flow (2.7.4); -1 where a field was not set. A flow with properties is left to the general decoder."""
+    """The fields of one flow (2.7.4); -1 where a field was not set. A flow with properties is left to the
+    general decoder.
+    """
 
     __slots__ = (
-        "next_incoming_id", "incoming_window", "next_outgoing_id", "outgoing_window", "handle", "delivery_count",
-        "link_credit", "available", "drain", "echo",
+        "next_incoming_id", "incoming_window", "next_outgoing_id", "outgoing_window", "handle",
+        "delivery_count", "link_credit", "available", "drain", "echo",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -477,7 +483,9 @@ class FlowHead:
 
 
 def read_flow(data: bytes, start: int, stop: int) -> FlowHead | None:
-    """The flow whose performative fills the frame body from `start` to `stop`, or None: use the general decoder."""
+    """The flow whose performative fills the frame body from `start` to `stop`, or None: use the general
+    decoder.
+    """
     at, count, end = _enter_fields(data, start, stop, FLOW_CODE)
     if at < 0 or count < 4 or count > 11 or end != stop:
         return None
@@ -511,159 +519,3 @@ def read_flow(data: bytes, start: int, stop: int) -> FlowHead | None:
     flow.drain = drain == 1
     flow.echo = echo == 1
     return flow
-
-
-# --- the header section of a message (3.2.1)
-
-HeaderPeek = tuple[bool, int, "int | None", bool, int, int]
-_NO_HEADER: Final[HeaderPeek] = (False, 4, None, False, 0, 0)
-_headers: Final[dict[bytes, HeaderPeek]] = {}
-
-
-def peek_header(payload: bytes) -> HeaderPeek:
-    """(durable, priority, ttl_ms, first_acquirer, delivery_count, header_end) of an encoded message.
-
-    `ttl_ms` is None when the message has none. `header_end` is the offset behind the header section, 0 when the message
-    has no header section. Raises DecodeError when there is a header section that is not well formed.
-    """
-    if payload[:3] != b"\x00\x53\x70":
-        if payload[:2] == b"\x00\x80" or payload[:2] == b"\x00\xa3" or payload[:2] == b"\x00\xb3":
-            return _peek_general(payload)
-        return _NO_HEADER
-    end = skip_value(payload, 3, len(payload))
-    if end < 0:
-        raise DecodeError("the header section is cut off")
-    key = payload[:end]
-    known = _headers.get(key)
-    if known is None:
-        known = _peek_general(payload)
-        if end <= MAX_MEMO_KEY_BYTES:
-            if len(_headers) >= MAX_MEMO_ENTRIES:
-                _headers.clear()
-            _headers[key] = known
-    return known
-
-
-def _peek_general(payload: bytes) -> HeaderPeek:
-    from .composites import Header, decode_composite
-
-    section, end = decode_composite(payload)
-    if not isinstance(section, Header):
-        return _NO_HEADER
-    return (
-        bool(section.durable),
-        4 if section.priority is None else section.priority,
-        section.ttl,
-        bool(section.first_acquirer),
-        section.delivery_count or 0,
-        end,
-    )
-
-
-# --- prepared encoders
-
-
-class TransferEncoder:
-    """Outgoing transfer frames of one link: everything that does not change is encoded once.
-
-    `head_bytes` is the size of a first frame without payload. The delivery-tag is the delivery-id as four bytes, so it is
-    unique among what can be unsettled on a link (2.6.12).
-    """
-
-    __slots__ = ("pack", "prefix", "head_bytes", "suffix", "message_format", "settled", "_channel", "_handle")
-
-    def __init__(self, channel: int, handle: int, settled: bool) -> None:
-        self._channel = channel.to_bytes(2, "big")
-        self._handle = encode_uint(handle)
-        self.message_format = 0
-        self.settled = settled
-        self.prefix = b""
-        self.suffix = b""
-        self.head_bytes = 0
-        self.pack: Any = None
-        self.set_format(0)
-
-    def set_format(self, message_format: int) -> None:
-        """Prepares for messages of this message-format."""
-        self.message_format = message_format
-        self.suffix = encode_uint(message_format) + (b"\x41" if self.settled else b"\x42")
-        fields_bytes = len(self._handle) + 5 + 6 + len(self.suffix)
-        self.prefix = (
-            b"\x02\x00" + self._channel + b"\x00\x53\x14\xc0" + bytes((fields_bytes + 1, 5)) + self._handle + b"\x70"
-        )
-        layout = struct.Struct(f">I{len(self.prefix)}sIHI{len(self.suffix)}s")
-        self.pack = layout.pack
-        self.head_bytes = layout.size
-
-    def first_of_many(self, delivery_id: int, payload_bytes: int) -> bytes:
-        """The head of the first transfer of a delivery that is split; `more` is set."""
-        fields = self._handle + b"\x70" + _pack_u32(delivery_id) + b"\xa0\x04" + _pack_u32(delivery_id) + self.suffix
-        return self._frame(fields + b"\x41", 6, payload_bytes)
-
-    def continuation(self, more: bool, payload_bytes: int) -> bytes:
-        """The head of a later transfer; delivery-id, tag, format and settled hold on from the first (2.7.5)."""
-        if more:
-            return self._frame(self._handle + b"\x40\x40\x40\x40\x41", 6, payload_bytes)
-        return self._frame(self._handle, 1, payload_bytes)
-
-    def abort(self) -> bytes:
-        """The frame that aborts the delivery that is being sent."""
-        return self._frame(self._handle + b"\x40\x40\x40\x40\x42\x40\x40\x40\x41", 10, 0)
-
-    def _frame(self, fields: bytes, count: int, payload_bytes: int) -> bytes:
-        body = b"\x00\x53\x14\xc0" + bytes((len(fields) + 1, count)) + fields
-        size = FRAME_HEADER_BYTES + len(body) + payload_bytes
-        return _pack_u32(size) + b"\x02\x00" + self._channel + body
-
-
-# The largest head that the methods of TransferEncoder make (handle 5, id 5, tag 6, format 5, settled, more).
-MAX_TRANSFER_HEAD_BYTES: Final = FRAME_HEADER_BYTES + 6 + 5 + 5 + 6 + 5 + 1 + 1
-
-_pack_disposition: Final = struct.Struct(">IHHIBBBBIBIB").pack
-_DISPOSITION_BYTES: Final = 26
-
-
-def encode_disposition(channel: int, role: bool, first: int, last: int, settled: bool, state: bytes) -> bytes:
-    """One disposition frame for the range `first` to `last`; `state` is the encoded delivery-state or b""."""
-    count = 5 if state else 4
-    fields_bytes = 13 + len(state)  # count, role, first, last and settled are 13 bytes
-    if fields_bytes > 255:
-        return _encode_long_disposition(channel, role, first, last, settled, state)
-    return (
-        _pack_disposition(
-            _DISPOSITION_BYTES + len(state), 0x0200, channel, 0x005315C0, fields_bytes, count,
-            _TRUE if role else _FALSE, _UINT, first, _UINT, last, _TRUE if settled else _FALSE,
-        )
-        + state
-    )  # fmt: skip
-
-
-def _encode_long_disposition(channel: int, role: bool, first: int, last: int, settled: bool, state: bytes) -> bytes:
-    fields = (
-        (b"\x41" if role else b"\x42") + b"\x70" + _pack_u32(first) + b"\x70" + _pack_u32(last)
-        + (b"\x41" if settled else b"\x42") + state
-    )  # fmt: skip
-    body = b"\x00\x53\x15\xd0" + _pack_u32(len(fields) + 4) + _pack_u32(5) + fields
-    return _pack_u32(FRAME_HEADER_BYTES + len(body)) + b"\x02\x00" + channel.to_bytes(2, "big") + body
-
-
-def encode_uint(value: int) -> bytes:
-    """The shortest encoding of a uint (1.6.5)."""
-    if value == 0:
-        return b"\x43"
-    if value < 256:
-        return bytes((_SMALLUINT, value))
-    return b"\x70" + _pack_u32(value)
-
-
-def encode_flow(
-    channel: int, next_incoming_id: int, incoming_window: int, next_outgoing_id: int, outgoing_window: int,
-    link: bytes = b"", link_fields: int = 0,
-) -> bytes:  # fmt: skip
-    """A flow frame; `link` holds the `link_fields` encoded fields from handle on. `next_incoming_id` -1 means not set."""
-    fields = (
-        (b"\x40" if next_incoming_id < 0 else encode_uint(next_incoming_id)) + encode_uint(incoming_window)
-        + encode_uint(next_outgoing_id) + encode_uint(outgoing_window) + link
-    )  # fmt: skip
-    body = b"\x00\x53\x13\xc0" + bytes((len(fields) + 1, 4 + link_fields)) + fields
-    return _pack_u32(FRAME_HEADER_BYTES + len(body)) + b"\x02\x00" + channel.to_bytes(2, "big") + body

@@ -1,10 +1,12 @@
-"""Room `links`: connections, sessions and links as machines without I/O (parts 2 and 5.3). It works for both sides."""
+"""Room `links`: connections, sessions and links as machines without I/O (parts 2 and 5.3). It works for both
+sides.
+"""
 
-from .connection import Connection
-from .connection_states import ConnectionState
-from .deliveries import Delivery, OutgoingDelivery, Sendable
-from .errors import LocalProtocolError, RemoteProtocolError, Scope
-from .events import (
+from amqp_broker.links.connection import Connection
+from amqp_broker.links.connection_states import ConnectionState
+from amqp_broker.links.deliveries import Delivery, OutgoingDelivery, Sendable
+from amqp_broker.links.errors import LocalProtocolError, RemoteProtocolError, Scope
+from amqp_broker.links.events import (
     AttachReceived,
     ConnectionClosed,
     ConnectionOpened,
@@ -24,14 +26,14 @@ from .events import (
     SessionBegun,
     SessionEnded,
 )
-from .limits import Limits, PartialBytes
-from .link import Link
-from .link_states import LinkState
-from .receiver_link import ReceiverLink
-from .sender_link import SenderLink
-from .session import Session
-from .session_states import SessionState
-from .settings import ConnectionSettings
+from amqp_broker.links.limits import Limits, PartialBytes
+from amqp_broker.links.link import Link
+from amqp_broker.links.link_states import LinkState
+from amqp_broker.links.receiver_link import ReceiverLink
+from amqp_broker.links.sender_link import SenderLink
+from amqp_broker.links.session import Session
+from amqp_broker.links.session_states import SessionState
+from amqp_broker.links.settings import ConnectionSettings
 
 __all__ = [
     "AttachReceived",

@@ -1,7 +1,8 @@
 """The connection engine: bytes in, events out, bytes to send; it does no I/O and reads no clock (2.4).
 
-Call `receive_data` with what the transport gave, act on the events, then write what `data_to_send` gives until that is
-empty. Ask `next_deadline` and call `handle_timeout` when it has come. When `wants_close` is True, write the rest, close.
+Call `receive_data` with what the transport gave, act on the events, then write what `data_to_send` gives
+until that is empty. Ask `next_deadline` and call `handle_timeout` when it has come. When `wants_close` is
+True, write the rest, close.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from typing import Any, Final
 
 from amqp_broker.frames import (
     AMQP_FRAME,
-    AMQP_HEADER,
     EMPTY_FRAME,
     AmqpError,
     Attach,
@@ -25,10 +25,9 @@ from amqp_broker.frames import (
     ProtocolHeader,
     encode_frame,
 )
-
-from .connection_states import CONNECTION_TABLE, ConnectionInput, ConnectionState
-from .deliveries import Delivery
-from .errors import (
+from amqp_broker.links.connection_states import CONNECTION_TABLE, ConnectionInput, ConnectionState
+from amqp_broker.links.deliveries import Delivery
+from amqp_broker.links.errors import (
     FRAME_SIZE_TOO_SMALL,
     FRAMING_ERROR,
     ILLEGAL_STATE,
@@ -40,24 +39,35 @@ from .errors import (
     Scope,
     connection_error,
 )
-from .events import ConnectionClosed, ConnectionOpened, CreditReceived, DeliveriesReceived, Event, SessionEnded
-from .fast_reading import read_fast
-from .limits import MIN_MAX_FRAME_SIZE, OperationRate
-from .link import Link
-from .link_states import LinkState
-from .negotiation import Negotiation
-from .output import Output
-from .receiver_link import ReceiverLink
-from .sender_link import SenderLink
-from .session import Session
-from .session_states import SessionState
-from .settings import ConnectionSettings
-from .timers import Due, Timers
+from amqp_broker.links.events import (
+    ConnectionClosed,
+    ConnectionOpened,
+    CreditReceived,
+    DeliveriesReceived,
+    Event,
+)
+from amqp_broker.links.fast_reading import read_fast
+from amqp_broker.links.limits import MIN_MAX_FRAME_SIZE, OperationRate
+from amqp_broker.links.link import Link
+from amqp_broker.links.link_states import LinkState
+from amqp_broker.links.negotiation import Negotiation
+from amqp_broker.links.output import Output
+from amqp_broker.links.receiver_link import ReceiverLink
+from amqp_broker.links.sender_link import SenderLink
+from amqp_broker.links.session import Session
+from amqp_broker.links.session_states import SessionState
+from amqp_broker.links.settings import ConnectionSettings
+from amqp_broker.links.timers import Due, Timers
 
 _S = ConnectionState
 _I = ConnectionInput
 _OPENED = ConnectionState.OPENED
-_OVER: Final = (ConnectionState.CLOSE_SENT, ConnectionState.DISCARDING, ConnectionState.CLOSE_PIPE, ConnectionState.OC_PIPE)
+_OVER: Final = (
+    ConnectionState.CLOSE_SENT,
+    ConnectionState.DISCARDING,
+    ConnectionState.CLOSE_PIPE,
+    ConnectionState.OC_PIPE,
+)
 # begin, attach, detach and end make us build or tear down something; their rate is bounded.
 _CONTROL: Final = frozenset({Begin, Attach, Detach, End})
 
@@ -93,7 +103,9 @@ class Connection:
         """Where the last transfer went: the next one probably goes there too."""
         self.context: Any = None
         self._links: dict[tuple[str, bool], Link] = {}
-        self._rate = OperationRate(self.limits.control_operations_per_s, self.limits.control_operations_burst, now)
+        self._rate = OperationRate(
+            self.limits.control_operations_per_s, self.limits.control_operations_burst, now
+        )
         self._events: list[Event] = []
         self._told_credit: list[SenderLink] = []
         self._waiting = False
@@ -103,21 +115,21 @@ class Connection:
     # --- the transport's side
 
     def receive_data(self, data: bytes, now: float) -> list[Event]:
-        """Takes bytes and tells what happened. Reading stops at an event that wants an answer; after the answer call
-        again, with b"" if nothing came. Never raises for what a peer sent.
+        """Takes bytes and tells what happened. Reading stops at an event that wants an answer; after the
+        answer call again, with b"" if nothing came. Never raises for what a peer sent.
         """
         self.now = now
         if data and not self.wants_close:
             self.reader.feed(data)
         self._read()
         self._after_read()
-        return self._take_events()
+        return self.take_events()
 
     def receive_eof(self, now: float) -> list[Event]:
         """The transport is at its end or broken; nothing more comes."""
         self.now = now
         self._lose(None)
-        return self._take_events()
+        return self.take_events()
 
     def data_to_send(self) -> list[bytes]:
         """Takes all that waits. Call again after writing it, until it is empty: large messages go on then."""
@@ -132,6 +144,17 @@ class Connection:
     def output_size(self) -> int:
         """Octets that wait."""
         return self.output.size_bytes
+
+    def take_events(self) -> list[Event]:
+        """What was told since the last call of anything that returns events: the caller's own detach, end and
+        close.
+        """
+        events = self._events
+        self._events = []
+        for link in self._told_credit:
+            link.told_credit()
+        self._told_credit.clear()
+        return events
 
     def next_deadline(self) -> float | None:
         """When `handle_timeout` is to be called, on the clock of `now`; None: no need."""
@@ -153,28 +176,35 @@ class Connection:
                 self.output.write(EMPTY_FRAME)
             self.timers.last_sent = now
         elif due is Due.IDLE:
-            self._fail(RESOURCE_LIMIT_EXCEEDED, f"nothing came for {self.timers.receive_s:g} s (idle-time-out, 2.4.5)")
+            self._fail(
+                RESOURCE_LIMIT_EXCEEDED,
+                f"nothing came for {self.timers.receive_s:g} s (idle-time-out, 2.4.5)",
+            )
         elif due is Due.CLOSE:
             self._lose(None)
         elif due is Due.HEADER:
             self._refuse_silence()
         elif due is Due.OPEN:
             self._fail(RESOURCE_LIMIT_EXCEEDED, f"no open within {self.limits.open_timeout_s:g} s")
-        return self._take_events()
+        return self.take_events()
 
     # --- the caller's side
 
     def open(self) -> None:
         """Client: speaks first. With `settings.sasl` the open itself follows a good SASL outcome."""
         if self.settings.server or self.negotiation.header_sent:
-            raise LocalProtocolError("open() is called once, by a client; a server answers the peer's open by itself")
+            raise LocalProtocolError(
+                "open() is called once, by a client; a server answers the peer's open by itself"
+            )
         self.timers.header_at = None
         self.negotiation.start()
         if not self.settings.sasl:
             self._send_open()
 
     def close(self, error: Error | None = None) -> None:
-        """Closes (2.4.3): nothing is sent after this; ConnectionClosed follows. Nothing when it is closing already."""
+        """Closes (2.4.3): nothing is sent after this. Links and sessions end at once; ConnectionClosed
+        follows when the peer has answered or did not in time. Nothing happens when it is closing already.
+        """
         if self.state in _OVER or self.state is _S.END:
             return
         if self.state not in (_OPENED, _S.OPEN_SENT, _S.OPEN_PIPE):
@@ -182,6 +212,7 @@ class Connection:
             return
         self._send_close(error)
         self.timers.close_at = self.now + self.limits.close_timeout_s
+        self._drop_sessions(error)
 
     def begin(self) -> Session:
         """Begins a session on the lowest free channel; SessionBegun follows. Raises LocalProtocolError."""
@@ -192,7 +223,9 @@ class Connection:
         session.begin(-1)
         return session
 
-    def sasl_init(self, mechanism: str, initial_response: bytes | None = None, hostname: str | None = None) -> None:
+    def sasl_init(
+        self, mechanism: str, initial_response: bytes | None = None, hostname: str | None = None
+    ) -> None:
         """Client: answers SaslMechanismsReceived."""
         self.negotiation.init(mechanism, initial_response, hostname or self.settings.hostname)
 
@@ -206,11 +239,15 @@ class Connection:
         self.answered()
 
     def sasl_outcome(self, code: int, additional_data: bytes | None = None) -> None:
-        """Server: answers with the verdict; 0 is success, after anything else the connection is over (5.3.3.6)."""
+        """Server: answers with the verdict; 0 is success, after anything else the connection is over
+        (5.3.3.6).
+        """
         self.negotiation.outcome(code, additional_data)
         self.answered()
         if code != 0:
-            self._lose(Error(condition="amqp:unauthorized-access", description=f"SASL failed with code {code}"))
+            self._lose(
+                Error(condition="amqp:unauthorized-access", description=f"SASL failed with code {code}")
+            )
 
     # --- for sessions and links
 
@@ -281,11 +318,15 @@ class Connection:
         self._send_open()
 
     def step(self, what: ConnectionInput) -> None:
-        """One transition. Raises a connection error for what the peer may not do, LocalProtocolError for us."""
+        """One transition. Raises a connection error for what the peer may not do, LocalProtocolError for
+        us.
+        """
         following = CONNECTION_TABLE[self.state][what]
         if following is None:
             if what.value.startswith("R:"):
-                raise connection_error(ILLEGAL_STATE, f"{what.value} in connection state {self.state.value} (2.4.6)")
+                raise connection_error(
+                    ILLEGAL_STATE, f"{what.value} in connection state {self.state.value} (2.4.6)"
+                )
             raise LocalProtocolError(f"cannot do {what.value} in connection state {self.state.value}")
         self.state = following
 
@@ -309,10 +350,11 @@ class Connection:
                 self.run_link = None
 
     def steal(self, name: str, remote_role: bool) -> None:
-        """A new attach of this name and direction: the old link, if attached, is closed with amqp:link:stolen."""
+        """A new attach of this name and direction: the old link, if attached, is closed with
+        amqp:link:stolen.
+        """
         old = self._links.pop((name, not remote_role), None)
         if old is not None and old.state is LinkState.ATTACHED:
-            self.forget_link(old)
             old.session.steal(old)
 
     # --- reading
@@ -366,14 +408,18 @@ class Connection:
                 )
         if self.negotiation.in_sasl:
             if frame.type == AMQP_FRAME:
-                raise connection_error(FRAMING_ERROR, "expected a SASL frame, but found an AMQP frame (5.3.1)")
+                raise connection_error(
+                    FRAMING_ERROR, "expected a SASL frame, but found an AMQP frame (5.3.1)"
+                )
             self.negotiation.frame_received(performative)
             return
         if frame.type != AMQP_FRAME:
             raise connection_error(FRAMING_ERROR, "a SASL frame outside of the SASL exchange (5.3.1)")
         if performative is None:
             if self.remote_open is None:
-                raise connection_error(NOT_ALLOWED, "an empty frame, but the first frame has to be open (2.4.1)")
+                raise connection_error(
+                    NOT_ALLOWED, "an empty frame, but the first frame has to be open (2.4.1)"
+                )
             return
         kind = type(performative)
         if kind is Open:
@@ -412,14 +458,18 @@ class Connection:
             except RemoteProtocolError as error:
                 self.session_failed(session, error)
             except LocalProtocolError as error:
-                self.session_failed(session, RemoteProtocolError(Scope.SESSION, error.condition, error.description))
+                self.session_failed(
+                    session, RemoteProtocolError(Scope.SESSION, error.condition, error.description)
+                )
 
     def session_of(self, channel: int, what: str) -> Session:
         """The session of an incoming channel. Raises a connection error without one."""
         session = self.incoming.get(channel)
         if session is None:
             channels = ", ".join(str(number) for number in sorted(self.incoming)[:16]) or "none"
-            raise connection_error(NOT_ALLOWED, f"{what} on channel {channel}, but sessions are on: {channels}")
+            raise connection_error(
+                NOT_ALLOWED, f"{what} on channel {channel}, but sessions are on: {channels}"
+            )
         return session
 
     def session_failed(self, session: Session, error: RemoteProtocolError) -> None:
@@ -430,7 +480,9 @@ class Connection:
 
     def _on_open(self, open_: Open, channel: int) -> None:
         if channel != 0:
-            raise connection_error(NOT_ALLOWED, f"open on channel {channel}, but it is only sent on 0 (2.4.1)")
+            raise connection_error(
+                NOT_ALLOWED, f"open on channel {channel}, but it is only sent on 0 (2.4.1)"
+            )
         self.step(_I.R_OPEN)
         self.remote_open = open_
         self.timers.open_at = None
@@ -443,12 +495,14 @@ class Connection:
             self._send_open()
         if open_.max_frame_size < MIN_MAX_FRAME_SIZE:
             raise connection_error(
-                INVALID_FIELD, f"max-frame-size {open_.max_frame_size}, but at least {MIN_MAX_FRAME_SIZE} (2.8.19)"
+                INVALID_FIELD,
+                f"max-frame-size {open_.max_frame_size}, but at least {MIN_MAX_FRAME_SIZE} (2.8.19)",
             )
         idle = open_.idle_time_out or 0
         if 0 < idle < self.limits.min_idle_time_out_ms:
             raise connection_error(
-                NOT_ALLOWED, f"idle-time-out {idle} ms, but at least {self.limits.min_idle_time_out_ms} is supported"
+                NOT_ALLOWED,
+                f"idle-time-out {idle} ms, but at least {self.limits.min_idle_time_out_ms} is supported",
             )
         self.timers.remote_idle_time_out(idle)
         self.tell(ConnectionOpened(open_))
@@ -460,7 +514,8 @@ class Connection:
             session = self.sessions.get(begin.remote_channel)
             if session is None or session.state is not SessionState.BEGIN_SENT:
                 raise connection_error(
-                    NOT_ALLOWED, f"begin with remote-channel {begin.remote_channel}, but no begin of ours waits there"
+                    NOT_ALLOWED,
+                    f"begin with remote-channel {begin.remote_channel}, but no begin of ours waits there",
                 )
             session.begin_received(begin, channel)
         else:
@@ -487,13 +542,20 @@ class Connection:
             if channel not in self.sessions:
                 return channel
         raise LocalProtocolError(
-            f"no channel is left: {len(self.sessions)} sessions, channel-max {self.remote_channel_max}", NOT_ALLOWED
+            f"no channel is left: {len(self.sessions)} sessions, channel-max {self.remote_channel_max}",
+            NOT_ALLOWED,
         )
 
     def _after_read(self) -> None:
         if self.state is not _OPENED:
-            if self.remote_open is None and self.reader.buffered > self.limits.bytes_before_open and not self.wants_close:
-                self._fail(RESOURCE_LIMIT_EXCEEDED, f"more than {self.limits.bytes_before_open} octets before open")
+            if (
+                self.remote_open is None
+                and self.reader.buffered > self.limits.bytes_before_open
+                and not self.wants_close
+            ):
+                self._fail(
+                    RESOURCE_LIMIT_EXCEEDED, f"more than {self.limits.bytes_before_open} octets before open"
+                )
             return
         for link in self.echo_links:
             if link.state is LinkState.ATTACHED and isinstance(link, (SenderLink, ReceiverLink)):
@@ -501,14 +563,6 @@ class Connection:
         self.echo_links.clear()
         for session in self.sessions.values():
             session.after_read()
-
-    def _take_events(self) -> list[Event]:
-        events = self._events
-        self._events = []
-        for link in self._told_credit:
-            link.told()
-        self._told_credit.clear()
-        return events
 
     # --- opening and closing
 
@@ -550,12 +604,15 @@ class Connection:
             self.output.write(self.negotiation.acceptable_header())
         self._lose(
             Error(
-                condition=FRAMING_ERROR, description=f"no protocol header within {self.limits.header_timeout_s:g} s"
+                condition=FRAMING_ERROR,
+                description=f"no protocol header within {self.limits.header_timeout_s:g} s",
             ),
         )
 
     def _lose(self, error: Error | None, local: bool = True) -> None:
-        """The end: every link, session and the connection are told once, and the transport is to be closed."""
+        """The end: every link, session and the connection are told once, and the transport is to be
+        closed.
+        """
         self.wants_close = True
         self._waiting = False
         self.output.close()
@@ -564,11 +621,14 @@ class Connection:
             return
         self._closed_told = True
         self.step(_I.LOST)
+        self._drop_sessions(error)
+        self.tell(ConnectionClosed(error, local and error is not None))
+
+    def _drop_sessions(self, error: Error | None) -> None:
         for session in list(self.sessions.values()):
             session.lost(error)
         self.sessions.clear()
         self.incoming.clear()
-        self.tell(ConnectionClosed(error, local and error is not None))
 
     def _drop_idle_partials(self) -> None:
         for link in list(self.partial_links):

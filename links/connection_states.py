@@ -40,9 +40,9 @@
                      * Also could be DISCARDING if an error condition
                        triggered the CLOSE
 
-S:/R:FRAME below is any frame but open and close, and an empty frame. What the picture does not show and its table of
-legal sends and receives forbids is forbidden here; what is sent after `close` was sent by the peer to us in vain
-(CLOSE_SENT, DISCARDING) is legal and dropped. A lost transport leads to END from everywhere.
+S:/R:FRAME below is any frame but open and close, and an empty frame. What the picture does not show and its
+table of legal sends and receives forbids is forbidden here; what is sent after `close` was sent by the peer
+to us in vain (CLOSE_SENT, DISCARDING) is legal and dropped. A lost transport leads to END from everywhere.
 """
 
 from enum import Enum

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from amqp_broker.frames.fast_path import Delivery
 
 if TYPE_CHECKING:
-    from .sender_link import SenderLink
+    from amqp_broker.links.sender_link import SenderLink
 
 __all__ = ["Delivery", "OutgoingDelivery", "PartialDelivery", "Sendable", "SendingDelivery"]
 
@@ -23,12 +23,13 @@ class Sendable(Protocol):
 class OutgoingDelivery:
     """A delivery that we sent unsettled. `state` is the last delivery-state that the receiver told, or None.
 
-    `number` is the delivery-id before it is cut to 32 bits; it only grows within a session.
+    `number` is the delivery-id before it is cut to 32 bits; it only grows within a session. `message` is the
+    Sendable that the caller gave.
     """
 
     __slots__ = ("number", "link", "message", "state")
 
-    def __init__(self, number: int, link: SenderLink, message: Sendable) -> None:
+    def __init__(self, number: int, link: SenderLink, message: Any) -> None:
         self.number = number
         self.link = link
         self.message = message

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from amqp_broker.frames import Accepted, Released, decode_composite, encode_composite
-
-from .serial import SERIAL_MASK
+from amqp_broker.links.serial import SERIAL_MASK
 
 _PLAIN_STATES: Final[dict[bytes, Any]] = {
     b"\x00\x53\x24\x45": Accepted(),

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from amqp_broker.frames import Attach, Error, Open
-
-    from .deliveries import Delivery, OutgoingDelivery
-    from .link import Link
-    from .receiver_link import ReceiverLink
-    from .sender_link import SenderLink
-    from .session import Session
+    from amqp_broker.links.deliveries import Delivery, OutgoingDelivery
+    from amqp_broker.links.receiver_link import ReceiverLink
+    from amqp_broker.links.sender_link import SenderLink
+    from amqp_broker.links.session import Session
 
 
 class Event:
@@ -62,11 +60,13 @@ class SessionEnded(Event):
 
 
 class AttachReceived(Event):
-    """The peer attaches a link and wants an answer: `link.accept` or `link.refuse`. Reading stops until then."""
+    """The peer attaches a link and wants an answer: `link.accept` or `link.refuse`. Reading stops until
+    then.
+    """
 
     __slots__ = ("link", "attach")
 
-    def __init__(self, link: Link, attach: Attach) -> None:
+    def __init__(self, link: ReceiverLink | SenderLink, attach: Attach) -> None:
         self.link = link
         self.attach = attach
 
@@ -76,20 +76,27 @@ class LinkAttached(Event):
 
     __slots__ = ("link", "attach")
 
-    def __init__(self, link: Link, attach: Attach) -> None:
+    def __init__(self, link: ReceiverLink | SenderLink, attach: Attach) -> None:
         self.link = link
         self.attach = attach
 
 
 class LinkDetached(Event):
-    """An attached link is gone: by either side's detach, or with its session or connection. Exactly once for each.
+    """An attached link is gone: by either side's detach, or with its session or connection. Exactly once for
+    each.
 
     `unsettled` is what a sending link had sent and nobody settled, in delivery order.
     """
 
     __slots__ = ("link", "closed", "error", "unsettled")
 
-    def __init__(self, link: Link, closed: bool, error: Error | None, unsettled: list[OutgoingDelivery]) -> None:
+    def __init__(
+        self,
+        link: ReceiverLink | SenderLink,
+        closed: bool,
+        error: Error | None,
+        unsettled: list[OutgoingDelivery],
+    ) -> None:
         self.link = link
         self.closed = closed
         self.error = error
@@ -97,7 +104,9 @@ class LinkDetached(Event):
 
 
 class CreditReceived(Event):
-    """Our sending link may send again, or its drain flag changed: call `send`, and `drained` when `link.drain`."""
+    """Our sending link may send again, or its drain flag changed: call `send`, and `drained` when
+    `link.drain`.
+    """
 
     __slots__ = ("link",)
 
@@ -115,7 +124,9 @@ class CreditDrained(Event):
 
 
 class DeliveriesReceived(Event):
-    """A run of complete deliveries of one link, in order. Call `link.processed(n)` when done with n of them."""
+    """A run of complete deliveries of one link, in order. Call `link.processed(n)` when done with n of
+    them.
+    """
 
     __slots__ = ("link", "deliveries")
 
@@ -125,7 +136,9 @@ class DeliveriesReceived(Event):
 
 
 class OutcomesReceived(Event):
-    """The receiver told the same `state` for a run of our deliveries. When not `settled`, answer with `link.settle`."""
+    """The receiver told the same `state` for a run of our deliveries. When not `settled`, answer with
+    `link.settle`.
+    """
 
     __slots__ = ("link", "deliveries", "state", "settled")
 

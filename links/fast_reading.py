@@ -18,18 +18,16 @@ from amqp_broker.frames.fast_path import (
     read_run,
     read_transfer,
 )
-
-from .dispositions import decode_state
-from .errors import RemoteProtocolError
-from .link_states import LinkState
-from .session_states import SessionState
+from amqp_broker.links.dispositions import decode_state
+from amqp_broker.links.errors import RemoteProtocolError
+from amqp_broker.links.link_states import LinkState
+from amqp_broker.links.session_states import SessionState
 
 if TYPE_CHECKING:
     from amqp_broker.frames import FrameReader
-
-    from .connection import Connection
-    from .receiver_link import ReceiverLink
-    from .session import Session
+    from amqp_broker.links.connection import Connection
+    from amqp_broker.links.receiver_link import ReceiverLink
+    from amqp_broker.links.session import Session
 
 _ATTACHED = LinkState.ATTACHED
 _MAPPED = SessionState.MAPPED
@@ -97,7 +95,9 @@ def _read_runs(connection: Connection, link: ReceiverLink, reader: FrameReader) 
     first = session.next_delivery
     deliveries = connection.deliveries_of(link)
     before = len(deliveries)
-    reader.position = read_run(reader.data, reader.position, shape, first & 0xFFFFFFFF, limit, max_frame, deliveries)
+    reader.position = read_run(
+        reader.data, reader.position, shape, first & 0xFFFFFFFF, limit, max_frame, deliveries
+    )
     count = len(deliveries) - before
     if not count:
         connection.drop_empty_run()
@@ -113,7 +113,9 @@ def _read_runs(connection: Connection, link: ReceiverLink, reader: FrameReader) 
         session.unsettled_in.add(first, first + count - 1, link)
 
 
-def _read_transfer(connection: Connection, session: Session, reader: FrameReader, start: int, stop: int) -> bool:
+def _read_transfer(
+    connection: Connection, session: Session, reader: FrameReader, start: int, stop: int
+) -> bool:
     """One transfer, byte by byte; what it looks like is remembered for the next ones."""
     data = reader.data
     head = read_transfer(data, start + 8, stop)

@@ -1,4 +1,5 @@
-"""What the engine allows a peer, each as a number with its unit and reason, and the two counters that enforce sums.
+"""What the engine allows a peer, each as a number with its unit and reason, and the two counters that enforce
+sums.
 
 The defaults are those of the limits table (reliability.md); every one can be configured.
 """

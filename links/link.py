@@ -1,25 +1,29 @@
-"""What both kinds of link endpoint have in common: attaching, detaching, and the answer to an attach (2.6)."""
+"""What both kinds of link endpoint have in common: attaching, detaching, and the answer to an attach
+(2.6).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from amqp_broker.frames import RECEIVER, Attach, Detach, Error
-
-from .errors import ILLEGAL_STATE, LocalProtocolError, session_error
-from .events import LinkDetached
-from .link_states import LINK_TABLE, LinkInput, LinkState
+from amqp_broker.links.errors import ILLEGAL_STATE, LocalProtocolError, session_error
+from amqp_broker.links.events import LinkDetached
+from amqp_broker.links.link_states import LINK_TABLE, LinkInput, LinkState
 
 if TYPE_CHECKING:
-    from .deliveries import OutgoingDelivery
-    from .session import Session
+    from amqp_broker.links.deliveries import OutgoingDelivery
+    from amqp_broker.links.receiver_link import ReceiverLink
+    from amqp_broker.links.sender_link import SenderLink
+    from amqp_broker.links.session import Session
 
 _ATTACHED = LinkState.ATTACHED
 _DETACHED = LinkState.DETACHED
 
 
 class Link:
-    """One end of a link. `role` is ours. `source` and `target` are those of the peer's attach until we answer it.
+    """One end of a link. `role` is ours. `source` and `target` are those of the peer's attach until we answer
+    it.
 
     `context` belongs to the caller; the engine never looks at it.
     """
@@ -40,8 +44,8 @@ class Link:
         self.remote_attach: Attach | None = None
         self.max_message_size = 0
         """Ours, in octets; 0 is none."""
-        self.refused = False
-        """We answered without a terminus: no event tells of this link's end."""
+        self.told = True
+        """The caller knows of this link's end, or was never told of the link."""
         self.context: Any = None
 
     @property
@@ -61,7 +65,6 @@ class Link:
         Raises LocalProtocolError when the link does not wait for an answer.
         """
         self._expect_unanswered()
-        self.refused = True
         if self.role == RECEIVER:
             self.target = None
         else:
@@ -71,7 +74,9 @@ class Link:
         self.session.connection.answered()
 
     def detach(self, error: Error | None = None, closed: bool = True) -> None:
-        """Detaches the link; LinkDetached follows when the peer answers (2.6.6). Nothing when it is gone already.
+        """Detaches the link (2.6.6); LinkDetached comes at once, and nothing when the peer answers.
+
+        Nothing happens when the link is gone already.
 
         Raises LocalProtocolError when the attach is not answered yet.
         """
@@ -80,6 +85,7 @@ class Link:
         if self.state is not _ATTACHED:
             raise LocalProtocolError(f"cannot detach {self!r}: its attach has not been answered yet")
         self._send_detach(closed, error)
+        self._end(closed, error)
 
     # --- for the session
 
@@ -89,33 +95,39 @@ class Link:
         self.remote_attach = attach
         self.input_handle = attach.handle
 
+    def on_attach(self, attach: Attach, ours: bool) -> None:
+        """The peer's attach; `ours` tells that it answers ours."""
+        self.attach_received(attach)
+
     def detach_received(self, detach: Detach) -> None:
-        """The peer's detach: answers if it came first, and tells the caller."""
+        """The peer's detach: answers if it came first, and tells the caller unless it knows."""
         initiated = self.state is _ATTACHED
-        told = self.state is LinkState.DISCARDING or self.refused
         self._receive(LinkInput.R_DETACH)
         if initiated:
             self._send_detach(detach.closed, None)
-        unsettled = self._drop()
-        if not told:
-            self.session.connection.tell(LinkDetached(self, detach.closed, detach.error, unsettled))
+        self._end(detach.closed, detach.error)
 
     def fail(self, error: Error) -> None:
         """A link error of the peer (2.6.5): detaches, closed, and tells the caller at once."""
         self._send(LinkInput.S_DETACH_ERROR)
         self.session.send(Detach(handle=self.handle, closed=True, error=error))
-        if not self.refused:
-            self.session.connection.tell(LinkDetached(self, True, error, self._drop()))
+        self._end(True, error)
 
     def lost(self, error: Error | None) -> None:
         """The session is gone."""
-        told = self.state in (LinkState.DISCARDING, LinkState.DETACHED, LinkState.ATTACH_RCVD) or self.refused
         self.state = LinkState.DETACHED
-        unsettled = self._drop()
-        if not told:
-            self.session.connection.tell(LinkDetached(self, False, error, unsettled))
+        self._end(False, error)
 
     # --- parts
+
+    def _end(self, closed: bool, error: Error | None) -> None:
+        """Forgets all deliveries and tells the caller, once."""
+        connection = self.session.connection
+        connection.forget_link(self)
+        unsettled = self._drop()
+        if not self.told:
+            self.told = True
+            connection.tell(LinkDetached(cast("ReceiverLink | SenderLink", self), closed, error, unsettled))
 
     def _drop(self) -> list[OutgoingDelivery]:
         """Forgets all deliveries; what a sender had unsettled is the answer."""
@@ -128,8 +140,8 @@ class Link:
     def send_attach(self, offered: tuple[str, ...] | None, properties: dict[str, Any] | None) -> None:
         self._send(LinkInput.S_ATTACH)
         remote = self.remote_attach
-        # A resumed link: we keep no unsettled state of former links, so ours is empty, and what the peer has unsettled
-        # it sends again (2.6.13, "deliveries that only the source considers unsettled").
+        # A resumed link: we keep no unsettled state of former links, so ours is empty, and what the peer has
+        # unsettled it sends again (2.6.13, "deliveries that only the source considers unsettled").
         resumed = remote is not None and remote.unsettled is not None
         self.session.send(
             Attach(
@@ -160,7 +172,9 @@ class Link:
     def _receive(self, what: LinkInput) -> None:
         following = LINK_TABLE[self.state][what]
         if following is None:
-            raise session_error(ILLEGAL_STATE, f"{what.value} on link {self.name[:64]!r} in state {self.state.value}")
+            raise session_error(
+                ILLEGAL_STATE, f"{what.value} on link {self.name[:64]!r} in state {self.state.value}"
+            )
         self.state = following
 
     def _send(self, what: LinkInput) -> None:

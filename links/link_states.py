@@ -1,7 +1,7 @@
 """The states of a link endpoint as one table (2.6.2 to 2.6.6). It does not know which side we are.
 
-The standard names attached, detached and half attached; its pictures of establishing, refusing, detaching and closing a
-link come to this:
+The standard names attached, detached and half attached; its pictures of establishing, refusing, detaching and
+closing a link come to this:
 
                         DETACHED<-------------------+
                            |                        |
@@ -22,9 +22,10 @@ link come to this:
       R:DETACH |  R:DETACH |           | S:DETACH   |
                +-----------+-----------+------------+
 
-FRAME is a transfer or a flow on the link's handle. After our detach, frames that were on their way are dropped until the
-peer's detach: 2.6.5 would end the session with errant-link, but a peer cannot know of our detach before it arrives.
-A pipelined detach may follow an attach that is not answered yet. LOST: the session is gone.
+FRAME is a transfer or a flow on the link's handle. After our detach, frames that were on their way are
+dropped until the peer's detach: 2.6.5 would end the session with errant-link, but a peer cannot know of our
+detach before it arrives. A pipelined detach may follow an attach that is not answered yet. LOST: the session
+is gone.
 """
 
 from enum import Enum

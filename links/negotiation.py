@@ -18,20 +18,25 @@ from amqp_broker.frames import (
     SaslResponse,
     encode_sasl_frame,
 )
-
-from .connection_states import ConnectionInput
-from .errors import FRAMING_ERROR, NOT_ALLOWED, LocalProtocolError, RemoteProtocolError, connection_error
-from .events import (
+from amqp_broker.links.connection_states import ConnectionInput
+from amqp_broker.links.errors import (
+    FRAMING_ERROR,
+    NOT_ALLOWED,
+    LocalProtocolError,
+    RemoteProtocolError,
+    connection_error,
+)
+from amqp_broker.links.events import (
     SaslChallengeReceived,
     SaslInitReceived,
     SaslMechanismsReceived,
     SaslOutcomeReceived,
     SaslResponseReceived,
 )
-from .sasl_states import SASL_TABLE, SENT_BY_SERVER, SaslInput, SaslState
+from amqp_broker.links.sasl_states import SASL_TABLE, SENT_BY_SERVER, SaslInput, SaslState
 
 if TYPE_CHECKING:
-    from .connection import Connection
+    from amqp_broker.links.connection import Connection
 
 UNAUTHORIZED_ACCESS: Final = "amqp:unauthorized-access"
 
@@ -71,12 +76,18 @@ class Negotiation:
 
     def acceptable_header(self) -> bytes:
         """What we answer to a header that we do not take: one that we would."""
-        if self.sasl_state is SaslState.DONE or self.settings.allow_bare_header or not self.settings.sasl_mechanisms:
+        if (
+            self.sasl_state is SaslState.DONE
+            or self.settings.allow_bare_header
+            or not self.settings.sasl_mechanisms
+        ):
             return AMQP_HEADER
         return SASL_HEADER
 
     def header_received(self, header: ProtocolHeader) -> None:
-        """The peer's protocol header. Raises a connection error after writing ours when they do not match (2.2)."""
+        """The peer's protocol header. Raises a connection error after writing ours when they do not match
+        (2.2).
+        """
         if self.settings.server:
             self._header_of_client(header.octets)
         else:
@@ -86,8 +97,12 @@ class Negotiation:
         done = self.sasl_state is SaslState.DONE
         if octets == SASL_HEADER and self.sasl_state is None and self.settings.sasl_mechanisms:
             self._send_header(SASL_HEADER)
-            self._send(SaslInput.MECHANISMS, SaslMechanisms(sasl_server_mechanisms=self.settings.sasl_mechanisms))
-        elif octets == AMQP_HEADER and (done or (self.sasl_state is None and self.settings.allow_bare_header)):
+            self._send(
+                SaslInput.MECHANISMS, SaslMechanisms(sasl_server_mechanisms=self.settings.sasl_mechanisms)
+            )
+        elif octets == AMQP_HEADER and (
+            done or (self.sasl_state is None and self.settings.allow_bare_header)
+        ):
             self.connection.step(ConnectionInput.R_HDR)
             self._send_header(AMQP_HEADER)
         else:
@@ -101,7 +116,9 @@ class Negotiation:
 
     def _header_of_server(self, octets: bytes) -> None:
         if octets != self.header_sent:
-            raise connection_error(FRAMING_ERROR, f"expected the protocol header {self.header_sent!r}, but found {octets!r}")
+            raise connection_error(
+                FRAMING_ERROR, f"expected the protocol header {self.header_sent!r}, but found {octets!r}"
+            )
         if octets == AMQP_HEADER:
             self.connection.step(ConnectionInput.R_HDR)
 
@@ -111,7 +128,9 @@ class Negotiation:
         """One SASL frame. Raises a connection error when it is out of order (5.3.2)."""
         handler = self._handlers.get(type(performative))
         if handler is None:
-            raise connection_error(FRAMING_ERROR, f"expected a SASL frame, but found {type(performative).__name__}")
+            raise connection_error(
+                FRAMING_ERROR, f"expected a SASL frame, but found {type(performative).__name__}"
+            )
         handler(performative)
 
     def _on_mechanisms(self, frame: SaslMechanisms) -> None:
@@ -126,7 +145,9 @@ class Negotiation:
                 UNAUTHORIZED_ACCESS,
                 f"SASL mechanism {frame.mechanism[:64]!r}, but {', '.join(self.settings.sasl_mechanisms)} are offered",
             )
-        self.connection.wants_answer(SaslInitReceived(frame.mechanism, frame.initial_response, frame.hostname))
+        self.connection.wants_answer(
+            SaslInitReceived(frame.mechanism, frame.initial_response, frame.hostname)
+        )
 
     def _on_challenge(self, frame: SaslChallenge) -> None:
         self._receive(SaslInput.CHALLENGE)
@@ -150,7 +171,8 @@ class Negotiation:
     def init(self, mechanism: str, initial_response: bytes | None, hostname: str | None) -> None:
         """Client: the choice."""
         self._send(
-            SaslInput.INIT, SaslInit(mechanism=mechanism, initial_response=initial_response, hostname=hostname)
+            SaslInput.INIT,
+            SaslInit(mechanism=mechanism, initial_response=initial_response, hostname=hostname),
         )
 
     def challenge(self, data: bytes) -> None:
@@ -190,7 +212,9 @@ class Negotiation:
         wrong_side = SENT_BY_SERVER[what] is not self.settings.server
         following = None if self.sasl_state is None or wrong_side else SASL_TABLE[self.sasl_state][what]
         if following is None:
-            raise LocalProtocolError(f"cannot send {what.value} in state {self.sasl_state and self.sasl_state.value}")
+            raise LocalProtocolError(
+                f"cannot send {what.value} in state {self.sasl_state and self.sasl_state.value}"
+            )
         encoded = encode_sasl_frame(frame)
         self.sasl_state = following
         self.connection.output.write(encoded)

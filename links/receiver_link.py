@@ -1,15 +1,17 @@
-"""The receiving end of a link: transfers to deliveries, credit, and our outcomes (2.6.7, 2.6.12, 2.6.14, 2.7.5)."""
+"""The receiving end of a link: transfers to deliveries, credit, and our outcomes (2.6.7, 2.6.12, 2.6.14,
+2.7.5).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from amqp_broker.frames import RECEIVER, Attach
-from amqp_broker.frames.fast_path import TransferHead, TransferShape, encode_uint
-
-from .deliveries import Delivery, PartialDelivery
-from .dispositions import encode_state, runs_of
-from .errors import (
+from amqp_broker.frames.fast_encoding import encode_uint
+from amqp_broker.frames.fast_path import TransferHead, TransferShape
+from amqp_broker.links.deliveries import Delivery, PartialDelivery
+from amqp_broker.links.dispositions import encode_state, runs_of
+from amqp_broker.links.errors import (
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
     NOT_ALLOWED,
@@ -18,14 +20,14 @@ from .errors import (
     LocalProtocolError,
     link_error,
 )
-from .events import CreditDrained, DeliveriesSettled
-from .link import Link
-from .link_states import LinkState
-from .windows import ReceiverCredit
+from amqp_broker.links.events import CreditDrained, DeliveriesSettled
+from amqp_broker.links.link import Link
+from amqp_broker.links.link_states import LinkState
+from amqp_broker.links.windows import ReceiverCredit
 
 if TYPE_CHECKING:
-    from .deliveries import OutgoingDelivery
-    from .session import Session
+    from amqp_broker.links.deliveries import OutgoingDelivery
+    from amqp_broker.links.session import Session
 
 _ATTACHED = LinkState.ATTACHED
 _SETTLED_BY_SENDER = 1
@@ -61,7 +63,8 @@ class ReceiverLink(Link):
         max_message_size: int | None = None,
         credit: int = 0,
     ) -> None:
-        """Answers an AttachReceived. Termini that are not given are those of the peer; `credit` is the level to keep.
+        """Answers an AttachReceived. Termini that are not given are those of the peer; `credit` is the level
+        to keep.
 
         Raises LocalProtocolError when the link does not wait for an answer.
         """
@@ -73,11 +76,14 @@ class ReceiverLink(Link):
         limit = self.session.limits.max_message_bytes
         self.max_message_size = limit if max_message_size is None else min(limit, max_message_size)
         self.send_attach(offered_capabilities, properties)
+        self.told = False
         self.set_credit(credit)
         self.session.connection.answered()
 
     def set_credit(self, target: int) -> None:
-        """The level of credit that is kept from now on; what is beyond it is taken back. At most the unsettled limit."""
+        """The level of credit that is kept from now on; what is beyond it is taken back. At most the
+        unsettled limit.
+        """
         state = self.flow_state
         state.kept = True
         state.drain = False
@@ -88,7 +94,9 @@ class ReceiverLink(Link):
                 self._send_flow(room, False)
 
     def flow(self, credit: int, drain: bool = False, echo: bool = False) -> None:
-        """Gives exactly this credit, once; `drain` asks the sender to use it up or give it back (CreditDrained)."""
+        """Gives exactly this credit, once; `drain` asks the sender to use it up or give it back
+        (CreditDrained).
+        """
         state = self.flow_state
         state.kept = False
         state.drain = drain
@@ -96,7 +104,9 @@ class ReceiverLink(Link):
             self._send_flow(credit, echo)
 
     def processed(self, count: int) -> None:
-        """The caller is done with `count` of the deliveries it was given: credit and session window are renewed."""
+        """The caller is done with `count` of the deliveries it was given: credit and session window are
+        renewed.
+        """
         state = self.flow_state
         count = min(count, state.unprocessed)
         state.unprocessed -= count
@@ -111,10 +121,11 @@ class ReceiverLink(Link):
             self.session.renew_window()
 
     def settle(self, deliveries: list[Delivery], state: Any) -> None:
-        """Gives `deliveries` the outcome `state`: one disposition for each range of consecutive delivery-ids (2.7.6).
+        """Gives `deliveries` the outcome `state`: one disposition for each range of consecutive delivery-ids
+        (2.7.6).
 
-        Settled in mode first; in mode second unsettled, and DeliveriesSettled follows. What the sender settled is
-        passed over, and so is everything once the link is gone.
+        Settled in mode first; in mode second unsettled, and DeliveriesSettled follows. What the sender
+        settled is passed over, and so is everything once the link is gone.
         """
         if self.state is not _ATTACHED and self.state is not LinkState.DETACH_SENT:
             return
@@ -127,12 +138,16 @@ class ReceiverLink(Link):
         first = [delivery.delivery_id for delivery in deliveries if delivery.rcv_settle_mode != _SECOND]
         if first:
             self._settle_first(first, encoded)
-        self._settle_second([delivery for delivery in deliveries if delivery.rcv_settle_mode == _SECOND], state, encoded)
+        self._settle_second(
+            [delivery for delivery in deliveries if delivery.rcv_settle_mode == _SECOND], state, encoded
+        )
 
     # --- for the session
 
     def on_attach(self, attach: Attach, ours: bool) -> None:
-        """The sender's attach; `ours` tells that it answers ours. Its source and settle mode are authoritative."""
+        """The sender's attach; `ours` tells that it answers ours. Its source and settle mode are
+        authoritative.
+        """
         self.attach_received(attach)
         self.source = attach.source
         self.snd_settle_mode = attach.snd_settle_mode
@@ -183,7 +198,9 @@ class ReceiverLink(Link):
         if not head.more:
             return self._complete(partial, payload)
         if not self.session.partial_bytes.take(len(payload)):
-            raise link_error(RESOURCE_LIMIT_EXCEEDED, "incomplete deliveries take all memory that is set aside for them")
+            raise link_error(
+                RESOURCE_LIMIT_EXCEEDED, "incomplete deliveries take all memory that is set aside for them"
+            )
         partial.chunks.append(payload)
         partial.size_bytes += len(payload)
         partial.last_at = self.session.connection.now
@@ -225,7 +242,8 @@ class ReceiverLink(Link):
         mode = self.rcv_settle_mode if head.rcv_settle_mode < 0 else head.rcv_settle_mode
         if mode > self.rcv_settle_mode and head.settled != 1:
             raise link_error(
-                INVALID_FIELD, f"rcv-settle-mode {mode} on a transfer, but the link's is {self.rcv_settle_mode} (2.7.5)"
+                INVALID_FIELD,
+                f"rcv-settle-mode {mode} on a transfer, but the link's is {self.rcv_settle_mode} (2.7.5)",
             )
         settled = head.settled == 1
         partial = PartialDelivery(number, head.delivery_tag, max(0, head.message_format), mode)
@@ -261,7 +279,8 @@ class ReceiverLink(Link):
             partial.chunks = []
         self.check_settled(partial.settled)
         if partial.resumed:
-            # 2.7.5: the receiver MUST ignore resumed deliveries that are not in its local unsettled map; ours is empty.
+            # 2.7.5: the receiver MUST ignore resumed deliveries that are not in its local unsettled map; ours
+            # is empty.
             self._abort(partial)
             return None
         return Delivery(

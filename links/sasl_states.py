@@ -1,4 +1,5 @@
-"""The SASL dialogue as one table (5.3.2). It does not know which side we are; who may send what stands below it.
+"""The SASL dialogue as one table (5.3.2). It does not know which side we are; who may send what stands below
+it.
 
     SASL Client       SASL Server
     ================================

@@ -1,4 +1,6 @@
-"""The sending end of a link: messages to transfers, credit, and the receiver's outcomes (2.6.7, 2.6.12, 2.6.14)."""
+"""The sending end of a link: messages to transfers, credit, and the receiver's outcomes (2.6.7, 2.6.12,
+2.6.14).
+"""
 
 from __future__ import annotations
 
@@ -6,18 +8,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from amqp_broker.frames import SENDER, Attach
-from amqp_broker.frames.fast_path import MAX_TRANSFER_HEAD_BYTES, TransferEncoder, encode_uint
-
-from .deliveries import OutgoingDelivery, Sendable, SendingDelivery
-from .dispositions import encode_state
-from .errors import LocalProtocolError
-from .events import CreditReceived
-from .link import Link
-from .link_states import LinkState
-from .windows import SenderCredit
+from amqp_broker.frames.fast_encoding import MAX_TRANSFER_HEAD_BYTES, TransferEncoder, encode_uint
+from amqp_broker.links.deliveries import OutgoingDelivery, Sendable, SendingDelivery
+from amqp_broker.links.dispositions import encode_state
+from amqp_broker.links.errors import LocalProtocolError
+from amqp_broker.links.events import CreditReceived
+from amqp_broker.links.link import Link
+from amqp_broker.links.link_states import LinkState
+from amqp_broker.links.windows import SenderCredit
 
 if TYPE_CHECKING:
-    from .session import Session
+    from amqp_broker.links.session import Session
 
 _ATTACHED = LinkState.ATTACHED
 _SETTLED = 1
@@ -35,7 +36,9 @@ class SenderLink(Link):
         self.remote_max_message_size = 0
         """Octets; 0 is none."""
         self.blocked = False
-        """Took less than it was offered for another reason than credit; CreditReceived tells when that is over."""
+        """Took less than it was offered for another reason than credit; CreditReceived tells when that is
+        over.
+        """
         self._sending: SendingDelivery | None = None
         self._sending_settled = False
         self._encoder: TransferEncoder | None = None
@@ -71,7 +74,8 @@ class SenderLink(Link):
         max_message_size: int | None = None,
         credit: int = 0,
     ) -> None:
-        """Answers an AttachReceived; `max_message_size` and `credit` are the receiver's to say and not used here.
+        """Answers an AttachReceived; `max_message_size` and `credit` are the receiver's to say and not used
+        here.
 
         Raises LocalProtocolError when the link does not wait for an answer.
         """
@@ -81,6 +85,7 @@ class SenderLink(Link):
         if target is not None:
             self.target = target
         self.send_attach(offered_capabilities, properties)
+        self.told = False
         self._prepare()
         self.session.connection.answered()
 
@@ -89,36 +94,59 @@ class SenderLink(Link):
         self.flow_state.available = max(0, count)
 
     def send(self, messages: Sequence[Sendable], settled: bool = False) -> int:
-        """Sends the first messages and tells how many it took: what credit, window, unsettled and output bounds allow.
+        """Sends the first messages and tells how many it took: what credit, window, unsettled and output
+        bounds allow.
 
-        In snd-settle-mode settled all are sent settled; in mode mixed `settled` decides. A message that is larger than
-        a frame goes out in pieces as the window and the output allow; until then nothing more is taken.
+        In snd-settle-mode settled all are sent settled; in mode mixed `settled` decides. A message that is
+        larger than a frame goes out in pieces as the window and the output allow; until then nothing more is
+        taken.
         """
-        session = self.session
-        if self.state is not _ATTACHED or self._sending is not None or not messages or not session.writable:
+        if self.state is not _ATTACHED:
             return 0
         settled = self.snd_settle_mode == _SETTLED or (settled and self.snd_settle_mode == _MIXED)
         encoder = self._settled_encoder if settled else self._encoder
         assert encoder is not None, "an attached link has its encoders"
-        flow = self.flow_state
-        window = session.window
-        bound = min(len(messages), flow.credit)
-        limit = min(bound, window.remote_incoming_window)
+        bound = min(len(messages), self.flow_state.credit)
+        taken = self._write(messages, min(bound, self._sendable(settled)), encoder, settled)
+        self.flow_state.sent(taken)
+        if taken < bound:
+            self.blocked = True
+            self.session.blocked = True
+        return taken
+
+    def sendable(self) -> int:
+        """How many messages `send` could take now; 0 while a large one is on its way or the output is full.
+
+        When it is 0 although there is credit, CreditReceived tells when it is worth asking again, except for
+        full output: that is over when `data_to_send` was written.
+        """
+        count = min(self.flow_state.credit, self._sendable(self.snd_settle_mode == _SETTLED))
+        if not count and self.flow_state.credit:
+            self.blocked = True
+            self.session.blocked = True
+        return count
+
+    def _sendable(self, settled: bool) -> int:
+        """What everything but credit allows."""
+        session = self.session
+        output = session.output
+        if self.state is not _ATTACHED or self._sending is not None or not session.writable:
+            return 0
+        if output.size_bytes >= output.limit_bytes:
+            return 0
+        room = session.window.remote_incoming_window
         if not settled:
             limits = session.limits
-            limit = min(
-                limit,
+            room = min(
+                room,
                 limits.unsettled_per_link - self.unsettled_count,
                 limits.unsettled_per_session - len(session.unsettled_out),
             )
-        taken = self._write(messages, max(0, limit), encoder, settled)
-        flow.sent(taken)
-        if taken < bound and self._sending is None:
-            self.blocked = True
-            session.blocked = True
-        return taken
+        return max(0, room)
 
-    def _write(self, messages: Sequence[Sendable], limit: int, encoder: TransferEncoder, settled: bool) -> int:
+    def _write(
+        self, messages: Sequence[Sendable], limit: int, encoder: TransferEncoder, settled: bool
+    ) -> int:
         """Writes at most `limit` messages; the hot loop of sending."""
         session = self.session
         output = session.output
@@ -214,7 +242,8 @@ class SenderLink(Link):
                 return
 
     def settle(self, deliveries: list[OutgoingDelivery], state: Any = None) -> None:
-        """Settles what the receiver did not settle: a settled disposition for each range of consecutive ids (2.7.6).
+        """Settles what the receiver did not settle: a settled disposition for each range of consecutive ids
+        (2.7.6).
 
         Deliveries that are settled already are passed over.
         """
@@ -236,7 +265,9 @@ class SenderLink(Link):
             session.wake_blocked()
 
     def drained(self) -> None:
-        """Nothing is left to send: gives all credit back and tells the receiver (2.6.7). Nothing unless `drain`."""
+        """Nothing is left to send: gives all credit back and tells the receiver (2.6.7). Nothing unless
+        `drain`.
+        """
         if self.state is _ATTACHED and self.flow_state.drain:
             self.flow_state.drained()
             self.answer_echo()
@@ -244,7 +275,9 @@ class SenderLink(Link):
     # --- for the session
 
     def on_attach(self, attach: Attach, ours: bool) -> None:
-        """The receiver's attach; `ours` tells that it answers ours. Its target and settle mode are authoritative."""
+        """The receiver's attach; `ours` tells that it answers ours. Its target and settle mode are
+        authoritative.
+        """
         self.attach_received(attach)
         self.target = attach.target
         self.rcv_settle_mode = attach.rcv_settle_mode
@@ -255,7 +288,9 @@ class SenderLink(Link):
             self.source = attach.source
             self.snd_settle_mode = attach.snd_settle_mode
 
-    def on_flow(self, delivery_count: int, link_credit: int, drain: bool, properties: dict[str, Any] | None) -> None:
+    def on_flow(
+        self, delivery_count: int, link_credit: int, drain: bool, properties: dict[str, Any] | None
+    ) -> None:
         """The receiver's flow."""
         self.flow_state.flow_received(delivery_count, link_credit, drain)
         self.flow_properties = properties
@@ -267,7 +302,7 @@ class SenderLink(Link):
             self._credit_told = True
             self.session.connection.tell_credit(CreditReceived(self))
 
-    def told(self) -> None:
+    def told_credit(self) -> None:
         """The caller has got the event."""
         self._credit_told = False
 

@@ -1,7 +1,8 @@
 """RFC 1982 serial numbers of 32 bits (2.8.10), and plain growing integers behind them.
 
-Inside the engine every sequence (transfer-ids, delivery-ids, delivery-counts) is an unbounded integer, so that ranges and
-windows are ordinary arithmetic; only the wire sees 32 bits. `extend` finds the integer that a wire value means.
+Inside the engine every sequence (transfer-ids, delivery-ids, delivery-counts) is an unbounded integer, so
+that ranges and windows are ordinary arithmetic; only the wire sees 32 bits. `extend` finds the integer that a
+wire value means.
 """
 
 from typing import Final

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.frames import RECEIVER, SENDER, Attach, Begin, Detach, Disposition, End, Error, Flow, Transfer
-from amqp_broker.frames.fast_path import (
-    FlowHead,
-    TransferHead,
-    encode_disposition,
-    encode_flow,
+from amqp_broker.frames import (
+    RECEIVER,
+    SENDER,
+    Attach,
+    Begin,
+    Detach,
+    Disposition,
+    End,
+    Error,
+    Flow,
+    Transfer,
 )
-
-from .errors import (
+from amqp_broker.frames.fast_encoding import encode_disposition, encode_flow
+from amqp_broker.frames.fast_path import FlowHead, TransferHead
+from amqp_broker.links.errors import (
     FRAMING_ERROR,
     HANDLE_IN_USE,
     ILLEGAL_STATE,
@@ -28,19 +34,26 @@ from .errors import (
     connection_error,
     session_error,
 )
-from .events import AttachReceived, DeliveriesReceived, LinkAttached, OutcomesReceived, SessionBegun, SessionEnded
-from .link import Link
-from .link_states import LinkState
-from .receiver_link import ReceiverLink
-from .sender_link import SenderLink
-from .serial import difference, extend
-from .session_states import SESSION_TABLE, SessionInput, SessionState
-from .unsettled_ranges import UnsettledRanges
-from .windows import OUTGOING_WINDOW, SessionWindow
+from amqp_broker.links.events import (
+    AttachReceived,
+    DeliveriesReceived,
+    LinkAttached,
+    OutcomesReceived,
+    SessionBegun,
+    SessionEnded,
+)
+from amqp_broker.links.link import Link
+from amqp_broker.links.link_states import LinkState
+from amqp_broker.links.receiver_link import ReceiverLink
+from amqp_broker.links.sender_link import SenderLink
+from amqp_broker.links.serial import difference, extend
+from amqp_broker.links.session_states import SESSION_TABLE, SessionInput, SessionState
+from amqp_broker.links.unsettled_ranges import UnsettledRanges
+from amqp_broker.links.windows import OUTGOING_WINDOW, SessionWindow
 
 if TYPE_CHECKING:
-    from .connection import Connection
-    from .deliveries import OutgoingDelivery
+    from amqp_broker.links.connection import Connection
+    from amqp_broker.links.deliveries import OutgoingDelivery
 
 _MAPPED = SessionState.MAPPED
 _ATTACHED = LinkState.ATTACHED
@@ -62,7 +75,9 @@ class Session:
         self.state = SessionState.UNMAPPED
         self.window = SessionWindow(self.limits.unsettled_per_session, self.settings.next_outgoing_id)
         self.next_delivery = -1
-        """Number of the next incoming delivery; -1 before the first, whose delivery-id starts the sequence."""
+        """Number of the next incoming delivery; -1 before the first, whose delivery-id starts the
+        sequence.
+        """
         self.next_outgoing_delivery = self.settings.next_outgoing_id
         self.unsettled_in = UnsettledRanges()
         self.unsettled_out: dict[int, OutgoingDelivery] = {}
@@ -73,6 +88,7 @@ class Session:
         self.output_links: dict[int, Link] = {}
         self.remote_handle_max = 0xFFFFFFFF
         self.echo_due = False
+        self.told = False
         self.context: Any = None
         self._handlers: dict[type, Callable[[Any, bytes], None]] = {
             Attach: self._on_attach,
@@ -88,7 +104,9 @@ class Session:
     # --- the caller's side
 
     def end(self, error: Error | None = None) -> None:
-        """Ends the session; SessionEnded follows when the peer answers (2.5.2). Nothing when it is ending already.
+        """Ends the session (2.5.2); SessionEnded comes at once, and nothing when the peer answers.
+
+        Nothing happens when it is ending already.
 
         Raises LocalProtocolError when our begin is not answered yet.
         """
@@ -96,9 +114,11 @@ class Session:
             return
         self._send_state(SessionInput.S_END if error is None else SessionInput.S_END_ERROR)
         self.connection.send(self.channel, End(error=error))
+        self.drop(error)
 
     def attach_sender(self, name: str, source: Any = None, target: Any = None, **fields: Any) -> SenderLink:
-        """Attaches a link on which we send; `fields` are `snd_settle_mode`, `rcv_settle_mode` and `properties`.
+        """Attaches a link on which we send; `fields` are `snd_settle_mode`, `rcv_settle_mode` and
+        `properties`.
 
         LinkAttached follows. Raises LocalProtocolError when no handle is left.
         """
@@ -109,7 +129,9 @@ class Session:
     def attach_receiver(
         self, name: str, source: Any = None, target: Any = None, credit: int = 0, **fields: Any
     ) -> ReceiverLink:
-        """Attaches a link on which we receive, with a level of `credit` to keep; `fields` as for `attach_sender`."""
+        """Attaches a link on which we receive, with a level of `credit` to keep; `fields` as for
+        `attach_sender`.
+        """
         link = ReceiverLink(self, name, self._free_handle())
         link.max_message_size = self.limits.max_message_bytes
         link.flow_state.target = credit
@@ -126,6 +148,7 @@ class Session:
         properties = fields.pop("properties", None)
         assert not fields, f"unknown fields {sorted(fields)}"
         self.output_links[link.handle] = link
+        link.told = False
         link.send_attach(None, properties)
 
     def _free_handle(self) -> int:
@@ -148,7 +171,9 @@ class Session:
             self.connection.send(self.channel, performative)
 
     def send_flow(self, link_fields: bytes, count: int) -> None:
-        """Writes a flow with our window as it is now; `link_fields` are `count` encoded fields from handle on."""
+        """Writes a flow with our window as it is now; `link_fields` are `count` encoded fields from handle
+        on.
+        """
         if self.state not in _WRITABLE:
             return
         window = self.window
@@ -226,13 +251,11 @@ class Session:
     def end_received(self, end: End) -> None:
         """The peer's end: answers if it came first."""
         initiated = self.state is _MAPPED
-        told = self.state is SessionState.DISCARDING
         self._receive_state(SessionInput.R_END)
         if initiated:
             self._send_state(SessionInput.S_END)
             self.connection.send(self.channel, End())
-        if not told:
-            self.drop(end.error)
+        self.drop(end.error)
 
     def fail(self, error: Error) -> None:
         """A session error of the peer (2.5.4): ends, discards until its end, tells the caller at once."""
@@ -242,22 +265,23 @@ class Session:
 
     def lost(self, error: Error | None) -> None:
         """The connection is gone."""
-        told = self.state in (SessionState.UNMAPPED, SessionState.DISCARDING)
         self.state = SessionState.UNMAPPED
-        if not told:
-            self.drop(error)
+        self.drop(error)
 
     def drop(self, error: Error | None) -> None:
-        """Forgets all links and tells the caller."""
+        """Forgets all links and tells the caller, once."""
         for link in list(self.output_links.values()):
-            self.connection.forget_link(link)
             link.lost(error)
         self.output_links.clear()
         self.input_links.clear()
-        self.connection.tell(SessionEnded(self, error))
+        if not self.told:
+            self.told = True
+            self.connection.tell(SessionEnded(self, error))
 
     def frame_received(self, performative: Any, payload: bytes) -> None:
-        """One frame of this session, decoded. Raises RemoteProtocolError for session and connection errors."""
+        """One frame of this session, decoded. Raises RemoteProtocolError for session and connection
+        errors.
+        """
         self._receive_state(SessionInput.R_FRAME)
         if self.state is not _MAPPED:
             return
@@ -266,10 +290,13 @@ class Session:
     # --- transfers
 
     def take_delivery_id(self, delivery_id: int, link: Link) -> int:
-        """The number of a new incoming delivery. Raises a session error unless its delivery-id is the next one."""
+        """The number of a new incoming delivery. Raises a session error unless its delivery-id is the next
+        one.
+        """
         if delivery_id < 0:
             raise session_error(
-                INVALID_FIELD, f"the first transfer of a delivery on link {link.name[:64]!r} has no delivery-id (2.7.5)"
+                INVALID_FIELD,
+                f"the first transfer of a delivery on link {link.name[:64]!r} has no delivery-id (2.7.5)",
             )
         expected = self.next_delivery
         if expected < 0:
@@ -277,7 +304,8 @@ class Session:
             expected = (1 << 32) + delivery_id
         elif delivery_id != expected & 0xFFFFFFFF:
             raise session_error(
-                INVALID_FIELD, f"delivery-id {delivery_id}, but {expected & 0xFFFFFFFF} is the next one of this session"
+                INVALID_FIELD,
+                f"delivery-id {delivery_id}, but {expected & 0xFFFFFFFF} is the next one of this session",
             )
         self.next_delivery = expected + 1
         return expected
@@ -310,7 +338,9 @@ class Session:
                 self.next_delivery += 1
             return None
         if not isinstance(link, ReceiverLink):
-            raise session_error(NOT_ALLOWED, f"transfer on handle {head.handle}, but there the peer is the receiver")
+            raise session_error(
+                NOT_ALLOWED, f"transfer on handle {head.handle}, but there the peer is the receiver"
+            )
         try:
             delivery = link.on_transfer(head, payload, state)
         except RemoteProtocolError as error:
@@ -324,7 +354,6 @@ class Session:
         """Detaches `link` for a link error; what is worse goes on up."""
         if error.scope is not Scope.LINK:
             raise error
-        self.connection.forget_link(link)
         link.fail(Error(condition=error.condition, description=error.description, info=error.info or None))
 
     # --- links
@@ -333,7 +362,9 @@ class Session:
         handle = attach.handle
         largest = min(self.settings.handle_max, self.limits.links_per_session - 1)
         if handle > largest:
-            raise connection_error(FRAMING_ERROR, f"attach with handle {handle}, but handle-max is {largest} (2.7.2)")
+            raise connection_error(
+                FRAMING_ERROR, f"attach with handle {handle}, but handle-max is {largest} (2.7.2)"
+            )
         if handle in self.input_links:
             # 2.7.3: an immediate close carrying a handle-in-use session-error.
             raise connection_error(
@@ -348,7 +379,7 @@ class Session:
             self._attach_answered(ours, attach)
             return
         self.connection.steal(attach.name, attach.role)
-        link: Link
+        link: ReceiverLink | SenderLink
         try:
             output_handle = self._free_handle()
         except LocalProtocolError as error:
@@ -374,6 +405,7 @@ class Session:
         self.input_links[attach.handle] = link
         link.on_attach(attach, True)
         self.connection.remember_link(link)
+        assert isinstance(link, (ReceiverLink, SenderLink))
         self.connection.tell(LinkAttached(link, attach))
         if isinstance(link, ReceiverLink) and link.flow_state.kept and link.flow_state.target:
             link.set_credit(link.flow_state.target)
@@ -382,13 +414,13 @@ class Session:
         link = self.input_links.get(handle)
         if link is None:
             raise session_error(
-                UNATTACHED_HANDLE, f"{what} on handle {handle}, but the session has {_handles(self.input_links)}"
+                UNATTACHED_HANDLE,
+                f"{what} on handle {handle}, but the session has {_handles(self.input_links)}",
             )
         return link
 
     def _on_detach(self, detach: Detach, _payload: bytes) -> None:
         link = self._input_link(detach.handle, "detach")
-        self.connection.forget_link(link)
         link.detach_received(detach)
         self.release_handle(link)
 
@@ -421,13 +453,17 @@ class Session:
         """One flow (2.7.4). Raises RemoteProtocolError."""
         window = self.window
         closed = window.remote_incoming_window <= 0
-        window.flow_received(flow.next_incoming_id, flow.incoming_window, flow.next_outgoing_id, flow.outgoing_window)
+        window.flow_received(
+            flow.next_incoming_id, flow.incoming_window, flow.next_outgoing_id, flow.outgoing_window
+        )
         if closed and window.remote_incoming_window > 0:
             self.connection.go_on_sending()
             self.wake_blocked()
         if flow.handle < 0:
             if flow.delivery_count >= 0 or flow.link_credit >= 0:
-                raise session_error(INVALID_FIELD, "a flow without handle has delivery-count or link-credit (2.7.4)")
+                raise session_error(
+                    INVALID_FIELD, "a flow without handle has delivery-count or link-credit (2.7.4)"
+                )
             self.echo_due = self.echo_due or flow.echo
             return
         link = self._input_link(flow.handle, "flow")
@@ -452,7 +488,9 @@ class Session:
         """One disposition: its cost is what is unsettled of the range. Raises RemoteProtocolError."""
         width = difference(last, first)
         if width < 0:
-            raise session_error(INVALID_FIELD, f"disposition from {first} to {last}: last comes before first (RFC 1982)")
+            raise session_error(
+                INVALID_FIELD, f"disposition from {first} to {last}: last comes before first (RFC 1982)"
+            )
         if role == RECEIVER:
             start = extend(first, self.next_outgoing_delivery)
             self._outcomes(start, start + width, settled, state)
@@ -501,7 +539,9 @@ class Session:
     def _receive_state(self, what: SessionInput) -> None:
         following = SESSION_TABLE[self.state][what]
         if following is None:
-            raise connection_error(ILLEGAL_STATE, f"{what.value} on channel {self.remote_channel} in state {self.state.value}")
+            raise connection_error(
+                ILLEGAL_STATE, f"{what.value} on channel {self.remote_channel} in state {self.state.value}"
+            )
         self.state = following
 
     def _send_state(self, what: SessionInput) -> None:

@@ -27,8 +27,8 @@ S:END(error) |       S:END |             | R:END    |
                            |                        |
                            +------------------------+
 
-FRAME is attach, flow, transfer, disposition or detach on the session's channel. In END_SENT and DISCARDING what still
-arrives is legal and dropped until the peer's end (2.5.4). LOST: the connection is gone.
+FRAME is attach, flow, transfer, disposition or detach on the session's channel. In END_SENT and DISCARDING
+what still arrives is legal and dropped until the peer's end (2.5.4). LOST: the connection is gone.
 """
 
 from enum import Enum

@@ -4,15 +4,15 @@ from typing import Any
 
 import attrs
 
-from .limits import Limits, PartialBytes
+from amqp_broker.links.limits import Limits, PartialBytes
 
 
 @attrs.define
 class ConnectionSettings:
     """Given to `Connection`; never changed by it.
 
-    `sasl_mechanisms` are offered by a server, in decreasing preference; a client sets `sasl` to start with the SASL
-    header and then names its mechanism by `sasl_init`. `allow_bare_header` lets a client skip SASL.
+    `sasl_mechanisms` are offered by a server, in decreasing preference; a client sets `sasl` to start with
+    the SASL header and then names its mechanism by `sasl_init`. `allow_bare_header` lets a client skip SASL.
     """
 
     server: bool = True

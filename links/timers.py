@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from .limits import Limits
+from amqp_broker.links.limits import Limits
 
 
 class Due(Enum):

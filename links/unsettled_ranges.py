@@ -1,7 +1,7 @@
 """Incoming unsettled deliveries of a session as ranges of delivery numbers, each with its link.
 
-A run of deliveries is one range, so that receiving and settling it costs the same for one as for five hundred. A range
-from the wire costs as many steps as ranges overlap it, never its width.
+A run of deliveries is one range, so that receiving and settling it costs the same for one as for five
+hundred. A range from the wire costs as many steps as ranges overlap it, never its width.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .receiver_link import ReceiverLink
+    from amqp_broker.links.receiver_link import ReceiverLink
 
 
 class UnsettledRanges:

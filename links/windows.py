@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .serial import extend
+from amqp_broker.links.serial import extend
 
 OUTGOING_WINDOW: Final = 0x7FFFFFFF
 """What we announce: we keep no transfers for sending again, so nothing of ours limits them."""
@@ -16,8 +16,9 @@ OUTGOING_WINDOW: Final = 0x7FFFFFFF
 class SessionWindow:
     """The transfer-ids and windows of one session endpoint.
 
-    `capacity` is the largest incoming-window we ever announce; `incoming_window` is what the peer may still send.
-    `remote_incoming_window` is what we may still send (it can be negative after the peer took window back).
+    `capacity` is the largest incoming-window we ever announce; `incoming_window` is what the peer may still
+    send. `remote_incoming_window` is what we may still send (it can be negative after the peer took window
+    back).
     """
 
     __slots__ = (
@@ -35,7 +36,9 @@ class SessionWindow:
         self.remote_outgoing_window = 0
 
     def begun(self, next_outgoing_id: int, incoming_window: int, outgoing_window: int) -> None:
-        """The peer's begin: what it says about itself. Transfers that we sent before it came count against it."""
+        """The peer's begin: what it says about itself. Transfers that we sent before it came count against
+        it.
+        """
         self.next_incoming_id = next_outgoing_id
         self.remote_incoming_window = self.initial_outgoing_id + incoming_window - self.next_outgoing_id
         self.remote_outgoing_window = outgoing_window
@@ -47,11 +50,15 @@ class SessionWindow:
         self.remote_outgoing_window -= transfers
 
     def sent(self, transfers: int) -> None:
-        """`transfers` frames were written; the caller made sure that `remote_incoming_window` allowed them."""
+        """`transfers` frames were written; the caller made sure that `remote_incoming_window` allowed
+        them.
+        """
         self.next_outgoing_id += transfers
         self.remote_incoming_window -= transfers
 
-    def flow_received(self, next_incoming_id: int, incoming_window: int, next_outgoing_id: int, outgoing_window: int) -> None:
+    def flow_received(
+        self, next_incoming_id: int, incoming_window: int, next_outgoing_id: int, outgoing_window: int
+    ) -> None:
         """The peer's flow; `next_incoming_id` is -1 when it had not seen our begin."""
         self.next_incoming_id = extend(next_outgoing_id, self.next_incoming_id)
         self.remote_outgoing_window = outgoing_window
@@ -61,7 +68,9 @@ class SessionWindow:
         self.remote_incoming_window = start + incoming_window - self.next_outgoing_id
 
     def renewable(self, held: int) -> bool:
-        """Whether a flow would be worth it, when `held` of the capacity is in use by what we have not finished."""
+        """Whether a flow would be worth it, when `held` of the capacity is in use by what we have not
+        finished.
+        """
         return self.incoming_window * 2 <= self.capacity and self.capacity - held > self.incoming_window
 
     def renew(self, held: int) -> int:
@@ -73,9 +82,10 @@ class SessionWindow:
 class ReceiverCredit:
     """Credit of a link on which we receive.
 
-    `target` is the level that is kept; `outstanding` what the sender may still send; `unprocessed` what has arrived and
-    the caller is not done with; `unsettled` what we have not settled. outstanding + unprocessed never exceeds `target`,
-    and outstanding + unsettled never `unsettled_limit`. With `kept` False the caller gives credit by hand.
+    `target` is the level that is kept; `outstanding` what the sender may still send; `unprocessed` what has
+    arrived and the caller is not done with; `unsettled` what we have not settled. outstanding + unprocessed
+    never exceeds `target`, and outstanding + unsettled never `unsettled_limit`. With `kept` False the caller
+    gives credit by hand.
     """
 
     __slots__ = (
@@ -87,7 +97,8 @@ class ReceiverCredit:
         self.kept = True
         self.delivery_count = 0
         self.limit = 0
-        # The largest limit ever granted: what is in flight when credit is taken back is taken as normal (2.6.7).
+        # The largest limit ever granted: what is in flight when credit is taken back is taken as normal
+        # (2.6.7).
         self.allowed = 0
         self.unprocessed = 0
         self.unsettled = 0
@@ -120,7 +131,9 @@ class ReceiverCredit:
         return max(0, min(self.target - self.unprocessed, self.unsettled_limit - self.unsettled))
 
     def renewable(self) -> bool:
-        """Whether a flow with `grant()` is due: less than half of the target is left and more can be given."""
+        """Whether a flow with `grant()` is due: less than half of the target is left and more can be
+        given.
+        """
         outstanding = self.outstanding
         return self.kept and outstanding * 2 <= self.target and self.room() > outstanding
 
@@ -156,7 +169,9 @@ class SenderCredit:
         self.available = max(0, self.available - deliveries)
 
     def flow_received(self, delivery_count: int, link_credit: int, drain: bool) -> None:
-        """link-credit_snd := delivery-count_rcv + link-credit_rcv - delivery-count_snd (2.6.7); -1 is not set."""
+        """link-credit_snd := delivery-count_rcv + link-credit_rcv - delivery-count_snd (2.6.7); -1 is not
+        set.
+        """
         known = self.initial_delivery_count
         if delivery_count >= 0:
             known = extend(delivery_count, self.delivery_count)

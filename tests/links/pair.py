@@ -112,7 +112,9 @@ class Pair:
         self.flush()
         return session, self.server.incoming[session.channel]
 
-    def sending_client(self, session: Session, name: str = "up", **fields: Any) -> tuple[SenderLink, ReceiverLink]:
+    def sending_client(
+        self, session: Session, name: str = "up", **fields: Any
+    ) -> tuple[SenderLink, ReceiverLink]:
         """A link on which the client sends."""
         link = session.attach_sender(name, Source(address="a"), Target(address="b"), **fields)
         self.flush()
@@ -124,7 +126,9 @@ class Pair:
         self, session: Session, name: str = "down", credit: int = 0, **fields: Any
     ) -> tuple[ReceiverLink, SenderLink]:
         """A link on which the client receives."""
-        link = session.attach_receiver(name, Source(address="a"), Target(address="b"), credit=credit, **fields)
+        link = session.attach_receiver(
+            name, Source(address="a"), Target(address="b"), credit=credit, **fields
+        )
         self.flush()
         remote = self.server.incoming[session.channel].input_links[link.handle]
         assert isinstance(remote, SenderLink)
