@@ -28,7 +28,6 @@ class _Queue:
 
     def post(self, records: Sequence[Record]) -> None:
         for record in records:
-            assert record.offset >= self.next_offset, f"offset {record.offset} below {self.next_offset}"
             self.next_offset = record.offset + 1
             self.records[record.offset] = record
             self.order.append(record.offset)
@@ -85,6 +84,7 @@ class MemoryStore:
         self._nodes = NodeTable()
         self._queues: dict[int, _Queue] = {}
         self._pending: list[Verb] = []
+        self._numbering: dict[int, int] = {}  # next offsets, as the group under way leaves them
         self._applied = False
 
     def recover(self) -> Recovered:
@@ -108,13 +108,33 @@ class MemoryStore:
     def apply(self, units: Sequence[Unit]) -> list[Exception | None]:
         assert not self._applied, "apply before the last group ended"
         errors: list[Exception | None] = []
-        for unit in units:
-            error = self._nodes.admit(unit, refuse_posts=False)
-            if error is None:
-                self._pending.extend(unit)
-            errors.append(error)
+        try:
+            for unit in units:
+                error = self._nodes.admit(unit, refuse_posts=False)
+                if error is None:
+                    self._check_numbering(unit)
+                    self._pending.extend(unit)
+                errors.append(error)
+        except BaseException:
+            self._forget()
+            raise
         self._applied = True
         return errors
+
+    def _check_numbering(self, unit: Unit) -> None:
+        for verb in unit:
+            if isinstance(verb, Post):
+                queue = self._queues.get(verb.queue_id)
+                expected = self._numbering.get(verb.queue_id, queue.next_offset if queue else 0)
+                for record in verb.records:
+                    assert record.offset >= expected, f"offset {record.offset} posted, expected {expected}"
+                    expected = record.offset + 1
+                self._numbering[verb.queue_id] = expected
+
+    def _forget(self) -> None:
+        self._pending = []
+        self._numbering.clear()
+        self._nodes.forget()
 
     def commit(self) -> None:
         assert self._applied, "commit without apply"
@@ -122,6 +142,7 @@ class MemoryStore:
         for verb in self._pending:
             self._run(verb)
         self._pending = []
+        self._numbering.clear()
         self._nodes.keep()
 
     def _run(self, verb: Verb) -> None:
@@ -145,8 +166,7 @@ class MemoryStore:
     def abandon(self) -> None:
         assert self._applied, "abandon without apply"
         self._applied = False
-        self._pending = []
-        self._nodes.forget()
+        self._forget()
 
     def read(self, queue_id: int, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
         assert not self._applied, "read between apply and commit"

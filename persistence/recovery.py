@@ -84,11 +84,12 @@ def _settings(name: str, text: str) -> dict[str, object]:
 
 
 def _first_live(runs: RunCache, node: NodeState) -> int:
-    for row in runs.select(node.queue_id, node.purged_to, EVERYTHING, 1):
+    # Two rows: the first one may lie below the purge mark, not swept yet.
+    for row in runs.select(node.queue_id, node.purged_to, EVERYTHING, 2):
+        if row[1] < node.purged_to:
+            continue
         run = run_from_row(row)
         if run is None:
-            return max(
-                int(row[1]), node.purged_to
-            )  # damaged: `read` begins there and puts it into quarantine
+            return int(row[1])  # `read` begins there and puts it into quarantine
         return run.first + (~run.gone & (run.gone + 1)).bit_length() - 1
     return node.next_offset

@@ -26,7 +26,8 @@ _ROWS_AT_ONCE: Final = 64
 def check_directory(directory: str | os.PathLike[str]) -> list[str]:
     """What is wrong with the store of a data directory; empty if nothing is.
 
-    What a crash left in the WAL is recovered first, as the next start would do; nothing else is changed. Raises FileNotFoundError if there is none, StoreInUse while a broker holds it, StoreCorrupt, StoreTooNew.
+    What a crash left in the WAL is recovered first, as the next start would do; nothing else is changed.
+    Raises FileNotFoundError if there is none, StoreInUse while a broker holds it, StoreCorrupt, StoreTooNew.
     """
     path = Path(directory) / DATABASE_NAME
     if not path.is_file():

@@ -1,0 +1,441 @@
+"""What every store does, shipped as a function: `check_store(make_store)` runs it against any implementation.
+
+Each check gets a function that makes a new, empty store. They are plain functions, so that a test runner may
+also take them from `CHECKS` one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from amqp_broker.persistence.errors import NodeExists, NoSuchNode
+from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.store import RecoveredNode, Store
+from amqp_broker.persistence.verbs import CreateNode, DeleteNode, Post, Purge, Retire, Return, Unit, Verb
+
+MakeStore = Callable[[], Store]
+
+
+def check_store(make_store: MakeStore) -> None:
+    """Run all checks. Raises AssertionError with what was expected."""
+    for check in CHECKS:
+        check(make_store)
+
+
+# What the checks are written with
+
+
+def do(store: Store, *verbs: Verb) -> None:
+    """One unit, committed; it must not be refused."""
+    errors = do_units(store, [list(verbs)])
+    assert errors == [None], f"expected the unit to happen, got {errors!r}"
+
+
+def do_units(store: Store, units: Iterable[Unit]) -> list[Exception | None]:
+    """One group of units, committed."""
+    errors = store.apply(list(units))
+    store.commit()
+    return errors
+
+
+def new_queue(store: Store, name: str = "orders") -> int:
+    """The id of a new queue."""
+    create = CreateNode(name, "queue")
+    do(store, create)
+    return create.queue_id
+
+
+def messages(first: int, count: int, size: int = 10) -> list[Record]:
+    """Messages with consecutive offsets whose bodies tell them apart."""
+    return [Record(offset, (b"%d:" % offset).ljust(size, b".")) for offset in range(first, first + count)]
+
+
+def fields(record: Record) -> tuple[object, ...]:
+    """All that a store keeps of a message."""
+    return (
+        record.queue_id,
+        record.offset,
+        record.body,
+        record.message_format,
+        record.priority,
+        record.expires_at_ms,
+        record.enqueued_at_ms,
+        record.durable,
+        record.delivery_count,
+        record.acquired_before,
+        record.annotations,
+    )
+
+
+def read_all(store: Store, queue_id: int, page: int = 1000, max_bytes: int = 1 << 40) -> list[Record]:
+    """Everything in a queue, page by page; each page obeys its bounds."""
+    found: list[Record] = []
+    node = node_of(store, queue_id)
+    at = 0
+    while at < node.next_offset:
+        result = store.read(queue_id, at, page, max_bytes)
+        assert not result.quarantined, result.quarantined
+        assert len(result.records) <= page, f"{len(result.records)} messages, asked for {page}"
+        size = sum(len(record.body) for record in result.records)
+        assert size <= max_bytes or len(result.records) == 1, f"{size} bytes, asked for {max_bytes}"
+        assert result.records or result.next_offset == node.next_offset, "an empty page before the end"
+        assert result.next_offset > at, "a page that does not get on"
+        found.extend(result.records)
+        at = result.next_offset
+    return found
+
+
+def offsets(store: Store, queue_id: int) -> list[int]:
+    """The offsets that a queue holds."""
+    return [record.offset for record in read_all(store, queue_id)]
+
+
+def node_of(store: Store, queue_id: int) -> RecoveredNode:
+    """What recovery says about a node."""
+    (node,) = [node for node in store.recover().nodes if node.queue_id == queue_id]
+    return node
+
+
+# The checks
+
+
+def check_new_store_is_empty(make_store: MakeStore) -> None:
+    """A new store recovers nothing, and an empty group commits."""
+    store = make_store()
+    assert store.recover().nodes == []
+    assert do_units(store, []) == []
+    assert do_units(store, [[]]) == [None]
+    store.close()
+    store.close()
+
+
+def check_nodes_keep_what_they_were_made_with(make_store: MakeStore) -> None:
+    """Nodes come back in the order of their creation, with name, kind and settings."""
+    store = make_store()
+    first, second = CreateNode("b", "queue", {"limit": 5, "deep": {"a": [1, None]}}), CreateNode("a", "topic")
+    assert do_units(store, [[first], [second]]) == [None, None]
+    assert 0 < first.queue_id < second.queue_id
+    found = store.recover().nodes
+    assert found == [
+        RecoveredNode(first.queue_id, "b", "queue", {"limit": 5, "deep": {"a": [1, None]}}, 0, 0, 0, 0),
+        RecoveredNode(second.queue_id, "a", "topic", {}, 0, 0, 0, 0),
+    ], found
+    store.close()
+
+
+def check_refused_unit_leaves_no_trace(make_store: MakeStore) -> None:
+    """A unit that cannot happen is answered alone, wholly undone, and the others of its group happen."""
+    store = make_store()
+    queue_id = new_queue(store)
+    errors = do_units(
+        store,
+        [
+            [Post(queue_id, messages(0, 1))],
+            [CreateNode("left over", "queue"), Post(queue_id + 99, messages(0, 1))],
+            [Post(queue_id, messages(5, 1)), CreateNode("orders", "queue")],
+            [CreateNode("new", "queue"), CreateNode("new", "queue")],
+            [Purge(queue_id + 99)],
+            [DeleteNode(queue_id + 99)],
+            [DeleteNode(queue_id), DeleteNode(queue_id)],
+            [Post(queue_id, messages(1, 1))],
+        ],
+    )
+    kinds = [type(error) for error in errors]
+    nothing = type(None)
+    assert kinds == [
+        nothing, NoSuchNode, NodeExists, NodeExists, NoSuchNode, NoSuchNode, NoSuchNode, nothing,
+    ], errors  # fmt: skip
+    assert [node.name for node in store.recover().nodes] == ["orders"]
+    assert offsets(store, queue_id) == [0, 1]
+    store.close()
+
+
+def check_messages_come_back_octet_for_octet(make_store: MakeStore) -> None:
+    """Every field that is kept comes back, for messages with and without extras, side by side."""
+    store = make_store()
+    queue_id = new_queue(store)
+    posted = [
+        Record(0, b"", enqueued_at_ms=1_700_000_000_000),
+        Record(1, bytes(range(256)) * 3, 7, 9, 1_800_000_000_000, 1_700_000_000_001),
+        Record(2, b"x", priority=0),
+        Record(3, b"y" * 70_000, message_format=0xFFFFFFFF, enqueued_at_ms=1),
+        Record(4, b"z", delivery_count=3, acquired_before=True, annotations=b"\x00\x53\x72\x45"),
+    ]
+    do(store, Post(queue_id, posted))
+    do(store, Post(queue_id, [Record(5, b"alone", 1, 2, 3, 4)]))
+    do(store, Post(queue_id, [Record(6, b"alone, plain", enqueued_at_ms=4)]))
+    found = read_all(store, queue_id)
+    expected = [
+        *posted, Record(5, b"alone", 1, 2, 3, 4), Record(6, b"alone, plain", enqueued_at_ms=4),
+    ]  # fmt: skip
+    for record in expected:
+        record.queue_id = queue_id
+    assert list(map(fields, found)) == list(map(fields, expected))
+    store.close()
+
+
+def check_reading_gives_fresh_records(make_store: MakeStore) -> None:
+    """What the reader does to a record stays between the two."""
+    store = make_store()
+    queue_id = new_queue(store)
+    do(store, Post(queue_id, messages(0, 1)))
+    (first,) = read_all(store, queue_id)
+    first.delivery_count = 9
+    first.header_bytes = b"mine"
+    (second,) = read_all(store, queue_id)
+    assert (second.delivery_count, second.header_bytes) == (0, b"")
+    store.close()
+
+
+def check_pages_keep_their_bounds(make_store: MakeStore) -> None:
+    """Pages of any size, together, are the queue in order; a page has one message at least, however large."""
+    store = make_store()
+    queue_id = new_queue(store)
+    do(store, Post(queue_id, messages(0, 300, size=100)))
+    do(store, *[Post(queue_id, messages(offset, 1, size=5000)) for offset in range(300, 320)])
+    do(store, Retire(queue_id, 10, 290), Retire(queue_id, 305, 305))
+    expected = [*range(10), *range(291, 305), *range(306, 320)]
+    for page, max_bytes in ((1, 1 << 30), (7, 1 << 30), (1000, 1), (1000, 450), (1000, 12_000), (40, 5000)):
+        found = [record.offset for record in read_all(store, queue_id, page, max_bytes)]
+        assert found == expected, f"pages of {page} messages and {max_bytes} bytes: {found}"
+    end = store.read(queue_id, 320, 10, 1000)
+    assert (end.records, end.next_offset) == ([], 320)
+    beyond = store.read(queue_id, 5000, 10, 1000)
+    assert (beyond.records, beyond.next_offset) == ([], 5000)
+    store.close()
+
+
+def check_reading_unknown_node(make_store: MakeStore) -> None:
+    """Reading a node that does not exist raises NoSuchNode."""
+    store = make_store()
+    try:
+        store.read(7, 0, 1, 1)
+    except NoSuchNode:
+        store.close()
+        return
+    raise AssertionError("expected NoSuchNode")
+
+
+def check_offsets_may_have_gaps(make_store: MakeStore) -> None:
+    """Offsets that were never posted are holes in reading, retiring and counting."""
+    store = make_store()
+    queue_id = new_queue(store)
+    do(store, Post(queue_id, [Record(offset, b"%d" % offset) for offset in (0, 1, 4, 9, 10, 50)]))
+    assert offsets(store, queue_id) == [0, 1, 4, 9, 10, 50]
+    do(
+        store,
+        Retire(queue_id, 2, 3),
+        Retire(queue_id, 1, 9),
+        Retire(queue_id, 11, 49),
+        Retire(queue_id, 60, 99),
+    )
+    assert offsets(store, queue_id) == [0, 10, 50]
+    node = node_of(store, queue_id)
+    assert (node.next_offset, node.message_count, node.first_offset) == (51, 3, 0), node
+    do(store, Post(queue_id, messages(100, 2)))
+    assert offsets(store, queue_id) == [0, 10, 50, 100, 101]
+    store.close()
+
+
+def check_retiring_in_pieces(make_store: MakeStore) -> None:
+    """Ranges in any order, overlapping, repeated and over many runs leave what none of them covered."""
+    store = make_store()
+    queue_id = new_queue(store)
+    do(store, Post(queue_id, messages(0, 3000)))
+    for offset in range(3000, 3040):
+        do(store, Post(queue_id, messages(offset, 1)))
+    left = set(range(3040))
+    for first, last in (
+        (0, 0),
+        (1020, 1030),
+        (5, 9),
+        (7, 12),
+        (5, 9),
+        (2047, 2048),
+        (2990, 3010),
+        (3012, 3035),
+    ):
+        do(store, Retire(queue_id, first, last))
+        left -= set(range(first, last + 1))
+        assert offsets(store, queue_id) == sorted(left), f"after retiring {first} to {last}"
+        node = node_of(store, queue_id)
+        assert (node.message_count, node.first_offset) == (len(left), min(left)), node
+        assert node.byte_count == 10 * len(left), node
+    do(store, Retire(queue_id, 0, 1 << 40))
+    node = node_of(store, queue_id)
+    assert (node.message_count, node.byte_count, node.first_offset, node.next_offset) == (0, 0, 3040, 3040), (
+        node
+    )
+    store.close()
+
+
+def check_posted_and_retired_in_one_group(make_store: MakeStore) -> None:
+    """What a group posts it may retire, in the same unit or in a later one."""
+    store = make_store()
+    queue_id = new_queue(store)
+    do_units(
+        store,
+        [
+            [Post(queue_id, messages(0, 10)), Retire(queue_id, 0, 4)],
+            [Retire(queue_id, 6, 6), Post(queue_id, messages(10, 2))],
+            [Retire(queue_id, 11, 11), Return(queue_id, 11, 5), Return(queue_id, 7, 5)],
+        ],
+    )
+    assert offsets(store, queue_id) == [5, 7, 8, 9, 10]
+    assert [record.delivery_count for record in read_all(store, queue_id)] == [0, 5, 0, 0, 0]
+    do(store, Post(queue_id, messages(12, 3)), Retire(queue_id, 12, 14))
+    node = node_of(store, queue_id)
+    assert (node.next_offset, node.message_count) == (15, 5), node
+    store.close()
+
+
+def check_numbering_survives_emptiness(make_store: MakeStore) -> None:
+    """`next_offset` stays when the last message goes, in the same group or in a later one, or by a purge."""
+    store = make_store()
+    queue_id = new_queue(store)
+    do(store, Post(queue_id, messages(0, 5)))
+    do(store, Retire(queue_id, 0, 4))
+    assert node_of(store, queue_id).next_offset == 5
+    do(store, Post(queue_id, messages(5, 5)), Retire(queue_id, 5, 9))
+    assert node_of(store, queue_id).next_offset == 10
+    do(store, Post(queue_id, messages(10, 1)), Retire(queue_id, 3, 3))
+    do(store, Retire(queue_id, 10, 10), Post(queue_id, messages(11, 1)))
+    assert offsets(store, queue_id) == [11]
+    do(store, Purge(queue_id))
+    node = node_of(store, queue_id)
+    assert (node.next_offset, node.first_offset, node.message_count, node.byte_count) == (12, 12, 0, 0), node
+    store.close()
+
+
+def check_returned_messages_keep_their_changes(make_store: MakeStore) -> None:
+    """Delivery-count, first-acquirer and annotations of a returned message come back with it, the last
+    ones.
+    """
+    store = make_store()
+    queue_id = new_queue(store)
+    do(store, Post(queue_id, messages(0, 4)))
+    do(store, Return(queue_id, 1, 2, b"changed"), Return(queue_id, 2, 0), Return(queue_id, 9, 1))
+    do(store, Return(queue_id, 3, 1, b"x", acquired_before=False))
+    found = [(r.delivery_count, r.acquired_before, r.annotations) for r in read_all(store, queue_id)]
+    assert found == [(0, False, None), (2, True, b"changed"), (0, True, None), (1, False, b"x")], found
+    do(store, Return(queue_id, 1, 3), Retire(queue_id, 3, 3))
+    found = [(r.delivery_count, r.acquired_before, r.annotations) for r in read_all(store, queue_id)]
+    assert found == [(0, False, None), (3, True, None), (0, True, None)], found
+    do(
+        store,
+        Retire(queue_id, 1, 1),
+        Return(queue_id, 1, 9),
+        Return(queue_id, 3, 9),
+        Return(queue_id + 9, 1, 1),
+    )
+    assert offsets(store, queue_id) == [0, 2]
+    store.close()
+
+
+def check_purge_and_delete(make_store: MakeStore) -> None:
+    """A purge empties one queue only and within its unit's order; a deleted node's name is free, its id is
+    not.
+    """
+    store = make_store()
+    one, two = new_queue(store, "one"), new_queue(store, "two")
+    do(store, Post(one, messages(0, 2000)), Post(two, messages(0, 5)), Return(one, 3, 1))
+    do(store, Retire(one, 0, 3), Purge(one), Post(one, messages(2000, 3)), Retire(one, 1999, 2000))
+    assert offsets(store, one) == [2001, 2002]
+    assert offsets(store, two) == [0, 1, 2, 3, 4]
+    do(store, Post(one, messages(2003, 1)), DeleteNode(one))
+    again = CreateNode("one", "queue")
+    assert do_units(store, [[Retire(one, 0, 1 << 30)], [again], [Return(one, 2001, 1)]]) == [None] * 3
+    assert again.queue_id not in (one, two)
+    assert [node.name for node in store.recover().nodes] == ["two", "one"]
+    assert offsets(store, again.queue_id) == []
+    while store.idle(0.0):
+        pass
+    do(store, Post(again.queue_id, messages(0, 1)))
+    assert offsets(store, again.queue_id) == [0]
+    assert offsets(store, two) == [0, 1, 2, 3, 4]
+    store.close()
+
+
+def check_abandoned_group_leaves_nothing(make_store: MakeStore) -> None:
+    """After `abandon` the store is as the last commit left it, names and ids included."""
+    store = make_store()
+    queue_id = new_queue(store)
+    do(store, Post(queue_id, messages(0, 10)), Return(queue_id, 4, 1))
+    before = (store.recover(), list(map(fields, read_all(store, queue_id))))
+    create = CreateNode("never", "queue")
+    units: list[Unit] = [
+        [create, Post(queue_id, messages(10, 5)), Retire(queue_id, 0, 8), Return(queue_id, 9, 7)],
+        [Purge(queue_id)],
+        [DeleteNode(queue_id)],
+    ]
+    assert store.apply(units) == [None, None, None]
+    store.abandon()
+    assert (store.recover(), list(map(fields, read_all(store, queue_id)))) == before
+    assert do_units(store, [[CreateNode("never", "queue")], [Post(queue_id, messages(10, 1))]]) == [
+        None,
+        None,
+    ]
+    assert offsets(store, queue_id) == list(range(11))
+    store.close()
+
+
+def check_turns_are_strict(make_store: MakeStore) -> None:
+    """Calls out of turn are AssertionErrors, and change nothing."""
+    store = make_store()
+    queue_id = new_queue(store)
+
+    def is_refused(call: Callable[[], object]) -> bool:
+        try:
+            call()
+        except AssertionError:
+            return True
+        return False
+
+    assert is_refused(store.commit)
+    assert is_refused(store.abandon)
+    store.apply([[Post(queue_id, messages(0, 1))]])
+    assert is_refused(lambda: store.apply([]))
+    assert is_refused(lambda: store.read(queue_id, 0, 1, 1))
+    assert is_refused(store.recover)
+    store.commit()
+    assert is_refused(store.commit)
+    assert is_refused(lambda: store.apply([[Post(queue_id, messages(0, 1))]])), "an offset was posted twice"
+    assert offsets(store, queue_id) == [0]
+    store.close()
+
+
+def check_large_and_many(make_store: MakeStore) -> None:
+    """Messages beyond the size of a segment, and runs beyond its count, keep their order and bytes."""
+    store = make_store()
+    queue_id = new_queue(store)
+    sizes = [10, 3 * 1024 * 1024, 10, 700_000, 700_000, 0, 1024 * 1024, 1]
+    posted = [Record(offset, bytes([offset]) * size) for offset, size in enumerate(sizes)]
+    do(store, Post(queue_id, posted))
+    do(store, Post(queue_id, messages(8, 2500)))
+    found = read_all(store, queue_id, page=1000)
+    assert [len(record.body) for record in found[:8]] == sizes
+    assert [record.body for record in found[:8]] == [record.body for record in posted]
+    assert [record.offset for record in found] == list(range(2508))
+    assert node_of(store, queue_id).byte_count == sum(sizes) + 2500 * 10
+    store.close()
+
+
+CHECKS: Final[tuple[Callable[[MakeStore], None], ...]] = (
+    check_new_store_is_empty,
+    check_nodes_keep_what_they_were_made_with,
+    check_refused_unit_leaves_no_trace,
+    check_messages_come_back_octet_for_octet,
+    check_reading_gives_fresh_records,
+    check_pages_keep_their_bounds,
+    check_reading_unknown_node,
+    check_offsets_may_have_gaps,
+    check_retiring_in_pieces,
+    check_posted_and_retired_in_one_group,
+    check_numbering_survives_emptiness,
+    check_returned_messages_keep_their_changes,
+    check_purge_and_delete,
+    check_abandoned_group_leaves_nothing,
+    check_turns_are_strict,
+    check_large_and_many,
+)

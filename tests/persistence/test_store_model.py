@@ -1,0 +1,239 @@
+"""Random operations: the store on disk against the one in memory, with restarts and crashes as rules."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from amqp_broker.persistence import (
+    CreateNode,
+    DeleteNode,
+    MemoryStore,
+    Post,
+    Purge,
+    Record,
+    Retire,
+    Return,
+    Unit,
+)
+from amqp_broker.persistence.sqlite import SqliteStore, check_directory
+from amqp_broker.persistence.store_checks import fields, read_all
+
+NAMES = st.sampled_from(["a", "b", "c"])
+CHOICE = st.integers(0, 1000)
+SMALL = st.integers(0, 12)
+
+
+class StoreModel(RuleBasedStateMachine):
+    """`verbs` gather into a unit, units into a group, and both stores get the same groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = TemporaryDirectory()
+        self.number = 0
+        self.model = MemoryStore()
+        self.units: list[tuple[Unit, Unit]] = []
+        self.next_offsets: dict[int, int] = {}
+
+    @initialize(cache=st.sampled_from([1, 300, 100_000]))
+    def start(self, cache: int) -> None:
+        self.cache = cache
+        self.store = self.open()
+        self.unit_both([CreateNode("a", "queue")], [CreateNode("a", "queue")])
+        self.group_ends()
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.folder.name) / str(self.number)
+
+    def open(self) -> SqliteStore:
+        return SqliteStore(
+            self.directory, ballast_bytes=0, checkpoint_bytes=64 * 1024, run_cache_messages=self.cache
+        )
+
+    def unit_both(self, one: Unit, two: Unit) -> None:
+        self.units.append((one, two))
+
+    def queue(self, choice: int) -> int:
+        """Mostly a queue that exists, sometimes none."""
+        ids = [node.queue_id for node in self.model.recover().nodes]
+        return ids[choice % len(ids)] if ids and choice % 13 else choice
+
+    def next_offset(self, queue_id: int) -> int:
+        known = [node.next_offset for node in self.model.recover().nodes if node.queue_id == queue_id]
+        return max(self.next_offsets.get(queue_id, 0), *known, 0)
+
+    def offset_in(self, queue_id: int, choice: int) -> int:
+        return choice % (self.next_offset(queue_id) + 2)
+
+    @rule(name=NAMES, limit=CHOICE)
+    def create(self, name: str, limit: int) -> None:
+        self.unit_both(
+            [CreateNode(name, "queue", {"limit": limit})], [CreateNode(name, "queue", {"limit": limit})]
+        )
+
+    @rule(choice=CHOICE, odds=st.integers(0, 4))
+    def delete(self, choice: int, odds: int) -> None:
+        if odds == 0:
+            verb = DeleteNode(self.queue(choice))
+            self.unit_both([verb], [verb])
+
+    @rule(
+        choice=CHOICE,
+        count=st.one_of(st.integers(1, 5), st.integers(1, 1200)),
+        size=st.sampled_from([0, 1, 20, 400]),
+        gap=st.sampled_from([0, 0, 0, 1, 7]),
+        hole=st.booleans(),
+        extras=st.integers(0, 31),
+    )
+    def post(self, choice: int, count: int, size: int, gap: int, hole: bool, extras: int) -> None:
+        queue_id = self.queue(choice)
+        first = self.next_offset(queue_id) + gap
+        records = []
+        for index in range(count):
+            record = Record(
+                first + index + (1 if hole and index > count // 2 else 0), bytes([index % 251]) * size
+            )
+            record.enqueued_at_ms = 5 + (index if extras & 1 else 0)
+            record.priority = index % 10 if extras & 2 else 4
+            record.message_format = index if extras & 4 else 0
+            record.expires_at_ms = index * 1000 if extras & 8 else 0
+            if extras & 16 and index % 7 == 0:
+                record.delivery_count = index + 1
+                record.annotations = b"x" * index
+            records.append(record)
+        self.next_offsets[queue_id] = records[-1].offset + 1
+        verb = Post(queue_id, records)
+        self.unit_both([verb], [verb])
+
+    @rule(choice=CHOICE, at=st.integers(0, 100_000), length=st.one_of(SMALL, st.integers(0, 3000)))
+    def retire(self, choice: int, at: int, length: int) -> None:
+        queue_id = self.queue(choice)
+        first = self.offset_in(queue_id, at)
+        verb = Retire(queue_id, first, first + length)
+        self.unit_both([verb], [verb])
+
+    @rule(
+        choice=CHOICE, at=st.integers(0, 100_000), many=SMALL, annotations=st.none() | st.binary(max_size=5)
+    )
+    def give_back(self, choice: int, at: int, many: int, annotations: bytes | None) -> None:
+        queue_id = self.queue(choice)
+        first = self.offset_in(queue_id, at)
+        unit: Unit = [
+            Return(queue_id, first + step * 3, step, annotations, step % 2 == 0) for step in range(many)
+        ]
+        self.unit_both(unit, unit)
+
+    @rule(choice=CHOICE, odds=st.integers(0, 3))
+    def purge(self, choice: int, odds: int) -> None:
+        if odds == 0:
+            verb = Purge(self.queue(choice))
+            self.unit_both([verb], [verb])
+
+    @precondition(lambda self: len(self.units) > 1)
+    @rule()
+    def join_units(self) -> None:
+        """The last two units become one that happens wholly or not."""
+        one, two = self.units.pop(), self.units.pop()
+        self.unit_both(two[0] + one[0], two[1] + one[1])
+
+    def apply_both(self) -> None:
+        answers = self.store.apply([one for one, _ in self.units])
+        expected = self.model.apply([two for _, two in self.units])
+        assert [type(answer) for answer in answers] == [type(answer) for answer in expected]
+        for one, two in self.units:
+            for verb, other in zip(one, two, strict=True):
+                if isinstance(verb, CreateNode):
+                    assert isinstance(other, CreateNode) and other.queue_id == verb.queue_id
+
+    @rule()
+    def group_ends(self) -> None:
+        self.apply_both()
+        self.store.commit()
+        self.model.commit()
+        self.units = []
+        self.next_offsets = {}
+
+    @rule()
+    def group_is_abandoned(self) -> None:
+        self.apply_both()
+        self.store.abandon()
+        self.model.abandon()
+        self.units = []
+        self.next_offsets = {}
+
+    @rule()
+    def idle(self) -> None:
+        self.store.idle(0.0)
+
+    @rule()
+    def restart(self) -> None:
+        self.store.close()
+        assert check_directory(self.directory) == []
+        self.store = self.open()
+
+    @rule(applied=st.booleans())
+    def crash(self, applied: bool) -> None:
+        """The files as they are go to another directory; with a group that was applied and never
+        committed.
+        """
+        if applied:
+            self.apply_both()
+        before = self.directory
+        self.number += 1
+        self.directory.mkdir()
+        for file in before.iterdir():
+            shutil.copy(file, self.directory)
+        old, self.store = self.store, self.open()
+        if applied:
+            self.model.abandon()
+            self.units = []
+            self.next_offsets = {}
+        old.close()
+        shutil.rmtree(before)
+
+    @rule(choice=CHOICE, page=st.integers(1, 50), max_bytes=st.sampled_from([1, 300, 10_000, 1 << 30]))
+    def read_in_pages(self, choice: int, page: int, max_bytes: int) -> None:
+        nodes = self.model.recover().nodes
+        if nodes:
+            queue_id = nodes[choice % len(nodes)].queue_id
+            found = read_all(self.store, queue_id, page, max_bytes)
+            assert list(map(fields, found)) == list(map(fields, read_all(self.model, queue_id)))
+
+    @rule(choice=CHOICE, at=st.integers(0, 100_000))
+    def read_from(self, choice: int, at: int) -> None:
+        nodes = self.model.recover().nodes
+        if nodes:
+            queue_id = nodes[choice % len(nodes)].queue_id
+            offset = self.offset_in(queue_id, at)
+            found = self.store.read(queue_id, offset, 5, 1 << 30).records
+            expected = self.model.read(queue_id, offset, 5, 1 << 30).records[: len(found)]
+            assert list(map(fields, found)) == list(map(fields, expected))
+            assert bool(found) == bool(expected)
+
+    @invariant()
+    def both_recover_the_same(self) -> None:
+        if hasattr(self, "store"):
+            assert self.store.recover() == self.model.recover()
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            for node in self.model.recover().nodes:
+                found = list(map(fields, read_all(self.store, node.queue_id)))
+                assert found == list(map(fields, read_all(self.model, node.queue_id)))
+            while self.store.idle(0.0):
+                pass
+            self.store.close()
+            assert check_directory(self.directory) == []
+        self.folder.cleanup()
+
+
+TestStoreModel = StoreModel.TestCase
+TestStoreModel.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
