@@ -1,4 +1,4 @@
-"""proton's blocking connection with what the checks need: a queue, and receivers that settle nothing alone."""
+"""proton's blocking connection with what the checks need: a queue, receivers that settle nothing alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """python-qpid-proton against any AMQP 1.0 broker: ``python interop.py amqp://host:port``.
 
-Prints one line for each check and exits 0 if none failed. Each check has its own queue and its own connection:
-one that fails cannot spoil the next.
+Prints one line for each check and exits 0 if none failed. Each check has its own queue and its own
+connection: one that fails cannot spoil the next.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ SIMPLE: list[tuple[str, Any]] = [
     ("symbol short", symbol("amqp:symbol")),
     ("symbol long", symbol("s" * 1_000)),
 ]
-"""What application-properties may hold: "simple types only", those excluding map, list, and array (part 3.2.5)."""
+"""What application-properties may hold: simple types, no map, list or array (part 3.2.5)."""
 
 COMPOUND: list[tuple[str, Any]] = [
     ("list empty", []),
