@@ -32,8 +32,10 @@ from tests.power_loss.plan import (
 )
 
 NO_SUCH_QUEUE: Final = 1_000_000
-PAGE_MESSAGES: Final = 40
+SMALL_PAGE_MESSAGES: Final = 7
 """Small enough that reading a queue takes more than one page."""
+
+PAGE_MESSAGES: Final = 1_000
 
 SECONDS_OF_IDLENESS: Final = 1_000.0
 
@@ -64,6 +66,8 @@ class Executor:
             self.learn(group, verbs)
             if group.idle_after:
                 self.idle()
+            elif self.store.checkpoint_due:
+                self.store.idle(self.now)
 
     def apply(self, group: Group) -> tuple[list[list[Verb]], list[Exception | None]]:
         """Hand the units of a group to the store; the caller commits."""
@@ -129,14 +133,14 @@ def _record(offset: int, message: Stored, queue_id: int) -> Record:
     )
 
 
-def read_snapshot(store: Store) -> Snapshot:
+def read_snapshot(store: Store, page_messages: int = PAGE_MESSAGES) -> Snapshot:
     """What the store holds, read through its door; a quarantined message is an AssertionError."""
     found: dict[str, tuple[int, dict[int, Stored]]] = {}
     for node in store.recover().nodes:
         messages: dict[int, Stored] = {}
         offset = 0
         while True:
-            page = store.read(node.queue_id, offset, PAGE_MESSAGES, 1_000_000)
+            page = store.read(node.queue_id, offset, page_messages, 1_000_000)
             assert not page.quarantined, f"quarantined: {page.quarantined}"
             for record in page.records:
                 assert record.offset not in messages, f"{node.name}: offset {record.offset} is there twice"
@@ -144,8 +148,9 @@ def read_snapshot(store: Store) -> Snapshot:
                     record.body, record.message_format, record.priority, record.expires_at_ms,
                     record.enqueued_at_ms, record.delivery_count, record.acquired_before, record.annotations,
                 )  # fmt: skip
-            if len(page.records) < PAGE_MESSAGES and page.next_offset >= node.next_offset:
+            if page.next_offset >= node.next_offset:
                 break
+            assert page.next_offset > offset, f"{node.name}: reading stays at {offset}"
             offset = page.next_offset
         assert node.message_count == len(messages), (
             f"{node.name}: {node.message_count} counted, {len(messages)} read"
@@ -153,7 +158,10 @@ def read_snapshot(store: Store) -> Snapshot:
         assert node.byte_count == sum(len(message.body) for message in messages.values()), (
             f"{node.name}: byte count"
         )
-        assert node.first_offset == min(messages, default=node.next_offset), f"{node.name}: first offset"
+        first = min(messages, default=node.next_offset)
+        assert node.first_offset == first, (
+            f"{node.name}: first offset {node.first_offset}, but {first} was read"
+        )
         found[node.name] = (node.next_offset, messages)
     return found
 

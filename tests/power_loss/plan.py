@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-MAX_QUEUES: Final = 4
-MAX_MESSAGES: Final = 60
+MAX_QUEUES: Final = 3
+MAX_MESSAGES: Final = 30
 """Above this many messages a queue is emptied rather than filled, so that states stay small and quick to
 check.
 """

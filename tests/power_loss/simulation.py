@@ -17,13 +17,20 @@ from pathlib import Path
 from typing import Final
 
 from amqp_broker.persistence import StoreError
+from amqp_broker.persistence.sqlite import check_directory
 from tests.power_loss.disk import Disk, State, read_state, write_state
-from tests.power_loss.execution import differences, read_snapshot
+from tests.power_loss.execution import PAGE_MESSAGES, SMALL_PAGE_MESSAGES, differences, read_snapshot
 from tests.power_loss.plan import Plan, make_plan
 from tests.power_loss.recording import Call, NotRecorded, read_log, run_recorded
 from tests.power_loss.workload import open_store
 
 GROUPS: Final = 40
+PAGE_SIZES: Final = (1024, 4096, 8192)
+SHARE_WITH_CHECKER: Final = 0.25
+"""The checker costs as much as opening and reading: it sees this share of the states, and small pages are
+read.
+"""
+
 SESSIONS: Final = 3
 DATA: Final = "data"
 """The store's directory inside the recorded one: it has to make it, and to make its name durable."""
@@ -63,6 +70,7 @@ class _Cut:
     state: State
     acknowledged: int
     begun: int
+    with_checker: bool
 
 
 def simulate(library: Path, scratch: Path, seed: int, states: int, setting: Setting = Setting()) -> Report:
@@ -73,7 +81,9 @@ def simulate(library: Path, scratch: Path, seed: int, states: int, setting: Sett
     plan = make_plan((seed, 0), setting.groups)
     for session in range(setting.sessions):
         chance = random.Random(f"{seed} {session}")
-        calls = _record(library, scratch, plan, base, setting, close=chance.random() < 0.3)
+        arguments = ["--page-size", str(chance.choice(PAGE_SIZES))]
+        arguments += ["--close"] if chance.random() < 0.3 else []
+        calls = _record(library, scratch, plan, base, setting, arguments)
         report.calls += len(calls)
         cuts: list[tuple[_Cut, int]] = []
         wanted = chance.randrange(states // setting.sessions // 2 + 1)
@@ -94,7 +104,7 @@ def simulate(library: Path, scratch: Path, seed: int, states: int, setting: Sett
 
 
 def _record(
-    library: Path, scratch: Path, plan: Plan, base: State, setting: Setting, *, close: bool
+    library: Path, scratch: Path, plan: Plan, base: State, setting: Setting, options: list[str]
 ) -> list[Call]:
     root, log = scratch / "root", scratch / "log"
     write_state(base, root)
@@ -109,7 +119,7 @@ def _record(
     ]
     arguments += ["--synchronous", setting.synchronous]
     arguments += ["--acknowledge-first"] if setting.acknowledge_first else []
-    arguments += ["--close"] if close else []
+    arguments += options
     outcome = run_recorded(library, arguments, root, log=log, markers=scratch / "markers")
     if outcome.status != 0 or outcome.output.strip() != "finished":
         raise AssertionError(f"the workload ended with {outcome.status}: {outcome.output}{outcome.errors}")
@@ -129,6 +139,12 @@ def _cuts(calls: list[Call], base: State, states: int, chance: random.Random) ->
     acknowledged = begun = 0
     owed = 0.0
     last_lost = None
+    place = ""
+
+    def cut(how: str, state: State) -> _Cut:
+        with_checker = chance.random() < SHARE_WITH_CHECKER
+        return _Cut(f"{place}, {how}", state, acknowledged, begun, with_checker)
+
     for number, call in enumerate(calls):
         changed = disk.replay(call)
         if call.letter == "M":
@@ -145,13 +161,13 @@ def _cuts(calls: list[Call], base: State, states: int, chance: random.Random) ->
         if lost != last_lost:
             last_lost = lost
             owed -= 1
-            yield _Cut(f"{place}, what was not synced is lost", disk.lost(), acknowledged, begun)
+            yield cut("what was not synced is lost", disk.lost())
         owed -= 1
-        yield _Cut(f"{place}, all is kept", disk.kept(), acknowledged, begun)
+        yield cut("all is kept", disk.kept())
         while owed >= 1:
             owed -= 1
             if disk.has_pending():
-                yield _Cut(f"{place}, a random part is kept", disk.partly(chance), acknowledged, begun)
+                yield cut("a random part is kept", disk.partly(chance))
 
 
 def _check(cut: _Cut, plan: Plan, directory: Path) -> tuple[int, str]:
@@ -160,10 +176,10 @@ def _check(cut: _Cut, plan: Plan, directory: Path) -> tuple[int, str]:
     try:
         store = open_store(directory / DATA)
         try:
-            complaints = store.check()
-            found = read_snapshot(store)
+            found = read_snapshot(store, SMALL_PAGE_MESSAGES if cut.with_checker else PAGE_MESSAGES)
         finally:
             store.close()
+        complaints = check_directory(directory / DATA) if cut.with_checker else []
     except (StoreError, AssertionError, OSError) as error:
         return 0, f"{type(error).__name__}: {error}"
     if complaints:

@@ -1,7 +1,7 @@
 """The process that is recorded: carry out a pickled plan on a SqliteStore.
 
-`python -m tests.power_loss.workload DIRECTORY PLAN MARKERS [--synchronous NORMAL] [--acknowledge-first]
-[--close]`
+`python -m tests.power_loss.workload DIRECTORY PLAN MARKERS [--synchronous NORMAL] [--page-size N]
+[--acknowledge-first] [--close]`
 
 It writes "begin N" and "done N" to MARKERS, which the recorder keeps in its log. The last line on standard
 output says how it ended: "finished", "full N" (a group was refused for want of room: nothing of it happened)
@@ -21,18 +21,29 @@ from amqp_broker.persistence.sqlite import SqliteStore
 from tests.power_loss.execution import Executor
 from tests.power_loss.plan import Plan
 
-CHECKPOINT_BYTES: Final = 150_000
+CHECKPOINT_BYTES: Final = 100_000
 """Small enough that a plan of forty groups passes through several checkpoints."""
 
 
-def open_store(directory: Path, synchronous: str = "FULL") -> SqliteStore:
+PAGE_SIZE_BYTES: Final = 4096
+
+
+def open_store(
+    directory: Path, synchronous: str = "FULL", page_size_bytes: int = PAGE_SIZE_BYTES
+) -> SqliteStore:
     """A store with small limits, so that little work passes through all of its code."""
-    return SqliteStore(directory, synchronous=synchronous, checkpoint_bytes=CHECKPOINT_BYTES, ballast_bytes=0)
+    return SqliteStore(
+        directory,
+        synchronous=synchronous,
+        page_size_bytes=page_size_bytes,
+        checkpoint_bytes=CHECKPOINT_BYTES,
+        ballast_bytes=0,
+    )
 
 
 def run(directory: Path, plan: Plan, tell: Callable[[str], None], options: argparse.Namespace) -> None:
     """Carry out the plan; the store stays open unless it is asked to close."""
-    store = open_store(directory, options.synchronous)
+    store = open_store(directory, options.synchronous, options.page_size)
     Executor(store).run(plan, tell, acknowledge_first=options.acknowledge_first)
     if options.close:
         store.close()
@@ -45,6 +56,7 @@ def main() -> None:
     parser.add_argument("plan", type=Path)
     parser.add_argument("markers")
     parser.add_argument("--synchronous", default="FULL")
+    parser.add_argument("--page-size", type=int, default=PAGE_SIZE_BYTES)
     parser.add_argument("--acknowledge-first", action="store_true")
     parser.add_argument("--close", action="store_true")
     options = parser.parse_args()
