@@ -7,13 +7,16 @@ open the store --> listen --> "listening on amqp://127.0.0.1:PORT" --> SIGTERM, 
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any, Final
 
 import trio
 
-from amqp_broker.configuration import BrokerConfig
+from amqp_broker.configuration import BrokerConfig, ConfigurationError
+from amqp_broker.configuration_fields import shown
 from amqp_broker.exit_status import STOPPED, STORE_FAILED, reason_of
 from amqp_broker.log_setup import configure_logging, logger
 
@@ -36,6 +39,7 @@ def serve(config: BrokerConfig, file: str | None = None) -> int:
     configure_logging(config)
     _tune_process()
     try:
+        check_data_dir(config)
         trio.run(_serve, config)
     except BaseException as error:
         reason = reason_of(error)
@@ -46,6 +50,21 @@ def serve(config: BrokerConfig, file: str | None = None) -> int:
         print(f"amqp-broker: {where}{_sentence(cause)}", file=sys.stderr)
         return status
     return STOPPED
+
+
+def check_data_dir(config: BrokerConfig) -> None:
+    """Raise ConfigurationError for a data directory that can be neither used nor made."""
+    if config.memory:
+        return
+    path = Path(config.data_dir).absolute()
+    if path.exists() and not path.is_dir():
+        raise ConfigurationError("data_dir", shown(config.data_dir), "must be a directory, but is a file")
+    there = path
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        allowed = f"must be a directory that can be written, but {there} cannot"
+        raise ConfigurationError("data_dir", shown(config.data_dir), allowed)
 
 
 def _sentence(cause: BaseException) -> str:

@@ -82,6 +82,7 @@ class FaultyStream(FrameTap):
                 await trio.sleep(seconds)
         for kind, countdown in self._faults.frame_drops:
             if isinstance(performative, kind) and countdown.fires():
+                self._faults.frames_lost += 1
                 return b""
         if not isinstance(piece.frame, Frame):
             return piece.octets

@@ -60,6 +60,7 @@ class ScriptedFaults:
         self.arrival_resets: list[tuple[type, Countdown]] = []
         self.credit_withheld = False
         self.commits = 0
+        self.frames_lost = 0
         self._commit_errors: list[tuple[Countdown, bool, Exception]] = []
         self._resets: list[tuple[Countdown, bool]] = []
         self._gate = threading.Event()

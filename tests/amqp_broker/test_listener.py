@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -43,13 +44,13 @@ class Keys:
 
     def listener(self, **changes: object) -> ListenerConfig:
         """An amqps listener that uses them."""
-        values = {
+        values: dict[str, Any] = {
             "url": "amqps://127.0.0.1:0",
             "certificate_file": self.server,
             "key_file": self.key,
             **changes,
         }
-        return ListenerConfig(**values)  # type: ignore[arg-type]
+        return ListenerConfig(**values)
 
     def client(self, name: str | None = None) -> ssl.SSLContext:
         """A client's TLS settings, with a certificate of this common name."""
@@ -75,7 +76,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
 async def echo(stream: trio.abc.Stream, peer: PeerInfo) -> None:
     """Say who it is, then give back what comes."""
     await stream.send_all(f"{peer.tls} {peer.certificate_name}\n".encode())
-    async for data in stream:  # type: ignore[attr-defined]
+    async for data in stream:
         await stream.send_all(data)
 
 

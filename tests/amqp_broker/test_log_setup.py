@@ -93,7 +93,8 @@ def test_an_embedding_application_keeps_its_structlog() -> None:
 )
 def test_secrets_are_redacted_at_any_depth(key: str) -> None:
     """A field that names a secret shows none, wherever it stands."""
-    text = written(io.StringIO(), **{key: "geheim", "user": {key: "geheim", "all": [{key: b"geheim"}]}})
+    fields: dict[str, Any] = {key: "geheim", "user": {key: "geheim", "all": [{key: b"geheim"}]}}
+    text = written(io.StringIO(), **fields)
     assert "geheim" not in text
     assert b"geheim".hex() not in text
     assert json.loads(text)[key] == REDACTED
