@@ -6,22 +6,20 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-import structlog
 import trio
 
 from amqp_broker.authentication import Authenticator
 from amqp_broker.authorisation import Authoriser
 from amqp_broker.configuration import BrokerConfig, ListenerConfig
 from amqp_broker.connection_task import ConnectionTask
-from amqp_broker.links import ConnectionSettings, Limits
+from amqp_broker.links import ConnectionSettings, Limits, PartialBytes
+from amqp_broker.log_setup import logger
 from amqp_broker.node_service import NodeService
 from amqp_broker.persistence import MemoryStore, Store, StoreFailed
 from amqp_broker.termini import ANONYMOUS_RELAY
@@ -32,9 +30,6 @@ if TYPE_CHECKING:
     from amqp_broker.faults import Faults
     from amqp_broker.listener import OpenListener, PeerInfo
 
-SWITCH_INTERVAL_S: Final = 0.0005  # the commit thread gets its turn soon: a tenth of Python's default
-GC_GENERATIONS: Final = 20  # collections of one generation before one of the next
-GC_THRESHOLD: Final = 50_000  # collecting every 700 objects takes a third of the speed while a backlog grows
 
 
 def wall_clock_ms() -> int:
@@ -61,12 +56,14 @@ class Broker:
         self.nodes = NodeService(config, self.writer, authoriser, wall_clock)
         self.authenticator = Authenticator(config)
         self.timers = Timers()
+        self._engine_limits = engine_limits(config)
+        self._partial_bytes = PartialBytes(config.limits.partial_deliveries_bytes)
         self._connections: set[ConnectionTask] = set()
         self._stop_asked = trio.Event()
         self._accepting: list[trio.CancelScope] = []
         self._grace_s = config.limits.stop_grace_ms / 1000
         self._last_gone = trio.Event()
-        self._log = structlog.get_logger("amqp_broker.broker")
+        self._log = logger("broker")
 
     # Serving
 
@@ -109,7 +106,8 @@ class Broker:
             offered_capabilities=(ANONYMOUS_RELAY,),
             sasl_mechanisms=self.authenticator.mechanisms_for(peer.listener, peer),
             allow_bare_header=self.config.anonymous_allowed(peer.listener),
-            limits=engine_limits(self.config),
+            limits=self._engine_limits,
+            partial_bytes=self._partial_bytes,
         )
 
     async def _listen(self, configs: tuple[ListenerConfig, ...]) -> list[str]:
@@ -159,7 +157,23 @@ class Broker:
 
 def engine_limits(config: BrokerConfig) -> Limits:
     """The engine's share of the configured limits."""
-    return Limits()
+    limits = config.limits
+    return Limits(
+        header_timeout_s=limits.header_timeout_ms / 1000,
+        open_timeout_s=limits.login_timeout_ms / 1000,
+        frame_size_before_open=limits.open_frame_size_bytes,
+        frames_before_open=limits.login_frames,
+        bytes_before_open=limits.login_buffer_bytes,
+        links_per_session=limits.max_links_per_session,
+        unsettled_per_link=limits.max_unsettled_per_link,
+        unsettled_per_session=limits.max_unsettled_per_session,
+        control_operations_per_s=limits.control_operations_per_s,
+        control_operations_burst=limits.control_operations_burst,
+        output_bytes=limits.output_buffer_bytes,
+        partial_idle_s=limits.partial_idle_ms / 1000,
+        max_message_bytes=limits.max_message_size_bytes,
+        min_idle_time_out_ms=limits.min_peer_idle_time_out_ms,
+    )
 
 
 def _urls(listeners: list[OpenListener]) -> list[str]:
@@ -192,7 +206,6 @@ async def open_broker(
     own_store = store is None
     store = open_store(config) if store is None else store
     used = store if faults is None else faults.wrap_store(store)
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         async with _running(config, used, faults, wall_clock) as broker:
             yield broker
@@ -216,8 +229,6 @@ async def _running(
                 service.start_soon(broker.writer.run)
                 service.start_soon(broker.timers.run)
                 await broker.create_queues_at_start()
-                gc.freeze()
-                gc.set_threshold(GC_THRESHOLD, GC_GENERATIONS, GC_GENERATIONS)
                 try:
                     yield broker
                 finally:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
 import trio
 
 from amqp_broker.attaching import answer_attach
@@ -27,9 +26,11 @@ from amqp_broker.links import (
     Connection,
     ConnectionClosed,
     ConnectionOpened,
+    CreditDrained,
     CreditReceived,
     DeliveriesReceived,
     DeliveriesSettled,
+    LinkAttached,
     LinkDetached,
     OutcomesReceived,
     SaslInitReceived,
@@ -37,6 +38,7 @@ from amqp_broker.links import (
     SessionBegun,
     SessionEnded,
 )
+from amqp_broker.log_setup import logger
 from amqp_broker.queue import Consumer
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ class ConnectionTask:
         self._nodes = broker.nodes
         self._stream = stream
         self._peer = peer
-        self.log = structlog.get_logger("amqp_broker.connection").bind(peer=peer.address)
+        self.log = logger("connection").bind(peer=peer.address)
         self.principal: Principal = ANONYMOUS
         self._login: Login | None = None
         self.engine = Connection(broker.connection_settings(peer), trio.current_time())
@@ -86,6 +88,8 @@ class ConnectionTask:
             LinkDetached: self.dispatcher.on_detached,
             SessionBegun: self._on_nothing,
             SessionEnded: self._on_nothing,
+            LinkAttached: self._on_nothing,
+            CreditDrained: self._on_nothing,
             ConnectionOpened: self._on_opened,
             ConnectionClosed: self._on_closed,
         }
@@ -333,7 +337,7 @@ class ConnectionTask:
     # Events that are not the dispatcher's
 
     def _on_nothing(self, event: object) -> None:
-        """Sessions need no node."""
+        """Sessions need no node, and this side neither attaches nor drains."""
 
     def _on_opened(self, event: ConnectionOpened) -> None:
         self._peer.logged_in()
@@ -341,7 +345,7 @@ class ConnectionTask:
             self.engine.close(
                 Error(condition="amqp:unauthorized-access", description=f"{self.principal.rule_name!r} may not connect")
             )
-        self.log.info("connection.opened", container_id=event.open.container_id, principal=self.principal.name)
+        self.log.info("connection.opened", container_id=event.remote_open.container_id, principal=self.principal.name)
 
     def _on_closed(self, event: ConnectionClosed) -> None:
         condition = None if event.error is None else event.error.condition

@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-import structlog
 import trio
 
 from amqp_broker.addresses import AddressError, parse_address
@@ -15,6 +14,7 @@ from amqp_broker.configuration import BrokerConfig
 from amqp_broker.frames import Error, Message
 from amqp_broker.jobs import Step, retire_verbs
 from amqp_broker.links import OutgoingDelivery
+from amqp_broker.log_setup import logger
 from amqp_broker.persistence import Record, Store, StoreError, Unit
 from amqp_broker.producers import Producer
 from amqp_broker.queue import Consumer, Queue
@@ -35,7 +35,7 @@ class NodeService:
         self.wall_clock_ms = wall_clock_ms
         self.registry = Registry(config, self.store_step)
         self._paging: set[Queue] = set()
-        self._log = structlog.get_logger("amqp_broker.nodes")
+        self._log = logger("nodes")
 
     # Termini
 
