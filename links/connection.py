@@ -7,17 +7,12 @@ True, write the rest, close.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from amqp_broker.frames import (
-    AMQP_FRAME,
     EMPTY_FRAME,
     AmqpError,
-    Attach,
-    Begin,
     Close,
-    Detach,
-    End,
     Error,
     Frame,
     FrameReader,
@@ -25,13 +20,13 @@ from amqp_broker.frames import (
     ProtocolHeader,
     encode_frame,
 )
+from amqp_broker.links.connection_frames import CLOSING, frame_received, header_received
 from amqp_broker.links.connection_states import CONNECTION_TABLE, ConnectionInput, ConnectionState
 from amqp_broker.links.deliveries import Delivery
 from amqp_broker.links.errors import (
     FRAME_SIZE_TOO_SMALL,
     FRAMING_ERROR,
     ILLEGAL_STATE,
-    INVALID_FIELD,
     NOT_ALLOWED,
     RESOURCE_LIMIT_EXCEEDED,
     LocalProtocolError,
@@ -41,7 +36,6 @@ from amqp_broker.links.errors import (
 )
 from amqp_broker.links.events import (
     ConnectionClosed,
-    ConnectionOpened,
     CreditReceived,
     DeliveriesReceived,
     Event,
@@ -62,14 +56,6 @@ from amqp_broker.links.timers import Due, Timers
 _S = ConnectionState
 _I = ConnectionInput
 _OPENED = ConnectionState.OPENED
-_OVER: Final = (
-    ConnectionState.CLOSE_SENT,
-    ConnectionState.DISCARDING,
-    ConnectionState.CLOSE_PIPE,
-    ConnectionState.OC_PIPE,
-)
-# begin, attach, detach and end make us build or tear down something; their rate is bounded.
-_CONTROL: Final = frozenset({Begin, Attach, Detach, End})
 
 
 class Connection:
@@ -103,14 +89,14 @@ class Connection:
         """Where the last transfer went: the next one probably goes there too."""
         self.context: Any = None
         self._links: dict[tuple[str, bool], Link] = {}
-        self._rate = OperationRate(
+        self.rate = OperationRate(
             self.limits.control_operations_per_s, self.limits.control_operations_burst, now
         )
         self._events: list[Event] = []
         self._told_credit: list[SenderLink] = []
         self._waiting = False
         self._closed_told = False
-        self._frames_before_open = 0
+        self.frames_before_open = 0
 
     # --- the transport's side
 
@@ -128,7 +114,7 @@ class Connection:
     def receive_eof(self, now: float) -> list[Event]:
         """The transport is at its end or broken; nothing more comes."""
         self.now = now
-        self._lose(None)
+        self.lose(None)
         return self.take_events()
 
     def data_to_send(self) -> list[bytes]:
@@ -181,7 +167,7 @@ class Connection:
                 f"nothing came for {self.timers.receive_s:g} s (idle-time-out, 2.4.5)",
             )
         elif due is Due.CLOSE:
-            self._lose(None)
+            self.lose(None)
         elif due is Due.HEADER:
             self._refuse_silence()
         elif due is Due.OPEN:
@@ -199,18 +185,18 @@ class Connection:
         self.timers.header_at = None
         self.negotiation.start()
         if not self.settings.sasl:
-            self._send_open()
+            self.send_open()
 
     def close(self, error: Error | None = None) -> None:
         """Closes (2.4.3): nothing is sent after this. Links and sessions end at once; ConnectionClosed
         follows when the peer has answered or did not in time. Nothing happens when it is closing already.
         """
-        if self.state in _OVER or self.state is _S.END:
+        if self.state in CLOSING or self.state is _S.END:
             return
         if self.state not in (_OPENED, _S.OPEN_SENT, _S.OPEN_PIPE):
-            self._lose(error)
+            self.lose(error)
             return
-        self._send_close(error)
+        self.send_close(error)
         self.timers.close_at = self.now + self.limits.close_timeout_s
         self._drop_sessions(error)
 
@@ -218,7 +204,7 @@ class Connection:
         """Begins a session on the lowest free channel; SessionBegun follows. Raises LocalProtocolError."""
         if self.state not in (_OPENED, _S.OPEN_SENT, _S.OPEN_PIPE):
             raise LocalProtocolError(f"cannot begin a session in connection state {self.state.value}")
-        session = Session(self, self._free_channel())
+        session = Session(self, self.free_channel())
         self.sessions[session.channel] = session
         session.begin(-1)
         return session
@@ -245,7 +231,7 @@ class Connection:
         self.negotiation.outcome(code, additional_data)
         self.answered()
         if code != 0:
-            self._lose(
+            self.lose(
                 Error(condition="amqp:unauthorized-access", description=f"SASL failed with code {code}")
             )
 
@@ -315,7 +301,7 @@ class Connection:
         """Client after SASL: header and open."""
         self.negotiation.header_sent = header
         self.send_header(header)
-        self._send_open()
+        self.send_open()
 
     def step(self, what: ConnectionInput) -> None:
         """One transition. Raises a connection error for what the peer may not do, LocalProtocolError for
@@ -372,10 +358,10 @@ class Connection:
                     return
                 self.timers.last_received = self.now
                 if type(frame) is ProtocolHeader:
-                    self._on_header(frame)
+                    header_received(self, frame)
                 else:
                     assert isinstance(frame, Frame)
-                    self._on_frame(frame)
+                    frame_received(self, frame)
             except RemoteProtocolError as error:
                 self._fail(error.condition, error.description)
             except LocalProtocolError as error:
@@ -385,159 +371,14 @@ class Connection:
                 # Neither a frame nor a performative: what follows cannot be trusted (2.8.16).
                 self._fail(error.condition, error.description)
 
-    def _on_header(self, header: ProtocolHeader) -> None:
-        self.timers.header_at = None
-        self.negotiation.header_received(header)
-        if self.negotiation.in_sasl:
-            self.reader.max_frame_size = MIN_MAX_FRAME_SIZE
-        else:
-            self.reader.max_frame_size = self.limits.frame_size_before_open
-
-    def _on_frame(self, frame: Frame) -> None:
-        if self.state in _OVER and self.state not in (_S.CLOSE_PIPE, _S.OC_PIPE):
-            if type(frame.performative) is Close:
-                self.step(_I.R_CLOSE)
-                self._lose(None)
-            return
-        performative = frame.performative
-        if self.remote_open is None:
-            self._frames_before_open += 1
-            if self._frames_before_open > self.limits.frames_before_open:
-                raise connection_error(
-                    RESOURCE_LIMIT_EXCEEDED, f"more than {self.limits.frames_before_open} frames before open"
-                )
-        if self.negotiation.in_sasl:
-            if frame.type == AMQP_FRAME:
-                raise connection_error(
-                    FRAMING_ERROR, "expected a SASL frame, but found an AMQP frame (5.3.1)"
-                )
-            self.negotiation.frame_received(performative)
-            return
-        if frame.type != AMQP_FRAME:
-            raise connection_error(FRAMING_ERROR, "a SASL frame outside of the SASL exchange (5.3.1)")
-        if performative is None:
-            if self.remote_open is None:
-                raise connection_error(
-                    NOT_ALLOWED, "an empty frame, but the first frame has to be open (2.4.1)"
-                )
-            return
-        kind = type(performative)
-        if kind is Open:
-            self._on_open(performative, frame.channel)
-            return
-        if self.remote_open is None:
-            raise connection_error(
-                NOT_ALLOWED, f"{kind.__name__.lower()}, but the first frame has to be open (2.4.1)"
-            )
-        if frame.channel > self.settings.channel_max:
-            raise connection_error(
-                FRAMING_ERROR,
-                f"{kind.__name__.lower()} on channel {frame.channel}, but channel-max is {self.settings.channel_max} (2.7.1)",
-            )
-        if kind in _CONTROL and not self._rate.allow(self.now):
-            raise connection_error(
-                RESOURCE_LIMIT_EXCEEDED,
-                f"more than {self.limits.control_operations_per_s:g} begin, attach, detach and end in a second",
-            )
-        self._dispatch(kind, frame, performative)
-
-    def _dispatch(self, kind: type, frame: Frame, performative: Any) -> None:
-        if kind is Begin:
-            self.step(_I.R_FRAME)
-            self._on_begin(performative, frame.channel)
-        elif kind is Close:
-            self._on_close(performative)
-        else:
-            self.step(_I.R_FRAME)
-            session = self.session_of(frame.channel, kind.__name__.lower())
-            if kind is End:
-                self._on_end(session, performative)
-                return
-            try:
-                session.frame_received(performative, frame.payload)
-            except RemoteProtocolError as error:
-                self.session_failed(session, error)
-            except LocalProtocolError as error:
-                self.session_failed(
-                    session, RemoteProtocolError(Scope.SESSION, error.condition, error.description)
-                )
-
-    def session_of(self, channel: int, what: str) -> Session:
-        """The session of an incoming channel. Raises a connection error without one."""
-        session = self.incoming.get(channel)
-        if session is None:
-            channels = ", ".join(str(number) for number in sorted(self.incoming)[:16]) or "none"
-            raise connection_error(
-                NOT_ALLOWED, f"{what} on channel {channel}, but sessions are on: {channels}"
-            )
-        return session
-
     def session_failed(self, session: Session, error: RemoteProtocolError) -> None:
         """Ends `session` for a session error; what is worse goes on up."""
         if error.scope is not Scope.SESSION or session.state is not SessionState.MAPPED:
             raise error
         session.fail(Error(condition=error.condition, description=error.description, info=error.info or None))
 
-    def _on_open(self, open_: Open, channel: int) -> None:
-        if channel != 0:
-            raise connection_error(
-                NOT_ALLOWED, f"open on channel {channel}, but it is only sent on 0 (2.4.1)"
-            )
-        self.step(_I.R_OPEN)
-        self.remote_open = open_
-        self.timers.open_at = None
-        if self.state in _OVER:
-            return
-        self.remote_max_frame_size = max(MIN_MAX_FRAME_SIZE, open_.max_frame_size)
-        self.remote_channel_max = open_.channel_max
-        self.reader.max_frame_size = self.settings.max_frame_size
-        if self.state is _S.OPEN_RCVD:
-            self._send_open()
-        if open_.max_frame_size < MIN_MAX_FRAME_SIZE:
-            raise connection_error(
-                INVALID_FIELD,
-                f"max-frame-size {open_.max_frame_size}, but at least {MIN_MAX_FRAME_SIZE} (2.8.19)",
-            )
-        idle = open_.idle_time_out or 0
-        if 0 < idle < self.limits.min_idle_time_out_ms:
-            raise connection_error(
-                NOT_ALLOWED,
-                f"idle-time-out {idle} ms, but at least {self.limits.min_idle_time_out_ms} is supported",
-            )
-        self.timers.remote_idle_time_out(idle)
-        self.tell(ConnectionOpened(open_))
-
-    def _on_begin(self, begin: Begin, channel: int) -> None:
-        if channel in self.incoming:
-            raise connection_error(NOT_ALLOWED, f"begin on channel {channel}, which has a session (2.5.1)")
-        if begin.remote_channel is not None:
-            session = self.sessions.get(begin.remote_channel)
-            if session is None or session.state is not SessionState.BEGIN_SENT:
-                raise connection_error(
-                    NOT_ALLOWED,
-                    f"begin with remote-channel {begin.remote_channel}, but no begin of ours waits there",
-                )
-            session.begin_received(begin, channel)
-        else:
-            session = Session(self, self._free_channel())
-            session.begin_received(begin, channel)
-            self.sessions[session.channel] = session
-            session.begin(channel)
-        self.incoming[channel] = session
-        self.tell(session.begun_event())
-
-    def _on_end(self, session: Session, end: End) -> None:
-        session.end_received(end)
-        self.incoming.pop(session.remote_channel, None)
-        self.sessions.pop(session.channel, None)
-
-    def _on_close(self, close: Close) -> None:
-        self.step(_I.R_CLOSE)
-        if self.state is _S.CLOSE_RCVD:
-            self._send_close(None)
-        self._lose(close.error, local=False)
-
-    def _free_channel(self) -> int:
+    def free_channel(self) -> int:
+        """The lowest channel that is free on our side (2.5.1). Raises LocalProtocolError."""
         for channel in range(min(self.settings.channel_max, self.remote_channel_max) + 1):
             if channel not in self.sessions:
                 return channel
@@ -566,7 +407,8 @@ class Connection:
 
     # --- opening and closing
 
-    def _send_open(self) -> None:
+    def send_open(self) -> None:
+        """Our open (2.7.1)."""
         settings = self.settings
         self.step(_I.S_OPEN)
         self.send(
@@ -583,7 +425,8 @@ class Connection:
             ),
         )
 
-    def _send_close(self, error: Error | None) -> None:
+    def send_close(self, error: Error | None) -> None:
+        """Our close: the last frame (2.4.3)."""
         self.step(_I.S_CLOSE if error is None else _I.S_CLOSE_ERROR)
         self.send(0, Close(error=error))
         self.output.close()
@@ -593,23 +436,23 @@ class Connection:
         error = Error(condition=condition, description=description)
         if self.state in (_S.HDR_EXCH, _S.OPEN_RCVD):
             # A close is never the first frame (2.4.1).
-            self._send_open()
+            self.send_open()
         if self.state in (_OPENED, _S.OPEN_SENT, _S.OPEN_PIPE):
-            self._send_close(error)
-        self._lose(error, local=True)
+            self.send_close(error)
+        self.lose(error, local=True)
 
     def _refuse_silence(self) -> None:
         """No complete protocol header in time: tells what we would take (2.2)."""
         if self.settings.server:
             self.output.write(self.negotiation.acceptable_header())
-        self._lose(
+        self.lose(
             Error(
                 condition=FRAMING_ERROR,
                 description=f"no protocol header within {self.limits.header_timeout_s:g} s",
             ),
         )
 
-    def _lose(self, error: Error | None, local: bool = True) -> None:
+    def lose(self, error: Error | None, local: bool = True) -> None:
         """The end: every link, session and the connection are told once, and the transport is to be
         closed.
         """

@@ -135,7 +135,8 @@ CONNECTION_TABLE: Final[dict[ConnectionState, dict[ConnectionInput, ConnectionSt
     _S.OPENED: {
         _I.R_HDR: None, _I.S_HDR: None, _I.R_OTHER_HDR: None, _I.S_OTHER_HDR: None,
         _I.R_OPEN: None, _I.S_OPEN: None, _I.R_FRAME: _S.OPENED, _I.S_FRAME: _S.OPENED,
-        _I.R_CLOSE: _S.CLOSE_RCVD, _I.S_CLOSE: _S.CLOSE_SENT, _I.S_CLOSE_ERROR: _S.DISCARDING, _I.LOST: _S.END,
+        _I.R_CLOSE: _S.CLOSE_RCVD, _I.S_CLOSE: _S.CLOSE_SENT, _I.S_CLOSE_ERROR: _S.DISCARDING,
+        _I.LOST: _S.END,
     },
     _S.CLOSE_RCVD: {
         _I.R_HDR: None, _I.S_HDR: None, _I.R_OTHER_HDR: None, _I.S_OTHER_HDR: None,

@@ -21,6 +21,7 @@ from amqp_broker.frames.fast_path import (
 from amqp_broker.links.dispositions import decode_state
 from amqp_broker.links.errors import RemoteProtocolError
 from amqp_broker.links.link_states import LinkState
+from amqp_broker.links.session_frames import disposition_received, flow_received, transfer_received
 from amqp_broker.links.session_states import SessionState
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _read_transfer(
     if head.state_at >= 0:
         state = decode_state(data[head.state_at : head.state_end])
     reader.position = stop
-    link = session.transfer_received(head, data[head.payload_at : stop], state)
+    link = transfer_received(session, head, data[head.payload_at : stop], state)
     connection.run_link = link
     if link is None:
         return True
@@ -144,7 +145,7 @@ def _read_disposition(session: Session, reader: FrameReader, start: int, stop: i
     if state_at >= 0:
         state = decode_state(data[state_at:state_end])
     reader.position = stop
-    session.disposition_received(role, first, last, settled, state)
+    disposition_received(session, role, first, last, settled, state)
     return True
 
 
@@ -153,5 +154,5 @@ def _read_flow(session: Session, reader: FrameReader, start: int, stop: int) -> 
     if flow is None:
         return False
     reader.position = stop
-    session.flow_received(flow, None)
+    flow_received(session, flow, None)
     return True

@@ -143,7 +143,8 @@ class Negotiation:
             self.fail(SASL_AUTH)
             raise connection_error(
                 UNAUTHORIZED_ACCESS,
-                f"SASL mechanism {frame.mechanism[:64]!r}, but {', '.join(self.settings.sasl_mechanisms)} are offered",
+                f"SASL mechanism {frame.mechanism[:64]!r}, but offered are "
+                f"{', '.join(self.settings.sasl_mechanisms)}",
             )
         self.connection.wants_answer(
             SaslInitReceived(frame.mechanism, frame.initial_response, frame.hostname)

@@ -75,8 +75,8 @@ class ReceiverLink(Link):
             self.target = target
         limit = self.session.limits.max_message_bytes
         self.max_message_size = limit if max_message_size is None else min(limit, max_message_size)
-        self.send_attach(offered_capabilities, properties)
         self.told = False
+        self.send_attach(offered_capabilities, properties)
         self.set_credit(credit)
         self.session.connection.answered()
 
@@ -175,8 +175,8 @@ class ReceiverLink(Link):
         elif head.delivery_id >= 0 and head.delivery_id != partial.delivery_id:
             raise link_error(
                 INVALID_FIELD,
-                f"delivery-id {head.delivery_id} on link {self.name[:64]!r} while delivery {partial.delivery_id} is "
-                "incomplete: a link sends one delivery at a time",
+                f"delivery-id {head.delivery_id} on link {self.name[:64]!r} while delivery "
+                f"{partial.delivery_id} is incomplete: a link sends one delivery at a time",
             )
         if head.aborted or not head.more:
             self.partial = None
@@ -237,7 +237,7 @@ class ReceiverLink(Link):
         if head.delivery_tag is None or len(head.delivery_tag) > 32:
             raise link_error(
                 INVALID_FIELD,
-                f"the first transfer of delivery {head.delivery_id} needs a delivery-tag of at most 32 octets",
+                f"the first transfer of delivery {head.delivery_id} needs a delivery-tag (2.7.5)",
             )
         mode = self.rcv_settle_mode if head.rcv_settle_mode < 0 else head.rcv_settle_mode
         if mode > self.rcv_settle_mode and head.settled != 1:

@@ -84,8 +84,8 @@ class SenderLink(Link):
             self.source = source
         if target is not None:
             self.target = target
-        self.send_attach(offered_capabilities, properties)
         self.told = False
+        self.send_attach(offered_capabilities, properties)
         self._prepare()
         self.session.connection.answered()
 

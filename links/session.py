@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.frames import (
-    RECEIVER,
-    SENDER,
-    Attach,
     Begin,
-    Detach,
-    Disposition,
     End,
     Error,
-    Flow,
-    Transfer,
 )
 from amqp_broker.frames.fast_encoding import encode_disposition, encode_flow
-from amqp_broker.frames.fast_path import FlowHead, TransferHead
 from amqp_broker.links.errors import (
-    FRAMING_ERROR,
-    HANDLE_IN_USE,
     ILLEGAL_STATE,
     INVALID_FIELD,
-    NOT_ALLOWED,
     STOLEN,
-    UNATTACHED_HANDLE,
-    WINDOW_VIOLATION,
     LocalProtocolError,
     RemoteProtocolError,
     Scope,
@@ -35,18 +21,13 @@ from amqp_broker.links.errors import (
     session_error,
 )
 from amqp_broker.links.events import (
-    AttachReceived,
-    DeliveriesReceived,
-    LinkAttached,
-    OutcomesReceived,
-    SessionBegun,
     SessionEnded,
 )
 from amqp_broker.links.link import Link
 from amqp_broker.links.link_states import LinkState
 from amqp_broker.links.receiver_link import ReceiverLink
 from amqp_broker.links.sender_link import SenderLink
-from amqp_broker.links.serial import difference, extend
+from amqp_broker.links.session_frames import HANDLERS
 from amqp_broker.links.session_states import SESSION_TABLE, SessionInput, SessionState
 from amqp_broker.links.unsettled_ranges import UnsettledRanges
 from amqp_broker.links.windows import OUTGOING_WINDOW, SessionWindow
@@ -90,13 +71,6 @@ class Session:
         self.echo_due = False
         self.told = False
         self.context: Any = None
-        self._handlers: dict[type, Callable[[Any, bytes], None]] = {
-            Attach: self._on_attach,
-            Flow: self._on_flow,
-            Transfer: self._on_transfer,
-            Disposition: self._on_disposition,
-            Detach: self._on_detach,
-        }
 
     def __repr__(self) -> str:
         return f"<Session channel {self.channel}/{self.remote_channel} {self.state.value}>"
@@ -122,7 +96,7 @@ class Session:
 
         LinkAttached follows. Raises LocalProtocolError when no handle is left.
         """
-        link = SenderLink(self, name, self._free_handle())
+        link = SenderLink(self, name, self.free_handle())
         self._attach(link, source, target, fields)
         return link
 
@@ -132,7 +106,7 @@ class Session:
         """Attaches a link on which we receive, with a level of `credit` to keep; `fields` as for
         `attach_sender`.
         """
-        link = ReceiverLink(self, name, self._free_handle())
+        link = ReceiverLink(self, name, self.free_handle())
         link.max_message_size = self.limits.max_message_bytes
         link.flow_state.target = credit
         self._attach(link, source, target, fields)
@@ -151,7 +125,8 @@ class Session:
         link.told = False
         link.send_attach(None, properties)
 
-    def _free_handle(self) -> int:
+    def free_handle(self) -> int:
+        """The lowest handle that is free (2.7.3). Raises LocalProtocolError."""
         limit = min(self.remote_handle_max, self.settings.handle_max, self.limits.links_per_session - 1)
         for handle in range(limit + 1):
             if handle not in self.output_links:
@@ -167,8 +142,13 @@ class Session:
 
     def send(self, performative: Any) -> None:
         """Writes one frame of a link; nothing once the session is ending."""
-        if self.state in _WRITABLE:
+        if self.state not in _WRITABLE:
+            return
+        try:
             self.connection.send(self.channel, performative)
+        except LocalProtocolError as error:
+            # 2.8.15: the smallest encoding does not fit into a frame of the peer.
+            self.end(Error(condition=error.condition, description=error.description))
 
     def send_flow(self, link_fields: bytes, count: int) -> None:
         """Writes a flow with our window as it is now; `link_fields` are `count` encoded fields from handle
@@ -285,7 +265,7 @@ class Session:
         self._receive_state(SessionInput.R_FRAME)
         if self.state is not _MAPPED:
             return
-        self._handlers[type(performative)](performative, payload)
+        HANDLERS[type(performative)](self, performative, payload)
 
     # --- transfers
 
@@ -310,46 +290,6 @@ class Session:
         self.next_delivery = expected + 1
         return expected
 
-    def _on_transfer(self, transfer: Transfer, payload: bytes) -> None:
-        head = TransferHead()
-        head.handle = transfer.handle
-        head.delivery_id = -1 if transfer.delivery_id is None else transfer.delivery_id
-        head.delivery_tag = transfer.delivery_tag
-        head.message_format = -1 if transfer.message_format is None else transfer.message_format
-        head.settled = -1 if transfer.settled is None else int(transfer.settled)
-        head.more = transfer.more
-        head.rcv_settle_mode = -1 if transfer.rcv_settle_mode is None else transfer.rcv_settle_mode
-        head.resume = transfer.resume
-        head.aborted = transfer.aborted
-        head.batchable = transfer.batchable
-        self.transfer_received(head, payload, transfer.state)
-
-    def transfer_received(self, head: TransferHead, payload: bytes, state: object) -> ReceiverLink | None:
-        """One transfer; the link that took it, None when it was dropped. Raises RemoteProtocolError."""
-        if self.window.incoming_window <= 0:
-            raise session_error(
-                WINDOW_VIOLATION,
-                f"transfer {self.window.next_incoming_id & 0xFFFFFFFF}, but the incoming-window is used up",
-            )
-        self.window.received(1)
-        link = self._input_link(head.handle, "transfer")
-        if link.state is not _ATTACHED:
-            if head.delivery_id >= 0 and head.delivery_id == self.next_delivery & 0xFFFFFFFF:
-                self.next_delivery += 1
-            return None
-        if not isinstance(link, ReceiverLink):
-            raise session_error(
-                NOT_ALLOWED, f"transfer on handle {head.handle}, but there the peer is the receiver"
-            )
-        try:
-            delivery = link.on_transfer(head, payload, state)
-        except RemoteProtocolError as error:
-            self.link_failed(link, error)
-            return None
-        if delivery is not None:
-            self.connection.tell_delivery(link, delivery)
-        return link
-
     def link_failed(self, link: Link, error: RemoteProtocolError) -> None:
         """Detaches `link` for a link error; what is worse goes on up."""
         if error.scope is not Scope.LINK:
@@ -357,72 +297,6 @@ class Session:
         link.fail(Error(condition=error.condition, description=error.description, info=error.info or None))
 
     # --- links
-
-    def _on_attach(self, attach: Attach, _payload: bytes) -> None:
-        handle = attach.handle
-        largest = min(self.settings.handle_max, self.limits.links_per_session - 1)
-        if handle > largest:
-            raise connection_error(
-                FRAMING_ERROR, f"attach with handle {handle}, but handle-max is {largest} (2.7.2)"
-            )
-        if handle in self.input_links:
-            # 2.7.3: an immediate close carrying a handle-in-use session-error.
-            raise connection_error(
-                HANDLE_IN_USE,
-                f"attach of {attach.name[:64]!r} with handle {handle}, which link "
-                f"{self.input_links[handle].name[:64]!r} has",
-            )
-        if attach.role == SENDER and attach.initial_delivery_count is None:
-            raise session_error(INVALID_FIELD, "attach of a sender without initial-delivery-count (2.7.3)")
-        ours = self._waiting_for(attach)
-        if ours is not None:
-            self._attach_answered(ours, attach)
-            return
-        self.connection.steal(attach.name, attach.role)
-        link: ReceiverLink | SenderLink
-        try:
-            output_handle = self._free_handle()
-        except LocalProtocolError as error:
-            raise session_error(NOT_ALLOWED, error.description) from None
-        if attach.role == SENDER:
-            link = ReceiverLink(self, attach.name, output_handle)
-        else:
-            link = SenderLink(self, attach.name, output_handle)
-        self.input_links[handle] = link
-        self.output_links[output_handle] = link
-        link.on_attach(attach, False)
-        self.connection.remember_link(link)
-        self.connection.wants_answer(AttachReceived(link, attach))
-
-    def _waiting_for(self, attach: Attach) -> Link | None:
-        """Our link whose attach this one answers."""
-        for link in self.output_links.values():
-            if link.state is LinkState.ATTACH_SENT and link.name == attach.name and link.role != attach.role:
-                return link
-        return None
-
-    def _attach_answered(self, link: Link, attach: Attach) -> None:
-        self.input_links[attach.handle] = link
-        link.on_attach(attach, True)
-        self.connection.remember_link(link)
-        assert isinstance(link, (ReceiverLink, SenderLink))
-        self.connection.tell(LinkAttached(link, attach))
-        if isinstance(link, ReceiverLink) and link.flow_state.kept and link.flow_state.target:
-            link.set_credit(link.flow_state.target)
-
-    def _input_link(self, handle: int, what: str) -> Link:
-        link = self.input_links.get(handle)
-        if link is None:
-            raise session_error(
-                UNATTACHED_HANDLE,
-                f"{what} on handle {handle}, but the session has {_handles(self.input_links)}",
-            )
-        return link
-
-    def _on_detach(self, detach: Detach, _payload: bytes) -> None:
-        link = self._input_link(detach.handle, "detach")
-        link.detach_received(detach)
-        self.release_handle(link)
 
     def release_handle(self, link: Link) -> None:
         """Both sides detached: the handles are free again."""
@@ -432,107 +306,6 @@ class Session:
     def steal(self, link: Link) -> None:
         """Another attach with this link's name came: it is closed (2.6.1)."""
         link.fail(Error(condition=STOLEN, description=f"link {link.name[:64]!r} was attached elsewhere"))
-
-    # --- flow
-
-    def _on_flow(self, flow: Flow, _payload: bytes) -> None:
-        head = FlowHead()
-        head.next_incoming_id = -1 if flow.next_incoming_id is None else flow.next_incoming_id
-        head.incoming_window = flow.incoming_window
-        head.next_outgoing_id = flow.next_outgoing_id
-        head.outgoing_window = flow.outgoing_window
-        head.handle = -1 if flow.handle is None else flow.handle
-        head.delivery_count = -1 if flow.delivery_count is None else flow.delivery_count
-        head.link_credit = -1 if flow.link_credit is None else flow.link_credit
-        head.available = -1 if flow.available is None else flow.available
-        head.drain = flow.drain
-        head.echo = flow.echo
-        self.flow_received(head, flow.properties)
-
-    def flow_received(self, flow: FlowHead, properties: dict[str, Any] | None) -> None:
-        """One flow (2.7.4). Raises RemoteProtocolError."""
-        window = self.window
-        closed = window.remote_incoming_window <= 0
-        window.flow_received(
-            flow.next_incoming_id, flow.incoming_window, flow.next_outgoing_id, flow.outgoing_window
-        )
-        if closed and window.remote_incoming_window > 0:
-            self.connection.go_on_sending()
-            self.wake_blocked()
-        if flow.handle < 0:
-            if flow.delivery_count >= 0 or flow.link_credit >= 0:
-                raise session_error(
-                    INVALID_FIELD, "a flow without handle has delivery-count or link-credit (2.7.4)"
-                )
-            self.echo_due = self.echo_due or flow.echo
-            return
-        link = self._input_link(flow.handle, "flow")
-        if link.state is not _ATTACHED:
-            return
-        if isinstance(link, SenderLink):
-            link.on_flow(flow.delivery_count, flow.link_credit, flow.drain, properties)
-        elif isinstance(link, ReceiverLink):
-            link.on_flow(flow.delivery_count, flow.available, properties)
-        if flow.echo:
-            self.connection.echo_links.add(link)
-
-    # --- dispositions
-
-    def _on_disposition(self, disposition: Disposition, _payload: bytes) -> None:
-        last = disposition.first if disposition.last is None else disposition.last
-        self.disposition_received(
-            disposition.role, disposition.first, last, disposition.settled, disposition.state
-        )
-
-    def disposition_received(self, role: bool, first: int, last: int, settled: bool, state: object) -> None:
-        """One disposition: its cost is what is unsettled of the range. Raises RemoteProtocolError."""
-        width = difference(last, first)
-        if width < 0:
-            raise session_error(
-                INVALID_FIELD, f"disposition from {first} to {last}: last comes before first (RFC 1982)"
-            )
-        if role == RECEIVER:
-            start = extend(first, self.next_outgoing_delivery)
-            self._outcomes(start, start + width, settled, state)
-        elif settled and self.next_delivery >= 0:
-            start = extend(first, self.next_delivery)
-            for found_first, found_last, link in self.unsettled_in.take(start, start + width):
-                link.sender_settled(found_first, found_last)
-
-    def _outcomes(self, first: int, last: int, settled: bool, state: object) -> None:
-        """What the receiver says of our deliveries: one event for each run of one link."""
-        unsettled = self.unsettled_out
-        numbers: Any = range(first, last + 1)
-        if last - first >= len(unsettled):
-            numbers = [number for number in unsettled if first <= number <= last]
-        run: list[OutgoingDelivery] = []
-        link: SenderLink | None = None
-        get = unsettled.get
-        for number in numbers:
-            delivery = get(number)
-            if delivery is None:
-                continue
-            if delivery.link is not link:
-                if run:
-                    self._tell_outcomes(link, run, state, settled)
-                run = []
-                link = delivery.link
-            delivery.state = state
-            run.append(delivery)
-            if settled:
-                del unsettled[number]
-        if run:
-            self._tell_outcomes(link, run, state, settled)
-            if settled:
-                self.wake_blocked()
-
-    def _tell_outcomes(
-        self, link: SenderLink | None, run: list[OutgoingDelivery], state: object, settled: bool
-    ) -> None:
-        assert link is not None
-        if settled:
-            link.unsettled_count -= len(run)
-        self.connection.tell(OutcomesReceived(link, run, state, settled))
 
     # --- states
 
@@ -549,27 +322,3 @@ class Session:
         if following is None:
             raise LocalProtocolError(f"cannot do {what.value} on {self!r}")
         self.state = following
-
-    def begun_event(self) -> SessionBegun:
-        """Told when both begins are there."""
-        return SessionBegun(self)
-
-    def deliveries_event(self, link: ReceiverLink) -> DeliveriesReceived:
-        """An event for a new run."""
-        return DeliveriesReceived(link, [])
-
-
-def _handles(links: dict[int, Link]) -> str:
-    """The handles in words, shortened: "handles 0-3, 7"."""
-    if not links:
-        return "no handles"
-    ranges: list[list[int]] = []
-    for handle in sorted(links):
-        if ranges and ranges[-1][1] == handle - 1:
-            ranges[-1][1] = handle
-        else:
-            ranges.append([handle, handle])
-    shown = [str(low) if low == high else f"{low}-{high}" for low, high in ranges[:8]]
-    if len(ranges) > 8:
-        shown.append("...")
-    return ("handle " if len(links) == 1 else "handles ") + ", ".join(shown)

@@ -89,7 +89,8 @@ class ReceiverCredit:
     """
 
     __slots__ = (
-        "target", "kept", "delivery_count", "limit", "allowed", "unprocessed", "unsettled", "unsettled_limit", "drain",
+        "target", "kept", "delivery_count", "limit", "allowed", "unprocessed", "unsettled",
+        "unsettled_limit", "drain",
     )  # fmt: skip
 
     def __init__(self, unsettled_limit: int) -> None:
