@@ -199,36 +199,43 @@ def build(client: Client) -> Result:
     return result
 
 
-def stop(process: subprocess.Popen[str], result: Result) -> None:
-    """Ends a program that takes too long, with its children: it leads a session of its own."""
-    result.problem = f"took more than {RUN_TIMEOUT_S} s"
-    os.killpg(process.pid, signal.SIGKILL)
+def stop(process: subprocess.Popen[str]) -> None:
+    """Ends a program with its children: it leads a session of its own."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def run(client: Client, url: str, verbose: bool) -> Result:
     """Runs a built client and counts its lines."""
     result = Result(client.name)
     say(f"run {client.name}: {url}")
+
+    def too_late() -> None:
+        result.problem = f"took more than {RUN_TIMEOUT_S} s"
+        stop(process)
+
     started = time.monotonic()
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [*client.command(), url],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
         errors="replace",
         start_new_session=True,
-    )
-    assert process.stdout is not None
-    watch = threading.Timer(RUN_TIMEOUT_S, stop, (process, result))
-    watch.start()
-    try:
-        for line in process.stdout:
-            kind = result.add(line.rstrip("\n"))
-            if verbose or kind != OK:
-                say(f"{client.name}: {line.rstrip()}")
-        result.end(process.wait())
-    finally:
-        watch.cancel()
+    ) as process:
+        watch = threading.Timer(RUN_TIMEOUT_S, too_late)
+        watch.start()
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                kind = result.add(line.rstrip("\n"))
+                if verbose or kind != OK:
+                    say(f"{client.name}: {line.rstrip()}")
+            status = process.wait()
+        finally:
+            watch.cancel()
+            stop(process)
+    result.end(status)
     result.seconds = time.monotonic() - started
     return result
 

@@ -1,0 +1,1 @@
+"""The runner of the real clients; the clients themselves need other toolchains and a broker."""
