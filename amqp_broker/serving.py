@@ -18,7 +18,7 @@ import trio
 from amqp_broker.configuration import BrokerConfig, ConfigurationError
 from amqp_broker.configuration_fields import shown
 from amqp_broker.exit_status import STOPPED, STORE_FAILED, reason_of
-from amqp_broker.log_setup import configure_logging, logger
+from amqp_broker.log_setup import configure_logging, load_structlog, logger
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """The commit thread gets the interpreter back within this time of a busy loop; with Python's 5 ms a commit of
@@ -81,6 +81,7 @@ async def _serve(config: BrokerConfig) -> None:
             await nursery.start(_stop_at_signals, broker, config.limits.stop_grace_ms / 1_000)
             for url in await broker.start_listeners():
                 _announce(url)
+            load_structlog()
             gc.collect()
             gc.freeze()
             await broker.stopped()

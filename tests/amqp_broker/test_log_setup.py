@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from amqp_broker import log_setup
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, LoggingConfig
-from amqp_broker.log_setup import REDACTED, Bounder, configure_logging, logger, redact
+from amqp_broker.log_processors import REDACTED, Bounder, redact
+from amqp_broker.log_setup import configure_logging, logger
 
 
 class Terminal(io.StringIO):
@@ -27,9 +28,11 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
     """Other tests log as they did."""
-    processors, stream = list(log_setup._processors), log_setup._output.stream
+    sink = log_setup._sink
+    before = (sink.lowest, sink.form, sink.characters, sink.stream)
     yield
-    log_setup._processors[:], log_setup._output.stream = processors, stream
+    sink.lowest, sink.form, sink.characters, sink.stream = before
+    sink.bound = None
 
 
 def written(stream: io.StringIO, form: str = "json", level: str = "info", **fields: Any) -> str:
@@ -165,10 +168,11 @@ def test_a_traceback_does_not_show_variables(form: str) -> None:
     configure_logging(BrokerConfig(logging=LoggingConfig(format=form)), stream)
     password = "geheim"
     try:
-        raise ValueError(f"{len(password)} characters")
+        raise ValueError(f"{len(password)} characters, \x1b[2J")
     except ValueError:
         logger("tests").exception("connection.failed", peer="127.0.0.1:1")
     assert "ValueError: 6 characters" in stream.getvalue()
+    assert "\x1b[2J" not in stream.getvalue()
     assert "'geheim'" not in stream.getvalue()
 
 
