@@ -77,7 +77,6 @@ class ConnectionTask:
         self._output_put = trio.lowlevel.ParkingLot()
         self._broken = False
         self._writing_since: float | None = None
-        self._stalled: list[Consumer] = []
         self._output_bound = broker.config.limits.output_buffer_bytes
         self._deadline = float("inf")
         self._dispatch: dict[type, Callable[[Any], None]] = {
@@ -182,7 +181,7 @@ class ConnectionTask:
                 self._writing_since = trio.current_time()
                 await stream.send_all(chunks[0] if len(chunks) == 1 else b"".join(chunks))
                 self._writing_since = None
-                if self.engine.output_size() or self._stalled or self.engine.wants_close:
+                if self.engine.output_size() or self.engine.wants_close:
                     self._writing = False
                     self.wake()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -236,9 +235,9 @@ class ConnectionTask:
             for handler, first, second in mail:
                 handler(first, second)
         await self._handle(engine.take_events())
-        if self._stalled and engine.output_size() == 0:
-            self._offer_stalled()
-        self._flush()
+        while self._flush():
+            self.dispatcher.offer_stalled()  # there is room in the output again
+            await self._handle(engine.take_events())
         self._set_timer()
         return self._broken or engine.wants_close
 
@@ -255,21 +254,17 @@ class ConnectionTask:
                     answered = True
             events = self.engine.receive_data(b"", trio.current_time()) if answered else self.engine.take_events()
 
-    def _offer_stalled(self) -> None:
-        stalled, self._stalled = self._stalled, []
-        for consumer in stalled:
-            if consumer.link in self.dispatcher.consumers:
-                self.dispatcher.offer(consumer)
-
-    def _flush(self) -> None:
+    def _flush(self) -> bool:
         """Hand the output over when the writing task is free; what it can't take yet counts against the bound."""
         if self._writing:
-            return
+            return False
         chunks = self.engine.data_to_send()
-        if chunks:
-            self._writing = True
-            self._output = chunks
-            self._output_put.unpark()
+        if not chunks:
+            return False
+        self._writing = True
+        self._output = chunks
+        self._output_put.unpark()
+        return True
 
     def _set_timer(self) -> None:
         deadline = self.engine.next_deadline()
@@ -320,8 +315,6 @@ class ConnectionTask:
 
     def _send_assigned(self, consumer: Consumer, _: None) -> None:
         self.dispatcher.send_assigned(consumer)
-        if consumer.pending and consumer not in self._stalled:
-            self._stalled.append(consumer)
 
     def _unblock(self, producer: Producer, _: None) -> None:
         self.dispatcher.unblock(producer)

@@ -42,6 +42,7 @@ class Dispatcher:
         self._nodes = nodes
         self.producers: dict[ReceiverLink, Producer] = {}
         self.consumers: dict[SenderLink, Consumer] = {}
+        self._stalled: set[Consumer] = set()
         self._outcomes: dict[type, Callable[[Consumer, list[OutgoingDelivery], Any, bool], None]] = {
             Accepted: self._retire,
             Rejected: self._reject,
@@ -149,6 +150,8 @@ class Dispatcher:
         self._send_pending(consumer)
         queue = consumer.queue
         consumer.demand = 0 if consumer.pending else link.sendable()
+        if consumer.demand == 0 and link.credit > 0:
+            self._stalled.add(consumer)
         if consumer.demand > 0:
             self._nodes.pump(queue)
         if link.drain and link.credit > 0 and not consumer.pending and queue.empty_for(consumer):
@@ -156,6 +159,14 @@ class Dispatcher:
             link.drained()
         else:
             link.set_available(queue.backlog.available())
+
+    def offer_stalled(self) -> None:
+        """The output has room again: links that could not send for lack of it go on."""
+        if self._stalled:
+            stalled, self._stalled = self._stalled, set()
+            for consumer in stalled:
+                if consumer.link in self.consumers:
+                    self.offer(consumer)
 
     def send_assigned(self, consumer: Consumer) -> None:
         """Messages that a queue assigned go out, in the turn of the task that owns the link's engine."""
@@ -165,6 +176,7 @@ class Dispatcher:
         self._send_pending(consumer)
         if consumer.pending:
             consumer.demand = 0
+            self._stalled.add(consumer)
         elif link.drain and link.credit > 0:
             self.offer(consumer)
 
