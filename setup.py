@@ -40,7 +40,9 @@ def extensions() -> list[object]:
     link_rooms()  # the compiler must see a module under its installed name
     modules = PROJECT["tool"]["amqp_broker"]["compiled"]
     paths = [f"{module.replace('.', '/')}.py" for module in modules]
-    return list(mypycify(paths, group_name=SHARED_PART, opt_level="3", debug_level="0"))
+    # Other modules' types are followed but not judged, and what only the shell imports need not be installed.
+    options = ["--follow-imports=silent", "--ignore-missing-imports"]
+    return list(mypycify([*options, *paths], group_name=SHARED_PART, opt_level="3", debug_level="0"))
 
 
-setup(ext_modules=extensions(), setup_requires=["mypy>=1.13"] if COMPILE else [])
+setup(ext_modules=extensions())

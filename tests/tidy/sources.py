@@ -10,16 +10,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("frames", "links", "persistence", "coordinator", "conformance", "pipeline")
 SHIPPED = ("amqp_broker", *ROOMS)
-EVERYTHING = (*SHIPPED, "tests", "examples", ".ci")
+EVERYTHING = (*SHIPPED, "tests", "examples", "build_backend", ".ci")
 TEXT_SUFFIXES = set(".py .md .toml .c .h .js .go .rs .java .json .xml .cfg .in".split()) | {""}
-# Folders that other toolchains fill in a working tree; none of them is ever committed.
-FOREIGN = {"__pycache__", "node_modules", "target", "build", "dist", ".venv", "vendor"}
+# Folders that other toolchains fill in a working tree; none of them is ever committed, nor is one with a dot.
+FOREIGN = {"__pycache__", "node_modules", "target", "build", "dist", "vendor"}
 
 
 def walk(folder: Path) -> Iterator[Path]:
     """All files below a folder, without caches, and without following the links to the rooms."""
     for path in sorted(folder.iterdir()):
-        if path.is_symlink() or path.name in FOREIGN or path.name.endswith("_cache"):
+        if path.is_symlink() or path.name in FOREIGN or path.is_dir() and path.name.startswith("."):
             continue
         if path.is_dir():
             yield from walk(path)

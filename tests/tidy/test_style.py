@@ -24,7 +24,8 @@ BANNED_WORDS = set(
     "ack acks acked acking nack nacks nacked prefetch prefetched publish published publisher publishers "
     "exchange exchanges".split()
 )
-SLEEPS = {"time.sleep", "trio.sleep", "sleep"}
+# trio.sleep is not among them: the clock of a trio test is virtual.
+SLEEPS = {"time.sleep", "asyncio.sleep", "sleep"}
 WORDED_ROOMS = ("amqp_broker", "frames", "links", "persistence", "coordinator")
 
 
