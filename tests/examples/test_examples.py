@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -32,12 +33,13 @@ def test_the_example_ends_well(name: str) -> None:
     assert "listens on amqp://127.0.0.1:" in done.stdout
 
 
-def test_the_example_of_the_fixture_passes() -> None:
+def test_the_example_of_the_fixture_passes(tmp_path: Path) -> None:
     """The plugin's fixture works in a test suite that knows nothing else of us."""
-    arguments = ["-m", "pytest", "-q", "-p", "amqp_broker.testing.pytest_plugin", "-p", "no:cacheprovider"]
-    done = run(
-        *arguments, "examples/test_with_fixture.py", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", PYTEST_ADDOPTS=""
-    )
+    example = tmp_path / "test_with_fixture.py"
+    example.write_text((ROOT / "examples" / "test_with_fixture.py").read_text())
+    plugins = ["-p", "amqp_broker.testing.pytest_plugin", "-p", "no:cacheprovider"]
+    arguments = ["-m", "pytest", "-q", *plugins, "-c", os.devnull, "--rootdir", str(tmp_path), str(example)]
+    done = run(*arguments, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", PYTEST_ADDOPTS="")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout
 
