@@ -22,7 +22,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.links.connection_frames import CLOSING, frame_received, header_received
 from amqp_broker.links.connection_states import CONNECTION_TABLE, ConnectionInput, ConnectionState
-from amqp_broker.links.deliveries import Delivery
+from amqp_broker.links.deliveries import Delivery, OutgoingDelivery
 from amqp_broker.links.errors import (
     FRAME_SIZE_TOO_SMALL,
     FRAMING_ERROR,
@@ -39,6 +39,7 @@ from amqp_broker.links.events import (
     CreditReceived,
     DeliveriesReceived,
     Event,
+    OutcomesReceived,
 )
 from amqp_broker.links.fast_reading import read_fast
 from amqp_broker.links.limits import MIN_MAX_FRAME_SIZE, OperationRate
@@ -96,6 +97,7 @@ class Connection:
         self._told_credit: list[SenderLink] = []
         self._waiting = False
         self._closed_told = False
+        self._close_error: Error | None = None
         self.frames_before_open = 0
 
     # --- the transport's side
@@ -167,7 +169,7 @@ class Connection:
                 f"nothing came for {self.timers.receive_s:g} s (idle-time-out, 2.4.5)",
             )
         elif due is Due.CLOSE:
-            self.lose(None)
+            self.lose(self._close_error)
         elif due is Due.HEADER:
             self._refuse_silence()
         elif due is Due.OPEN:
@@ -196,6 +198,7 @@ class Connection:
         if self.state not in (_OPENED, _S.OPEN_SENT, _S.OPEN_PIPE):
             self.lose(error)
             return
+        self._close_error = error
         self.send_close(error)
         self.timers.close_at = self.now + self.limits.close_timeout_s
         self._drop_sessions(error)
@@ -259,6 +262,22 @@ class Connection:
         event = DeliveriesReceived(link, [])
         self._events.append(event)
         return event.deliveries
+
+    def tell_outcomes(
+        self, link: SenderLink, deliveries: list[OutgoingDelivery], state: object, settled: bool
+    ) -> None:
+        """Adds outcomes; those of one link with the same state that come one by one become one run."""
+        if self._events:
+            last = self._events[-1]
+            if (
+                isinstance(last, OutcomesReceived)
+                and last.link is link
+                and last.state is state
+                and last.settled is settled
+            ):
+                last.deliveries.extend(deliveries)
+                return
+        self._events.append(OutcomesReceived(link, deliveries, state, settled))
 
     def drop_empty_run(self) -> None:
         """Takes back a run that stayed empty."""
@@ -466,6 +485,10 @@ class Connection:
         self.step(_I.LOST)
         self._drop_sessions(error)
         self.tell(ConnectionClosed(error, local and error is not None))
+
+    def closed_by_us(self) -> None:
+        """The peer answered our close."""
+        self.lose(self._close_error)
 
     def _drop_sessions(self, error: Error | None) -> None:
         for session in list(self.sessions.values()):

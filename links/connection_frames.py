@@ -51,7 +51,7 @@ def frame_received(connection: Connection, frame: Frame) -> None:
     if connection.state in CLOSING and connection.state not in (_S.CLOSE_PIPE, _S.OC_PIPE):
         if type(frame.performative) is Close:
             connection.step(_I.R_CLOSE)
-            connection.lose(None)
+            connection.closed_by_us()
         return
     performative = frame.performative
     if connection.remote_open is None:

@@ -112,10 +112,14 @@ class Negotiation:
         """Writes the header that we would take, and raises the error that closes (2.2)."""
         ours = self.acceptable_header()
         self.connection.output.write(ours)
+        self.connection.step(ConnectionInput.R_HDR)
+        self.connection.step(ConnectionInput.S_OTHER_HDR)
         raise connection_error(FRAMING_ERROR, f"expected the protocol header {ours!r}, but found {what}")
 
     def _header_of_server(self, octets: bytes) -> None:
         if octets != self.header_sent:
+            if self.header_sent == AMQP_HEADER:
+                self.connection.step(ConnectionInput.R_OTHER_HDR)
             raise connection_error(
                 FRAMING_ERROR, f"expected the protocol header {self.header_sent!r}, but found {octets!r}"
             )

@@ -85,9 +85,12 @@ class ReceiverLink(Link):
         unsettled limit.
         """
         state = self.flow_state
+        target = max(0, min(target, state.unsettled_limit))
+        if state.kept and target == state.target and target <= state.outstanding * 2:
+            return
         state.kept = True
         state.drain = False
-        state.target = max(0, min(target, state.unsettled_limit))
+        state.target = target
         if self.state is _ATTACHED:
             room = state.room()
             if room != state.outstanding:
@@ -127,9 +130,7 @@ class ReceiverLink(Link):
         Settled in mode first; in mode second unsettled, and DeliveriesSettled follows. What the sender
         settled is passed over, and so is everything once the link is gone.
         """
-        if self.state is not _ATTACHED and self.state is not LinkState.DETACH_SENT:
-            return
-        if not deliveries:
+        if self.state is not _ATTACHED or not deliveries:
             return
         encoded = encode_state(state)
         if self.rcv_settle_mode != _SECOND:
@@ -178,12 +179,7 @@ class ReceiverLink(Link):
                 f"delivery-id {head.delivery_id} on link {self.name[:64]!r} while delivery "
                 f"{partial.delivery_id} is incomplete: a link sends one delivery at a time",
             )
-        if head.aborted or not head.more:
-            self.partial = None
-            self.session.connection.partial_links.discard(self)
-        else:
-            self.partial = partial
-            self.session.connection.partial_links.add(self)
+        self.partial = partial
         if head.settled == 1 and not partial.settled:
             partial.settled = True
             self._forget(partial.number)
@@ -204,6 +200,7 @@ class ReceiverLink(Link):
         partial.chunks.append(payload)
         partial.size_bytes += len(payload)
         partial.last_at = self.session.connection.now
+        self.session.connection.partial_links.add(self)
         return None
 
     def sender_settled(self, first: int, last: int) -> None:
@@ -273,11 +270,10 @@ class ReceiverLink(Link):
 
     def _complete(self, partial: PartialDelivery, payload: bytes) -> Delivery | None:
         if partial.chunks:
-            self.session.partial_bytes.give_back(partial.size_bytes)
             partial.chunks.append(payload)
             payload = b"".join(partial.chunks)
-            partial.chunks = []
         self.check_settled(partial.settled)
+        self._release(partial)
         if partial.resumed:
             # 2.7.5: the receiver MUST ignore resumed deliveries that are not in its local unsettled map; ours
             # is empty.
@@ -290,12 +286,19 @@ class ReceiverLink(Link):
 
     def _abort(self, partial: PartialDelivery) -> None:
         """The delivery will not be given to the caller; an aborted one is implicitly settled (2.7.5)."""
-        if partial.chunks:
-            self.session.partial_bytes.give_back(partial.size_bytes)
-            partial.chunks = []
+        self._release(partial)
         if not partial.settled:
             self._forget(partial.number)
         self.processed(1)
+
+    def _release(self, partial: PartialDelivery) -> None:
+        """The delivery is not in progress any more: its memory is given back."""
+        if partial.size_bytes:
+            self.session.partial_bytes.give_back(partial.size_bytes)
+            partial.size_bytes = 0
+        partial.chunks = []
+        self.session.connection.partial_links.discard(self)
+        self.partial = None
 
     def _forget(self, number: int) -> None:
         for _ in self.session.unsettled_in.take(number, number):
@@ -350,8 +353,7 @@ class ReceiverLink(Link):
     def _drop(self) -> list[OutgoingDelivery]:
         flow = self.flow_state
         if self.partial is not None:
-            self.session.partial_bytes.give_back(self.partial.size_bytes)
-            self.partial = None
+            self._release(self.partial)
         self.session.unsettled_in.drop_link(self)
         self.session.held -= flow.unprocessed
         flow.unprocessed = 0

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.frames import SENDER, Attach
 from amqp_broker.frames.fast_encoding import MAX_TRANSFER_HEAD_BYTES, TransferEncoder, encode_uint
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _ATTACHED = LinkState.ATTACHED
 _SETTLED = 1
+# A peer may take frames of any size; larger ones would only make other links wait longer.
+LARGEST_FRAME_BYTES: Final = 262_144
 _MIXED = 2
 
 
@@ -44,6 +46,8 @@ class SenderLink(Link):
         self._encoder: TransferEncoder | None = None
         self._settled_encoder: TransferEncoder | None = None
         self._credit_told = False
+        # 2.7.3: after an incomplete unsettled map of the receiver no new deliveries may be sent.
+        self._may_send_new = True
 
     @property
     def credit(self) -> int:
@@ -109,6 +113,9 @@ class SenderLink(Link):
         bound = min(len(messages), self.flow_state.credit)
         taken = self._write(messages, min(bound, self._sendable(settled)), encoder, settled)
         self.flow_state.sent(taken)
+        if taken and self.flow_state.drain and not self.flow_state.credit:
+            # All credit went into messages; peers that wait for the word of it get it.
+            self.answer_echo()
         if taken < bound:
             self.blocked = True
             self.session.blocked = True
@@ -131,6 +138,8 @@ class SenderLink(Link):
         session = self.session
         output = session.output
         if self.state is not _ATTACHED or self._sending is not None or not session.writable:
+            return 0
+        if not self._may_send_new:
             return 0
         if output.size_bytes >= output.limit_bytes:
             return 0
@@ -156,7 +165,7 @@ class SenderLink(Link):
         append = output.chunks.append
         waiting = output.size_bytes
         output_limit = output.limit_bytes
-        max_frame = session.connection.remote_max_frame_size
+        max_frame = min(session.connection.remote_max_frame_size, LARGEST_FRAME_BYTES)
         pack = encoder.pack
         prefix = encoder.prefix
         suffix = encoder.suffix
@@ -209,7 +218,7 @@ class SenderLink(Link):
         sending = SendingDelivery(message)
         self._sending = sending
         self._sending_settled = settled
-        room = session.connection.remote_max_frame_size - MAX_TRANSFER_HEAD_BYTES
+        room = self._piece_bytes()
         payload = sending.next_bytes(room)
         session.output.write(encoder.first_of_many(number & 0xFFFFFFFF, len(payload)))
         session.output.write(payload)
@@ -228,7 +237,7 @@ class SenderLink(Link):
         window = session.window
         encoder = self._settled_encoder if self._sending_settled else self._encoder
         assert encoder is not None, "an attached link has its encoders"
-        room = session.connection.remote_max_frame_size - MAX_TRANSFER_HEAD_BYTES
+        room = self._piece_bytes()
         while window.remote_incoming_window > 0 and output.size_bytes < output.limit_bytes:
             payload = sending.next_bytes(room)
             more = sending.sent_bytes < sending.total_bytes
@@ -240,6 +249,12 @@ class SenderLink(Link):
                 session.connection.sending_links.discard(self)
                 self.wake()
                 return
+
+    def _piece_bytes(self) -> int:
+        """The payload of one transfer of a message that is split."""
+        return (
+            min(self.session.connection.remote_max_frame_size, LARGEST_FRAME_BYTES) - MAX_TRANSFER_HEAD_BYTES
+        )
 
     def settle(self, deliveries: list[OutgoingDelivery], state: Any = None) -> None:
         """Settles what the receiver did not settle: a settled disposition for each range of consecutive ids
@@ -268,7 +283,7 @@ class SenderLink(Link):
         """Nothing is left to send: gives all credit back and tells the receiver (2.6.7). Nothing unless
         `drain`.
         """
-        if self.state is _ATTACHED and self.flow_state.drain:
+        if self.state is _ATTACHED and self.flow_state.drain and self.flow_state.credit:
             self.flow_state.drained()
             self.answer_echo()
 
@@ -282,6 +297,7 @@ class SenderLink(Link):
         self.target = attach.target
         self.rcv_settle_mode = attach.rcv_settle_mode
         self.remote_max_message_size = attach.max_message_size or 0
+        self._may_send_new = not attach.incomplete_unsettled
         if ours:
             self._prepare()
         else:
@@ -294,6 +310,8 @@ class SenderLink(Link):
         """The receiver's flow."""
         self.flow_state.flow_received(delivery_count, link_credit, drain)
         self.flow_properties = properties
+        if drain and not self.flow_state.credit:
+            self.answer_echo()
         self.wake()
 
     def wake(self) -> None:

@@ -19,7 +19,7 @@ from amqp_broker.links.errors import (
     connection_error,
     session_error,
 )
-from amqp_broker.links.events import AttachReceived, LinkAttached, OutcomesReceived
+from amqp_broker.links.events import AttachReceived, LinkAttached
 from amqp_broker.links.link import Link
 from amqp_broker.links.link_states import LinkState
 from amqp_broker.links.receiver_link import ReceiverLink
@@ -255,7 +255,7 @@ def _tell_outcomes(
     assert link is not None
     if settled:
         link.unsettled_count -= len(run)
-    session.connection.tell(OutcomesReceived(link, run, state, settled))
+    session.connection.tell_outcomes(link, run, state, settled)
 
 
 def _handles(links: dict[int, Link]) -> str:
