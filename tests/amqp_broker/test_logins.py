@@ -1,0 +1,346 @@
+"""Logins at a real broker, over real sockets: every mechanism, and what a stranger gets."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+import scramp
+import trustme
+
+from amqp_broker.authorisation import CONNECT, CREATE, RECEIVE, SEND
+from amqp_broker.configuration import AccessRule, BrokerConfig, BrokerLimits, ListenerConfig, UserConfig
+from amqp_broker.embedding import RunningBroker, memory_config, running_broker
+from amqp_broker.frames import (
+    AMQP_HEADER,
+    SASL_HEADER,
+    AmqpError,
+    Close,
+    Frame,
+    FrameReader,
+    Open,
+    ProtocolHeader,
+    SaslChallenge,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    SaslResponse,
+    encode_frame,
+    encode_sasl_frame,
+)
+from amqp_broker.verifiers import SCRAM_SHA_256, SCRAM_SHA_512, make_verifier
+from tests.support.wire_client import PeerError, WireConnection
+
+SALT = bytes(range(16))
+ADA = UserConfig(
+    name="ada",
+    scram_sha_256=str(make_verifier(SCRAM_SHA_256, "word", 4_096, SALT)),
+    scram_sha_512=str(make_verifier(SCRAM_SHA_512, "word", 4_096, SALT)),
+)
+RULES = (
+    AccessRule(users=("ada",), actions=(CONNECT, SEND, CREATE), nodes=("orders.**",)),
+    AccessRule(users=("ada",), actions=(RECEIVE,), nodes=("orders.done",)),
+)
+PLAIN_LISTENER = ListenerConfig(url="amqp://127.0.0.1:0", plain_without_tls=True)
+LIMITS = BrokerLimits(login_failure_delay_ms=1, scram_iterations=4_096)
+PLAIN = ("PLAIN", b"\0ada\0word")
+
+
+def config(**changes: object) -> BrokerConfig:
+    """A broker with one user, who may send below `orders` and receive from `orders.done`."""
+    base = memory_config(users=(ADA,), access_rules=RULES, listeners=(PLAIN_LISTENER,), limits=LIMITS)
+    return attrs.evolve(base, **changes)  # type: ignore[arg-type]
+
+
+class SaslSocket:
+    """A client that says what the test wants it to say."""
+
+    def __init__(self, transport: socket.socket) -> None:
+        self.transport = transport
+        self.reader = FrameReader(65_536)
+
+    def say(self, *octets: bytes) -> None:
+        """Write."""
+        self.transport.sendall(b"".join(octets))
+
+    def hear(self) -> object:
+        """The next protocol header or performative; None at the end of the stream."""
+        while (item := self.reader.next()) is None:
+            try:
+                data = self.transport.recv(65_536)
+            except ConnectionResetError:
+                return None
+            if not data:
+                return None
+            self.reader.feed(data)
+        return item.performative if isinstance(item, Frame) else item
+
+    def hear_header(self) -> bytes:
+        """The next eight octets."""
+        self.reader.expect_header()
+        header = self.hear()
+        assert isinstance(header, ProtocolHeader)
+        return header.octets
+
+    def mechanisms(self) -> tuple[str, ...]:
+        """Exchange SASL headers; what is offered."""
+        self.say(SASL_HEADER)
+        assert self.hear_header() == SASL_HEADER
+        offered = self.hear()
+        assert isinstance(offered, SaslMechanisms)
+        return tuple(offered.sasl_server_mechanisms or ())
+
+    def open(self) -> object:
+        """Exchange AMQP headers and open; what the broker answers."""
+        self.say(AMQP_HEADER, encode_frame(0, Open(container_id="test")))
+        assert self.hear_header() == AMQP_HEADER
+        return self.hear()
+
+
+@contextmanager
+def dialled(broker: RunningBroker, context: ssl.SSLContext | None = None) -> Iterator[SaslSocket]:
+    """A connected client, inside TLS with a context."""
+    with socket.create_connection((broker.host, broker.port), timeout=20) as transport:
+        if context is None:
+            yield SaslSocket(transport)
+        else:
+            with context.wrap_socket(transport, server_hostname="127.0.0.1") as secure:
+                yield SaslSocket(secure)
+
+
+def scram_outcome(client: SaslSocket, mechanism: str, name: str, password: str) -> SaslOutcome:
+    """The whole exchange with scramp's client, which checks the broker's signature as well."""
+    scram = scramp.ScramClient([mechanism], name, password)
+    client.say(
+        encode_sasl_frame(SaslInit(mechanism=mechanism, initial_response=scram.get_client_first().encode()))
+    )
+    challenge = client.hear()
+    assert isinstance(challenge, SaslChallenge)
+    scram.set_server_first(challenge.challenge.decode())
+    client.say(encode_sasl_frame(SaslResponse(response=scram.get_client_final().encode())))
+    outcome = client.hear()
+    assert isinstance(outcome, SaslOutcome)
+    if outcome.code == 0:
+        assert outcome.additional_data is not None
+        scram.set_server_final(outcome.additional_data.decode())
+    return outcome
+
+
+@pytest.mark.parametrize("mechanism", [SCRAM_SHA_256, SCRAM_SHA_512])
+def test_scram_logs_in_and_opens(mechanism: str) -> None:
+    """Both sides prove what they know, then AMQP begins."""
+    with running_broker(config()) as broker, dialled(broker) as client:
+        assert mechanism in client.mechanisms()
+        assert scram_outcome(client, mechanism, "ada", "word").code == 0
+        assert isinstance(client.open(), Open)
+
+
+@pytest.mark.parametrize(("name", "password"), [("ada", "Word"), ("bob", "word")])
+def test_scram_refuses_a_wrong_password_and_an_unknown_user_alike(name: str, password: str) -> None:
+    """The same frames, the same code, the same end; no signature that could be tried offline."""
+    with running_broker(config()) as broker, dialled(broker) as client:
+        client.mechanisms()
+        outcome = scram_outcome(client, SCRAM_SHA_256, name, password)
+        assert (outcome.code, outcome.additional_data) == (1, None)
+        assert client.hear() is None
+
+
+@pytest.mark.parametrize(
+    "response", [b"\0ada\0Word", b"\0bob\0word", b"bob\0ada\0word", b"\0ada", b"\xff\0\xff", b""]
+)
+def test_plain_refuses_everything_but_the_password(response: bytes) -> None:
+    """Wrong password, unknown user, another identity, rubbish: one outcome, then the end."""
+    with running_broker(config()) as broker, dialled(broker) as client:
+        assert "PLAIN" in client.mechanisms()
+        client.say(encode_sasl_frame(SaslInit(mechanism="PLAIN", initial_response=response)))
+        outcome = client.hear()
+        assert isinstance(outcome, SaslOutcome)
+        assert outcome.code == 1
+        assert client.hear() is None
+
+
+def test_plain_is_refused_where_it_would_be_readable() -> None:
+    """Without TLS and without the setting PLAIN is neither offered nor taken."""
+    listeners = (ListenerConfig(url="amqp://127.0.0.1:0"),)
+    with running_broker(config(listeners=listeners)) as broker, dialled(broker) as client:
+        assert client.mechanisms() == (SCRAM_SHA_512, SCRAM_SHA_256)
+        client.say(encode_sasl_frame(SaslInit(mechanism="PLAIN", initial_response=PLAIN[1])))
+        outcome = client.hear()
+        assert isinstance(outcome, SaslOutcome)
+        assert outcome.code == 1
+
+
+def test_with_users_nobody_gets_in_without_a_login() -> None:
+    """The bare AMQP header is answered with the SASL header, then the end (2.2); ANONYMOUS is not offered."""
+    with running_broker(config()) as broker, dialled(broker) as client:
+        client.say(AMQP_HEADER, encode_frame(0, Open(container_id="test")))
+        assert client.hear_header() == SASL_HEADER
+        assert client.hear() is None
+
+
+def test_anonymous_by_login_and_by_bare_header() -> None:
+    """The development broker takes both."""
+    with running_broker() as broker:
+        for login in (None, ("ANONYMOUS", b"me"), ("ANONYMOUS", None)):
+            with WireConnection.connect(broker.host, broker.port, login=login) as connection:
+                connection.begin()
+
+
+def test_a_user_may_do_what_the_rules_say_and_nothing_else() -> None:
+    """Sending below orders, receiving from orders.done; the rest is amqp:unauthorized-access at the link."""
+    with running_broker(config()) as broker:
+        with WireConnection.connect(broker.host, broker.port, login=PLAIN) as connection:
+            session = connection.begin()
+            session.attach_sender("a", "orders.new")
+            session.attach_sender("b", "orders.done")
+            session.attach_receiver("c", "orders.done")
+            for attach in (session.attach_receiver, session.attach_sender):
+                with pytest.raises(PeerError) as caught:
+                    attach("d", "orders.new" if attach == session.attach_receiver else "invoices")
+                assert caught.value.error is not None
+                assert caught.value.error.condition == "amqp:unauthorized-access"
+
+
+def test_a_user_without_the_right_to_connect_is_closed() -> None:
+    """The login succeeds, the open is answered and closed with amqp:unauthorized-access."""
+    rules = (AccessRule(users=("ada",), actions=(SEND,)),)
+    with running_broker(config(access_rules=rules)) as broker, dialled(broker) as client:
+        client.mechanisms()
+        client.say(encode_sasl_frame(SaslInit(mechanism=PLAIN[0], initial_response=PLAIN[1])))
+        assert isinstance(client.hear(), SaslOutcome)
+        assert isinstance(client.open(), Open)
+        close = client.hear()
+        assert isinstance(close, Close)
+        assert close.error is not None
+        assert close.error.condition == "amqp:unauthorized-access"
+
+
+@attrs.frozen
+class Tls:
+    """A broker's keys and the authority of its clients."""
+
+    authority: trustme.CA
+    listener: ListenerConfig
+
+    def context(self, name: str | None = None) -> ssl.SSLContext:
+        """A client's settings, with a certificate of this common name."""
+        context = ssl.create_default_context()
+        self.authority.configure_trust(context)
+        if name is not None:
+            self.authority.issue_cert(f"{name}@example.com", common_name=name).configure_cert(context)
+        return context
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
+    """Made on the spot."""
+    directory: Path = tmp_path_factory.mktemp("keys")
+    authority = trustme.CA()
+    server = authority.issue_cert("127.0.0.1")
+    server.cert_chain_pems[0].write_to_path(directory / "server.pem")
+    server.private_key_pem.write_to_path(directory / "server.key")
+    authority.cert_pem.write_to_path(directory / "ca.pem")
+    listener = ListenerConfig(
+        url="amqps://127.0.0.1:0",
+        certificate_file=str(directory / "server.pem"),
+        key_file=str(directory / "server.key"),
+        client_ca_file=str(directory / "ca.pem"),
+    )
+    return Tls(authority, listener)
+
+
+def test_plain_inside_tls_logs_in(tls: Tls) -> None:
+    """amqps offers PLAIN, and EXTERNAL only to who has shown a certificate."""
+    with running_broker(config(listeners=(tls.listener,))) as broker:
+        assert broker.url.startswith("amqps://")
+        with dialled(broker, tls.context()) as client:
+            assert client.mechanisms() == (SCRAM_SHA_512, SCRAM_SHA_256, "PLAIN")
+            client.say(encode_sasl_frame(SaslInit(mechanism="PLAIN", initial_response=PLAIN[1])))
+            outcome = client.hear()
+            assert isinstance(outcome, SaslOutcome)
+            assert outcome.code == 0
+            assert isinstance(client.open(), Open)
+
+
+def test_external_takes_the_certificate(tls: Tls) -> None:
+    """Mutual TLS proves the name; the rules speak of it."""
+    with running_broker(config(listeners=(tls.listener,))) as broker:
+        with dialled(broker, tls.context("ada")) as client:
+            assert client.mechanisms()[0] == "EXTERNAL"
+            client.say(encode_sasl_frame(SaslInit(mechanism="EXTERNAL", initial_response=b"")))
+            outcome = client.hear()
+            assert isinstance(outcome, SaslOutcome)
+            assert outcome.code == 0
+            assert isinstance(client.open(), Open)
+
+
+def test_nothing_of_a_password_is_in_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+    """Neither a right one nor a wrong one, at the most talkative level."""
+    from amqp_broker import log_setup
+    from amqp_broker.configuration import LoggingConfig
+
+    talkative = config(logging=LoggingConfig(level="debug"))
+    log_setup.configure_logging(talkative)
+    try:
+        with running_broker(talkative) as broker:
+            for response in (b"\0ada\0word", b"\0ada\0passphrase"):
+                with dialled(broker) as client:
+                    client.mechanisms()
+                    client.say(encode_sasl_frame(SaslInit(mechanism="PLAIN", initial_response=response)))
+                    assert isinstance(client.hear(), SaslOutcome)
+    finally:
+        log_setup._sink.__init__()  # type: ignore[misc]
+    errors = capfd.readouterr().err
+    assert '"login.failed"' in errors
+    assert '"name": "ada"' in errors
+    assert "passphrase" not in errors
+    assert b"passphrase".hex() not in errors
+
+
+def test_strangers_beyond_the_bound_are_closed_until_somebody_logs_in() -> None:
+    """Sockets that have not logged in are bounded; an open makes room."""
+    limits = BrokerLimits(login_sockets=2, login_sockets_per_address=2)
+    with running_broker(memory_config(limits=limits)) as broker:
+        with dialled(broker) as one, dialled(broker) as two:
+            assert "ANONYMOUS" in one.mechanisms()
+            assert "ANONYMOUS" in two.mechanisms()
+            with dialled(broker) as three:
+                assert three.hear() is None
+            one.say(encode_sasl_frame(SaslInit(mechanism="ANONYMOUS", initial_response=b"")))
+            assert isinstance(one.hear(), SaslOutcome)
+            assert isinstance(one.open(), Open)
+            with dialled(broker) as four:
+                assert "ANONYMOUS" in four.mechanisms()
+
+
+def test_sasl_noise_never_logs_in() -> None:
+    """Frames out of order, a second init, AMQP frames instead of SASL: the end, and the broker lives."""
+    init = encode_sasl_frame(SaslInit(mechanism="PLAIN", initial_response=b"\0ada\0no"))
+    scripts = [
+        [encode_sasl_frame(SaslResponse(response=b"x"))],
+        [init, init],
+        [encode_frame(0, Open(container_id="test"))],
+        [AMQP_HEADER],
+        [b"\0\0\2\1\2\1\0\0" + bytes(505)],
+        [encode_sasl_frame(SaslOutcome(code=0))],
+    ]
+    with running_broker(config()) as broker:
+        for script in scripts:
+            with dialled(broker) as client:
+                client.mechanisms()
+                client.say(*script)
+                heard: list[object] = []
+                try:
+                    while (item := client.hear()) is not None:
+                        heard.append(item)
+                except AmqpError:
+                    heard.append("a header after the end")
+                assert not any(isinstance(item, SaslOutcome) and item.code == 0 for item in heard)
+                assert not any(isinstance(item, Open) for item in heard)
+        with WireConnection.connect(broker.host, broker.port, login=PLAIN) as connection:
+            connection.begin()
