@@ -22,7 +22,6 @@ from amqp_broker.frames import (
 )
 from amqp_broker.links.connection_frames import CLOSING, frame_received, header_received
 from amqp_broker.links.connection_states import CONNECTION_TABLE, ConnectionInput, ConnectionState
-from amqp_broker.links.deliveries import Delivery, OutgoingDelivery
 from amqp_broker.links.errors import (
     FRAME_SIZE_TOO_SMALL,
     FRAMING_ERROR,
@@ -34,12 +33,10 @@ from amqp_broker.links.errors import (
     Scope,
     connection_error,
 )
+from amqp_broker.links.event_queue import EventQueue
 from amqp_broker.links.events import (
     ConnectionClosed,
-    CreditReceived,
-    DeliveriesReceived,
     Event,
-    OutcomesReceived,
 )
 from amqp_broker.links.fast_reading import read_fast
 from amqp_broker.links.limits import MIN_MAX_FRAME_SIZE, OperationRate
@@ -93,8 +90,7 @@ class Connection:
         self.rate = OperationRate(
             self.limits.control_operations_per_s, self.limits.control_operations_burst, now
         )
-        self._events: list[Event] = []
-        self._told_credit: list[SenderLink] = []
+        self.events = EventQueue()
         self._waiting = False
         self._closed_told = False
         self._close_error: Error | None = None
@@ -111,13 +107,13 @@ class Connection:
             self.reader.feed(data)
         self._read()
         self._after_read()
-        return self.take_events()
+        return self.events.take()
 
     def receive_eof(self, now: float) -> list[Event]:
         """The transport is at its end or broken; nothing more comes."""
         self.now = now
         self.lose(None)
-        return self.take_events()
+        return self.events.take()
 
     def data_to_send(self) -> list[bytes]:
         """Takes all that waits. Call again after writing it, until it is empty: large messages go on then."""
@@ -137,12 +133,7 @@ class Connection:
         """What was told since the last call of anything that returns events: the caller's own detach, end and
         close.
         """
-        events = self._events
-        self._events = []
-        for link in self._told_credit:
-            link.told_credit()
-        self._told_credit.clear()
-        return events
+        return self.events.take()
 
     def next_deadline(self) -> float | None:
         """When `handle_timeout` is to be called, on the clock of `now`; None: no need."""
@@ -174,7 +165,7 @@ class Connection:
             self._refuse_silence()
         elif due is Due.OPEN:
             self._fail(RESOURCE_LIMIT_EXCEEDED, f"no open within {self.limits.open_timeout_s:g} s")
-        return self.take_events()
+        return self.events.take()
 
     # --- the caller's side
 
@@ -240,55 +231,10 @@ class Connection:
 
     # --- for sessions and links
 
-    def tell(self, event: Event) -> None:
-        """Adds an event."""
-        self._events.append(event)
-
-    def tell_credit(self, event: CreditReceived) -> None:
-        """Adds a CreditReceived; the link tells it once per batch of events."""
-        self._told_credit.append(event.link)
-        self._events.append(event)
-
-    def tell_delivery(self, link: ReceiverLink, delivery: Delivery) -> None:
-        """Adds a complete delivery to the run of its link."""
-        self.deliveries_of(link).append(delivery)
-
-    def deliveries_of(self, link: ReceiverLink) -> list[Delivery]:
-        """The list of the run that is being told; a new one when something else was told in between."""
-        if self._events:
-            last = self._events[-1]
-            if isinstance(last, DeliveriesReceived) and last.link is link:
-                return last.deliveries
-        event = DeliveriesReceived(link, [])
-        self._events.append(event)
-        return event.deliveries
-
-    def tell_outcomes(
-        self, link: SenderLink, deliveries: list[OutgoingDelivery], state: object, settled: bool
-    ) -> None:
-        """Adds outcomes; those of one link with the same state that come one by one become one run."""
-        if self._events:
-            last = self._events[-1]
-            if (
-                isinstance(last, OutcomesReceived)
-                and last.link is link
-                and last.state is state
-                and last.settled is settled
-            ):
-                last.deliveries.extend(deliveries)
-                return
-        self._events.append(OutcomesReceived(link, deliveries, state, settled))
-
-    def drop_empty_run(self) -> None:
-        """Takes back a run that stayed empty."""
-        last = self._events[-1]
-        if isinstance(last, DeliveriesReceived) and not last.deliveries:
-            self._events.pop()
-
     def wants_answer(self, event: Event) -> None:
         """Adds an event that stops reading until `answered`."""
         self._waiting = True
-        self._events.append(event)
+        self.events.tell(event)
 
     def answered(self) -> None:
         """The caller answered; reading may go on."""
@@ -484,7 +430,7 @@ class Connection:
         self._closed_told = True
         self.step(_I.LOST)
         self._drop_sessions(error)
-        self.tell(ConnectionClosed(error, local and error is not None))
+        self.events.tell(ConnectionClosed(error, local and error is not None))
 
     def closed_by_us(self) -> None:
         """The peer answered our close."""

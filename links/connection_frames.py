@@ -153,7 +153,7 @@ def _on_open(connection: Connection, open_: Open, channel: int) -> None:
             f"idle-time-out {idle} ms, but at least {connection.limits.min_idle_time_out_ms} is supported",
         )
     connection.timers.remote_idle_time_out(idle)
-    connection.tell(ConnectionOpened(open_))
+    connection.events.tell(ConnectionOpened(open_))
 
 
 def _on_begin(connection: Connection, begin: Begin, channel: int) -> None:
@@ -173,7 +173,7 @@ def _on_begin(connection: Connection, begin: Begin, channel: int) -> None:
         connection.sessions[session.channel] = session
         session.begin(channel)
     connection.incoming[channel] = session
-    connection.tell(SessionBegun(session))
+    connection.events.tell(SessionBegun(session))
 
 
 def _on_end(connection: Connection, session: Session, end: End) -> None:

@@ -94,14 +94,14 @@ def _read_runs(connection: Connection, link: ReceiverLink, reader: FrameReader) 
     if link.max_message_size:
         max_frame = min(max_frame, shape.head_bytes + link.max_message_size)
     first = session.next_delivery
-    deliveries = connection.deliveries_of(link)
+    deliveries = connection.events.deliveries_of(link)
     before = len(deliveries)
     reader.position = read_run(
         reader.data, reader.position, shape, first & 0xFFFFFFFF, limit, max_frame, deliveries
     )
     count = len(deliveries) - before
     if not count:
-        connection.drop_empty_run()
+        connection.events.drop_empty_run()
         return
     connection.timers.last_received = connection.now
     session.next_delivery = first + count

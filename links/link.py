@@ -127,7 +127,9 @@ class Link:
         unsettled = self._drop()
         if not self.told:
             self.told = True
-            connection.tell(LinkDetached(cast("ReceiverLink | SenderLink", self), closed, error, unsettled))
+            connection.events.tell(
+                LinkDetached(cast("ReceiverLink | SenderLink", self), closed, error, unsettled)
+            )
 
     def _drop(self) -> list[OutgoingDelivery]:
         """Forgets all deliveries; what a sender had unsettled is the answer."""

@@ -139,7 +139,7 @@ class Negotiation:
 
     def _on_mechanisms(self, frame: SaslMechanisms) -> None:
         self._receive(SaslInput.MECHANISMS)
-        self.connection.tell(SaslMechanismsReceived(frame.sasl_server_mechanisms))
+        self.connection.events.tell(SaslMechanismsReceived(frame.sasl_server_mechanisms))
 
     def _on_init(self, frame: SaslInit) -> None:
         self._receive(SaslInput.INIT)
@@ -156,7 +156,7 @@ class Negotiation:
 
     def _on_challenge(self, frame: SaslChallenge) -> None:
         self._receive(SaslInput.CHALLENGE)
-        self.connection.tell(SaslChallengeReceived(frame.challenge))
+        self.connection.events.tell(SaslChallengeReceived(frame.challenge))
 
     def _on_response(self, frame: SaslResponse) -> None:
         self._receive(SaslInput.RESPONSE)
@@ -164,7 +164,7 @@ class Negotiation:
 
     def _on_outcome(self, frame: SaslOutcome) -> None:
         self._receive(SaslInput.OUTCOME_OK if frame.code == SASL_OK else SaslInput.OUTCOME_FAILED)
-        self.connection.tell(SaslOutcomeReceived(frame.code, frame.additional_data))
+        self.connection.events.tell(SaslOutcomeReceived(frame.code, frame.additional_data))
         if frame.code == SASL_OK:
             self.connection.reader.expect_header()
             self.connection.open_now(AMQP_HEADER)

@@ -166,7 +166,7 @@ class ReceiverLink(Link):
             state.flow_received(delivery_count)
         if state.drain and state.outstanding == 0:
             state.drain = False
-            self.session.connection.tell(CreditDrained(self))
+            self.session.connection.events.tell(CreditDrained(self))
 
     def on_transfer(self, head: TransferHead, payload: bytes, state: object) -> Delivery | None:
         """One transfer; the delivery when it is complete. Raises RemoteProtocolError."""
@@ -216,7 +216,7 @@ class ReceiverLink(Link):
                 if delivery is not None:
                     known.append(delivery)
         if known:
-            self.session.connection.tell(DeliveriesSettled(self, known))
+            self.session.connection.events.tell(DeliveriesSettled(self, known))
         self.renew()
 
     # --- parts

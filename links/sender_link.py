@@ -12,7 +12,6 @@ from amqp_broker.frames.fast_encoding import MAX_TRANSFER_HEAD_BYTES, TransferEn
 from amqp_broker.links.deliveries import OutgoingDelivery, Sendable, SendingDelivery
 from amqp_broker.links.dispositions import encode_state
 from amqp_broker.links.errors import LocalProtocolError
-from amqp_broker.links.events import CreditReceived
 from amqp_broker.links.link import Link
 from amqp_broker.links.link_states import LinkState
 from amqp_broker.links.windows import SenderCredit
@@ -318,7 +317,7 @@ class SenderLink(Link):
         """Tells the caller, once until it was given the events, that it may send."""
         if self.state is _ATTACHED and not self._credit_told:
             self._credit_told = True
-            self.session.connection.tell_credit(CreditReceived(self))
+            self.session.connection.events.tell_credit(self)
 
     def told_credit(self) -> None:
         """The caller has got the event."""

@@ -256,7 +256,7 @@ class Session:
         self.input_links.clear()
         if not self.told:
             self.told = True
-            self.connection.tell(SessionEnded(self, error))
+            self.connection.events.tell(SessionEnded(self, error))
 
     def frame_received(self, performative: Any, payload: bytes) -> None:
         """One frame of this session, decoded. Raises RemoteProtocolError for session and connection

@@ -74,7 +74,7 @@ def transfer_received(
         session.link_failed(link, error)
         return None
     if delivery is not None:
-        session.connection.tell_delivery(link, delivery)
+        session.connection.events.deliveries_of(link).append(delivery)
     return link
 
 
@@ -129,7 +129,7 @@ def _attach_answered(session: Session, link: Link, attach: Attach) -> None:
     link.on_attach(attach, True)
     session.connection.remember_link(link)
     assert isinstance(link, (ReceiverLink, SenderLink))
-    session.connection.tell(LinkAttached(link, attach))
+    session.connection.events.tell(LinkAttached(link, attach))
     if isinstance(link, ReceiverLink) and link.flow_state.kept and link.flow_state.target:
         link.set_credit(link.flow_state.target)
 
@@ -255,7 +255,7 @@ def _tell_outcomes(
     assert link is not None
     if settled:
         link.unsettled_count -= len(run)
-    session.connection.tell_outcomes(link, run, state, settled)
+    session.connection.events.tell_outcomes(link, run, state, settled)
 
 
 def _handles(links: dict[int, Link]) -> str:

@@ -1,0 +1,70 @@
+"""The events that wait for the caller; what comes one by one and belongs together becomes one run."""
+
+from __future__ import annotations
+
+from amqp_broker.frames.fast_path import Delivery
+from amqp_broker.links.deliveries import OutgoingDelivery
+from amqp_broker.links.events import CreditReceived, DeliveriesReceived, Event, OutcomesReceived
+from amqp_broker.links.receiver_link import ReceiverLink
+from amqp_broker.links.sender_link import SenderLink
+
+
+class EventQueue:
+    """Events in the order in which they happened."""
+
+    __slots__ = ("_credit_links", "_events")
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self._credit_links: list[SenderLink] = []
+
+    def take(self) -> list[Event]:
+        """All that waits."""
+        events = self._events
+        if events:
+            self._events = []
+            for link in self._credit_links:
+                link.told_credit()
+            self._credit_links.clear()
+        return events
+
+    def tell(self, event: Event) -> None:
+        """Adds an event."""
+        self._events.append(event)
+
+    def tell_credit(self, link: SenderLink) -> None:
+        """Adds a CreditReceived; the link calls this once until the events are taken."""
+        self._credit_links.append(link)
+        self._events.append(CreditReceived(link))
+
+    def tell_outcomes(
+        self, link: SenderLink, deliveries: list[OutgoingDelivery], state: object, settled: bool
+    ) -> None:
+        """Adds outcomes; those of one link with the same state that come one by one become one run."""
+        if self._events:
+            last = self._events[-1]
+            if (
+                isinstance(last, OutcomesReceived)
+                and last.link is link
+                and last.state is state
+                and last.settled is settled
+            ):
+                last.deliveries.extend(deliveries)
+                return
+        self._events.append(OutcomesReceived(link, deliveries, state, settled))
+
+    def deliveries_of(self, link: ReceiverLink) -> list[Delivery]:
+        """The list of the run that is being told; a new one when something else was told in between."""
+        if self._events:
+            last = self._events[-1]
+            if isinstance(last, DeliveriesReceived) and last.link is link:
+                return last.deliveries
+        event = DeliveriesReceived(link, [])
+        self._events.append(event)
+        return event.deliveries
+
+    def drop_empty_run(self) -> None:
+        """Takes back a run that stayed empty."""
+        last = self._events[-1]
+        if isinstance(last, DeliveriesReceived) and not last.deliveries:
+            self._events.pop()
