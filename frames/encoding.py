@@ -244,10 +244,10 @@ def _put_symbol(out: bytearray, value: object, depth: int) -> None:
 
 def _put_list(out: bytearray, value: object, depth: int) -> None:
     assert isinstance(value, list)
-    inner = deeper(depth)
     if not value:
         out.append(0x45)
         return
+    inner = deeper(depth)
     body = bytearray()
     for item in value:
         put_value(body, item, inner)

@@ -351,14 +351,11 @@ def encode_message(
 
 
 def _body_parts(body: object) -> list[bytes]:
-    if isinstance(body, (list, tuple)) and body:
+    if isinstance(body, (list, tuple)) and body and isinstance(body[0], (Data, AmqpSequence, AmqpValue)):
         first = type(body[0])
-        if first in (Data, AmqpSequence):
-            if any(type(section) is not first for section in body):
-                raise EncodeError(
-                    f"expected only {first.__name__} sections in a body, but got {shorten(body)}"
-                )
-            return [_body_part(section) for section in body]
+        if any(type(section) is not first for section in body) or (first is AmqpValue and len(body) > 1):
+            raise EncodeError(f"expected a body of one kind, one value at most, but got {shorten(body)}")
+        return [_body_part(section) for section in body]
     return [_body_part(body)]
 
 

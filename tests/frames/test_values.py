@@ -1,0 +1,96 @@
+"""The wrapper classes: what is equal, what is hashable, and what is printed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from amqp_broker.frames import (
+    Array,
+    Byte,
+    Char,
+    CompoundKey,
+    Decimal32,
+    Described,
+    Double,
+    Float,
+    Int,
+    Long,
+    Short,
+    Symbol,
+    Timestamp,
+    Ubyte,
+    Uint,
+    Ulong,
+    Ushort,
+)
+from tests import strategies
+
+ONES: list[Any] = [
+    True,
+    "1",
+    b"1",
+    Ubyte(1),
+    Ushort(1),
+    Uint(1),
+    Ulong(1),
+    Byte(1),
+    Short(1),
+    Int(1),
+    Long(1),
+    Timestamp(1),
+    Float(1.0),
+    Double(1.0),
+    Symbol("1"),
+    Char("1"),
+    Decimal32(b"1"),
+    CompoundKey(["1"]),
+    Described(Ulong(1), "1"),
+    Array("string", ["1"]),
+]
+
+
+def test_types_stay_apart() -> None:
+    """The same number in twenty types is twenty keys of a map."""
+    assert len(set(ONES)) == len(dict.fromkeys(ONES)) == len(ONES)
+    for index, one in enumerate(ONES):
+        assert [other == one for other in ONES].index(True) == index
+        assert [other == one for other in ONES].count(True) == 1
+
+
+def test_floats_are_equal_by_their_bits() -> None:
+    """A NaN equals itself, and zero is not minus zero."""
+    assert Double(float("nan")) == Double(float("nan"))
+    assert hash(Float(float("nan"))) == hash(Float(float("nan")))
+    assert Double(0.0) != Double(-0.0)
+
+
+def test_described_values_and_arrays_compare_by_all_they_hold() -> None:
+    """Descriptor, element type, order and the types inside make the difference."""
+    assert Described(Ulong(1), [True]) == Described(Ulong(1), [True])
+    assert Described(Ulong(1), [True]) != Described(Symbol("1"), [True])
+    assert Described(Ulong(1), [True]) != Described(Ulong(1), [1])
+    assert Described(Ulong(1), {"a": 1, "b": 2}) != Described(Ulong(1), {"b": 2, "a": 1})
+    assert Array("uint", []) != Array("ulong", [])
+    assert Array("uint", [], (Symbol("x"),)) != Array("uint", [])
+    assert Array("list", [[True]]).value == [[True]]
+
+
+@given(strategies.values())
+def test_every_value_prints_itself_in_a_line(value: object) -> None:
+    """At most 256 printable characters, whatever is in it."""
+    for wrapped in (Described(Ulong(1), value), Array("list", [value, value]), CompoundKey(value)):
+        text = repr(wrapped)
+        assert len(text) <= 256
+        assert text.isascii()
+        assert text.isprintable()
+    if not isinstance(value, (str, bytes, list, dict)):
+        assert len(repr(value)) <= 256
+
+
+@pytest.mark.parametrize("make", [Symbol, lambda text: Described(Symbol(text), text), CompoundKey])
+def test_a_huge_value_prints_itself_short(make: Any) -> None:
+    """A megabyte in a value does not become a megabyte in a log."""
+    assert len(repr(make("\n" * 1_000_000))) <= 256
