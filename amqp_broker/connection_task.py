@@ -238,6 +238,8 @@ class ConnectionTask:
         while self._flush():
             self.dispatcher.offer_stalled()  # there is room in the output again
             await self._handle(engine.take_events())
+        if self._inbox is not None and engine.output_size() <= self._output_bound:
+            self._signalled = True  # reading was held back for the output's sake, which is over
         self._set_timer()
         return self._broken or engine.wants_close
 
