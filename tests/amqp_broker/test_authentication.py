@@ -18,11 +18,11 @@ from amqp_broker.authentication import (
     Failure,
     Step,
     Success,
-    split_identity,
 )
 from amqp_broker.authorisation import ANONYMOUS, Principal
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, ListenerConfig, UserConfig
 from amqp_broker.listener import PeerInfo
+from amqp_broker.sasl_mechanisms import split_identity
 from amqp_broker.verifiers import SCRAM_SHA_256, SCRAM_SHA_512, make_verifier
 
 SALT = bytes(range(16))

@@ -16,15 +16,14 @@ import trustme
 from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.configuration_tables import ListenerConfig
 from amqp_broker.listener import (
-    Admission,
     ListenError,
     OpenListener,
-    PeerInfo,
     ServeConnection,
     certificate_name,
     open_listeners,
     serve_listeners,
 )
+from amqp_broker.peers import Admission, PeerInfo
 
 ANY = ListenerConfig(url="amqp://127.0.0.1:0")
 DEADLINE_S = 20
