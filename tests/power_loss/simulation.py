@@ -8,6 +8,7 @@ its way.
 
 from __future__ import annotations
 
+import errno
 import pickle
 import random
 import time
@@ -21,11 +22,14 @@ from amqp_broker.persistence.sqlite import check_directory
 from tests.power_loss.disk import Disk, State, read_state, write_state
 from tests.power_loss.execution import PAGE_MESSAGES, SMALL_PAGE_MESSAGES, differences, read_snapshot
 from tests.power_loss.plan import Plan, make_plan
-from tests.power_loss.recording import Call, NotRecorded, read_log, run_recorded
+from tests.power_loss.recording import Call, Fault, NotRecorded, read_log, run_recorded
 from tests.power_loss.workload import open_store
 
 GROUPS: Final = 40
 PAGE_SIZES: Final = (1024, 4096, 8192)
+SHARE_WITH_FAULT: Final = 0.15
+"""Sessions that meet an I/O error: after a sync that failed nothing more is trusted to be on the disk."""
+
 SHARE_WITH_CHECKER: Final = 0.25
 """The checker costs as much as opening and reading: it sees this share of the states, and small pages are
 read.
@@ -83,7 +87,15 @@ def simulate(library: Path, scratch: Path, seed: int, states: int, setting: Sett
         chance = random.Random(f"{seed} {session}")
         arguments = ["--page-size", str(chance.choice(PAGE_SIZES))]
         arguments += ["--close"] if chance.random() < 0.3 else []
-        calls = _record(library, scratch, plan, base, setting, arguments)
+        fault = None
+        if chance.random() < SHARE_WITH_FAULT:
+            fault = Fault(
+                chance.randrange(1, 150),
+                chance.choice(("w", "s", "ws")),
+                errno.EIO,
+                torn=chance.random() < 0.5,
+            )
+        calls = _record(library, scratch, plan, base, setting, arguments, fault)
         report.calls += len(calls)
         cuts: list[tuple[_Cut, int]] = []
         wanted = chance.randrange(states // setting.sessions // 2 + 1)
@@ -104,7 +116,13 @@ def simulate(library: Path, scratch: Path, seed: int, states: int, setting: Sett
 
 
 def _record(
-    library: Path, scratch: Path, plan: Plan, base: State, setting: Setting, options: list[str]
+    library: Path,
+    scratch: Path,
+    plan: Plan,
+    base: State,
+    setting: Setting,
+    options: list[str],
+    fault: Fault | None,
 ) -> list[Call]:
     root, log = scratch / "root", scratch / "log"
     write_state(base, root)
@@ -120,8 +138,9 @@ def _record(
     arguments += ["--synchronous", setting.synchronous]
     arguments += ["--acknowledge-first"] if setting.acknowledge_first else []
     arguments += options
-    outcome = run_recorded(library, arguments, root, log=log, markers=scratch / "markers")
-    if outcome.status != 0 or outcome.output.strip() != "finished":
+    outcome = run_recorded(library, arguments, root, log=log, markers=scratch / "markers", fault=fault)
+    ends = ("finished", "failed") if outcome.failed_call else ("finished",)
+    if outcome.status != 0 or outcome.output.strip() not in ends:
         raise AssertionError(f"the workload ended with {outcome.status}: {outcome.output}{outcome.errors}")
     calls = list(read_log(log))
     disk = Disk.of(base)

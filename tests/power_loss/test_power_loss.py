@@ -12,6 +12,7 @@ SEED: Final = 20_240
 STATES: Final = 20_000
 STATES_TO_FAIL: Final = 1_500
 PROCESSES: Final = 2
+GROUPS_WITH_IO_ERRORS: Final = 8
 
 
 def test_no_power_cut_loses_what_was_acknowledged() -> None:
@@ -38,5 +39,5 @@ def test_the_proof_finds_an_acknowledgement_before_the_commit() -> None:
 
 def test_an_io_error_or_a_full_disk_at_any_call_loses_nothing() -> None:
     """Each call fails once, and from then on, in each way; the store says what happened, and recovers."""
-    status, output = run_preloaded(SEED)
+    status, output = run_preloaded(SEED, GROUPS_WITH_IO_ERRORS)
     assert status == 0, output

@@ -4,8 +4,7 @@
 [--acknowledge-first] [--close]`
 
 It writes "begin N" and "done N" to MARKERS, which the recorder keeps in its log. The last line on standard
-output says how it ended: "finished", "full N" (a group was refused for want of room: nothing of it happened)
-or "failed N" (an I/O error: what happened is unknown).
+output says how it ended: "finished", or "failed" (an I/O error: what happened is unknown).
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from amqp_broker.persistence import StoreFailed
 from amqp_broker.persistence.sqlite import SqliteStore
 from tests.power_loss.execution import Executor
 from tests.power_loss.plan import Plan
@@ -66,8 +66,11 @@ def main() -> None:
     def tell(words: str) -> None:
         os.write(markers, words.encode())
 
-    run(options.directory, plan, tell, options)
-    print("finished", flush=True)
+    try:
+        run(options.directory, plan, tell, options)
+        print("finished", flush=True)
+    except StoreFailed:
+        print("failed", flush=True)
     os._exit(0)  # as a kill would end it: nothing is closed or flushed
 
 

@@ -1,0 +1,30 @@
+"""A broker that is killed at any moment keeps its promises (a quick version of `python -m
+tests.crash.kills`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.crash.fault_points import reachable_points, run_point
+from tests.crash.kills import run_kills
+
+KILLS: Final = 10
+SEED: Final = 4_711
+
+
+def test_kills_at_random_moments_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    """What was accepted comes once, what was confirmed as settled never again, order is kept."""
+    complaints, line = run_kills(tmp_path, KILLS, SEED, show=False)
+    assert complaints == [], line
+
+
+@pytest.mark.parametrize("point", reachable_points())
+def test_a_kill_at_a_named_point_loses_and_repeats_nothing(tmp_path: Path, point: str) -> None:
+    """The broker dies there under load, and the next life finds what was promised."""
+    complaints, reached = run_point(tmp_path, point, 1, SEED)
+    assert complaints == []
+    assert reached, f"the broker never passed {point}"
