@@ -10,6 +10,7 @@ import argparse
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -24,6 +25,7 @@ BUILD = HERE / ".build"
 """Everything that is made here and may be deleted, beside ``node_modules`` and Maven's ``target``."""
 
 BUILD_TIMEOUT_S = 1_800
+CONNECT_TIMEOUT_S = 5
 RUN_TIMEOUT_S = 600
 """A run takes seconds; a client gives up on one step after 20 to 30 s, so this is twenty hopeless steps."""
 
@@ -259,6 +261,15 @@ def broker_url(url: str) -> str:
     return f"amqp://{parts.hostname}:{parts.port or 5672}"
 
 
+def check_broker(url: str) -> None:
+    """One sentence here instead of hundreds of FAIL lines when no broker is there."""
+    parts = urlsplit(url)
+    try:
+        socket.create_connection((parts.hostname, parts.port), timeout=CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise SystemExit(f"run.py: no broker at {url}: {error}") from error
+
+
 def chosen(names: str) -> list[Client]:
     by_name = {client.name: client for client in CLIENTS}
     wanted = [name.strip() for name in names.split(",")]
@@ -284,6 +295,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
+    if not options.build_only:
+        check_broker(options.url)
     BUILD.mkdir(exist_ok=True)
     results: list[Result] = []
     for client in options.only:

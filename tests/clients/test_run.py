@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -108,6 +109,15 @@ def test_a_bad_url_is_refused_before_anything_is_built(url: str, capsys: pytest.
     assert "argument url" in capsys.readouterr().err
 
 
+def test_no_broker_is_one_sentence() -> None:
+    """Without a broker nothing is built, and the port that refused is named."""
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        url = f"amqp://127.0.0.1:{unheard.getsockname()[1]}"
+        with pytest.raises(SystemExit, match=f"no broker at {url}"):
+            run.main([url])
+
+
 def test_an_unknown_client_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     """A slip in --only must not run nothing and pass."""
     with pytest.raises(SystemExit):
@@ -122,6 +132,7 @@ def test_the_first_failure_ends_the_run_unless_told_to_go_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The exit status is 1 either way; --keep-going runs the others too."""
+    monkeypatch.setattr(run, "check_broker", lambda url: None)
     bad, good = client_that("raise SystemExit(1)"), client_that("print('ok a')")
     monkeypatch.setattr(run, "CLIENTS", (bad, good))
     assert run.main(["amqp://127.0.0.1:1"]) == 1
