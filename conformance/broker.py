@@ -152,6 +152,7 @@ class Broker:
         """Returns a session on channel 0 of a new connection; ``fields`` change our open."""
         peer, opened = self.opened(**fields)
         session = Session(peer, 0)
+        session.own_address = self.queue("catch-up")
         session.remote_max_frame_size = opened.max_frame_size or 0xFFFF_FFFF
         session.begin()
         return session

@@ -84,7 +84,7 @@ def run_scenarios(
     """
     results: dict[str, Result] = {}
     with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="scenario") as pool:
-        ordered = sorted(scenarios, key=lambda one: not one.waits)
+        ordered = sorted((one for one in scenarios if not one.alone), key=lambda one: not one.waits)
         pending: set[Future[Result]] = {pool.submit(run_scenario, one, settings) for one in ordered}
         try:
             while pending:
@@ -96,6 +96,10 @@ def run_scenarios(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+    for one in scenarios:
+        if one.alone:
+            results[one.id] = run_scenario(one, settings)
+            progress(results[one.id])
     return [results[one.id] for one in scenarios]
 
 

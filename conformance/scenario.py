@@ -43,6 +43,7 @@ class Scenario:
     body: Body
     profile: str = "core"
     waits: bool = False
+    alone: bool = False
 
     @property
     def section(self) -> str:
@@ -53,10 +54,14 @@ class Scenario:
 _registered: dict[str, Scenario] = {}
 
 
-def scenario(id: str, *rows: str, profile: str = "core", waits: bool = False) -> Callable[[Body], Body]:
+def scenario(
+    id: str, *rows: str, profile: str = "core", waits: bool = False, alone: bool = False
+) -> Callable[[Body], Body]:
     """Registers a function as the scenario ``id`` ("section/name") that shows ``rows``.
 
     ``waits`` says that it mostly waits for time to pass: such scenarios start first, so that they overlap.
+    ``alone`` says that a broker may choke on it: such scenarios run at the end, one by one, so that no other
+    scenario pays for it.
     """
 
     def register(body: Body) -> Body:
@@ -65,7 +70,7 @@ def scenario(id: str, *rows: str, profile: str = "core", waits: bool = False) ->
         assert profile in PROFILES, profile
         title = (body.__doc__ or "").strip().split("\n")[0]
         assert title, f"scenario {id} has no title"
-        _registered[id] = Scenario(id, rows, title, body, profile, waits)
+        _registered[id] = Scenario(id, rows, title, body, profile, waits, alone)
         return body
 
     return register

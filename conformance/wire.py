@@ -4,6 +4,7 @@ everything.
 There is no protocol engine here: nothing is answered, corrected or counted by itself.
 """
 
+import select
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -308,6 +309,11 @@ class Peer:
         if got == "eof" or (got == "reset" and reset_allowed):
             return
         self._fail("the end of the stream", wait, got)
+
+    def has_more(self, within_s: float = 0.3) -> bool:
+        """Whether octets or the end of the stream come within ``within_s`` seconds; takes none of them."""
+        readable, _, _ = select.select([self._socket], [], [], within_s)
+        return self._reader.buffered > 0 or bool(readable)
 
     def read_until_end(self, timeout_s: float | None = None) -> list[Any]:
         """Returns the performatives that come until the broker closes its side; a reset is an end, too."""

@@ -159,7 +159,7 @@ def pipelined_close(broker: Broker) -> None:
     peer.expect_close()
 
 
-@scenario("2.4.3/close", "2.4.3-01", "2.4.3-02", "2.7.9-01", "2.7.9-last")
+@scenario("2.4.3/close", "2.4.3-01", "2.4.3-02", "2.4.5-06", "2.7.9-01", "2.7.9-last")
 def close(broker: Broker) -> None:
     """A close is answered with close, and that is the last thing the broker writes."""
     peer, _ = broker.opened()

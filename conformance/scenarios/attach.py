@@ -1,0 +1,352 @@
+"""Attaching links: names, handles, termini, settle modes, stealing (2.6.1 to 2.6.3, 2.7.3)."""
+
+from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.dialogue import RECEIVER, SENDER
+from amqp_broker.conformance.messages import data
+from amqp_broker.conformance.octets import (
+    ATTACH,
+    FALSE,
+    NULL,
+    TRUE,
+    described,
+    frame,
+    list8,
+    smalluint,
+    string8,
+    uint0,
+)
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.scenario import scenario
+from amqp_broker.conformance.transcript import describe, describe_value
+from amqp_broker.frames import Attach, Begin, Close, Detach, End, Flow, Source, Target, Transfer
+
+HANDLE_IN_USE = "amqp:session:handle-in-use"
+
+MOST_MESSAGE_OCTETS = 32 << 20
+"""A max-message-size above this is not exceeded here."""
+
+SOURCE = described(0x28, list8(string8("x")))
+TARGET = described(0x29, list8())
+
+
+@scenario("2.6.3/sender", "2.6.3-reply", "2.7.3-01", "3.5.4-06")
+def sender(broker: Broker) -> None:
+    """An attach in role sender is answered by an attach in role receiver: same name, same target."""
+    session = broker.session()
+    address = broker.queue()
+    attach = session.attach_sender(address, name="a link of mine").remote_attach
+    assert attach is not None
+    if attach.role is not RECEIVER or getattr(attach.target, "address", None) != address:
+        raise Unexpected(f"expected role receiver and target {address}, got {describe(attach)}")
+    session.peer.close()
+
+
+@scenario("2.6.3/receiver", "2.6.3-reply", "2.7.3-08", "2.6.7-initial", "3.5.3-06")
+def receiver(broker: Broker) -> None:
+    """An attach in role receiver is answered in role sender, with source and initial-delivery-count."""
+    session = broker.session()
+    address = broker.queue()
+    attach = session.attach_receiver(address).remote_attach
+    assert attach is not None
+    if attach.role is not SENDER or getattr(attach.source, "address", None) != address:
+        raise Unexpected(f"expected role sender and source {address}, got {describe(attach)}")
+    if attach.initial_delivery_count is None:
+        raise Unexpected("initial-delivery-count must not be null if role is sender")
+    session.peer.close()
+
+
+@scenario("2.6.3/nothing-without-credit", "2.6.7-initial", "2.6.7-illegal")
+def nothing_without_credit(broker: Broker) -> None:
+    """A new link has no credit: messages wait until some is given."""
+    session = broker.session()
+    address = broker.queue()
+    session.attach_sender(address).put([data(b"waits")])
+    receiver = session.attach_receiver(address)
+    session.peer.expect_nothing(Transfer)
+    receiver.give_credit(1)
+    receiver.receive()
+    session.peer.close()
+
+
+def _refused(broker: Broker, role: bool) -> None:
+    session = broker.session()
+    address = broker.settings.unknown_address
+    if role is SENDER:
+        session.send_attach_sender(address, handle=4, name="refused")
+    else:
+        session.send_attach_receiver(address, handle=4, name="refused")
+    attach = session.peer.expect_frame(Attach, End, Close).performative
+    if not isinstance(attach, Attach):
+        raise Unexpected(f"2.6.3-01: expected attach, then detach; got {describe(attach)}")
+    terminus = attach.target if role is SENDER else attach.source
+    if terminus is not None:
+        raise NotApplicable(f"the broker knows the address {address}; give another with --unknown-address")
+    detach = session.peer.expect(Detach, handle=attach.handle)
+    if detach.error is None or not detach.closed:
+        raise Unexpected(f"expected detach with closed and an error, got {describe(detach)}")
+    if detach.error.condition != "amqp:not-found":
+        raise Unexpected(f"expected amqp:not-found, got {describe_value(detach.error)}")
+    session.send(Detach(handle=4, closed=True))
+    session.attach_sender(broker.queue(), handle=4, name="accepted").put([data(b"the session lives on")])
+    session.peer.close()
+
+
+@scenario("2.6.3/unknown-target", "2.6.3-refused", "2.6.3-01", "2.8.15-not-found", "2.7.7-error", "2.7.7-01")
+def unknown_target(broker: Broker) -> None:
+    """A target that does not exist: attach without target, then detach with not-found at once."""
+    _refused(broker, SENDER)
+
+
+@scenario("2.6.3/unknown-source", "2.6.3-refused", "2.6.3-01", "2.8.15-not-found", "2.7.7-error")
+def unknown_source(broker: Broker) -> None:
+    """A source that does not exist: attach without source, then detach with not-found at once."""
+    _refused(broker, RECEIVER)
+
+
+@scenario("2.6.3/no-target", "2.7.3-target", "2.7.3-no-target")
+def no_target(broker: Broker) -> None:
+    """A link for which we name no target permits no messages: it is refused, or gets no credit."""
+    session = broker.session()
+    session.send_attach_sender(None, name="nowhere", target=None)
+    attach = session.peer.expect(Attach, name="nowhere")
+    if attach.target is None:
+        session.peer.expect(Detach)
+    else:
+        raise Unexpected(f"the broker made up a target: {describe_value(attach.target)}")
+    session.peer.close()
+
+
+@scenario("2.6.3/no-source", "2.7.3-source")
+def no_source(broker: Broker) -> None:
+    """A link for which we name no source never produces messages: it is refused."""
+    session = broker.session()
+    session.send_attach_receiver(None, name="nowhere", source=None)
+    attach = session.peer.expect(Attach, name="nowhere")
+    if attach.source is not None:
+        raise Unexpected(f"the broker made up a source: {describe_value(attach.source)}")
+    session.peer.expect(Detach)
+    session.peer.close()
+
+
+@scenario("2.6.1/two-directions", "2.6.1-01", "2.7.3-name")
+def two_directions(broker: Broker) -> None:
+    """Links of one name in the two directions are two links."""
+    session = broker.session()
+    address = broker.queue()
+    session.attach_sender(address, handle=0, name="twin").put([data(b"twin")])
+    session.attach_receiver(address, handle=1, name="twin", credit=1).receive()
+    session.peer.close()
+
+
+@scenario("2.6.1/long-name", "2.6.1-long", "2.7.3-name")
+def long_name(broker: Broker) -> None:
+    """A link's name may be long: a thousand characters."""
+    session = broker.session()
+    session.attach_sender(broker.queue(), name="n" * 1000).put([data(b"named")])
+    session.peer.close()
+
+
+@scenario("2.6.1/stolen", "2.6.1-02", "2.8.18-stolen", "2.6.1-01")
+def stolen(broker: Broker) -> None:
+    """A link attached again on another connection of the container is closed at the first, with stolen."""
+    first, second = broker.session(), broker.session()
+    address = broker.queue()
+    first.attach_receiver(address, name="mine")
+    second.attach_receiver(address, name="mine")
+    first.peer.expect_detach("amqp:link:stolen")
+    second.peer.close()
+
+
+@scenario("2.6.1/other-container", "2.6.1-01", "2.7.3-name")
+def other_container(broker: Broker) -> None:
+    """Links of one name from two containers are two links: nothing is stolen."""
+    first, second = broker.session(), broker.session(container_id="conformance-another")
+    address = broker.queue()
+    first.attach_receiver(address, name="mine")
+    second.attach_receiver(address, name="mine")
+    first.peer.expect_nothing(Detach)
+    first.peer.close()
+
+
+@scenario("2.6.2/independent-handles", "2.6.2-handles", "2.7.5-handle")
+def independent_handles(broker: Broker) -> None:
+    """Our handles are our choice: 200 and 3 serve like 0 and 1."""
+    session = broker.session()
+    assert session.remote_begin is not None
+    address = broker.queue()
+    high = min(200, session.remote_begin.handle_max)
+    session.attach_sender(address, handle=high).put([data(b"over handle 200")])
+    session.attach_receiver(address, handle=3, credit=1).receive()
+    session.peer.close()
+
+
+@scenario("2.7.3/handle-in-use", "2.7.3-02", "2.8.17-handle-in-use")
+def handle_in_use(broker: Broker) -> None:
+    """An attach on a handle in use ends session or connection with handle-in-use.
+
+    The sentence says "close" and "session-error": close and end are both taken.
+    """
+    session = broker.session()
+    session.attach_sender(broker.queue(), handle=0, name="first")
+    session.send_attach_sender(broker.queue(), handle=0, name="second")
+    answer = session.peer.expect_frame(End, Close, skip=(Attach, Detach)).performative
+    if answer.error is None or answer.error.condition != HANDLE_IN_USE:
+        raise Unexpected(f"expected {HANDLE_IN_USE}, got {describe(answer)}")
+    broker.still_serves()
+
+
+@scenario("2.7.3/handle-again", "2.8.4-reused", "2.7.7-unmaps")
+def handle_again(broker: Broker) -> None:
+    """After detach both ways the handle serves the next link."""
+    session = broker.session()
+    for number in range(3):
+        link = session.attach_sender(broker.queue(), handle=0, name=f"link-{number}")
+        link.put([data(b"again")])
+        link.detach()
+    session.peer.close()
+
+
+def _bad_attach(broker: Broker, octets: bytes, what: str) -> None:
+    session = broker.session()
+    session.peer.send_octets(frame(described(ATTACH, octets)), what)
+    refusal = session.peer.expect_frame(Close, End, Detach, skip=(Attach,)).performative
+    if refusal.error is None:
+        raise Unexpected(f"the refusal carries no error: {describe(refusal)}")
+    broker.still_serves()
+
+
+@scenario("2.7.3/no-name", "1.3-mandatory", "2.8.15-decode-error")
+def no_name(broker: Broker) -> None:
+    """An attach whose mandatory name is null is refused with an error."""
+    _bad_attach(broker, list8(NULL, uint0(), TRUE, NULL, NULL, SOURCE, TARGET), "attach(name=null)")
+
+
+@scenario("2.7.3/no-role", "1.3-mandatory", "2.8.15-decode-error")
+def no_role(broker: Broker) -> None:
+    """An attach whose mandatory role is null is refused with an error."""
+    _bad_attach(broker, list8(string8("n"), uint0(), NULL, NULL, NULL, SOURCE, TARGET), "attach(role=null)")
+
+
+@scenario("2.7.3/role-of-another-type", "2.8.15-decode-error", "1.3.1-position")
+def role_of_another_type(broker: Broker) -> None:
+    """An attach whose role is a uint is refused with an error."""
+    octets = list8(string8("n"), uint0(), smalluint(1), NULL, NULL, SOURCE, TARGET)
+    _bad_attach(broker, octets, "attach(role=1)")
+
+
+@scenario("2.7.3/sender-without-count", "2.7.3-08", "2.8.15-invalid-field", profile="full")
+def sender_without_count(broker: Broker) -> None:
+    """An attach in role sender without initial-delivery-count is refused with an error."""
+    octets = list8(string8("n"), uint0(), FALSE, NULL, NULL, described(0x28, list8()), TARGET)
+    _bad_attach(broker, octets, "attach(role=sender, initial_delivery_count=null)")
+
+
+@scenario("2.7.3/settled-sender", "2.7.3-snd-mode", "2.7.3-snd-actual", "2.7.5-06", "2.8.2-settled")
+def settled_sender(broker: Broker) -> None:
+    """We wish settled deliveries: the broker says which mode is in use, and keeps to it."""
+    _sent_in_mode(broker, 1)
+
+
+@scenario("2.7.3/unsettled-sender", "2.7.3-snd-mode", "2.7.3-snd-actual", "2.7.5-07", "2.8.2-unsettled")
+def unsettled_sender(broker: Broker) -> None:
+    """We wish unsettled deliveries: the broker says which mode is in use, and keeps to it."""
+    _sent_in_mode(broker, 0)
+
+
+def _sent_in_mode(broker: Broker, mode: int) -> None:
+    session = broker.session()
+    address = broker.queue()
+    session.attach_sender(address).put([data(b"in a mode")])
+    receiver = session.attach_receiver(address, credit=1, snd_settle_mode=mode)
+    assert receiver.remote_attach is not None
+    actual = receiver.remote_attach.snd_settle_mode
+    settled = receiver.receive().transfer.settled is True
+    if actual == 1 and not settled:
+        raise Unexpected("2.7.5-06: in mode settled the delivery must be settled")
+    if actual == 0 and settled:
+        raise Unexpected("2.7.5-07: in mode unsettled the delivery must not be settled")
+    if actual != mode:
+        raise NotApplicable(
+            f"the broker sends in snd-settle-mode {actual} where {mode} was wished, and says so"
+        )
+    session.peer.close()
+
+
+@scenario("2.7.3/message-too-large", "2.7.3-max-message-size", "2.8.18-message-size", "2.6.5-01")
+def message_too_large(broker: Broker) -> None:
+    """A message larger than max-message-size: detach with message-size-exceeded."""
+    session = broker.session()
+    link = session.attach_sender(broker.queue())
+    assert link.remote_attach is not None and session.remote_begin is not None
+    limit = link.remote_attach.max_message_size or 0
+    if limit == 0:
+        raise NotApplicable("the broker announces no max-message-size")
+    if limit > MOST_MESSAGE_OCTETS:
+        raise NotApplicable(f"the broker takes messages of {limit} octets, too many to exceed here")
+    piece = min(session.remote_max_frame_size, 1 << 20) - 64
+    if (limit + 100) // piece > session.remote_begin.incoming_window:
+        raise NotApplicable("the message would not fit into the broker's incoming-window")
+    link.send(data(bytes(limit + 100)), frame_octets=piece)
+    session.peer.expect_detach("amqp:link:message-size-exceeded", timeout_s=20)
+    session.send(Detach(handle=0, closed=True))
+    broker.still_serves()
+
+
+@scenario("2.7.3/unknown-wishes", "2.6.3-reply", "2.6.3-05")
+def unknown_wishes(broker: Broker) -> None:
+    """Capabilities and properties of a link that the broker does not know do no harm, and are not offered."""
+    session = broker.session()
+    link = session.attach_sender(
+        broker.queue(), desired_capabilities=("x-conformance",), properties={"x-conformance": [1, "two"]}
+    )
+    assert link.remote_attach is not None
+    if "x-conformance" in (link.remote_attach.offered_capabilities or ()):
+        raise Unexpected("the broker offers a capability that nobody has ever defined")
+    link.put([data(b"fine")])
+    session.peer.close()
+
+
+@scenario("2.6.3/resume-unknown", "2.6.13-01", "2.7.5-12", "2.6.3-02")
+def resume_unknown(broker: Broker) -> None:
+    """A delivery resumed that the broker never heard of is ignored: it makes no message."""
+    session = broker.session()
+    address = broker.queue()
+    link = session.send_attach_sender(address, name="resumed", unsettled={b"old": None})
+    link.refusal_may_be("amqp:not-implemented")
+    link.expect_attach()
+    assert link.remote_attach is not None
+    if b"old" in (link.remote_attach.unsettled or {}):
+        raise Unexpected("the broker claims to know a delivery that was never sent")
+    link.await_credit()
+    transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"old", message_format=0, resume=True)
+    session.send(transfer, data(b"must be ignored"))
+    session.next_delivery_id = 1
+    session.catch_up()
+    other = broker.session(container_id="conformance-reader")
+    other.attach_receiver(address).expect_empty()
+    other.peer.close()
+
+
+@scenario("2.6.3/pipelined-attach", "2.6.3-reply", "2.4.2-pipelined")
+def pipelined_attach(broker: Broker) -> None:
+    """Begin, two attaches and a flow in one write are answered one by one."""
+    peer, _ = broker.opened()
+    address = broker.queue()
+    with peer.one_write():
+        peer.send(Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10))
+        out = Attach(
+            name="out",
+            handle=0,
+            role=SENDER,
+            source=Source(),
+            target=Target(address=address),
+            initial_delivery_count=0,
+        )
+        peer.send(out)
+        peer.send(Attach(name="in", handle=1, role=RECEIVER, source=Source(address=address), target=Target()))
+        peer.send(Flow(incoming_window=10, next_outgoing_id=0, outgoing_window=10, handle=1, link_credit=5))
+    peer.expect(Begin, remote_channel=0)
+    answered = {peer.expect(Attach).name, peer.expect(Attach).name}
+    if answered != {"out", "in"}:
+        raise Unexpected(f"expected attach of 'out' and 'in', got {sorted(answered)}")
+    peer.close()

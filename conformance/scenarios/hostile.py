@@ -1,0 +1,199 @@
+"""Bad input: noise, bombs and floods. The broker answers with an error where it can, and lives on."""
+
+import random
+
+from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.messages import data
+from amqp_broker.conformance.octets import NULL, OPEN, array32, described, frame, string8, symbol8
+from amqp_broker.conformance.outcomes import Unexpected
+from amqp_broker.conformance.scenario import scenario
+from amqp_broker.conformance.wire import ANY_ERROR, Peer
+from amqp_broker.frames import Attach, Begin, Close, End, Flow, Open, Source, Target
+
+ID = string8("conformance-hostile")
+
+
+def _open_with_properties(broker: Broker, properties: bytes, what: str) -> Peer:
+    """Sends an open with these octets as its properties."""
+    peer = broker.connect()
+    broker.log_in(peer)
+    body = b"".join((ID, NULL * 8, properties))
+    octets = described(OPEN, b"\xd0" + (len(body) + 4).to_bytes(4, "big") + (10).to_bytes(4, "big") + body)
+    peer.send_octets(frame(octets), what)
+    return peer
+
+
+def _bad_open(broker: Broker, properties: bytes, what: str) -> None:
+    """Sends an open whose properties are bad; expects close with an error, and a broker that lives on."""
+    _open_with_properties(broker, properties, what).expect_close(ANY_ERROR)
+    broker.still_serves()
+
+
+def _read_what_comes(broker: Broker, peer: Peer) -> None:
+    """Reads until the end or silence; what counts is that the broker lives on."""
+    try:
+        peer.read_until_end(timeout_s=1)
+    except Unexpected as silence:
+        broker.transcript.event("", str(silence))
+    broker.still_serves()
+
+
+@scenario("2.2/noise", "2.2-10", alone=True)
+def noise_first(broker: Broker) -> None:
+    """10,000 octets of noise instead of a header: a valid header back, then the end."""
+    peer = broker.connect()
+    peer.send_octets(random.Random(1).randbytes(10_000), "10,000 octets of noise")
+    header = peer.expect_header(None)
+    if header.octets[:4] != b"AMQP":
+        raise Unexpected(f"the answer to noise is no protocol header: {header.octets!r}")
+    peer.expect_eof()
+    broker.still_serves()
+
+
+@scenario("2.3/noise", "2.8.16-framing-error", "2.3.1-small-size", alone=True)
+def noise_after_open(broker: Broker) -> None:
+    """10,000 octets of noise instead of frames: the connection ends, and the broker lives on."""
+    peer, _ = broker.opened()
+    peer.send_octets(b"\xff" * 4 + random.Random(2).randbytes(9_996), "10,000 octets of noise")
+    peer.expect_close(ANY_ERROR)
+    broker.still_serves()
+
+
+@scenario("2.3/huge-size", "2.7.1-05", "2.8.16-framing-error", alone=True)
+def huge_size(broker: Broker) -> None:
+    """A frame that announces 4 GiB is refused when its header is seen: close with framing-error."""
+    peer, opened = broker.opened()
+    if opened.max_frame_size == 0xFFFF_FFFF:
+        peer.send_octets(frame(size=0xFFFF_FFFF), "the header of a frame of 4 GiB")
+        _read_what_comes(broker, peer)
+        return
+    peer.send_octets(frame(size=0xFFFF_FFFF), "the header of a frame of 4 GiB")
+    peer.expect_close("amqp:connection:framing-error")
+    broker.still_serves()
+
+
+@scenario("1.2/deep-nesting", "2.8.15-decode-error", "1.2.24-compound", alone=True)
+def deep_nesting(broker: Broker) -> None:
+    """Lists within lists, 1,500 deep, are valid: taken, or refused with an error; the broker lives on."""
+    value = b"\x45"
+    for _ in range(1_500):
+        body = value
+        value = b"\xd0" + (len(body) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x01" + body
+    bad = b"\xd1" + (len(value) + 7).to_bytes(4, "big") + b"\x00\x00\x00\x02" + symbol8("x") + value
+    peer = _open_with_properties(broker, bad, "open with lists 1,500 deep")
+    answer = peer.expect_frame(Open, Close, timeout_s=10).performative
+    if isinstance(answer, Open):
+        answer = peer.expect_frame(Close, object, timeout_s=1).performative if peer.has_more() else None
+    if isinstance(answer, Close) and answer.error is None:
+        raise Unexpected("the broker refused without an error")
+    broker.still_serves()
+
+
+@scenario("1.2/deep-descriptors", "2.8.15-decode-error", "1.2-descriptor", alone=True)
+def deep_descriptors(broker: Broker) -> None:
+    """Descriptors of descriptors, 5,000 deep: refused with an error."""
+    value = b"\x00" * 5_000 + NULL
+    bad = b"\xd1" + (len(value) + 7).to_bytes(4, "big") + b"\x00\x00\x00\x02" + symbol8("x") + value
+    _bad_open(broker, bad, "open with descriptors 5,000 deep")
+
+
+@scenario("1.2/count-bomb-list", "2.8.15-decode-error", "1.2.24-compound", alone=True)
+def count_bomb_list(broker: Broker) -> None:
+    """A list that says it has four thousand million items: refused with an error, nothing allocated."""
+    bomb = b"\xd0\x00\x00\x00\x08\xff\xff\xff\xff" + NULL * 4
+    bad = b"\xd1" + (len(bomb) + 7).to_bytes(4, "big") + b"\x00\x00\x00\x02" + symbol8("x") + bomb
+    _bad_open(broker, bad, "open with a list of 4,294,967,295 items")
+
+
+@scenario("1.2/count-bomb-map", "2.8.15-decode-error", "1.2.26-01", alone=True)
+def count_bomb_map(broker: Broker) -> None:
+    """A map that says it has four thousand million items: refused with an error."""
+    _bad_open(
+        broker, b"\xd1\x00\x00\x00\x06\xff\xff\xff\xfe" + NULL * 2, "open with a map of 4,294,967,294 items"
+    )
+
+
+@scenario("1.2/count-bomb-array", "2.8.15-decode-error", "1.2.27-array", profile="full", alone=True)
+def count_bomb_array(broker: Broker) -> None:
+    """An array of four thousand million values of no octets: refused with an error, nothing allocated."""
+    bomb = b"\xf0\x00\x00\x00\x05\xff\xff\xff\xff\x40"
+    bad = b"\xd1" + (len(bomb) + 7).to_bytes(4, "big") + b"\x00\x00\x00\x02" + symbol8("x") + bomb
+    _bad_open(broker, bad, "open with an array of 4,294,967,295 nulls")
+
+
+@scenario("1.2/array-size-lies", "2.8.15-decode-error", "1.2.27-array", alone=True)
+def array_size_lies(broker: Broker) -> None:
+    """An array that ends behind its frame: refused with an error."""
+    good = array32(0x50, b"\x01")
+    bad_array = good[:1] + (5000).to_bytes(4, "big") + good[5:]
+    bad = b"\xd1" + (len(bad_array) + 7).to_bytes(4, "big") + b"\x00\x00\x00\x02" + symbol8("x") + bad_array
+    _bad_open(broker, bad, "open with an array of 5,000 octets that are not there")
+
+
+@scenario("2.5/many-begins", "2.5.1-allocates", "2.5.2-end", alone=True)
+def many_begins(broker: Broker) -> None:
+    """A hundred sessions begun and ended in one write: each is answered."""
+    peer, _ = broker.opened()
+    begin = Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)
+    with peer.one_write():
+        for _ in range(100):
+            peer.send(begin)
+            peer.send(End())
+    for _ in range(100):
+        peer.expect(Begin, timeout_s=10)
+        peer.expect(End, timeout_s=10)
+    peer.close()
+
+
+@scenario("2.7.4/echo-storm", "2.6.10-echo", "2.5-many", alone=True)
+def echo_storm(broker: Broker) -> None:
+    """A thousand flows that ask for an echo in one write: the broker goes on working."""
+    session = broker.session()
+    sender = session.attach_sender(broker.queue())
+    sender.await_credit()
+    with session.peer.one_write():
+        for _ in range(1_000):
+            session.flow(handle=0, delivery_count=0, echo=True)
+    sender.put([data(b"still working")])
+    session.peer.close()
+
+
+@scenario("2.7.4/wild-credit", "2.7.4-link-credit", "2.6.7-serial", alone=True)
+def wild_credit(broker: Broker) -> None:
+    """Credit from a delivery-count far away is credit by serial arithmetic; the broker lives on."""
+    session = broker.session()
+    address = broker.queue()
+    session.attach_sender(address).put([data(b"x")])
+    session.attach_receiver(address)
+    session.flow(handle=1, delivery_count=0x7FFF_FFFF, link_credit=0xFFFF_FFFF)
+    session.peer.expect_nothing(Close, within_s=0.2)
+    broker.still_serves()
+
+
+@scenario("2.4/dropped-anywhere", "2.5.2-automatic", "2.1-01", alone=True)
+def dropped_anywhere(broker: Broker) -> None:
+    """Connections dropped after each step of a dialogue cost nobody else anything."""
+    address = broker.queue()
+    for steps in range(1, 6):
+        peer = broker.connect()
+        broker.log_in(peer)
+        dialogue = [
+            broker.own_open(),
+            Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10),
+            Attach(name="in", handle=0, role=True, source=Source(address=address), target=Target()),
+            Flow(incoming_window=10, next_outgoing_id=0, outgoing_window=10, handle=0, link_credit=10),
+            Close(),
+        ]
+        for performative in dialogue[:steps]:
+            peer.send(performative)
+        peer.drop()
+    broker.still_serves()
+
+
+@scenario("2.4/many-connections", "2.4.1-capabilities", alone=True)
+def many_connections(broker: Broker) -> None:
+    """Twenty connections are open at the same time, and one that says nothing does not hinder them."""
+    broker.connect()
+    peers = [broker.opened(container_id=f"conformance-{number}")[0] for number in range(20)]
+    for peer in peers:
+        peer.close()

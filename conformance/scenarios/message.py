@@ -1,0 +1,336 @@
+"""Messages: their sections, the bare message, the header and its effects (3.2)."""
+
+import time
+import uuid
+
+from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.dialogue import Delivery, Receiver, Session
+from amqp_broker.conformance.messages import (
+    AMQP_SEQUENCE,
+    AMQP_VALUE,
+    APPLICATION_PROPERTIES,
+    BARE,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    bare_octets,
+    data,
+    header_of,
+    map_of,
+    properties_of,
+    section,
+    split_sections,
+)
+from amqp_broker.conformance.octets import described, described_symbol, list32, map32, string32, uint
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.scenario import scenario
+from amqp_broker.conformance.transcript import describe
+from amqp_broker.frames import (
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Header,
+    Properties,
+    Rejected,
+    Released,
+    Symbol,
+    Ulong,
+    encode_composite,
+)
+
+
+def _through(broker: Broker, payload: bytes) -> tuple[Session, Receiver, Delivery]:
+    """Sends a message to a queue and receives it from there."""
+    session = broker.session()
+    address = broker.queue()
+    session.attach_sender(address).put([payload])
+    receiver = session.attach_receiver(address, credit=1)
+    return session, receiver, receiver.receive()
+
+
+def _unchanged(broker: Broker, payload: bytes) -> Delivery:
+    """Sends a message; raises Unexpected unless its bare message comes octet for octet."""
+    session, _, delivery = _through(broker, payload)
+    got, sent = bare_octets(delivery.payload), bare_octets(payload)
+    if got != sent:
+        raise Unexpected(f"the bare message was {sent[:60].hex()}, it came as {got[:60].hex()}")
+    session.peer.close()
+    return delivery
+
+
+@scenario("3.2/data", "3.2-01", "3.2-immutable", "3.2-body")
+def one_data(broker: Broker) -> None:
+    """A body of one data section comes octet for octet."""
+    _unchanged(broker, data(bytes(range(256))))
+
+
+@scenario("3.2/several-data", "3.2-01", "3.2-body", "3.2-immutable")
+def several_data(broker: Broker) -> None:
+    """A body of several data sections stays several, octet for octet."""
+    _unchanged(broker, data(b"one") + data(b"") + data(b"three" * 100))
+
+
+@scenario("3.2/several-sequences", "3.2-01", "3.2-body", "3.2-immutable")
+def several_sequences(broker: Broker) -> None:
+    """A body of several amqp-sequence sections comes octet for octet."""
+    _unchanged(broker, section(AMQP_SEQUENCE, [1, "two", b"3"]) + section(AMQP_SEQUENCE, []))
+
+
+@scenario("3.2/value", "3.2-01", "3.2-body", "3.2-immutable")
+def value(broker: Broker) -> None:
+    """A body of an amqp-value section comes octet for octet; null is a value, too."""
+    _unchanged(broker, section(AMQP_VALUE, {"key": [1, 2.5, None]}))
+
+
+@scenario("3.2/value-null", "3.2-01", "3.2-body")
+def value_null(broker: Broker) -> None:
+    """A body whose value is null comes octet for octet."""
+    _unchanged(broker, section(AMQP_VALUE, None))
+
+
+@scenario("3.2/all-sections", "3.2-01", "3.2-order", "3.2-immutable")
+def all_sections(broker: Broker) -> None:
+    """A message with every section comes with its bare message octet for octet, in order."""
+    payload = (
+        encode_composite(Header(durable=False, priority=4))
+        + section(DELIVERY_ANNOTATIONS, {Symbol("x-opt-delivery"): 1})
+        + section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-message"): 2})
+        + encode_composite(Properties(message_id="m-1", subject="all sections"))
+        + section(APPLICATION_PROPERTIES, {"a": 1, "b": "two"})
+        + data(b"body")
+        + section(FOOTER, {Symbol("x-opt-footer"): 3})
+    )
+    delivery = _unchanged(broker, payload)
+    codes = [code for code, _ in split_sections(delivery.payload)]
+    if codes != sorted(codes):
+        raise Unexpected(f"the sections came in the order {[hex(code) for code in codes]}")
+
+
+@scenario("3.2/other-encodings", "3.2-01", "3.2-immutable")
+def other_encodings(broker: Broker) -> None:
+    """Properties in encodings longer than needed come in these: nothing is encoded again."""
+    properties = described(
+        PROPERTIES, list32(string32("id"), b"\x40", string32("to"), string32("subject"), b"\x40")
+    )
+    application = described(APPLICATION_PROPERTIES, map32(string32("key"), uint(7)))
+    body = described_symbol("amqp:data:binary", b"\xb0\x00\x00\x00\x04body")
+    session, _, delivery = _through(broker, properties + application + body)
+    if properties + application + body not in delivery.payload:
+        raise Unexpected(f"the bare message came in other octets: {delivery.payload[:120].hex()}")
+    session.peer.close()
+
+
+@scenario("3.2/map-order", "1.2.26-02", "3.2-01")
+def map_order(broker: Broker) -> None:
+    """The order of a map's entries is kept: application-properties come as they were sent."""
+    entries = {f"key-{number}": number for number in (3, 1, 2, 9, 0)}
+    delivery = _unchanged(broker, section(APPLICATION_PROPERTIES, entries) + data(b"x"))
+    if list(map_of(delivery.payload, APPLICATION_PROPERTIES)) != list(entries):
+        raise Unexpected("the entries came in another order")
+
+
+@scenario("3.2/nothing-inserted", "3.2-inserted", "3.2-immutable")
+def nothing_inserted(broker: Broker) -> None:
+    """Sections that are not there are not put in."""
+    delivery = _unchanged(broker, data(b"only a body"))
+    bare = [code for code, _ in split_sections(delivery.payload) if code in BARE]
+    if bare != [DATA]:
+        raise Unexpected(f"sections of the bare message: {[hex(code) for code in bare]}")
+
+
+@scenario("3.2/footer", "3.2-order")
+def footer(broker: Broker) -> None:
+    """A footer comes with its message."""
+    session, _, delivery = _through(broker, data(b"x") + section(FOOTER, {Symbol("x-opt-sum"): b"\x01\x02"}))
+    if map_of(delivery.payload, FOOTER) != {"x-opt-sum": b"\x01\x02"}:
+        raise Unexpected("the footer did not come, or came changed")
+    session.peer.close()
+
+
+@scenario("3.2.4/message-ids", "3.2-01", "3.2.4-01")
+def message_ids(broker: Broker) -> None:
+    """A message-id may be a ulong, a uuid, octets or a string: it comes as it was."""
+    session = broker.session()
+    address = broker.queue()
+    ids = (Ulong(2**63), uuid.UUID(int=5), b"octets", "text")
+    sender = session.attach_sender(address)
+    sender.put(encode_composite(Properties(message_id=one, correlation_id=one)) + data(b"x") for one in ids)
+    receiver = session.attach_receiver(address, credit=len(ids))
+    for one in ids:
+        properties = properties_of(receiver.receive().payload)
+        if properties is None or properties.message_id != one or properties.correlation_id != one:
+            raise Unexpected(f"expected the message-id {one!r}, got {properties!r}")
+    session.peer.close()
+
+
+@scenario("3.2.4/properties", "3.2.4-01", "3.2-01")
+def properties(broker: Broker) -> None:
+    """All properties of a message come octet for octet."""
+    user = broker.settings.address.user
+    every = Properties(
+        message_id="id",
+        user_id=None if user is None else user.encode(),
+        to="to",
+        subject="subject",
+        reply_to="reply",
+        correlation_id="other",
+        content_type="text/plain",
+        content_encoding="gzip",
+        absolute_expiry_time=4102444800000,
+        creation_time=1311704463521,
+        group_id="group",
+        group_sequence=7,
+        reply_to_group_id="replies",
+    )
+    _unchanged(broker, encode_composite(every) + data(b"x"))
+
+
+@scenario("3.2.1/no-header", "3.2.1-01", "3.2.1-first-delivery")
+def no_header(broker: Broker) -> None:
+    """Without a header the defaults hold: not durable, priority 4, no ttl, first delivery."""
+    session, _, delivery = _through(broker, data(b"bare"))
+    header = header_of(delivery.payload)
+    if header.durable or header.priority not in (None, 4) or header.ttl is not None or header.delivery_count:
+        raise Unexpected(f"expected the defaults, got {describe(header)}")
+    session.peer.close()
+
+
+@scenario("3.2.1/header-kept", "3.2-header-once")
+def header_kept(broker: Broker) -> None:
+    """Durable and priority of a header come with the message."""
+    session, _, delivery = _through(broker, encode_composite(Header(durable=True, priority=7)) + data(b"x"))
+    header = header_of(delivery.payload)
+    if header.durable is not True or header.priority != 7:
+        raise Unexpected(f"expected durable and priority 7, got {describe(header)}")
+    if sum(code == HEADER for code, _ in split_sections(delivery.payload)) != 1:
+        raise Unexpected("the message came with two headers")
+    session.peer.close()
+
+
+@scenario("3.2.1/durable-accepted", "3.2.1-03")
+def durable_accepted(broker: Broker) -> None:
+    """A durable message is accepted, or rejected with precondition-failed; never lost in silence."""
+    session = broker.session()
+    sender = session.attach_sender(broker.queue())
+    sender.send(encode_composite(Header(durable=True)) + data(b"durable"))
+    disposition = session.peer.expect(Disposition)
+    if isinstance(disposition.state, Rejected):
+        error = disposition.state.error
+        if error is None or error.condition != "amqp:precondition-failed":
+            raise Unexpected(f"expected rejected with amqp:precondition-failed, got {describe(disposition)}")
+        raise NotApplicable("the broker does not take durable messages, and says so")
+    session.peer.close()
+
+
+@scenario("3.2.1/ttl-reduced", "3.2.1-10", "3.2.1-expiry")
+def ttl_reduced(broker: Broker) -> None:
+    """A message that has waited comes with a ttl reduced by the time that it waited."""
+    session = broker.session()
+    address = broker.queue()
+    session.attach_sender(address).put([encode_composite(Header(ttl=60_000)) + data(b"x")])
+    time.sleep(0.3)
+    delivery = session.attach_receiver(address, credit=1).receive()
+    ttl = header_of(delivery.payload).ttl
+    if ttl is None or not 50_000 <= ttl <= 59_750:
+        raise Unexpected(f"expected a ttl of about 59,700 ms after 300 ms, got {ttl}")
+    session.peer.close()
+
+
+@scenario("3.2.1/expired", "3.2.1-discarded", "3.2.1-expiry", waits=True)
+def expired(broker: Broker) -> None:
+    """A message whose ttl is over is not delivered; one after it is."""
+    session = broker.session()
+    address = broker.queue()
+    short = encode_composite(Header(ttl=100)) + data(b"too late")
+    session.attach_sender(address).put([short, data(b"in time")])
+    time.sleep(1.0)
+    delivery = session.attach_receiver(address, credit=1).receive()
+    if not delivery.payload.endswith(b"in time"):
+        raise Unexpected("a message came after its ttl was over")
+    session.peer.close()
+
+
+@scenario("3.2.1/first-acquirer", "3.2.1-first-acquirer", "3.2.1-acquired-before")
+def first_acquirer(broker: Broker) -> None:
+    """Where the broker says first-acquirer on the first delivery, it does not after a release."""
+    session, receiver, delivery = _through(broker, data(b"x"))
+    said = header_of(delivery.payload).first_acquirer is True
+    receiver.settle(delivery, Released())
+    receiver.give_credit(1)
+    if header_of(receiver.receive().payload).first_acquirer is True:
+        raise Unexpected("a message that was released comes as if it had never been acquired")
+    if not said:
+        raise NotApplicable("the broker never says first-acquirer, and need not")
+    session.peer.close()
+
+
+@scenario("3.2.3/annotations-propagate", "3.2.3-01", "3.2.3-02")
+def annotations_propagate(broker: Broker) -> None:
+    """Message annotations go with the message."""
+    annotations = {Symbol("x-opt-one"): "1", Symbol("x-opt-two"): 2}
+    session, _, delivery = _through(broker, section(MESSAGE_ANNOTATIONS, annotations) + data(b"x"))
+    got = map_of(delivery.payload, MESSAGE_ANNOTATIONS)
+    if got.get("x-opt-one") != "1" or "x-opt-two" not in got:
+        raise Unexpected(f"expected both annotations, got {got}")
+    session.peer.close()
+
+
+@scenario("3.2.3/no-annotations", "3.2.3-omitted")
+def no_annotations(broker: Broker) -> None:
+    """Without message annotations, or with none in them, the message comes all the same."""
+    session, _, _ = _through(broker, section(MESSAGE_ANNOTATIONS, {}) + data(b"x"))
+    session.peer.close()
+
+
+@scenario("3.2.10/unknown-annotation", "3.2.10-01")
+def unknown_annotation(broker: Broker) -> None:
+    """An annotation that nobody knows and that is no x-opt- one: detach with not-implemented."""
+    session = broker.session()
+    sender = session.attach_sender(broker.queue())
+    sender.send(section(MESSAGE_ANNOTATIONS, {Symbol("nobody-knows-this"): 1}) + data(b"x"))
+    answer = session.peer.expect_frame(Disposition, Detach, End, Close).performative
+    if isinstance(answer, Disposition):
+        raise Unexpected(f"expected detach with amqp:not-implemented, got {describe(answer)}")
+    if answer.error is None or answer.error.condition != "amqp:not-implemented":
+        raise Unexpected(f"expected amqp:not-implemented, got {describe(answer)}")
+
+
+def _invalid(broker: Broker, payload: bytes) -> None:
+    """Sends what is no message; expects that it is rejected, or an error, and never delivered."""
+    session = broker.session()
+    sender = session.attach_sender(broker.queue())
+    sender.send(payload)
+    answer = session.peer.expect_frame(Disposition, Detach, End, Close).performative
+    if isinstance(answer, Disposition) and not isinstance(answer.state, Rejected):
+        raise Unexpected(f"expected rejected, or an error of the link, got {describe(answer)}")
+    if not isinstance(answer, Disposition) and answer.error is None:
+        raise Unexpected(f"expected an error, got {describe(answer)}")
+    broker.still_serves()
+
+
+@scenario("3.2/sections-out-of-order", "3.2-order", profile="full")
+def sections_out_of_order(broker: Broker) -> None:
+    """A header after the body is no message of this format: it is refused."""
+    _invalid(broker, data(b"x") + encode_composite(Header(durable=True)))
+
+
+@scenario("3.2/two-headers", "3.2-header-once", profile="full")
+def two_headers(broker: Broker) -> None:
+    """Two headers are no message of this format: refused."""
+    _invalid(broker, encode_composite(Header()) * 2 + data(b"x"))
+
+
+@scenario("3.2/mixed-bodies", "3.2-body", profile="full")
+def mixed_bodies(broker: Broker) -> None:
+    """A data section and an amqp-value section are no body: refused."""
+    _invalid(broker, data(b"x") + section(AMQP_VALUE, 1))
+
+
+@scenario("3.2/cut-section", "2.8.15-decode-error", "3.2-order")
+def cut_section(broker: Broker) -> None:
+    """A section that ends before it is complete is no message: refused."""
+    _invalid(broker, described(DATA, b"\xb0\x00\x00\x01\x00only a part"))

@@ -1,0 +1,361 @@
+"""Deliveries that we send: ids, tags, several frames, aborted ones, settlement (2.6.12, 2.6.14, 2.7.5)."""
+
+from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.dialogue import SENDER, Session
+from amqp_broker.conformance.messages import data
+from amqp_broker.conformance.octets import TRANSFER, binary8, described, frame, list8, uint0
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.scenario import scenario
+from amqp_broker.conformance.transcript import describe
+from amqp_broker.frames import Accepted, Close, Detach, Disposition, End, Transfer
+
+
+def _expect_messages(broker: Broker, address: str, *bodies: bytes) -> None:
+    """Raises Unexpected unless the queue holds exactly these messages."""
+    session = broker.session(container_id="conformance-reader")
+    receiver = session.attach_receiver(address, credit=len(bodies))
+    for body in bodies:
+        delivery = receiver.receive()
+        if not delivery.payload.endswith(body):
+            raise Unexpected(f"expected {body[:40]!r}, got {delivery.payload[-40:]!r}")
+        receiver.settle(delivery)
+    receiver.expect_empty()
+    session.peer.close()
+
+
+def _first(delivery_id: int = 0, **fields: object) -> Transfer:
+    tag = b"tag-%d" % delivery_id
+    return Transfer(
+        **{  # type: ignore[arg-type]
+            "handle": 0,
+            "delivery_id": delivery_id,
+            "delivery_tag": tag,
+            "message_format": 0,
+            **fields,
+        }
+    )
+
+
+def _refused(broker: Broker, session: Session) -> None:
+    """Waits for detach, end or close with an error."""
+    answer = session.peer.expect_frame(Detach, End, Close, skip=(Disposition,)).performative
+    if answer.error is None:
+        raise Unexpected(f"expected an error, got {describe(answer)}")
+    broker.still_serves()
+
+
+@scenario("2.6.12/accepted", "2.6.12-settle", "2.7.5-10", "2.8.3-first", "3.4.2-target", "2.6.12-01")
+def accepted(broker: Broker) -> None:
+    """An unsettled delivery is answered with accepted, settled: the receiver settles first."""
+    session = broker.session()
+    address = broker.queue()
+    sender = session.attach_sender(address)
+    sender.send(data(b"accepted"))
+    sender.expect_outcome(Accepted)
+    session.peer.close()
+    _expect_messages(broker, address, b"accepted")
+
+
+@scenario("2.6.12/settled", "2.6.12-no-response", "2.8.2-mixed")
+def settled(broker: Broker) -> None:
+    """A delivery sent settled gets no answer, and the message is there."""
+    session = broker.session()
+    address = broker.queue()
+    sender = session.attach_sender(address)
+    sender.send(data(b"settled"), settled=True)
+    session.peer.expect_nothing(Disposition)
+    session.peer.close()
+    _expect_messages(broker, address, b"settled")
+
+
+@scenario("2.7.5/settled-unset", "2.7.5-04")
+def settled_unset(broker: Broker) -> None:
+    """A delivery whose settled flag is not set is unsettled: an outcome comes."""
+    session = broker.session()
+    sender = session.attach_sender(broker.queue())
+    sender.await_credit()
+    session.send(_first(settled=None), data(b"unset"))
+    session.next_delivery_id = 1
+    sender.expect_outcome()
+    session.peer.close()
+
+
+@scenario("2.7.5/settled-on-the-last", "2.7.5-05", "2.6.12-no-response")
+def settled_on_the_last(broker: Broker) -> None:
+    """A delivery settled on its last transfer only is settled: no outcome comes."""
+    session = broker.session()
+    address = broker.queue()
+    session.attach_sender(address).await_credit()
+    payload = data(b"settled at the end")
+    session.send(_first(more=True), payload[:5])
+    session.send(Transfer(handle=0, settled=True), payload[5:])
+    session.peer.expect_nothing(Disposition)
+    session.peer.close()
+    _expect_messages(broker, address, b"settled at the end")
+
+
+@scenario("2.7.5/settled-on-the-first", "2.7.5-05", "2.6.12-no-response")
+def settled_on_the_first(broker: Broker) -> None:
+    """A delivery settled on its first transfer stays settled where the flag is unset later."""
+    session = broker.session()
+    address = broker.queue()
+    session.attach_sender(address).await_credit()
+    payload = data(b"settled at the beginning")
+    session.send(_first(more=True, settled=True), payload[:5])
+    session.send(Transfer(handle=0), payload[5:])
+    session.peer.expect_nothing(Disposition)
+    session.peer.close()
+    _expect_messages(broker, address, b"settled at the beginning")
+
+
+@scenario("2.6.14/several-transfers", "2.6.14-split", "2.7.5-01", "2.7.5-02", "2.7.5-03")
+def several_transfers(broker: Broker) -> None:
+    """A message over many transfers, the later ones without id, tag and format, is one message."""
+    session = broker.session()
+    address = broker.queue()
+    sender = session.attach_sender(address)
+    body = bytes(range(256)) * 4
+    sender.send(data(body), frame_octets=100)
+    sender.expect_outcome()
+    session.peer.close()
+    _expect_messages(broker, address, body)
+
+
+@scenario("2.6.14/empty-transfer", "2.6.14-split", "2.3.2-payload")
+def empty_transfer(broker: Broker) -> None:
+    """A transfer without payload in the middle of a message adds nothing to it."""
+    session = broker.session()
+    address = broker.queue()
+    sender = session.attach_sender(address)
+    sender.await_credit()
+    payload = data(b"with a gap")
+    session.send(_first(more=True), payload[:4])
+    session.send(Transfer(handle=0, more=True))
+    session.send(Transfer(handle=0, delivery_id=0, delivery_tag=b"tag-0"), payload[4:])
+    session.next_delivery_id = 1
+    sender.expect_outcome()
+    session.peer.close()
+    _expect_messages(broker, address, b"with a gap")
+
+
+@scenario("2.6.14/large", "2.6.14-split", "2.7.1-04")
+def large(broker: Broker) -> None:
+    """A message of 1 MiB passes both ways."""
+    session = broker.session()
+    address = broker.queue()
+    sender = session.attach_sender(address)
+    body = bytes(range(256)) * 4096
+    piece = min(session.remote_max_frame_size, 60_000) - 100
+    sender.send(data(body), frame_octets=piece)
+    sender.expect_outcome()
+    session.peer.close()
+    _expect_messages(broker, address, body)
+
+
+@scenario("2.6.14/interleaved-links", "2.6.14-interleaved")
+def interleaved_links(broker: Broker) -> None:
+    """Messages of two links may be interleaved: each arrives whole."""
+    session = broker.session()
+    first, second = broker.queue("first"), broker.queue("second")
+    session.attach_sender(first, handle=0).await_credit()
+    session.attach_sender(second, handle=1).await_credit()
+    one, two = data(b"of the first link"), data(b"of the second link")
+    session.send(_first(0, more=True), one[:6])
+    session.send(_first(1, handle=1, more=True), two[:6])
+    session.send(Transfer(handle=0), one[6:])
+    session.send(Transfer(handle=1), two[6:])
+    answered: set[int] = set()
+    while answered != {0, 1}:
+        disposition = session.peer.expect(Disposition)
+        answered |= set(range(disposition.first, (disposition.last or disposition.first) + 1))
+    session.peer.close()
+    _expect_messages(broker, first, b"of the first link")
+    _expect_messages(broker, second, b"of the second link")
+
+
+@scenario("2.6.14/interleaved-on-a-link", "2.6.14-01", "2.7.5-same-id")
+def interleaved_on_a_link(broker: Broker) -> None:
+    """A second delivery on a link before the first is complete is an error."""
+    session = broker.session()
+    session.attach_sender(broker.queue()).await_credit()
+    session.send(_first(0, more=True), data(b"first")[:4])
+    session.send(_first(1, more=True), data(b"second")[:4])
+    _refused(broker, session)
+
+
+@scenario("2.6.14/aborted", "2.6.14-02", "2.7.5-15", "2.7.5-aborted")
+def aborted(broker: Broker) -> None:
+    """An aborted delivery is discarded and settled: no message, no outcome; the next one is fine."""
+    session = broker.session()
+    address = broker.queue()
+    sender = session.attach_sender(address)
+    sender.await_credit()
+    session.send(_first(0, more=True), data(b"aborted")[:4])
+    session.send(Transfer(handle=0, aborted=True), data(b"aborted")[4:])
+    session.next_delivery_id = 1
+    sender.delivery_count = 1
+    session.peer.expect_nothing(Disposition, within_s=0.2)
+    sender.put([data(b"the next")])
+    session.peer.close()
+    _expect_messages(broker, address, b"the next")
+
+
+@scenario("2.6.14/aborted-and-more", "2.7.5-aborted-precedence", "2.7.5-08")
+def aborted_and_more(broker: Broker) -> None:
+    """Where both aborted and more are set, aborted counts: the delivery is over."""
+    session = broker.session()
+    address = broker.queue()
+    sender = session.attach_sender(address)
+    sender.await_credit()
+    session.send(_first(0, more=True), data(b"aborted")[:4])
+    session.send(Transfer(handle=0, aborted=True, more=True))
+    session.next_delivery_id = 1
+    sender.delivery_count = 1
+    sender.put([data(b"the next")])
+    session.peer.close()
+    _expect_messages(broker, address, b"the next")
+
+
+@scenario("2.6.14/broken-off", "2.6.14-02", "2.5.2-automatic")
+def broken_off(broker: Broker) -> None:
+    """A message whose last transfer never comes is no message: the connection broke before."""
+    session = broker.session()
+    address = broker.queue()
+    session.attach_sender(address).await_credit()
+    session.send(_first(0, more=True), data(b"half a message")[:9])
+    session.catch_up()
+    session.peer.drop()
+    _expect_messages(broker, address)
+
+
+@scenario("2.7.5/no-delivery-id", "2.7.5-01", "2.6.5-01")
+def no_delivery_id(broker: Broker) -> None:
+    """A first transfer of several without delivery-id is an error."""
+    session = broker.session()
+    session.attach_sender(broker.queue()).await_credit()
+    session.send(Transfer(handle=0, delivery_tag=b"t", message_format=0, more=True), data(b"x")[:3])
+    session.send(Transfer(handle=0), data(b"x")[3:])
+    _refused(broker, session)
+
+
+@scenario("2.7.5/no-delivery-tag", "2.7.5-02", "2.6.12-01")
+def no_delivery_tag(broker: Broker) -> None:
+    """A first transfer of several without delivery-tag is an error."""
+    session = broker.session()
+    session.attach_sender(broker.queue()).await_credit()
+    session.send(Transfer(handle=0, delivery_id=0, message_format=0, more=True), data(b"x")[:3])
+    session.send(Transfer(handle=0), data(b"x")[3:])
+    _refused(broker, session)
+
+
+@scenario("2.7.5/other-delivery-id", "2.7.5-same-id")
+def other_delivery_id(broker: Broker) -> None:
+    """A continuation with another delivery-id than the first transfer is an error."""
+    session = broker.session()
+    session.attach_sender(broker.queue()).await_credit()
+    session.send(_first(0, more=True), data(b"x")[:3])
+    session.send(Transfer(handle=0, delivery_id=7), data(b"x")[3:])
+    _refused(broker, session)
+
+
+@scenario("2.7.5/tag-of-32-octets", "2.8.7-tag", "2.7.5-unique")
+def tag_of_32_octets(broker: Broker) -> None:
+    """Delivery-tags of 1 and of 32 octets are tags."""
+    session = broker.session()
+    sender = session.attach_sender(broker.queue())
+    sender.send(data(b"long tag"), delivery_tag=b"t" * 32)
+    sender.expect_outcome()
+    sender.send(data(b"short tag"), delivery_tag=b"t")
+    sender.expect_outcome()
+    session.peer.close()
+
+
+@scenario("2.7.5/tag-of-33-octets", "2.8.7-tag")
+def tag_of_33_octets(broker: Broker) -> None:
+    """A delivery-tag of 33 octets is an error."""
+    session = broker.session()
+    sender = session.attach_sender(broker.queue())
+    sender.await_credit()
+    performative = described(TRANSFER, list8(uint0(), uint0(), binary8(b"t" * 33), uint0()))
+    session.peer.send_octets(frame(performative + data(b"x")), "transfer(delivery_tag=33 octets)")
+    _refused(broker, session)
+
+
+@scenario("2.6.12/wrapping-delivery-ids", "2.6.12-delivery-id", "2.8.10-serial")
+def wrapping_delivery_ids(broker: Broker) -> None:
+    """Delivery-ids begin anywhere and wrap at 2^32; outcomes name the right ones."""
+    session = broker.session()
+    session.next_delivery_id = 0xFFFF_FFFE
+    sender = session.attach_sender(broker.queue())
+    for number in range(4):
+        delivery_id = sender.send(data(b"%d" % number))
+        sender.expect_outcome(delivery_id=delivery_id)
+    session.peer.close()
+
+
+@scenario("2.7.5/batchable", "2.7.5-batchable")
+def batchable(broker: Broker) -> None:
+    """Deliveries hinted as batchable get their outcomes, too."""
+    session = broker.session()
+    sender = session.attach_sender(broker.queue())
+    for number in range(5):
+        sender.send(data(b"%d" % number), batchable=True)
+    answered: set[int] = set()
+    while answered != set(range(5)):
+        disposition = session.peer.expect(Disposition)
+        answered |= set(range(disposition.first, (disposition.last or disposition.first) + 1))
+    session.peer.close()
+
+
+@scenario("2.7.5/second-where-first", "2.7.5-mode-first", profile="full")
+def second_where_first(broker: Broker) -> None:
+    """On a link in rcv-settle-mode first a transfer may not ask for second: an error."""
+    session = broker.session()
+    sender = session.attach_sender(broker.queue())
+    assert sender.remote_attach is not None
+    if sender.remote_attach.rcv_settle_mode != 0:
+        raise NotApplicable("the broker's link is not in rcv-settle-mode first")
+    sender.send(data(b"x"), rcv_settle_mode=1)
+    _refused(broker, session)
+
+
+@scenario("2.6.12/second", "2.7.5-11", "2.8.3-second", "2.6.12-settle", "2.7.3-rcv-mode")
+def second(broker: Broker) -> None:
+    """In rcv-settle-mode second the broker gives its outcome unsettled, and settles when we have."""
+    session = broker.session()
+    address = broker.queue()
+    sender = session.attach_sender(address, rcv_settle_mode=1)
+    assert sender.remote_attach is not None
+    if sender.remote_attach.rcv_settle_mode != 1:
+        raise NotApplicable("the broker as receiver settles first, and says so in its attach")
+    sender.send(data(b"exactly once"))
+    disposition = session.peer.expect(Disposition)
+    if disposition.settled or not isinstance(disposition.state, Accepted):
+        raise Unexpected(f"expected accepted and not settled, got {describe(disposition)}")
+    session.send(Disposition(role=SENDER, first=0, settled=True, state=Accepted()))
+    session.peer.close()
+    _expect_messages(broker, address, b"exactly once")
+
+
+@scenario("2.6.12/sender-settles-early", "2.7.6-settled", "2.7.6-role")
+def sender_settles_early(broker: Broker) -> None:
+    """A sender may settle before an outcome came: the message is there all the same."""
+    session = broker.session()
+    address = broker.queue()
+    sender = session.attach_sender(address)
+    sender.await_credit()
+    with session.peer.one_write():
+        sender.send(data(b"forgotten"), wait=False)
+        session.send(Disposition(role=SENDER, first=0, settled=True))
+    session.catch_up()
+    session.peer.close()
+    _expect_messages(broker, address, b"forgotten")
+
+
+@scenario("2.7.5/on-a-link-of-ours-to-receive", "2.7.5-handle", "2.8.15-not-allowed")
+def on_a_receiving_link(broker: Broker) -> None:
+    """A transfer on a link on which we receive is an error."""
+    session = broker.session()
+    session.attach_receiver(broker.queue(), handle=0)
+    session.send(_first(), data(b"the wrong way"))
+    _refused(broker, session)

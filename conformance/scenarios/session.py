@@ -1,0 +1,314 @@
+"""Sessions: begin, end, and their errors (2.5.1 to 2.5.5, 2.7.2, 2.7.8)."""
+
+from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.dialogue import RECEIVER, Session
+from amqp_broker.conformance.messages import data
+from amqp_broker.conformance.octets import BEGIN, NULL, described, frame, list8, uint
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.scenario import scenario
+from amqp_broker.conformance.transcript import describe
+from amqp_broker.conformance.wire import ANY_ERROR
+from amqp_broker.frames import Attach, Begin, Close, Detach, Disposition, End, Error, Source, Target
+
+UNATTACHED = "amqp:session:unattached-handle"
+
+
+def _provoke_end(session: Session) -> None:
+    """Makes a session error: flow for a handle that no link has (2.7.4-01)."""
+    session.flow(handle=77, delivery_count=0, link_credit=1)
+
+
+@scenario("2.5.1/begin", "2.5.1-01", "2.7.2-02", "2.5.1-allocates")
+def begin(broker: Broker) -> None:
+    """A begin is answered with begin whose remote-channel is ours."""
+    peer, _ = broker.opened()
+    peer.send(Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10))
+    peer.expect(Begin, remote_channel=0)
+    peer.close()
+
+
+@scenario("2.5.1/any-channel", "2.5.1-01", "2.7.2-02", "2.5.1-allocates")
+def any_channel(broker: Broker) -> None:
+    """A session begins on any channel up to the maximum, and is known by it."""
+    peer, opened = broker.opened()
+    number = min(opened.channel_max, 41)
+    peer.send(Begin(next_outgoing_id=7, incoming_window=10, outgoing_window=10), channel=number)
+    peer.expect(Begin, remote_channel=number)
+    peer.close()
+
+
+@scenario("2.5.1/two-sessions", "2.5.1-01", "2.7.1-sessions", "2.5-many")
+def two_sessions(broker: Broker) -> None:
+    """Two sessions of one connection are independent: ending one leaves the other at work."""
+    peer, opened = broker.opened()
+    if opened.channel_max == 0:
+        raise NotApplicable("the broker allows only one session (channel-max 0)")
+    first, second = Session(peer, 0), Session(peer, 1)
+    first.begin()
+    second.begin()
+    if first.remote_channel == second.remote_channel:
+        raise Unexpected(f"both sessions are on the broker's channel {first.remote_channel}")
+    first.end()
+    second.attach_sender(broker.queue()).put([data(b"still here")])
+    peer.close()
+
+
+@scenario("2.5.1/many-links", "2.5-many", "2.6.2-handles")
+def many_links(broker: Broker) -> None:
+    """Any number of links of any directionality can be attached to one session."""
+    session = broker.session()
+    for number in range(6):
+        session.attach_sender(broker.queue(), handle=2 * number, name=f"out-{number}")
+        session.attach_receiver(broker.queue(), handle=2 * number + 1, name=f"in-{number}")
+    session.peer.close()
+
+
+@scenario("2.5.1/channel-again", "2.5.2-end", "2.5.1-allocates")
+def channel_again(broker: Broker) -> None:
+    """After end both ways the channel serves the next session."""
+    session = broker.session()
+    for _ in range(3):
+        session.end()
+        session.begin()
+    session.attach_sender(broker.queue()).put([data(b"again")])
+    session.peer.close()
+
+
+@scenario("2.5.1/channel-in-use", "2.5.1-allocates", "2.8.15-not-allowed", profile="full")
+def channel_in_use(broker: Broker) -> None:
+    """A second begin on a channel that is in use is an error."""
+    session = broker.session()
+    session.send_begin()
+    session.peer.expect_close(ANY_ERROR)
+    broker.still_serves()
+
+
+@scenario("2.5.1/answer-to-nothing", "2.7.2-01", "2.8.15-not-allowed", profile="full")
+def answer_to_nothing(broker: Broker) -> None:
+    """A begin that answers a session that the broker never began is an error."""
+    peer, _ = broker.opened()
+    peer.send(Begin(remote_channel=5, next_outgoing_id=0, incoming_window=9, outgoing_window=9))
+    peer.expect_close(ANY_ERROR)
+    broker.still_serves()
+
+
+@scenario("2.5.1/begin-without-window", "1.3-mandatory", "2.8.15-decode-error")
+def begin_without_window(broker: Broker) -> None:
+    """A begin whose mandatory incoming-window is null is refused with an error."""
+    peer, _ = broker.opened()
+    peer.send_octets(
+        frame(described(BEGIN, list8(NULL, uint(0), NULL, uint(5)))), "begin(incoming_window=null)"
+    )
+    refusal = peer.expect_frame(Close, End, skip=(Begin,)).performative
+    if refusal.error is None:
+        raise Unexpected("the refusal carries no error")
+    broker.still_serves()
+
+
+@scenario("2.5.2/end", "2.5.2-end", "2.7.8-01")
+def end(broker: Broker) -> None:
+    """An end is answered with end, without an error."""
+    session = broker.session()
+    session.send(End())
+    answer = session.peer.expect(End, channel=session.remote_channel)
+    if answer.error is not None:
+        raise Unexpected(f"the answer to an end in good order carries an error: {answer.error}")
+    session.peer.close()
+
+
+@scenario("2.5.2/end-with-error", "2.5.2-end", "2.7.8-error")
+def end_with_error(broker: Broker) -> None:
+    """An end that carries an error of ours is answered with end, and the connection lives on."""
+    session = broker.session()
+    session.send(End(error=Error(condition="amqp:internal-error", description="the client has failed")))
+    session.peer.expect_end(channel=session.remote_channel)
+    session.begin()
+    session.peer.close()
+
+
+@scenario("2.5.2/end-with-links", "2.5.2-end", "3.3.1-remains")
+def end_with_links(broker: Broker) -> None:
+    """A session ends with its links: what was unsettled there is available again."""
+    session = broker.session()
+    address = broker.queue()
+    session.attach_sender(address).put([data(b"comes back")])
+    session.attach_receiver(address, credit=1).receive()
+    session.end()
+    session.begin()
+    again = session.attach_receiver(address, credit=1).receive()
+    if b"comes back" not in again.payload:
+        raise Unexpected("another message came than the one that was unsettled")
+    session.peer.close()
+
+
+@scenario("2.5.2/connection-takes-sessions", "2.5.2-automatic", "3.3.1-remains")
+def connection_takes_sessions(broker: Broker) -> None:
+    """Sessions end when the connection breaks: what was unsettled there is available again."""
+    session = broker.session()
+    address = broker.queue()
+    session.attach_sender(address).put([data(b"comes back")])
+    session.attach_receiver(address, credit=1).receive()
+    session.peer.drop()
+    other = broker.session()
+    other.attach_receiver(address, credit=1).receive()
+    other.peer.close()
+
+
+@scenario("2.5.3/simultaneous-end", "2.5.3-01", "2.5.4-02")
+def simultaneous_end(broker: Broker) -> None:
+    """Our end crosses the broker's: each is the answer to the other."""
+    session = broker.session()
+    with session.peer.one_write():
+        _provoke_end(session)
+        session.send(End())
+    session.peer.expect_end(channel=session.remote_channel)
+    session.peer.expect_nothing(End)
+    session.begin()
+    session.peer.close()
+
+
+@scenario("2.5.4/session-error", "2.5.4-01", "2.7.8-error", "2.7.4-01", "2.8.17-unattached-handle")
+def session_error(broker: Broker) -> None:
+    """What a session cannot process is answered with an end that names the problem."""
+    session = broker.session()
+    _provoke_end(session)
+    session.peer.expect_end(UNATTACHED, channel=session.remote_channel)
+    session.send(End())
+    session.peer.close()
+
+
+@scenario("2.5.4/discarding", "2.5.4-02", "2.5.5-01")
+def discarding(broker: Broker) -> None:
+    """After its end with an error the broker discards our frames until our end comes."""
+    session = broker.session()
+    _provoke_end(session)
+    session.peer.expect_end(channel=session.remote_channel)
+    session.send(Attach(name="late", handle=3, role=RECEIVER, source=Source(address="x"), target=Target()))
+    session.send(Disposition(role=RECEIVER, first=0, settled=True))
+    session.flow()
+    session.send(End())
+    session.peer.expect_nothing()
+    session.begin()
+    session.peer.close()
+
+
+@scenario("2.5.4/others-live-on", "2.5.4-01")
+def others_live_on(broker: Broker) -> None:
+    """An error of one session leaves the connection's other sessions alone."""
+    peer, opened = broker.opened()
+    if opened.channel_max == 0:
+        raise NotApplicable("the broker allows only one session (channel-max 0)")
+    first, second = Session(peer, 0), Session(peer, 1)
+    first.begin()
+    second.begin()
+    _provoke_end(first)
+    peer.expect_end(channel=first.remote_channel)
+    first.send(End())
+    second.attach_sender(broker.queue()).put([data(b"untouched")])
+    peer.close()
+
+
+@scenario("2.5.5/frames-without-a-session", "2.5.5-unmapped", "2.8.15-not-allowed")
+def frames_without_a_session(broker: Broker) -> None:
+    """A frame on a channel that no session has is an error: the connection is closed."""
+    peer, _ = broker.opened()
+    peer.send(Attach(name="lost", handle=0, role=RECEIVER, source=Source(address="x"), target=Target()))
+    peer.expect_close(ANY_ERROR)
+    broker.still_serves()
+
+
+@scenario("2.5.5/end-without-a-session", "2.5.5-unmapped")
+def end_without_a_session(broker: Broker) -> None:
+    """An end on a channel that no session has is an error: the connection is closed."""
+    peer, _ = broker.opened()
+    peer.send(End())
+    peer.expect_close(ANY_ERROR)
+    broker.still_serves()
+
+
+@scenario("2.7.2/handle-beyond-maximum", "2.7.2-04", "2.7.2-handle-max")
+def handle_beyond_maximum(broker: Broker) -> None:
+    """A handle above the broker's handle-max: it closes the connection with framing-error."""
+    session = broker.session()
+    assert session.remote_begin is not None
+    if session.remote_begin.handle_max == 0xFFFF_FFFF:
+        raise NotApplicable("the broker takes every handle (handle-max 4294967295)")
+    handle = session.remote_begin.handle_max + 1
+    session.send_attach_sender(broker.queue(), handle=handle)
+    session.peer.expect_close("amqp:connection:framing-error")
+    broker.still_serves()
+
+
+@scenario("2.7.2/highest-handle", "2.7.2-handle-max")
+def highest_handle(broker: Broker) -> None:
+    """The highest handle that the broker allows is a handle."""
+    session = broker.session()
+    assert session.remote_begin is not None
+    sender = session.attach_sender(broker.queue(), handle=session.remote_begin.handle_max)
+    sender.put([data(b"highest")])
+    session.peer.close()
+
+
+@scenario("2.7.2/our-handle-max", "2.7.2-03")
+def our_handle_max(broker: Broker) -> None:
+    """With our handle-max at 0 the broker uses handle 0."""
+    peer, _ = broker.opened()
+    session = Session(peer)
+    session.begin(handle_max=0)
+    sender = session.attach_sender(broker.queue(), handle=0)
+    if sender.remote_handle != 0:
+        raise Unexpected(f"the broker uses handle {sender.remote_handle}, above our handle-max 0")
+    peer.close()
+
+
+@scenario("2.7.2/unknown-wishes", "2.7.2-02")
+def unknown_wishes(broker: Broker) -> None:
+    """Capabilities and properties of a session that the broker does not know do no harm."""
+    peer, _ = broker.opened()
+    session = Session(peer)
+    begun = session.begin(desired_capabilities=("x-conformance",), properties={"x-conformance": 1})
+    if "x-conformance" in (begun.offered_capabilities or ()):
+        raise Unexpected("the broker offers a capability that nobody has ever defined")
+    peer.close()
+
+
+@scenario("2.7.8/detach-after-end", "2.5.5-unmapped", profile="full")
+def detach_after_end(broker: Broker) -> None:
+    """A detach on a session that has ended both ways is a frame without a session: the connection is
+    closed.
+    """
+    session = broker.session()
+    session.attach_sender(broker.queue())
+    session.end()
+    session.send(Detach(handle=0, closed=True))
+    session.peer.expect_close(ANY_ERROR)
+
+
+@scenario("2.7.4/session-flow", "2.7.4-session-only", "2.7.4-02", "2.7.4-06", "2.7.4-07", "2.7.4-08")
+def session_flow(broker: Broker) -> None:
+    """A flow without a handle is about the session only; one that comes back carries no link's state."""
+    session = broker.session()
+    session.attach_sender(broker.queue())
+    session.flow(echo=True)
+    session.peer.expect_nothing(End, Close, Detach)
+    session.flow(incoming_window=5)
+    session.peer.expect_nothing(End, Close, Detach, within_s=0.1)
+    if session.remote_flow is None:
+        raise NotApplicable("the broker sent no flow, and need not")
+    session.peer.close()
+
+
+@scenario("2.8.14/error", "2.8.14-condition", "2.8.14-description", "2.7.8-01", "2.7.7-01", "2.7.9-02")
+def errors_say_why(broker: Broker) -> None:
+    """An error has a condition, and a description that says more: at a session and at a connection."""
+    session = broker.session()
+    _provoke_end(session)
+    ended = session.peer.expect_frame(End, Close).performative
+    peer, _ = broker.opened()
+    peer.send(End())
+    closed = peer.expect(Close)
+    for refusal in (ended, closed):
+        if refusal.error is None or not refusal.error.condition:
+            raise Unexpected(f"expected an error with a condition, got {describe(refusal)}")
+        if not refusal.error.description:
+            raise Unexpected(f"expected a description, got {describe(refusal)}")

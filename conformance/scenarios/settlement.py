@@ -1,0 +1,186 @@
+"""Dispositions: ranges, roles, settling first and second (2.6.12, 2.7.6, 2.8.3)."""
+
+from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.dialogue import RECEIVER, SENDER, Delivery, Receiver, Session
+from amqp_broker.conformance.messages import data
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.scenario import scenario
+from amqp_broker.conformance.transcript import describe
+from amqp_broker.frames import Accepted, Close, Disposition, End, Received, Released, Source, Transfer
+
+
+def _delivered(broker: Broker, count: int, **fields: object) -> tuple[Session, Receiver, list[Delivery]]:
+    """Returns a session with a receiver that has so many unsettled deliveries."""
+    address = broker.queue()
+    other = broker.session(container_id="conformance-writer")
+    other.attach_sender(address).put(data(b"message %d" % number) for number in range(count))
+    other.peer.close()
+    session = broker.session()
+    receiver = session.attach_receiver(address, credit=count, **fields)
+    return session, receiver, [receiver.receive() for _ in range(count)]
+
+
+def _left(broker: Broker, session: Session, *numbers: int) -> None:
+    """Ends the session, and raises Unexpected unless exactly these messages come again."""
+    session.catch_up()
+    session.end()
+    session.begin()
+    receiver = session.attach_receiver(broker.queue(), handle=9, name="reader", credit=max(len(numbers), 1))
+    left = set(numbers)
+    while left:
+        payload = receiver.receive().payload
+        number = int(payload.rsplit(b" ", 1)[1])
+        if number not in left:
+            raise Unexpected(f"message {number} came again, though it was settled")
+        left.discard(number)
+    receiver.expect_empty()
+    session.peer.close()
+
+
+@scenario("2.7.6/one", "2.7.6-last", "2.7.6-settled", "3.4.2-retired")
+def one(broker: Broker) -> None:
+    """A disposition without last is about one delivery: the others stay unsettled."""
+    session, receiver, deliveries = _delivered(broker, 3)
+    receiver.settle(deliveries[1])
+    _left(broker, session, 0, 2)
+
+
+@scenario("2.7.6/range", "2.7.6-range", "2.7.6-settled", "3.4.2-retired")
+def a_range(broker: Broker) -> None:
+    """A disposition from first to last is about all between, both included."""
+    session, receiver, deliveries = _delivered(broker, 6)
+    receiver.settle(deliveries[1], last=deliveries[4])
+    _left(broker, session, 0, 5)
+
+
+@scenario("2.7.6/overlapping-ranges", "2.7.6-range", "3.4-terminal")
+def overlapping_ranges(broker: Broker) -> None:
+    """A range may hold deliveries that are settled already: they keep their outcome."""
+    session, receiver, deliveries = _delivered(broker, 4)
+    receiver.settle(deliveries[1])
+    receiver.settle(deliveries[0], Released(), last=deliveries[2])
+    _left(broker, session, 0, 2, 3)
+
+
+@scenario("2.7.6/any-order", "2.7.6-range", "2.6.12-delivery-id")
+def any_order(broker: Broker) -> None:
+    """Deliveries may be settled in any order."""
+    session, receiver, deliveries = _delivered(broker, 4)
+    for index in (3, 0, 2):
+        receiver.settle(deliveries[index])
+    _left(broker, session, 1)
+
+
+@scenario("2.7.6/two-links", "2.7.6-01", "2.7.6-range")
+def two_links(broker: Broker) -> None:
+    """One disposition may be about deliveries of several links."""
+    first, second = broker.queue("first"), broker.queue("second")
+    session = broker.session()
+    for handle, address in enumerate((first, second)):
+        session.attach_sender(address, handle=10 + handle, name=f"out-{handle}").put([data(b"1"), data(b"2")])
+    one_link = session.attach_receiver(first, handle=1)
+    two_link = session.attach_receiver(second, handle=2)
+    deliveries = []
+    for receiver in (one_link, two_link, one_link, two_link):
+        receiver.give_credit(1)
+        deliveries.append(receiver.receive())
+    one_link.settle(deliveries[0], last=deliveries[3])
+    session.catch_up()
+    session.end()
+    session.begin()
+    for handle, address in enumerate((first, second)):
+        session.attach_receiver(address, handle=handle, name=f"reader-{handle}").expect_empty(0.2)
+    session.peer.close()
+
+
+@scenario("2.6.12/outcome-first", "2.6.12-settle", "2.7.6-settled", "2.7.6-role")
+def outcome_first(broker: Broker) -> None:
+    """An outcome that is not settled: the broker acts on it, and settles."""
+    session, receiver, deliveries = _delivered(broker, 1)
+    receiver.settle(deliveries[0], settled=False)
+    disposition = session.peer.expect(Disposition)
+    if disposition.role is not SENDER or not disposition.settled or disposition.first != deliveries[0].id:
+        raise Unexpected(f"expected a settled disposition of the sender, got {describe(disposition)}")
+    _left(broker, session)
+
+
+@scenario("2.6.12/second-as-receiver", "2.8.3-second", "2.7.3-rcv-mode", "2.6.12-settle")
+def second_as_receiver(broker: Broker) -> None:
+    """In rcv-settle-mode second, ours by right, the broker settles after our outcome."""
+    session, receiver, deliveries = _delivered(broker, 2, rcv_settle_mode=1)
+    assert receiver.remote_attach is not None
+    receiver.settle(deliveries[0], last=deliveries[1], settled=False)
+    settled: set[int] = set()
+    while len(settled) < 2:
+        disposition = session.peer.expect(Disposition)
+        if disposition.role is not SENDER or not disposition.settled:
+            raise Unexpected(f"expected a settled disposition of the sender, got {describe(disposition)}")
+        settled |= set(range(disposition.first, (disposition.last or disposition.first) + 1))
+    _left(broker, session)
+
+
+@scenario("2.7.6/not-terminal", "3.4-terminal", "2.7.6-settled")
+def not_terminal(broker: Broker) -> None:
+    """The state received is not terminal: nothing is settled, and accepted may follow."""
+    session, receiver, deliveries = _delivered(broker, 2)
+    state = Received(section_number=0, section_offset=1)
+    receiver.settle(deliveries[0], state, last=deliveries[1], settled=False)
+    session.catch_up()
+    receiver.settle(deliveries[0])
+    _left(broker, session, 1)
+
+
+@scenario("2.7.6/batchable", "2.7.6-settled")
+def batchable(broker: Broker) -> None:
+    """A disposition hinted as batchable is a disposition."""
+    session, _, deliveries = _delivered(broker, 1)
+    session.send(
+        Disposition(role=RECEIVER, first=deliveries[0].id, settled=True, state=Accepted(), batchable=True)
+    )
+    _left(broker, session)
+
+
+@scenario("2.7.6/settled-without-state", "3.5.3-default-outcome", "3.3.1-default-outcome")
+def settled_without_state(broker: Broker) -> None:
+    """Settled without a state: the source's default-outcome is used; here it is released."""
+    source = Source(address=broker.queue(), default_outcome=Released())
+    session, receiver, deliveries = _delivered(broker, 1, source=source)
+    assert receiver.remote_attach is not None
+    actual = getattr(receiver.remote_attach.source, "default_outcome", None)
+    if not isinstance(actual, Released):
+        raise NotApplicable(
+            f"the broker's source has the default-outcome {actual!r} where released was wished"
+        )
+    session.send(Disposition(role=RECEIVER, first=deliveries[0].id, settled=True))
+    _left(broker, session, 0)
+
+
+@scenario("2.7.6/unknown-deliveries", "2.7.6-range", profile="full")
+def unknown_deliveries(broker: Broker) -> None:
+    """A disposition about deliveries that never were does no harm."""
+    session, receiver, deliveries = _delivered(broker, 1)
+    session.send(Disposition(role=RECEIVER, first=1000, last=2000, settled=True, state=Accepted()))
+    session.peer.expect_nothing(End, Close, within_s=0.2)
+    receiver.settle(deliveries[0])
+    _left(broker, session)
+
+
+@scenario("2.7.6/huge-range", "2.7.6-range", "2.8.10-serial", alone=True)
+def huge_range(broker: Broker) -> None:
+    """A range of half of all numbers costs no more than what is unsettled: the broker answers at once."""
+    session, _, deliveries = _delivered(broker, 1)
+    last = (deliveries[0].id + 0x7FFF_FFFE) & 0xFFFF_FFFF
+    session.send(
+        Disposition(role=RECEIVER, first=deliveries[0].id, last=last, settled=True, state=Accepted())
+    )
+    session.catch_up()
+    broker.still_serves()
+
+
+@scenario("2.7.6/as-a-sender", "2.7.6-role", "2.7.6-01")
+def as_a_sender(broker: Broker) -> None:
+    """A disposition in role sender is about what we sent, not about what we received."""
+    session, _, deliveries = _delivered(broker, 1)
+    session.send(Disposition(role=SENDER, first=deliveries[0].id, settled=True, state=Accepted()))
+    session.peer.expect_nothing(Transfer, within_s=0.2)
+    _left(broker, session, 0)
