@@ -1,4 +1,6 @@
-"""The answer to an attach: which node, whether the peer may, and what the link's termini really are (2.6.3, 3.5)."""
+"""The answer to an attach: which node, whether the peer may, and what the link's termini really are (2.6.3,
+3.5).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ async def answer_attach(task: ConnectionTask, nodes: NodeService, event: AttachR
         task.log.info("link.refused", name=link.name, condition=refused.condition, reason=refused.description)
 
 
-async def _accept_producer(task: ConnectionTask, nodes: NodeService, link: ReceiverLink, event: AttachReceived) -> None:
+async def _accept_producer(
+    task: ConnectionTask, nodes: NodeService, link: ReceiverLink, event: AttachReceived
+) -> None:
     target = event.attach.target
     if isinstance(target, Coordinator):
         raise TerminusRefused("amqp:not-implemented", "this broker has no transaction coordinator yet")
@@ -62,13 +66,16 @@ async def _accept_producer(task: ConnectionTask, nodes: NodeService, link: Recei
     task.log.debug("link.attached", name=link.name, role="receiver", target=answer.address)
 
 
-async def _accept_consumer(task: ConnectionTask, nodes: NodeService, link: SenderLink, event: AttachReceived) -> None:
+async def _accept_consumer(
+    task: ConnectionTask, nodes: NodeService, link: SenderLink, event: AttachReceived
+) -> None:
     source = event.attach.source
     if not isinstance(source, Source):
         raise TerminusRefused("amqp:invalid-field", f"expected a source, got {source!r:.80}")
     if source.distribution_mode not in (None, MOVE, COPY):
         raise TerminusRefused(
-            "amqp:not-implemented", f"expected distribution-mode move or copy, got {source.distribution_mode!r:.80}"
+            "amqp:not-implemented",
+            f"expected distribution-mode move or copy, got {source.distribution_mode!r:.80}",
         )
     browser = source.distribution_mode == COPY
     if source.dynamic:
@@ -76,7 +83,9 @@ async def _accept_consumer(task: ConnectionTask, nodes: NodeService, link: Sende
             raise TerminusRefused("amqp:invalid-field", "a dynamic source must not name an address (3.5.3)")
         queue = nodes.temporary_queue(task.principal)
     elif source.address is None:
-        raise TerminusRefused("amqp:invalid-field", "expected the address of a node in source.address, got null")
+        raise TerminusRefused(
+            "amqp:invalid-field", "expected the address of a node in source.address, got null"
+        )
     else:
         queue = await nodes.node_for(task.principal, _text(source.address), BROWSE if browser else RECEIVE)
     answer = source_answer(source, queue.name)
@@ -93,10 +102,14 @@ async def _accept_consumer(task: ConnectionTask, nodes: NodeService, link: Sende
     task.dispatcher.consumers[link] = consumer
     queue.attach(consumer)
     link.accept(source=answer, target=event.attach.target)
-    task.log.debug("link.attached", name=link.name, role="sender", source=answer.address, mode=answer.distribution_mode)
+    task.log.debug(
+        "link.attached", name=link.name, role="sender", source=answer.address, mode=answer.distribution_mode
+    )
 
 
 def _text(address: Any) -> str:
     if not isinstance(address, str):
-        raise TerminusRefused("amqp:invalid-field", f"expected a string as address, got {type(address).__name__}")
+        raise TerminusRefused(
+            "amqp:invalid-field", f"expected a string as address, got {type(address).__name__}"
+        )
     return address

@@ -4,8 +4,9 @@
               gone or held  | ready (in memory)   | on disk only, read page by page
               with single ones that came back     | non-durable ones among them wait in `volatile`
 
-Everything that a consumer holds came out of the window from its front, so a message that comes back always stands
-before the window: the returned ones are served first, in the order of their offsets, and so take their old places.
+Everything that a consumer holds came out of the window from its front, so a message that comes back always
+stands before the window: the returned ones are served first, in the order of their offsets, and so take their
+old places.
 """
 
 from __future__ import annotations
@@ -25,12 +26,23 @@ _TRIM_AT: Final = 2_048  # taken messages at the front of the window before thei
 
 
 class Backlog:
-    """What a queue has to give, first in first out. Pure: it never reads the disk, it says what it wants read."""
+    """What a queue has to give, first in first out. Pure: it never reads the disk, it says what it wants
+    read.
+    """
 
     __slots__ = (
-        "_head", "_ready", "_ready_bytes", "_returned", "_volatile", "disk_count", "disk_from", "published_to",
-        "volatile_bytes", "window_bytes", "window_messages",
-    )  # fmt: skip
+        "_head",
+        "_ready",
+        "_ready_bytes",
+        "_returned",
+        "_volatile",
+        "disk_count",
+        "disk_from",
+        "published_to",
+        "volatile_bytes",
+        "window_bytes",
+        "window_messages",
+    )
 
     def __init__(self, window_messages: int = WINDOW_MESSAGES, window_bytes: int = WINDOW_BYTES) -> None:
         self.window_messages = window_messages
@@ -180,7 +192,9 @@ class Backlog:
         return count
 
     def memory_bytes(self) -> int:
-        """What the messages in memory take, about, of those that only memory holds or that the window keeps."""
+        """What the messages in memory take, about, of those that only memory holds or that the window
+        keeps.
+        """
         return self._ready_bytes + self.volatile_bytes + self.loaded() * RECORD_OVERHEAD_BYTES
 
 

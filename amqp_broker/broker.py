@@ -1,7 +1,7 @@
 """The broker put together: store, writer, nodes, timers, listeners and connections under one nursery.
 
-    async with open_broker(BrokerConfig(memory=True)) as broker:
-        await broker.serve_tcp("127.0.0.1", 0)
+async with open_broker(BrokerConfig(memory=True)) as broker:
+    await broker.serve_tcp("127.0.0.1", 0)
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from amqp_broker.writer import Writer
 if TYPE_CHECKING:
     from amqp_broker.faults import Faults
     from amqp_broker.listener import OpenListener, PeerInfo
-
 
 
 def wall_clock_ms() -> int:
@@ -72,7 +71,9 @@ class Broker:
         return await self._listen(self.config.listeners)
 
     async def serve_tcp(self, host: str, port: int) -> str:
-        """Listen on one more address, port 0 for any; returns the URL that clients dial. Raises ListenError."""
+        """Listen on one more address, port 0 for any; returns the URL that clients dial. Raises
+        ListenError.
+        """
         shown = f"[{host}]" if ":" in host else host
         return (await self._listen((ListenerConfig(url=f"amqp://{shown}:{port}"),)))[0]
 
@@ -119,7 +120,11 @@ class Broker:
             with trio.CancelScope() as scope:
                 self._accepting.append(scope)
                 await serve_listeners(
-                    listeners, self.config.limits, self.serve_stream, handler_nursery=self._nursery, task_status=task_status
+                    listeners,
+                    self.config.limits,
+                    self.serve_stream,
+                    handler_nursery=self._nursery,
+                    task_status=task_status,
                 )
 
         await self._nursery.start(accept)
@@ -133,7 +138,9 @@ class Broker:
     # Stopping
 
     def stop(self, grace_s: float | None = None) -> None:
-        """Ask for a clean stop: no new connections, every open one is closed, everything submitted is committed."""
+        """Ask for a clean stop: no new connections, every open one is closed, everything submitted is
+        committed.
+        """
         if grace_s is not None:
             self._grace_s = grace_s
         self._stop_asked.set()
@@ -181,7 +188,9 @@ def _urls(listeners: list[OpenListener]) -> list[str]:
 
 
 def open_store(config: BrokerConfig) -> Store:
-    """The store that the configuration names. Raises StoreInUse, StoreTooNew, UnsafeSqlite and StoreFailed."""
+    """The store that the configuration names. Raises StoreInUse, StoreTooNew, UnsafeSqlite and
+    StoreFailed.
+    """
     if config.memory:
         return MemoryStore()
     from amqp_broker.persistence.sqlite import SqliteStore
@@ -199,8 +208,9 @@ async def open_broker(
 ) -> AsyncIterator[Broker]:
     """Open the store and run a broker as long as the block runs; it stops cleanly at the block's end.
 
-    The block is cancelled and StoreFailed raised when a commit failed and nobody knows what the store holds: recovery
-    at the next start decides. Raises StoreInUse, StoreTooNew, StoreCorrupt and UnsafeSqlite at the start.
+    The block is cancelled and StoreFailed raised when a commit failed and nobody knows what the store holds:
+    recovery at the next start decides. Raises StoreInUse, StoreTooNew, StoreCorrupt and UnsafeSqlite at the
+    start.
     """
     config = config or BrokerConfig()
     own_store = store is None
@@ -244,7 +254,9 @@ async def _running(
 
 
 def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What a caller wants to catch: a failed store before everything else, the only exception, or all of them."""
+    """What a caller wants to catch: a failed store before everything else, the only exception, or all of
+    them.
+    """
     failures, others = group.split(StoreFailed)
     if failures is not None:
         return _leaves(failures)[0]

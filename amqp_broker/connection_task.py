@@ -2,11 +2,12 @@
 
     stream --> reader --bytes--> +-------+ --chunks--> writer --> stream
     other connections --mail-->  | owner |
-    timer table ------wake---->  +-------+ --events--> dispatcher --> nodes --> writer of the store --mail--> owner
+    timer table ------wake---->  +-------+ --events--> dispatcher --> nodes --> writer of the store --mail-->
+    owner
 
-The engine is touched by the owner alone, in turns. A turn takes everything that waits (bytes, mail, deadlines) and
-ends with one piece of output. Reading goes on only after the owner took what was read: that is the back-pressure of
-TCP; the protocol's own is credit and window, which are renewed after the commit.
+The engine is touched by the owner alone, in turns. A turn takes everything that waits (bytes, mail,
+deadlines) and ends with one piece of output. Reading goes on only after the owner took what was read: that is
+the back-pressure of TCP; the protocol's own is credit and window, which are renewed after the commit.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ class ConnectionTask:
                 self._eof = True
                 self.wake()
                 return
-            self._inbox = data
+            self._inbox = bytes(data)
             self.wake()
             while self._inbox is not None:
                 await self._inbox_taken.park()
@@ -194,7 +195,9 @@ class ConnectionTask:
                 finished = await self._turn()
             except Exception:
                 self.log.exception("connection.internal_error")
-                self.engine.close(Error(condition="amqp:internal-error", description="a fault of the broker; see its log"))
+                self.engine.close(
+                    Error(condition="amqp:internal-error", description="a fault of the broker; see its log")
+                )
                 self._flush()
                 await self._finish()
                 return
@@ -254,10 +257,14 @@ class ConnectionTask:
                 else:
                     await self._answers[type(event)](event)
                     answered = True
-            events = self.engine.receive_data(b"", trio.current_time()) if answered else self.engine.take_events()
+            events = (
+                self.engine.receive_data(b"", trio.current_time()) if answered else self.engine.take_events()
+            )
 
     def _flush(self) -> bool:
-        """Hand the output over when the writing task is free; what it can't take yet counts against the bound."""
+        """Hand the output over when the writing task is free; what it can't take yet counts against the
+        bound.
+        """
         if self._writing:
             return False
         chunks = self.engine.data_to_send()
@@ -322,9 +329,14 @@ class ConnectionTask:
         self.dispatcher.unblock(producer)
 
     def _detach_deleted(self, consumer: Consumer, _: None) -> None:
-        link: Any = consumer.link
+        link = consumer.link
         if link in self.dispatcher.consumers:
-            link.detach(Error(condition="amqp:resource-deleted", description=f"queue {consumer.queue.name!r} was deleted"))
+            link.detach(
+                Error(
+                    condition="amqp:resource-deleted",
+                    description=f"queue {consumer.queue.name!r} was deleted",
+                )
+            )
 
     def _close_engine(self, error: Error, _: None) -> None:
         self.engine.close(error)
@@ -338,9 +350,14 @@ class ConnectionTask:
         self._peer.logged_in()
         if not self._nodes.authoriser.authorise(self.principal, CONNECT):
             self.engine.close(
-                Error(condition="amqp:unauthorized-access", description=f"{self.principal.rule_name!r} may not connect")
+                Error(
+                    condition="amqp:unauthorized-access",
+                    description=f"{self.principal.rule_name!r} may not connect",
+                )
             )
-        self.log.info("connection.opened", container_id=event.remote_open.container_id, principal=self.principal.name)
+        self.log.info(
+            "connection.opened", container_id=event.remote_open.container_id, principal=self.principal.name
+        )
 
     def _on_closed(self, event: ConnectionClosed) -> None:
         condition = None if event.error is None else event.error.condition
@@ -367,5 +384,7 @@ class ConnectionTask:
             self.principal = answer.principal
             self.engine.sasl_outcome(answer.code, answer.additional_data)
         else:
-            self.log.warning("login.failed", mechanism=self._login.mechanism, name=answer.name, reason=answer.reason)
+            self.log.warning(
+                "login.failed", mechanism=self._login.mechanism, name=answer.name, reason=answer.reason
+            )
             self.engine.sasl_outcome(answer.code)

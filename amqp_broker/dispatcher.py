@@ -1,6 +1,8 @@
-"""From the events of one connection's engine to the nodes, and back: posting, and the outcomes of what was sent.
+"""From the events of one connection's engine to the nodes, and back: posting, and the outcomes of what was
+sent.
 
-Everything here runs in the turn of the connection's own task and waits for nothing but the answer to an attach.
+Everything here runs in the turn of the connection's own task and waits for nothing but the answer to an
+attach.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.frames import Accepted, DecodeError, Error, Modified, Received, Rejected, Released
-from amqp_broker.jobs import Posting, Settlement, return_verbs, retire_verbs
+from amqp_broker.jobs import Posting, Settlement, retire_verbs, return_verbs
 from amqp_broker.links import (
     CreditReceived,
     DeliveriesReceived,
@@ -68,15 +70,19 @@ class Dispatcher:
         persistent = queue.persistent
         queue_id = queue.queue_id
         try:
-            records = [record_of(d.payload, d.message_format, now_ms, queue_id, persistent) for d in deliveries]
+            records = [
+                record_of(d.payload, d.message_format, now_ms, queue_id, persistent) for d in deliveries
+            ]
         except DecodeError as error:
             self._malformed(link, error)
             return
         self._post(link, deliveries, producer.queue, records)
 
-    def _post(self, link: ReceiverLink, deliveries: list[Delivery], queue: Any, records: list[Record]) -> None:
+    def _post(
+        self, link: ReceiverLink, deliveries: list[Delivery], queue: Any, records: list[Record]
+    ) -> None:
         posting = Posting(self._task, link, deliveries, queue, records, self._nodes)
-        if posting.durable or queue.pending_posts > 1:
+        if posting.durable_count or queue.pending_posts > 1:
             self._nodes.writer.submit(posting)  # nothing overtakes what stands before it in its queue
         else:
             posting.unit()
@@ -91,7 +97,9 @@ class Dispatcher:
             if isinstance(found, Error):
                 self.refuse_posts(link, [delivery], found)
                 return
-            record = record_of(delivery.payload, delivery.message_format, now_ms, found.queue_id, found.persistent)
+            record = record_of(
+                delivery.payload, delivery.message_format, now_ms, found.queue_id, found.persistent
+            )
         except DecodeError as error:
             self._malformed(link, error)
             return
@@ -109,12 +117,18 @@ class Dispatcher:
         if error is None:
             link.settle(posting.deliveries, ACCEPTED)
         else:
-            self.refuse_posts(link, posting.deliveries, Error(condition="amqp:resource-limit-exceeded", description=str(error)))
+            self.refuse_posts(
+                link,
+                posting.deliveries,
+                Error(condition="amqp:resource-limit-exceeded", description=str(error)),
+            )
             return
         self._processed(link, len(posting.deliveries))
 
     def refuse_posts(self, link: ReceiverLink, deliveries: list[Delivery], error: Error) -> None:
-        """These messages were not stored: rejected where the sender listens, else the link is detached (fail fast)."""
+        """These messages were not stored: rejected where the sender listens, else the link is detached (fail
+        fast).
+        """
         if any(delivery.settled for delivery in deliveries):
             link.detach(error)
             return
@@ -146,7 +160,7 @@ class Dispatcher:
 
     def offer(self, consumer: Consumer) -> None:
         """Send what waits for this consumer, and ask its queue for more."""
-        link: Any = consumer.link
+        link = consumer.link
         self._send_pending(consumer)
         queue = consumer.queue
         consumer.demand = 0 if consumer.pending else link.sendable()
@@ -170,7 +184,7 @@ class Dispatcher:
 
     def send_assigned(self, consumer: Consumer) -> None:
         """Messages that a queue assigned go out, in the turn of the task that owns the link's engine."""
-        link: Any = consumer.link
+        link = consumer.link
         if consumer.link not in self.consumers:
             return
         self._send_pending(consumer)
@@ -185,7 +199,7 @@ class Dispatcher:
         if not pending:
             return
         records = list(pending)
-        link: Any = consumer.link
+        link = consumer.link
         prepare(records, self._nodes.wall_clock_ms())
         taken = link.send(records)
         if taken == len(records):
@@ -223,27 +237,35 @@ class Dispatcher:
             self.offer(consumer)
 
     def _refuse_outcome(self, consumer: Consumer, state: object) -> None:
-        link: Any = consumer.link
+        link = consumer.link
         offered = ", ".join(sorted(consumer.outcomes))
         description = f"expected one of the outcomes that the source offers ({offered}), got {state!r:.120}"
         link.detach(Error(condition="amqp:not-allowed", description=description))
 
-    def _retire(self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
+    def _retire(
+        self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any, settled: bool
+    ) -> None:
         records = [delivery.message for delivery in deliveries]
         verbs = retire_verbs(consumer.queue.queue_id, records)
         self._settle(consumer, [] if settled else deliveries, records, state, verbs)
 
-    def _reject(self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
+    def _reject(
+        self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any, settled: bool
+    ) -> None:
         self._nodes.rejected(consumer.queue, deliveries, state)
         self._retire(consumer, deliveries, state, settled)
 
-    def _release(self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
+    def _release(
+        self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any, settled: bool
+    ) -> None:
         self._return(consumer, [delivery.message for delivery in deliveries])
         if not settled:
-            link: Any = consumer.link
+            link = consumer.link
             link.settle(deliveries, state)
 
-    def _modify(self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
+    def _modify(
+        self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any, settled: bool
+    ) -> None:
         records = [delivery.message for delivery in deliveries]
         queue = consumer.queue
         effects = bool(state.delivery_failed or state.message_annotations)
@@ -267,9 +289,14 @@ class Dispatcher:
         self._nodes.pump(consumer.queue)
 
     def _settle(
-        self, consumer: Consumer, deliveries: list[OutgoingDelivery], retired: list[Record], state: Any, verbs: list[Any]
+        self,
+        consumer: Consumer,
+        deliveries: list[OutgoingDelivery],
+        retired: list[Record],
+        state: Any,
+        verbs: list[Any],
     ) -> None:
-        link: Any = consumer.link
+        link = consumer.link
         job = Settlement(self._task, link, deliveries, consumer.queue, retired, state, self._nodes, verbs)
         if verbs:
             self._nodes.writer.submit(job)
@@ -290,11 +317,11 @@ class Dispatcher:
 
     def on_detached(self, event: LinkDetached) -> None:
         """A link is gone: what it held goes back to its place, as the default outcome says."""
-        link: Any = event.link
-        producer = self.producers.pop(link, None)
+        link = event.link
+        producer = self.producers.pop(link, None) if isinstance(link, ReceiverLink) else None
         if producer is not None:
             self._nodes.forget_producer(producer)
-        consumer = self.consumers.pop(link, None)
+        consumer = self.consumers.pop(link, None) if isinstance(link, SenderLink) else None
         if consumer is None:
             return
         queue = consumer.queue

@@ -1,7 +1,7 @@
 """What the broker has stored: one class for each kind of work, each stored wholly or not at all.
 
-A job is made in a connection's turn, gives its verbs when the writer asks, and answers the peer only after the commit
-returned (law 4: a promise leaves after the commit).
+A job is made in a connection's turn, gives its verbs when the writer asks, and answers the peer only after
+the commit returned (law 4: a promise leaves after the commit).
 """
 
 from __future__ import annotations
@@ -55,12 +55,17 @@ def retire_verbs(queue_id: int, records: Sequence[Record]) -> Unit:
 class Posting:
     """A run of messages from one link to one queue."""
 
-    __slots__ = ("deliveries", "durable", "link", "nodes", "owner", "queue", "records", "size")
+    __slots__ = ("deliveries", "durable_count", "link", "nodes", "owner", "queue", "records", "size")
 
     def __init__(
-        self, owner: PostOwner, link: ReceiverLink, deliveries: list[Delivery], queue: Queue, records: list[Record],
+        self,
+        owner: PostOwner,
+        link: ReceiverLink,
+        deliveries: list[Delivery],
+        queue: Queue,
+        records: list[Record],
         nodes: Nodes,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.owner = owner
         self.nodes = nodes
         self.link = link
@@ -68,15 +73,15 @@ class Posting:
         self.queue = queue
         self.records = records
         self.size = sum([len(record.body) for record in records])
-        self.durable = any([record.durable for record in records])
+        self.durable_count = sum([record.durable for record in records])
         queue.pending_posts += 1
 
     def unit(self) -> Unit:
         self.queue.number(self.records)
-        if not self.durable:
+        if not self.durable_count:
             return []
         records = self.records
-        if all([record.durable for record in records]):
+        if self.durable_count == len(records):
             return [Post(self.queue.queue_id, records)]
         return [Post(self.queue.queue_id, run) for run in _durable_runs(records)]
 

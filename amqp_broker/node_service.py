@@ -1,15 +1,18 @@
-"""What all connections share: the nodes, the writer, the clock on the wall, and the distribution of messages."""
+"""What all connections share: the nodes, the writer, the clock on the wall, and the distribution of
+messages.
+"""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import trio
 
 from amqp_broker.addresses import AddressError, parse_address
-from amqp_broker.authorisation import BROWSE, CREATE, RECEIVE, SEND, Authoriser, Principal
+from amqp_broker.authorisation import CREATE, SEND, Authoriser, Principal
 from amqp_broker.configuration import BrokerConfig
 from amqp_broker.frames import Error, Message
 from amqp_broker.jobs import Step, retire_verbs
@@ -28,7 +31,9 @@ TEMPORARY_NAME_BYTES = 12  # a name that the broker makes is hard to guess (beha
 class NodeService:
     """Nodes and what moves messages between them and the store."""
 
-    def __init__(self, config: BrokerConfig, writer: Writer, authoriser: Authoriser, wall_clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, config: BrokerConfig, writer: Writer, authoriser: Authoriser, wall_clock_ms: Callable[[], int]
+    ) -> None:
         self.config = config
         self.writer = writer
         self.authoriser = authoriser
@@ -46,7 +51,9 @@ class NodeService:
         except AddressError as error:
             raise NodeRefused("amqp:invalid-field", str(error)) from None
         if not self.authoriser.authorise(principal, action, parsed):
-            raise NodeRefused("amqp:unauthorized-access", f"{principal.rule_name!r} may not {action} at {parsed.name!r}")
+            raise NodeRefused(
+                "amqp:unauthorized-access", f"{principal.rule_name!r} may not {action} at {parsed.name!r}"
+            )
         may_create = self.authoriser.authorise(principal, CREATE, parsed)
         return await self.registry.resolve(parsed, may_create=may_create)
 
@@ -54,32 +61,46 @@ class NodeService:
         """A fresh queue for a dynamic terminus. Raises NodeRefused."""
         name = f"temporary.{secrets.token_urlsafe(TEMPORARY_NAME_BYTES)}"
         if not self.authoriser.authorise(principal, CREATE, parse_address(name)):
-            raise NodeRefused("amqp:unauthorized-access", f"{principal.rule_name!r} may not create dynamic nodes")
+            raise NodeRefused(
+                "amqp:unauthorized-access", f"{principal.rule_name!r} may not create dynamic nodes"
+            )
         return self.registry.create_temporary(name)
 
     def relay_target(self, principal: Principal, payload: bytes) -> Queue | Error:
-        """Where a message sent through the anonymous terminus goes, or why it goes nowhere. Raises DecodeError."""
+        """Where a message sent through the anonymous terminus goes, or why it goes nowhere. Raises
+        DecodeError.
+        """
         properties = Message(payload).properties
         address = None if properties is None else properties.to
         if address is None:
-            return Error(condition="amqp:invalid-field", description="properties.to is missing: the anonymous terminus needs it")
+            return Error(
+                condition="amqp:invalid-field",
+                description="properties.to is missing: the anonymous terminus needs it",
+            )
         try:
             parsed = parse_address(address, self.config.limits.address_bytes)
         except AddressError as error:
             return Error(condition="amqp:invalid-field", description=str(error))
         if not self.authoriser.authorise(principal, SEND, parsed):
-            return Error(condition="amqp:unauthorized-access", description=f"{principal.rule_name!r} may not send to {parsed.name!r}")
+            return Error(
+                condition="amqp:unauthorized-access",
+                description=f"{principal.rule_name!r} may not send to {parsed.name!r}",
+            )
         queue = self.registry.find(parsed)
         if queue is None:
             return Error(condition="amqp:not-found", description=f"no queue {parsed.name!r}")
         if queue.full():
-            return Error(condition="amqp:resource-limit-exceeded", description=f"queue {parsed.name!r} is full")
+            return Error(
+                condition="amqp:resource-limit-exceeded", description=f"queue {parsed.name!r} is full"
+            )
         return queue
 
     # Movement
 
     def pump(self, queue: Queue) -> None:
-        """Hand what `queue` assigns to the tasks that own the links, and have the disk read where it is needed."""
+        """Hand what `queue` assigns to the tasks that own the links, and have the disk read where it is
+        needed.
+        """
         for consumer, records in queue.assign(self.wall_clock_ms()):
             consumer.owner.deliver(consumer, records)
         expired = queue.take_expired()
@@ -91,13 +112,13 @@ class NodeService:
     def _page(self, queue: Queue) -> None:
         if queue.backlog.page_wanted() and queue not in self._paging and queue.consumers:
             self._paging.add(queue)
-            self.writer.read(lambda store: self._read_page(store, queue))
+            self.writer.read(partial(self._read_page, queue))
         for consumer in queue.consumers:
             if consumer.browser and queue.browse_page_wanted(consumer) >= 0:
                 consumer.paging = True
-                self.writer.read(lambda store, browser=consumer: self._read_browsed(store, browser))
+                self.writer.read(partial(self._read_browsed, consumer))
 
-    def _read_page(self, store: Store, queue: Queue) -> None:
+    def _read_page(self, queue: Queue, store: Store) -> None:
         self._paging.discard(queue)
         backlog = queue.backlog
         if backlog.disk_from < 0 or not self.registry.holds(queue):
@@ -111,9 +132,9 @@ class NodeService:
         queue.message_count -= len(page.quarantined)
         self.pump(queue)
 
-    def _read_browsed(self, store: Store, browser: Consumer) -> None:
+    def _read_browsed(self, browser: Consumer, store: Store) -> None:
         browser.paging = False
-        queue: Queue = browser.queue
+        queue = browser.queue
         start = queue.browse_page_wanted(browser)
         if start < 0 or browser not in queue.consumers:
             return
@@ -150,7 +171,6 @@ class NodeService:
         if queue.blocked and queue.roomy():
             blocked, queue.blocked = queue.blocked, []
             for producer in blocked:
-                assert isinstance(producer, Producer)
                 producer.owner.unblock(producer)
 
     # The ends of links
@@ -191,6 +211,3 @@ class NodeService:
         await done.wait()
         if failures:
             raise failures[0]
-
-
-ACTION_OF_MODE = {"move": RECEIVE, "copy": BROWSE}

@@ -12,11 +12,15 @@ if TYPE_CHECKING:
 
 
 class Producer:
-    """A receiving link of ours and the queue it feeds; `queue` None is the anonymous terminus (each message names its node)."""
+    """A receiving link of ours and the queue it feeds; `queue` None is the anonymous terminus (each message
+    names its node).
+    """
 
     __slots__ = ("blocked", "credit", "link", "owner", "queue", "temporary")
 
-    def __init__(self, owner: ConnectionTask, link: ReceiverLink, queue: Queue | None, credit: int, temporary: bool) -> None:
+    def __init__(
+        self, owner: ConnectionTask, link: ReceiverLink, queue: Queue | None, credit: int, temporary: bool
+    ) -> None:
         self.owner = owner
         self.link = link
         self.queue = queue

@@ -1,4 +1,5 @@
-"""A queue: first in, first out, competing consumers, each message to one of them. Pure: no I/O, no clock, no engine.
+"""A queue: first in, first out, competing consumers, each message to one of them. Pure: no I/O, no clock, no
+engine.
 
     publish --> backlog --assign--> consumer (ACQUIRED) --retire--> gone (ARCHIVED)
                   ^                      |
@@ -11,10 +12,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from amqp_broker.backlog import RECORD_OVERHEAD_BYTES, Backlog
 from amqp_broker.persistence import Record
+
+if TYPE_CHECKING:
+    from amqp_broker.links import SenderLink
+    from amqp_broker.producers import Producer
 
 RESUME_PART: Final = 0.8  # of a full queue's capacity: below it senders are given credit again
 
@@ -23,12 +28,22 @@ class Consumer:
     """One link that receives from a queue; `demand` is how many messages it could be sent now."""
 
     __slots__ = (
-        "browser", "cursor", "default_outcome", "demand", "link", "outcomes", "owner", "paging", "pending", "queue",
-        "settled", "temporary",
-    )  # fmt: skip
+        "browser",
+        "cursor",
+        "default_outcome",
+        "demand",
+        "link",
+        "outcomes",
+        "owner",
+        "paging",
+        "pending",
+        "queue",
+        "settled",
+        "temporary",
+    )
 
     def __init__(
-        self, owner: DeliveryOwner, link: object, queue: Queue, *, browser: bool, settled: bool,
+        self, owner: DeliveryOwner, link: SenderLink, queue: Queue, *, browser: bool, settled: bool,
         default_outcome: object = None, outcomes: frozenset[str] = frozenset(), temporary: bool = False,
     ) -> None:  # fmt: skip
         self.owner = owner
@@ -70,9 +85,23 @@ class Queue:
     """One queue and the distribution of its messages."""
 
     __slots__ = (
-        "_excluded", "_volatile_bytes", "backlog", "blocked", "byte_count", "consumers", "expired", "limits",
-        "message_count", "name", "next_offset", "pending_posts", "persistent", "queue_id", "recovered_to", "was_full",
-    )  # fmt: skip
+        "_excluded",
+        "_volatile_bytes",
+        "backlog",
+        "blocked",
+        "byte_count",
+        "consumers",
+        "expired",
+        "limits",
+        "message_count",
+        "name",
+        "next_offset",
+        "pending_posts",
+        "persistent",
+        "queue_id",
+        "recovered_to",
+        "was_full",
+    )
 
     def __init__(self, name: str, queue_id: int, limits: QueueLimits, *, persistent: bool = True) -> None:
         self.name = name
@@ -88,12 +117,14 @@ class Queue:
         self.byte_count = 0
         self._volatile_bytes = 0
         self.was_full = False
-        self.blocked: list[object] = []
+        self.blocked: list[Producer] = []
         self.expired: list[Record] = []
         self._excluded: dict[int, set[Consumer]] = {}
 
     def recover(self, first_offset: int, next_offset: int, messages: int, size: int) -> None:
-        """Take up what the store has: everything below `next_offset` may have been acquired before (3.2.1)."""
+        """Take up what the store has: everything below `next_offset` may have been acquired before
+        (3.2.1).
+        """
         self.next_offset = self.recovered_to = next_offset
         self.message_count = messages
         self.byte_count = size
@@ -138,7 +169,9 @@ class Queue:
         )
 
     def assign(self, now_ms: int) -> list[tuple[Consumer, list[Record]]]:
-        """Distribute what is loaded over the consumers with demand, in even shares, the longest waiting first."""
+        """Distribute what is loaded over the consumers with demand, in even shares, the longest waiting
+        first.
+        """
         grants: list[tuple[Consumer, list[Record]]] = []
         if not self.consumers:
             return grants

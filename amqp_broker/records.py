@@ -3,8 +3,8 @@
     transfer payload   [header] [delivery-annotations] [message-annotations] | bare message | [footer]
     record             header's fields, then everything after the header as the same bytes
 
-Delivery-annotations speak from one peer to the next (3.2.2), and this broker understands none: they end here. The
-header is built anew for each delivery; the bare message is never encoded again.
+Delivery-annotations speak from one peer to the next (3.2.2), and this broker understands none: they end here.
+The header is built anew for each delivery; the bare message is never encoded again.
 """
 
 from __future__ import annotations
@@ -24,13 +24,17 @@ from amqp_broker.frames import (
 from amqp_broker.persistence import Record
 
 DEFAULT_PRIORITY: Final = 4  # 3.2.1
-_HEADER_CACHE_ENTRIES: Final = 4_096  # distinct headers without a ttl: counts and priorities, far fewer in practice
+_HEADER_CACHE_ENTRIES: Final = (
+    4_096  # distinct headers without a ttl: counts and priorities, far fewer in practice
+)
 
 _headers: dict[tuple[bool, int, bool, int], bytes] = {}
 
 
 def record_of(payload: bytes, message_format: int, now_ms: int, queue_id: int, persistent: bool) -> Record:
-    """The record of one received message. Raises DecodeError where sections are malformed or out of order (3.2)."""
+    """The record of one received message. Raises DecodeError where sections are malformed or out of order
+    (3.2).
+    """
     durable, priority, ttl_ms, _first_acquirer, delivery_count, header_end = peek_header(payload)
     body = payload[header_end:] if header_end else payload
     if not check_body(body):
@@ -79,7 +83,9 @@ def _encode_header(record: Record, ttl_ms: int | None) -> bytes:
 
 
 def prepare(records: list[Record], now_ms: int) -> None:
-    """Give each record the header of its next delivery: what is left of its ttl, its delivery count (3.2.1)."""
+    """Give each record the header of its next delivery: what is left of its ttl, its delivery count
+    (3.2.1).
+    """
     for record in records:
         if record.expires_at_ms:
             record.header_bytes = _encode_header(record, max(1, record.expires_at_ms - now_ms))

@@ -60,13 +60,18 @@ class Registry:
         if address.reserved:
             raise NodeRefused("amqp:not-found", f"no node {address.name!r}: '$' names the broker's own nodes")
         if self._config.policy_of(address.name).create == STRICT:
-            raise NodeRefused("amqp:not-found", f"no queue {address.name!r}, and its policy does not make queues on first use")
+            raise NodeRefused(
+                "amqp:not-found",
+                f"no queue {address.name!r}, and its policy does not make queues on first use",
+            )
         if not may_create:
             raise NodeRefused("amqp:not-found", f"no queue {address.name!r}, and no right to create it")
         return await self.create(address.name)
 
     async def create(self, name: str) -> Queue:
-        """Make a durable queue, or find that somebody else just made it. Raises NodeRefused at the bound of nodes."""
+        """Make a durable queue, or find that somebody else just made it. Raises NodeRefused at the bound of
+        nodes.
+        """
         async with self._creating:
             if name in self._queues:
                 return self._queues[name]
@@ -76,7 +81,9 @@ class Registry:
             return self._new_queue(name, verb.queue_id)
 
     def create_temporary(self, name: str) -> Queue:
-        """Make a queue that lives in memory only, for a dynamic terminus (3.5.3). Its id is below 0: no store knows it."""
+        """Make a queue that lives in memory only, for a dynamic terminus (3.5.3). Its id is below 0: no store
+        knows it.
+        """
         self._check_room()
         self._last_temporary_id -= 1
         return self._new_queue(name, self._last_temporary_id, persistent=False)
@@ -89,7 +96,9 @@ class Registry:
     def _check_room(self) -> None:
         most = self._config.limits.max_nodes
         if len(self._queues) >= most:
-            raise NodeRefused("amqp:resource-limit-exceeded", f"the broker has {most} nodes, as many as max_nodes allows")
+            raise NodeRefused(
+                "amqp:resource-limit-exceeded", f"the broker has {most} nodes, as many as max_nodes allows"
+            )
 
     def _new_queue(self, name: str, queue_id: int, *, persistent: bool = True) -> Queue:
         policy = self._config.policy_of(name)

@@ -1,7 +1,8 @@
-"""What the broker answers to an attach: the termini as they are here, never as the peer would like them (3.5).
+"""What the broker answers to an attach: the termini as they are here, never as the peer would like them
+(3.5).
 
-What is offered is generated from what works: capabilities, outcomes, distribution modes. A field that asks for more
-than this broker does comes back with what it does, and the link is refused where that could mislead.
+What is offered is generated from what works: capabilities, outcomes, distribution modes. A field that asks
+for more than this broker does comes back with what it does, and the link is refused where that could mislead.
 """
 
 from __future__ import annotations
@@ -35,11 +36,14 @@ class TerminusRefused(Exception):
 
 
 def check_capabilities(asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Those of the asked capabilities that hold here. Raises TerminusRefused for a kind of node there is not."""
+    """Those of the asked capabilities that hold here. Raises TerminusRefused for a kind of node there is
+    not.
+    """
     for capability in asked or ():
         if capability in UNSUPPORTED_CAPABILITIES:
             raise TerminusRefused(
-                "amqp:not-implemented", f"terminus capability {capability!r}: this broker has queues, and no {capability} nodes"
+                "amqp:not-implemented",
+                f"terminus capability {capability!r}: this broker has queues, and no {capability} nodes",
             )
     held = tuple(capability for capability in asked or () if capability in QUEUE_CAPABILITIES)
     return held or None

@@ -26,7 +26,9 @@ class Timers:
         self._changed = trio.Event()
 
     def set(self, deadline: float, timed: Timed) -> None:
-        """Wake `timed` at `deadline` (trio's clock, seconds), or at an earlier deadline that it already has."""
+        """Wake `timed` at `deadline` (trio's clock, seconds), or at an earlier deadline that it already
+        has.
+        """
         known = self._set_for.get(timed)
         if known is not None and known <= deadline:
             return

@@ -2,11 +2,13 @@
 
     submit(job) ... submit(job)          while one commit syncs, the next group gathers
           |              |
-          +--> jobs --> unit() each --> Store.apply (loop's thread) --> Store.commit (worker thread) --> finished() each
+          +--> jobs --> unit() each --> Store.apply (loop's thread) --> Store.commit (worker thread) -->
+          finished() each
 
-The statements run in the loop's thread and only COMMIT, one call that gives the interpreter lock away for the whole
-sync, runs in the worker: a store thread that executes statements itself starves beside a busy loop, because each
-step gives the lock away and waits 5 ms to get it back (measured in `conformance/load`). The two take strict turns.
+The statements run in the loop's thread and only COMMIT, one call that gives the interpreter lock away for the
+whole sync, runs in the worker: a store thread that executes statements itself starves beside a busy loop,
+because each step gives the lock away and waits 5 ms to get it back (measured in `conformance/load`). The two
+take strict turns.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ import trio
 
 from amqp_broker.persistence import Store, StoreFailed, StoreFull, Unit
 
-IDLE_AFTER_S: Final = 0.2  # without work for so long, the writer offers the store time for its own (checkpoints)
+IDLE_AFTER_S: Final = (
+    0.2  # without work for so long, the writer offers the store time for its own (checkpoints)
+)
 
 
 class Job(Protocol):
@@ -51,7 +55,7 @@ class CommitThread:
         while (call := self._calls.get()) is not None:
             try:
                 call()
-            except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
+            except BaseException as error:
                 self._error = error
             self._token.run_sync_soon(self._resume)
 

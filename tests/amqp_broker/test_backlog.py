@@ -82,7 +82,9 @@ def test_messages_that_failed_their_checksums_are_no_longer_counted() -> None:
 
 
 class BacklogMachine(RuleBasedStateMachine):
-    """A backlog with a small window against a plain sorted list; the disk holds what is durable and not gone."""
+    """A backlog with a small window against a plain sorted list; the disk holds what is durable and not
+    gone.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+from amqp_broker.links import SenderLink
 from amqp_broker.persistence import Record
 from amqp_broker.queue import Consumer, Queue, QueueLimits
 
@@ -32,7 +35,7 @@ def post(queue: Queue, count: int, *, expires_at_ms: int = 0, durable: bool = Tr
 
 
 def consumer(queue: Queue, demand: int, *, browser: bool = False) -> Consumer:
-    made = Consumer(Owner(), object(), queue, browser=browser, settled=False)
+    made = Consumer(Owner(), cast(SenderLink, None), queue, browser=browser, settled=False)
     made.demand = demand
     queue.attach(made)
     return made
@@ -90,7 +93,9 @@ def test_what_comes_back_is_delivered_first_and_marked() -> None:
 
 
 def test_undeliverable_here_goes_to_others_only() -> None:
-    """A consumer that said undeliverable-here never gets the message again, others do, and nothing is blocked (3.4.5)."""
+    """A consumer that said undeliverable-here never gets the message again, others do, and nothing is blocked
+    (3.4.5).
+    """
     queue = make_queue(2)
     one = consumer(queue, 1)
     ((_, held),) = queue.assign(0)

@@ -77,7 +77,9 @@ def test_delivery_annotations_end_at_the_broker() -> None:
 
 
 def test_annotations_of_a_modified_outcome_are_merged() -> None:
-    """The outcome's message-annotations win over the message's, others stay; the bare message is untouched (3.4.5)."""
+    """The outcome's message-annotations win over the message's, others stay; the bare message is untouched
+    (3.4.5).
+    """
     payload = encode_message(message_annotations={"x-opt-a": "old", "x-opt-b": "kept"}, body=b"x")
     record = record_of(payload, 0, NOW, 1, True)
     bare = Message(record.body).bare

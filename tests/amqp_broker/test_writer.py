@@ -1,4 +1,6 @@
-"""Group commit: one commit for many jobs, answers only after it, strict turns, a full store refuses job by job."""
+"""Group commit: one commit for many jobs, answers only after it, strict turns, a full store refuses job by
+job.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,17 @@ import pytest
 import trio
 import trio.testing
 
-from amqp_broker.persistence import CreateNode, MemoryStore, Post, Record, Retire, Store, StoreFailed, StoreFull, Unit
+from amqp_broker.persistence import (
+    CreateNode,
+    MemoryStore,
+    Post,
+    Record,
+    Retire,
+    Store,
+    StoreFailed,
+    StoreFull,
+    Unit,
+)
 from amqp_broker.writer import Writer
 
 
@@ -114,7 +126,9 @@ def test_while_one_commit_syncs_the_next_group_gathers() -> None:
             await jobs[3].done.wait()
             writer.stop()
         assert [call for call in store.calls if call.startswith("apply")] == ["apply 1", "apply 3"]
-        assert [call for call in store.calls if call.startswith("finished")] == [f"finished {n}" for n in range(4)]
+        assert [call for call in store.calls if call.startswith("finished")] == [
+            f"finished {n}" for n in range(4)
+        ]
 
     trio.run(main)
 
@@ -136,7 +150,9 @@ def test_jobs_without_verbs_keep_their_place_and_take_no_disk() -> None:
 
 
 def test_a_full_store_refuses_posts_and_goes_on_settling() -> None:
-    """When the group fails for room, each job goes alone: the retirement happens, the post is refused and withdrawn."""
+    """When the group fails for room, each job goes alone: the retirement happens, the post is refused and
+    withdrawn.
+    """
 
     async def main() -> None:
         store = new_store()
