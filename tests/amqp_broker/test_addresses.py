@@ -115,7 +115,7 @@ def test_wildcards_match_below_their_prefix(prefix: list[str], one: str, two: st
     assert stars.matches(f"{text}.{one}")
     assert not star.matches(f"{text}.{one}.{two}")
     assert stars.matches(f"{text}.{one}.{two}")
-    for other in (text, text + one, f"{text}{one}.{two}"):
+    for other in (text, f"{text}.", text + one, f"{text}{one}.{two}"):
         assert not star.matches(other)
         assert not stars.matches(other)
 

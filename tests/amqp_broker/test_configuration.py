@@ -121,6 +121,7 @@ WRONG = [
     ("[limits]\nmax_frame_size_bytes = 511", "limits.max_frame_size_bytes", "511"),
     ('[limits]\nmax_frame_size_bytes = "64K"', "limits.max_frame_size_bytes", '"64K"'),
     ("[limits]\nmax_frame_size_bytes = true", "limits.max_frame_size_bytes", "true"),
+    ("[limits]\nmax_sessions = true", "limits.max_sessions", "true"),
     ("[limits]\nmax_frame_size_bytes = 1e5", "limits.max_frame_size_bytes", "100000.0"),
     ("[limits]\nmax_frame_size = 1", "limits.max_frame_size", "1"),
     ("[limits]\nheader_timeout_ms = 20000", "limits.header_timeout_ms", "20000"),
@@ -177,7 +178,7 @@ def test_an_unknown_key_close_to_a_known_one_is_guessed() -> None:
 
 def test_a_verifier_is_never_shown() -> None:
     """An error about a secret and the configuration's own text hide its value."""
-    broken = VERIFIER[:-8]
+    broken = VERIFIER[-8:]
     with pytest.raises(ConfigurationError) as caught:
         parse_configuration(f'[[user]]\nname = "a"\nscram_sha_256 = "{broken}"')
     assert caught.value.field == "user[0].scram_sha_256"

@@ -69,6 +69,7 @@ GOOD = str(make_verifier(SCRAM_SHA_256, "word", 4_096, SALT))
         GOOD.replace("$4096:", "$\u0664096:"),
         GOOD.replace("=", "!"),
         GOOD[:-4],
+        GOOD.replace("AAEC", "AA EC"),
         GOOD + "$",
         GOOD.replace("AAECAwQFBgcICQoLDA0ODw==", "AAECAwQ="),
     ],
