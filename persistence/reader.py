@@ -9,7 +9,7 @@ from typing import Final
 from zlib import crc32
 
 from amqp_broker.persistence.checksums import body_seed, changed_checksum
-from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decode_directory
+from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decode_directory, decode_one
 from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.group import EVERYTHING, NodeState
 from amqp_broker.persistence.records import DEFAULT_PRIORITY, Record
@@ -33,6 +33,7 @@ _SELECT_CHANGED: Final = (
 )
 
 Segment = tuple[Directory, bytes]
+RawSegment = tuple[bytes, bytes]
 
 
 class Damage:
@@ -156,15 +157,15 @@ class PageReader:
         """False if the page became full before the last run's end."""
         if not runs:
             return True
-        segments = self._load(page.node.queue_id, runs)
+        found = self._load(page.node.queue_id, runs)
         begin = len(page.records)
         complete = True
         for run in runs:
-            segment = segments.get(run.first)
-            if segment is None:
-                reason = "the segment of the run is missing or unreadable"
-                self._lose_run(page, run, reason)
+            raw = found.get(run.first)
+            if raw is not None and self._take_one(page, run, raw):
+                self._runs.add(run)
                 continue
+            segment = self._segment(run, raw)
             if isinstance(segment, str):
                 self._lose_run(page, run, segment)
                 continue
@@ -185,31 +186,55 @@ class PageReader:
         page.damaged(Damage(first, run.end - 1, run.segment_id, reason), offsets)
         page.at = run.end
 
-    def _load(self, queue_id: int, runs: list[Run]) -> dict[int, Segment | str]:
-        """By first offset: directory and bodies, or why there are none. What is missing is left out."""
-        found: dict[int, Segment | str] = {}
-        kept = self._segments.get(runs[0].segment_id)
-        if kept is not None:
-            found[runs[0].first] = kept
+    def _take_one(self, page: Page, run: Run, raw: RawSegment) -> bool:
+        """The short way for a run of one sound, plain message that fits; False if it is anything else."""
+        if run.count != 1 or run.position or len(page.records) >= page.max_messages:
+            return False
+        decoded = decode_one(raw[0])
+        body = raw[1]
+        if decoded is None or crc32(body, body_seed(run.segment_id)) != decoded[1]:
+            return False
+        size = len(body)
+        if page.records and page.size + size > page.max_bytes:
+            return False
+        page.records.append(
+            Record(
+                run.first, body, 0, DEFAULT_PRIORITY, 0, decoded[0], True, 0, False, None, b"", run.queue_id
+            )
+        )
+        page.size += size
+        page.at = run.end
+        return True
+
+    def _load(self, queue_id: int, runs: list[Run]) -> dict[int, RawSegment]:
+        """By first offset: directory and bodies. What is missing or unreadable, or kept already, is left
+        out.
+        """
+        if runs[0].segment_id in self._segments:
             runs = runs[1:]
-        if runs:
-            rows: list[Row]
-            try:
-                rows = self._unit.query(_SELECT_SEGMENTS, (queue_id, runs[0].first, runs[-1].first))
-            except StoreCorrupt:
-                rows = self._load_one_by_one(runs)
-            positions = {run.first: run.position + run.count for run in runs}
-            for first, directory, bodies in rows:
-                try:
-                    decoded = decode_directory(directory)
-                except DirectoryDamaged as error:
-                    found[first] = str(error)
-                    continue
-                if decoded.count < positions.get(first, 0):
-                    found[first] = f"the directory has {decoded.count} messages, the run wants more"
-                else:
-                    found[first] = (decoded, bodies)
-        return found
+        if not runs:
+            return {}
+        rows: list[Row]
+        try:
+            rows = self._unit.query(_SELECT_SEGMENTS, (queue_id, runs[0].first, runs[-1].first))
+        except StoreCorrupt:
+            rows = self._load_one_by_one(runs)
+        return {first: (directory, bodies) for first, directory, bodies in rows}
+
+    def _segment(self, run: Run, raw: RawSegment | None) -> Segment | str:
+        """Decoded, or why it cannot be."""
+        kept = self._segments.get(run.segment_id)
+        if kept is not None:
+            return kept
+        if raw is None:
+            return "the segment of the run is missing or unreadable"
+        try:
+            directory = decode_directory(raw[0])
+        except DirectoryDamaged as error:
+            return str(error)
+        if directory.count < run.position + run.count:
+            return f"the directory has {directory.count} messages, the run wants {run.position + run.count}"
+        return directory, raw[1]
 
     def _load_one_by_one(self, runs: list[Run]) -> list[Row]:
         """A damaged page made the whole query fail: find out whose it is."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -93,7 +94,7 @@ class SqliteStore:
                     str(self.directory / BALLAST_NAME),
                     low_water_bytes,
                     ballast_bytes,
-                    free_bytes or (lambda: free_bytes_of(str(self.directory))),
+                    free_bytes or partial(free_bytes_of, os.fspath(self.directory)),
                 )
             except BaseException:
                 self._connection.close()
