@@ -10,7 +10,26 @@ from amqp_broker.frames.composite_encoding import encode_composite, register_com
 from amqp_broker.frames.decoding import decode_value, skip_value
 from amqp_broker.frames.encoding import encode_value
 from amqp_broker.frames.errors import AmqpError, DecodeError, EncodeError, FramingError
-from amqp_broker.frames.fast_path import Delivery, check_body, peek_header
+from amqp_broker.frames.fast_encoding import (
+    MAX_TRANSFER_HEAD_BYTES,
+    TransferEncoder,
+    encode_disposition,
+    encode_flow,
+    encode_uint,
+)
+from amqp_broker.frames.fast_path import (
+    DISPOSITION_CODE,
+    FLOW_CODE,
+    TRANSFER_CODE,
+    check_body,
+    learn_shape,
+    peek_header,
+    read_disposition,
+    read_flow,
+    read_run,
+    read_transfer,
+)
+from amqp_broker.frames.fast_values import Delivery, FlowHead, TransferHead, TransferShape
 from amqp_broker.frames.framing import (
     AMQP_FRAME,
     AMQP_HEADER,
@@ -26,7 +45,8 @@ from amqp_broker.frames.framing import (
     encode_sasl_frame,
 )
 from amqp_broker.frames.limits import MIN_MAX_FRAME_SIZE, REPR_CHARACTERS_MAX
-from amqp_broker.frames.message import Message, encode_message, encode_section
+from amqp_broker.frames.message import Message
+from amqp_broker.frames.message_encoding import encode_message, encode_section
 from amqp_broker.frames.outcomes import (
     Accepted,
     AnyOutcome,
@@ -104,12 +124,12 @@ from amqp_broker.frames.values import (
 register_composites()
 
 __all__ = [
-    "Delivery",
-    "check_body",
-    "peek_header",
     "AMQP_FRAME",
     "AMQP_HEADER",
+    "DISPOSITION_CODE",
     "EMPTY_FRAME",
+    "FLOW_CODE",
+    "MAX_TRANSFER_HEAD_BYTES",
     "MIN_MAX_FRAME_SIZE",
     "RECEIVER",
     "REPR_CHARACTERS_MAX",
@@ -127,6 +147,7 @@ __all__ = [
     "SETTLE_MODE_SETTLED",
     "SETTLE_MODE_UNSETTLED",
     "TLS_HEADER",
+    "TRANSFER_CODE",
     "Accepted",
     "AmqpError",
     "AmqpSequence",
@@ -154,6 +175,7 @@ __all__ = [
     "DeleteOnNoLinks",
     "DeleteOnNoLinksOrMessages",
     "DeleteOnNoMessages",
+    "Delivery",
     "DeliveryState",
     "Described",
     "Detach",
@@ -165,6 +187,7 @@ __all__ = [
     "Error",
     "Float",
     "Flow",
+    "FlowHead",
     "Frame",
     "FrameReader",
     "FramingError",
@@ -191,19 +214,32 @@ __all__ = [
     "Timestamp",
     "TransactionalState",
     "Transfer",
+    "TransferEncoder",
+    "TransferHead",
+    "TransferShape",
     "Ubyte",
     "Uint",
     "Ulong",
     "Ushort",
+    "check_body",
     "decode_composite",
     "decode_performative",
     "decode_value",
     "encode_composite",
+    "encode_disposition",
+    "encode_flow",
     "encode_frame",
     "encode_message",
     "encode_sasl_frame",
     "encode_section",
+    "encode_uint",
     "encode_value",
+    "learn_shape",
+    "peek_header",
+    "read_disposition",
+    "read_flow",
+    "read_run",
+    "read_transfer",
     "shorten",
     "skip_value",
 ]

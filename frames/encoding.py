@@ -4,38 +4,26 @@ Each type has one function that appends to a bytearray; the table at the end fin
 """
 
 import struct
-import uuid
 from collections.abc import Callable
 from typing import Final
 
 from amqp_broker.frames.errors import EncodeError
+from amqp_broker.frames.fixed_width_encoding import FIXED_ELEMENTS, FIXED_FORMS, fixed_code, fixed_octets
 from amqp_broker.frames.limits import DEPTH_MAX, ZERO_WIDTH_ELEMENTS_MAX
 from amqp_broker.frames.printing import shorten
 from amqp_broker.frames.values import (
     Array,
-    Byte,
-    Char,
     CompoundKey,
-    Decimal32,
-    Decimal64,
-    Decimal128,
     Described,
-    Double,
-    Float,
     Int,
     Long,
-    Short,
     Symbol,
-    Timestamp,
-    Ubyte,
     Uint,
     Ulong,
-    Ushort,
 )
 
 _Put = Callable[[bytearray, object, int], None]
 
-_F32: Final = struct.Struct(">f").pack
 _F64: Final = struct.Struct(">d").pack
 
 
@@ -157,44 +145,8 @@ def _put_bool(out: bytearray, value: object, depth: int) -> None:
 
 
 def _put_fixed(out: bytearray, value: object, depth: int) -> None:
-    code, _ = _FIXED_FORMS[_class_in(value, _FIXED_FORMS)]
-    out.append(code)
+    out.append(fixed_code(value))
     out += fixed_octets(value)
-
-
-def _class_in(value: object, table: dict[type, tuple[int, str]]) -> type:
-    for base in type(value).__mro__:
-        if base in table:
-            return base
-    raise EncodeError(f"expected a value of fixed width, but got {type(value).__name__}")
-
-
-def fixed_octets(value: object) -> bytes:
-    """The data of a value in the widest fixed encoding of its type: what arrays of it hold."""
-    if isinstance(value, bool):
-        return b"\x01" if value else b"\x00"
-    if isinstance(value, uuid.UUID):
-        return value.bytes
-    if isinstance(value, (Ubyte, Ushort, Uint, Ulong, Byte, Short, Int, Long, Timestamp)):
-        octets, signed = _INTEGER_FORMS[type(value).__name__]
-        try:
-            return value.value.to_bytes(octets, "big", signed=signed)
-        except OverflowError:
-            raise EncodeError(f"{value!r} does not fit {octets} octets") from None
-    if isinstance(value, (Float, Double)):
-        try:
-            return _F32(value.value) if isinstance(value, Float) else _F64(value.value)
-        except OverflowError:
-            raise EncodeError(f"{value!r} does not fit 4 octets") from None
-    if isinstance(value, Char):
-        if len(value.value) != 1 or 0xD800 <= ord(value.value) <= 0xDFFF:
-            raise EncodeError(f"expected one Unicode code point for a char, but got {shorten(value.value)}")
-        return ord(value.value).to_bytes(4, "big")
-    assert isinstance(value, (Decimal32, Decimal64, Decimal128))
-    octets = 4 if isinstance(value, Decimal32) else 8 if isinstance(value, Decimal64) else 16
-    if len(value.value) != octets:
-        raise EncodeError(f"expected {octets} octets for {type(value).__name__}, but got {len(value.value)}")
-    return value.value
 
 
 def _put_uint(out: bytearray, value: object, depth: int) -> None:
@@ -297,7 +249,7 @@ def _put_array(out: bytearray, value: object, depth: int) -> None:
 
 def put_elements(out: bytearray, element_type: str, items: list[object], depth: int) -> None:
     """Appends the constructor of an array's elements and their data."""
-    fixed = _FIXED_ELEMENTS.get(element_type)
+    fixed = FIXED_ELEMENTS.get(element_type)
     if fixed is not None:
         code, classes = fixed
         out.append(code)
@@ -349,53 +301,6 @@ def _check_element(item: object, wanted: type, name: str) -> None:
         raise EncodeError(f"expected only {name} in an array of {name}, but got {shorten(item)}")
 
 
-_INTEGER_FORMS: Final = {
-    "Ubyte": (1, False),
-    "Ushort": (2, False),
-    "Uint": (4, False),
-    "Ulong": (8, False),
-    "Byte": (1, True),
-    "Short": (2, True),
-    "Int": (4, True),
-    "Long": (8, True),
-    "Timestamp": (8, True),
-}
-
-_FIXED_FORMS: Final[dict[type, tuple[int, str]]] = {
-    Ubyte: (0x50, "ubyte"),
-    Ushort: (0x60, "ushort"),
-    Byte: (0x51, "byte"),
-    Short: (0x61, "short"),
-    Float: (0x72, "float"),
-    Double: (0x82, "double"),
-    Decimal32: (0x74, "decimal32"),
-    Decimal64: (0x84, "decimal64"),
-    Decimal128: (0x94, "decimal128"),
-    Char: (0x73, "char"),
-    Timestamp: (0x83, "timestamp"),
-    uuid.UUID: (0x98, "uuid"),
-}
-
-_FIXED_ELEMENTS: Final[dict[str, tuple[int, type]]] = {
-    "boolean": (0x56, bool),
-    "ubyte": (0x50, Ubyte),
-    "ushort": (0x60, Ushort),
-    "uint": (0x70, Uint),
-    "ulong": (0x80, Ulong),
-    "byte": (0x51, Byte),
-    "short": (0x61, Short),
-    "int": (0x71, Int),
-    "long": (0x81, Long),
-    "float": (0x72, Float),
-    "double": (0x82, Double),
-    "decimal32": (0x74, Decimal32),
-    "decimal64": (0x84, Decimal64),
-    "decimal128": (0x94, Decimal128),
-    "char": (0x73, Char),
-    "timestamp": (0x83, Timestamp),
-    "uuid": (0x98, uuid.UUID),
-}
-
 _SIZED_ELEMENTS: Final[dict[str, tuple[int, type]]] = {
     "binary": (0xA0, bytes),
     "string": (0xA1, str),
@@ -425,7 +330,7 @@ _PUT: Final[dict[type, _Put]] = {
     Array: _put_array,
     CompoundKey: _put_key,
 }
-for _class in _FIXED_FORMS:
+for _class in FIXED_FORMS:
     _PUT[_class] = _put_fixed
 
 

@@ -16,10 +16,8 @@ The bare message is never encoded again: `Message.bare` are the sender's octets.
 from typing import Any, Final
 
 from amqp_broker.frames.composite_decoding import decode_composite, read_resolved
-from amqp_broker.frames.composite_encoding import encode_composite
 from amqp_broker.frames.decoding import Decoder, decode_value, skip_data, skip_value
-from amqp_broker.frames.encoding import encode_value
-from amqp_broker.frames.errors import DecodeError, EncodeError
+from amqp_broker.frames.errors import DecodeError
 from amqp_broker.frames.limits import DEPTH_MAX, SECTION_NODES_MAX, ZERO_WIDTH_ELEMENTS_MAX
 from amqp_broker.frames.primitive_types import name_of_code
 from amqp_broker.frames.printing import cut, shorten
@@ -33,7 +31,6 @@ from amqp_broker.frames.sections import (
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
-    SECTION_CODES,
     SECTION_CONSTRUCTORS,
     SECTION_NAMES,
     SECTION_SYMBOLS,
@@ -43,7 +40,7 @@ from amqp_broker.frames.sections import (
     Header,
     Properties,
 )
-from amqp_broker.frames.values import Array, Symbol, Ulong
+from amqp_broker.frames.values import Symbol, Ulong
 
 _BODY: Final = DATA
 _FIRST_BARE: Final = PROPERTIES
@@ -271,101 +268,3 @@ def _section_code(data: bytes, start: int, end: int) -> tuple[int, int]:
             f"expected a section, but found the descriptor {shorten(descriptor)} at byte {start}"
         )
     return code, decoder.pos
-
-
-def encode_section(name: str, value: object) -> bytes:
-    """One section by its name in the standard ("message-annotations", ...). Raises EncodeError.
-
-    Annotations take str keys as symbols; header and properties take their composite.
-    """
-    code = SECTION_CODES.get(name)
-    if code is None:
-        raise EncodeError(f"expected a section of a message, but got {shorten(name)}")
-    if code == HEADER or code == PROPERTIES:
-        if not isinstance(value, Header if code == HEADER else Properties):
-            raise EncodeError(f"expected the composite {name}, but got {shorten(value)}")
-        return encode_composite(value)
-    return bytes((0x00, 0x53, code)) + encode_value(_section_value(code, value))
-
-
-def _section_value(code: int, value: object) -> object:
-    if code == DATA and isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
-    if code == AMQP_SEQUENCE and isinstance(value, list):
-        return value
-    if code == AMQP_VALUE:
-        return value
-    if isinstance(value, dict) and code == APPLICATION_PROPERTIES:
-        return _application_properties(value)
-    if isinstance(value, dict) and code not in (DATA, AMQP_SEQUENCE):
-        return {_annotation_key(key): item for key, item in value.items()}
-    raise EncodeError(f"expected another type for section {SECTION_NAMES[code]} than {type(value).__name__}")
-
-
-def _annotation_key(key: object) -> object:
-    if isinstance(key, str):
-        return Symbol(key)
-    if isinstance(key, (Symbol, Ulong)):
-        return key
-    raise EncodeError(f"expected a str, Symbol or Ulong as key of annotations, but got {shorten(key)}")
-
-
-def _application_properties(value: dict[Any, Any]) -> dict[Any, Any]:
-    for key, item in value.items():
-        if not isinstance(key, str):
-            raise EncodeError(f"expected a str as key of application-properties, but got {shorten(key)}")
-        if isinstance(item, (list, dict, Array)):
-            raise EncodeError(f"expected a simple type in application-properties, but got {shorten(item)}")
-    return value
-
-
-def encode_message(
-    header: Header | None = None,
-    delivery_annotations: dict[Any, Any] | None = None,
-    message_annotations: dict[Any, Any] | None = None,
-    properties: Properties | None = None,
-    application_properties: dict[str, Any] | None = None,
-    body: object = b"",
-    footer: dict[Any, Any] | None = None,
-) -> bytes:
-    """A whole message. Raises EncodeError for what the wire cannot carry.
-
-    `body` is bytes (one data section), a Data, AmqpSequence or AmqpValue, a list of Data or of AmqpSequence;
-    any other value becomes an amqp-value.
-    """
-    parts: list[bytes] = []
-    if header is not None:
-        parts.append(encode_section("header", header))
-    if delivery_annotations is not None:
-        parts.append(encode_section("delivery-annotations", delivery_annotations))
-    if message_annotations is not None:
-        parts.append(encode_section("message-annotations", message_annotations))
-    if properties is not None:
-        parts.append(encode_section("properties", properties))
-    if application_properties is not None:
-        parts.append(encode_section("application-properties", application_properties))
-    parts.extend(_body_parts(body))
-    if footer is not None:
-        parts.append(encode_section("footer", footer))
-    return b"".join(parts)
-
-
-def _body_parts(body: object) -> list[bytes]:
-    if isinstance(body, (list, tuple)) and body and isinstance(body[0], (Data, AmqpSequence, AmqpValue)):
-        first = type(body[0])
-        if any(type(section) is not first for section in body) or (first is AmqpValue and len(body) > 1):
-            raise EncodeError(f"expected a body of one kind, one value at most, but got {shorten(body)}")
-        return [_body_part(section) for section in body]
-    return [_body_part(body)]
-
-
-def _body_part(body: object) -> bytes:
-    if isinstance(body, (bytes, bytearray, memoryview)):
-        return encode_section("data", body)
-    if isinstance(body, Data):
-        return encode_section("data", body.value)
-    if isinstance(body, AmqpSequence):
-        return encode_section("amqp-sequence", body.value)
-    if isinstance(body, AmqpValue):
-        return encode_section("amqp-value", body.value)
-    return encode_section("amqp-value", body)
