@@ -3,6 +3,7 @@
 A breach fails the scenario in which it is seen, with the sentence it breaks.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from amqp_broker.conformance.outcomes import Unexpected
@@ -22,7 +23,7 @@ class Invariants:
         self.closed = False
         self._handles: dict[tuple[int, int], Attach] = {}
         self._unfinished: dict[tuple[int, int], int] = {}
-        self._checks = {
+        self._checks: dict[type, Callable[[int, Any], None]] = {
             Attach: self._attach,
             Detach: self._detach,
             Flow: self._flow,

@@ -85,7 +85,8 @@ def junit_xml(report: Report) -> bytes:
     for row in report.rows:
         _requirement_case(suite, row)
     ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    octets: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return octets
 
 
 def json_report(report: Report) -> dict[str, Any]:

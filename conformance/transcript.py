@@ -42,7 +42,7 @@ def describe(composite: Any) -> str:
     """Returns a performative or another composite with the fields that are set: ``begin(next_outgoing_id=0,
     ...)``.
     """
-    words = []
+    words: list[str] = []
     for character in type(composite).__name__:
         words.append("-" + character.lower() if character.isupper() and words else character.lower())
     fields = [

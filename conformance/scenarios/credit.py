@@ -3,6 +3,7 @@
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Receiver, Session
 from amqp_broker.conformance.messages import data
+from amqp_broker.conformance.octets import TRANSFER, TRUE, binary8, described, frame, list8, uint, uint0
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transcript import describe
@@ -244,10 +245,12 @@ def overrun(broker: Broker) -> None:
     credit = sender.credit
     if credit > LARGEST_CREDIT:
         raise NotApplicable(f"the broker's credit of {credit} is too large to overrun here")
-    count = 2 * credit + 100
+    # Small enough that a few thousand arrive in one read, before the broker can renew its credit.
+    count = credit + 60
     with session.peer.one_write():
-        for _ in range(count):
-            sender.send(data(b"x"), wait=False, settled=True)
+        for number in range(count):
+            fields = list8(uint0(), uint(number), binary8(b"t"), uint0(), TRUE)
+            session.peer.send_octets(frame(described(TRANSFER, fields) + data(b"")), "transfer(settled=True)")
     while True:
         answer = session.peer.expect_frame(Flow, Detach, End, Close, skip=(Disposition,)).performative
         if not isinstance(answer, Flow):

@@ -1,11 +1,12 @@
 """Detaching and closing links, and link errors (2.6.4 to 2.6.6, 2.7.7)."""
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import RECEIVER
+from amqp_broker.conformance.dialogue import RECEIVER, Session
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transcript import describe
+from amqp_broker.conformance.wire import ANY_ERROR
 from amqp_broker.frames import Accepted, Attach, Close, Detach, Disposition, End, Error, Source, Transfer
 
 UNATTACHED = "amqp:session:unattached-handle"
@@ -133,17 +134,25 @@ def error_detaches(broker: Broker) -> None:
     broker.still_serves()
 
 
+def _detached_with_error(broker: Broker) -> Session:
+    """Returns a session with a link of handle 0, name "errant", that the broker has detached with an error.
+    """
+    session = broker.session()
+    session.send_attach_sender(broker.settings.unknown_address, handle=0, name="errant")
+    attach = session.peer.expect_frame(Attach, End, Close).performative
+    if not isinstance(attach, Attach):
+        raise Unexpected(f"2.6.3-01: expected attach, then detach; got {describe(attach)}")
+    if attach.target is not None:
+        raise NotApplicable("the broker knows the unknown address; give another with --unknown-address")
+    session.peer.expect_detach(ANY_ERROR)
+    return session
+
+
 @scenario("2.6.5/errant-link", "2.6.5-03", "2.8.17-errant-link", "2.6.5-02")
 def errant_link(broker: Broker) -> None:
     """After its detach with an error the broker ends the session when more comes for that link."""
-    session = broker.session()
-    link = session.attach_sender(broker.queue())
-    link.await_credit()
-    session.send(Transfer(handle=0), data(b"nameless"))
-    answer = session.peer.expect_frame(Detach, End, Close).performative
-    if not isinstance(answer, Detach):
-        raise NotApplicable(f"the broker answers this error at another scope: {describe(answer)}")
-    session.send(Transfer(handle=0, delivery_id=1, delivery_tag=b"t", message_format=0), data(b"more"))
+    session = _detached_with_error(broker)
+    session.send(Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0), data(b"more"))
     session.peer.expect_end(ERRANT_LINK, channel=session.remote_channel)
     broker.still_serves()
 
@@ -151,17 +160,19 @@ def errant_link(broker: Broker) -> None:
 @scenario("2.6.5/errant-attach", "2.6.5-06", "2.8.17-errant-link", "2.6.5-05")
 def errant_attach(broker: Broker) -> None:
     """After its detach with an error the broker ends the session on a pipelined attach of that link."""
-    session = broker.session()
-    address = broker.queue()
-    link = session.attach_sender(address, name="errant")
-    link.await_credit()
-    session.send(Transfer(handle=0), data(b"nameless"))
-    answer = session.peer.expect_frame(Detach, End, Close).performative
-    if not isinstance(answer, Detach):
-        raise NotApplicable(f"the broker answers this error at another scope: {describe(answer)}")
-    session.send_attach_sender(address, handle=1, name="errant")
+    session = _detached_with_error(broker)
+    session.send_attach_sender(broker.queue(), handle=1, name="errant")
     session.peer.expect_end(ERRANT_LINK, channel=session.remote_channel)
     broker.still_serves()
+
+
+@scenario("2.6.5/detach-is-no-error", "2.6.5-03", "2.6.6-closed")
+def detach_is_no_error(broker: Broker) -> None:
+    """After its detach with an error the broker takes our detach, and the session lives on."""
+    session = _detached_with_error(broker)
+    session.send(Detach(handle=0, closed=True))
+    session.attach_sender(broker.queue(), handle=0, name="next").put([data(b"fine")])
+    session.peer.close()
 
 
 @scenario("2.6.5/session-lives-on", "2.6.5-02", "2.6.5-01")

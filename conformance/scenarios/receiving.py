@@ -1,5 +1,7 @@
 """Deliveries that the broker sends: ids, tags, splitting, order (2.6.12, 2.6.14, 2.7.5)."""
 
+from typing import Any
+
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Session
 from amqp_broker.conformance.messages import data
@@ -126,7 +128,7 @@ def order(broker: Broker) -> None:
     session.peer.close()
 
 
-def _receive_one(session: Session, address: str, **fields: int) -> Transfer:
+def _receive_one(session: Session, address: str, **fields: Any) -> Transfer:
     return session.attach_receiver(address, credit=1, **fields).receive().transfer
 
 

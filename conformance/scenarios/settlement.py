@@ -1,5 +1,7 @@
 """Dispositions: ranges, roles, settling first and second (2.6.12, 2.7.6, 2.8.3)."""
 
+from typing import Any
+
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import RECEIVER, SENDER, Delivery, Receiver, Session
 from amqp_broker.conformance.messages import data
@@ -9,7 +11,7 @@ from amqp_broker.conformance.transcript import describe
 from amqp_broker.frames import Accepted, Close, Disposition, End, Received, Released, Source, Transfer
 
 
-def _delivered(broker: Broker, count: int, **fields: object) -> tuple[Session, Receiver, list[Delivery]]:
+def _delivered(broker: Broker, count: int, **fields: Any) -> tuple[Session, Receiver, list[Delivery]]:
     """Returns a session with a receiver that has so many unsettled deliveries."""
     address = broker.queue()
     other = broker.session(container_id="conformance-writer")
