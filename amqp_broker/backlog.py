@@ -2,7 +2,7 @@
 
     offsets   0 ........ 41 | 42 ............ 977 | 978 .................. 20,000,000
               gone or held  | ready (in memory)   | on disk only, read page by page
-              with single ones that came back     | non-durable ones among them wait in `volatile`
+              with single ones that came back     | non-durable ones among them wait apart
 
 Everything that a consumer holds came out of the window from its front, so a message that comes back always
 stands before the window: the returned ones are served first, in the order of their offsets, and so take their
@@ -35,7 +35,7 @@ class Backlog:
         "_ready",
         "_ready_bytes",
         "_returned",
-        "_volatile",
+        "_memory_only",
         "disk_count",
         "disk_from",
         "published_to",
@@ -51,7 +51,7 @@ class Backlog:
         self._head = 0
         self._ready_bytes = 0
         self._returned: list[tuple[int, Record]] = []
-        self._volatile: deque[Record] = deque()
+        self._memory_only: deque[Record] = deque()
         self.volatile_bytes = 0
         self.disk_from = -1
         self.disk_count = 0
@@ -66,7 +66,7 @@ class Backlog:
 
     def available(self) -> int:
         """How many messages could be given, on disk or in memory."""
-        return len(self._ready) - self._head + len(self._returned) + len(self._volatile) + self.disk_count
+        return len(self._ready) - self._head + len(self._returned) + len(self._memory_only) + self.disk_count
 
     def loaded(self) -> int:
         """How many messages could be given at once, without reading the disk."""
@@ -102,7 +102,7 @@ class Backlog:
                 self._ready.append(record)
                 self._ready_bytes += size
             else:
-                self._volatile.append(record)
+                self._memory_only.append(record)
                 self.volatile_bytes += size + RECORD_OVERHEAD_BYTES
 
     def take(self, count: int) -> list[Record]:
@@ -161,7 +161,7 @@ class Backlog:
             self.disk_from = next_offset
 
     def _merge_volatile(self, records: Sequence[Record], before: int | None) -> Sequence[Record]:
-        waiting = self._volatile
+        waiting = self._memory_only
         if not waiting:
             return records
         merged = list(records)
@@ -186,7 +186,7 @@ class Backlog:
         count = self.available()
         self._ready.clear()
         self._returned.clear()
-        self._volatile.clear()
+        self._memory_only.clear()
         self._head = self._ready_bytes = self.volatile_bytes = self.disk_count = 0
         self.disk_from = -1
         return count
