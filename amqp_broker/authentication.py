@@ -30,6 +30,7 @@ from amqp_broker.sasl_mechanisms import (
 )
 from amqp_broker.verifiers import (
     HASHES,
+    ITERATIONS,
     SALT_BYTES,
     SCRAM_SHA_256,
     SCRAM_SHA_512,
@@ -94,11 +95,14 @@ class Authenticator:
         self._config = config
         self.failure_delay_s = config.limits.login_failure_delay_ms / 1_000
         self._users: dict[str, dict[str, Verifier]] = {}
+        self._models: dict[str, Verifier] = {}  # what a fake verifier looks like: that of the first user
         secret = hashlib.sha256(b"fake salts")
         for user in config.users:
             texts = [text for text in (user.scram_sha_512, user.scram_sha_256) if text is not None]
             verifiers = [parse_verifier(text) for text in texts]
             self._users[user.name] = {verifier.mechanism: verifier for verifier in verifiers}
+            for verifier in verifiers:
+                self._models.setdefault(verifier.mechanism, verifier)
             for text in texts:
                 secret.update(text.encode("utf-8"))
         # Known users keep their salt over a restart, so the fake ones have to, too; only who has all the
@@ -107,8 +111,7 @@ class Authenticator:
         self._limiter: Any = None
 
     def mechanisms_for(self, listener: ListenerConfig, peer: Peer | None = None) -> tuple[str, ...]:
-        """The mechanisms that this listener offers to this peer, strongest first.  Never empty for a usable
-        listener.
+        """The mechanisms that this listener offers to this peer, strongest first.
 
         PLAIN is offered over TLS, or on a loopback listener whose setting allows it.
         """
@@ -116,10 +119,10 @@ class Authenticator:
         if peer is not None and peer.certificate_name is not None:
             offered.append("EXTERNAL")
         for mechanism in (SCRAM_SHA_512, SCRAM_SHA_256):
-            if any(mechanism in verifiers for verifiers in self._users.values()):
+            if mechanism in self._models:
                 offered.append(mechanism)
         plain_allowed = listener.tls or (listener.plain_without_tls and listener.loopback)
-        if plain_allowed and any(self._users.values()):
+        if plain_allowed and self._models:
             offered.append("PLAIN")
         if self._config.anonymous_allowed(listener):
             offered.append("ANONYMOUS")
@@ -158,11 +161,14 @@ class Authenticator:
         for mechanism in (SCRAM_SHA_256, SCRAM_SHA_512):
             if mechanism in verifiers:
                 return verifiers[mechanism], True
-        return self._fake_verifier(SCRAM_SHA_256, name), False
+        usual = SCRAM_SHA_256 if SCRAM_SHA_256 in self._models else SCRAM_SHA_512
+        return self._fake_verifier(usual, name), False
 
     def _fake_verifier(self, mechanism: str, name: str) -> Verifier:
         """What an unknown user is answered with: always the same for the same name, and never matched."""
-        salt = hmac.digest(self._fake_secret, f"{mechanism}:{name}".encode(), "sha256")[:SALT_BYTES]
+        model = self._models.get(mechanism)
+        salt_bytes, iterations = (len(model.salt), model.iterations) if model else (SALT_BYTES, ITERATIONS)
+        seed = hmac.digest(self._fake_secret, f"{mechanism}:{name}".encode(), "sha512")
+        salt = (seed * (salt_bytes // len(seed) + 1))[:salt_bytes]
         size = hashlib.new(HASHES[mechanism]).digest_size
-        iterations = self._config.limits.scram_iterations
         return Verifier(mechanism, iterations, salt, secrets.token_bytes(size), secrets.token_bytes(size))

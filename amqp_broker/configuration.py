@@ -121,6 +121,17 @@ class BrokerConfig:
                     allowed = 'must be the name of a [[user]], "anonymous" or "*"'
                     raise ConfigurationError(field, shown(user), allowed)
 
+        for index, listener in enumerate(self.listeners):
+            if not self._somebody_can_log_in(listener):
+                field = f"listener[{index}].anonymous"
+                allowed = f"must be true, or users be configured: nobody could log in at {listener.url}"
+                raise ConfigurationError(field, None, allowed)
+
+    def _somebody_can_log_in(self, listener: ListenerConfig) -> bool:
+        verifiers = any(user.scram_sha_256 or user.scram_sha_512 for user in self.users)
+        certificates = listener.client_ca_file is not None
+        return self.anonymous_allowed(listener) or verifiers or certificates
+
     @property
     def open_access(self) -> bool:
         """Whether nobody is configured, so that everybody who gets in may do everything."""

@@ -78,8 +78,7 @@ MAX_NODES: Final = 100_000  # queues on first use must not be a way to fill memo
 QUEUE_WINDOW_MESSAGES: Final = 8_192  # messages of one queue in memory, the rest is on disk
 QUEUE_WINDOW_BYTES: Final = 16 * MIB  # and their bytes: at least one message of the largest size
 
-# Login and logs.
-SCRAM_ITERATIONS: Final = 65_536  # Cyrus clients refuse more; RFC 7677 asks for at least 4,096
+# Logs.
 LOG_FIELD_CHARACTERS: Final = 256  # a peer must not write our log
 
 # Stopping.
@@ -141,7 +140,6 @@ class BrokerLimits:
     queue_window_messages: int = _limit(QUEUE_WINDOW_MESSAGES, 1, 10_000_000, "messages")
     queue_window_bytes: int = _limit(QUEUE_WINDOW_BYTES, 64 * KIB, 64 * GIB, "bytes")
 
-    scram_iterations: int = _limit(SCRAM_ITERATIONS, 4_096, 10_000_000, "iterations")
     log_field_characters: int = _limit(LOG_FIELD_CHARACTERS, 16, 65_536, "characters")
     stop_grace_ms: int = _limit(STOP_GRACE_MS, 0, HOUR_MS, "milliseconds")
 

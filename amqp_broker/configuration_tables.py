@@ -183,6 +183,17 @@ def _user_name(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
             value,
             f'must be another name: "{ANY_USER}" and "{ANONYMOUS_NAME}" have their meaning in rules',
         )
+    if not _prepared(value):
+        raise wrong(field, value, "must be a name that SASLprep (RFC 4013) leaves as it is")
+
+
+def _prepared(name: str) -> bool:
+    """Whether SASLprep leaves a name as it is; a client's is prepared before it is looked up."""
+    if name.isascii():
+        return True
+    from amqp_broker.verifiers import prepared_name
+
+    return prepared_name(name) == name
 
 
 def _verifier_of(mechanism: str) -> Any:

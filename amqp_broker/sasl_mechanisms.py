@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 import attrs
 
 from amqp_broker.authorisation import ANONYMOUS, Principal
-from amqp_broker.verifiers import Verifier, password_matches
+from amqp_broker.verifiers import Verifier, password_matches, prepared_name
 
 OUTCOME_OK: Final = 0  # part 5.3.3.6, sasl-code
 OUTCOME_AUTH: Final = 1
@@ -102,13 +102,13 @@ class Plain:
             identity, name, password = (part.decode("utf-8") for part in parts)
         except UnicodeDecodeError:
             return Failure("PLAIN response is not UTF-8")
-        verifier, known = self._verifier_of(name)
+        verifier, known = self._verifier_of(prepared_name(name) or name)
         matches = password_matches(verifier, password)
         if not (matches and known):
             return Failure("wrong password" if known else "unknown user", name)
         if identity not in ("", name):
             return Failure("authorisation identity differs from the name", name)
-        return Success(Principal(name, "PLAIN"))
+        return Success(Principal(prepared_name(name) or name, "PLAIN"))
 
 
 class _HeaderWithIdentity:

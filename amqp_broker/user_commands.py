@@ -9,8 +9,8 @@ from typing import TextIO
 
 from amqp_broker.configuration import BrokerConfig, ConfigurationError, UserConfig
 from amqp_broker.configuration_fields import shown
-from amqp_broker.configuration_limits import SCRAM_ITERATIONS
 from amqp_broker.verifiers import (
+    ITERATIONS,
     ITERATIONS_MAX,
     ITERATIONS_MIN,
     SALT_BYTES,
@@ -31,10 +31,13 @@ def add_user(name: str, iterations: int | None = None, source: TextIO | None = N
         UserConfig(name=name)
     except ConfigurationError as error:
         raise ConfigurationError("NAME", error.value, error.allowed) from None
-    count = SCRAM_ITERATIONS if iterations is None else iterations
+    count = ITERATIONS if iterations is None else iterations
     if not ITERATIONS_MIN <= count <= ITERATIONS_MAX:
         allowed = f"must be a whole number from {ITERATIONS_MIN} to {ITERATIONS_MAX}"
         raise ConfigurationError("--iterations", shown(count), allowed)
+    if count > ITERATIONS:
+        note = f"note: clients that are built on Cyrus SASL refuse more than {ITERATIONS} iterations"
+        print(note, file=sys.stderr)
     password = read_password(sys.stdin if source is None else source)
     lines = ["[[user]]", f"name = {json.dumps(name, ensure_ascii=False)}"]
     for mechanism in (SCRAM_SHA_256, SCRAM_SHA_512):

@@ -21,6 +21,7 @@ HASHES: Final = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
 SALT_BYTES: Final = 16
 SALT_BYTES_MIN: Final = 12  # scramp refuses shorter ones
 SALT_BYTES_MAX: Final = 128  # server-first has to fit a SASL frame of 512 bytes
+ITERATIONS: Final = 65_536  # Cyrus clients (proton) refuse to compute more; RFC 7677 asks for at least 4,096
 ITERATIONS_MIN: Final = 4_096
 ITERATIONS_MAX: Final = 10_000_000  # PLAIN pays these at each login
 
@@ -53,6 +54,18 @@ class Verifier:
         return f"{self.mechanism}${self.iterations}:{salt}${stored}:{server}"
 
 
+def prepared_name(name: str) -> str | None:
+    """A user's name as SASLprep (RFC 4013) makes it: equal names are equal bytes. None if it is forbidden."""
+    from scramp import ScramException
+    from scramp.utils import saslprep
+
+    try:
+        prepared: str = saslprep(name)
+    except ScramException:
+        return None
+    return prepared or None
+
+
 def make_verifier(mechanism: str, password: str, iterations: int, salt: bytes) -> Verifier:
     """The verifier of a password; takes as long as `iterations` say.  Raises PasswordError."""
     key = salted_password(mechanism, password, salt, iterations)
@@ -64,11 +77,12 @@ def make_verifier(mechanism: str, password: str, iterations: int, salt: bytes) -
 
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
     """SaltedPassword of RFC 5802, of the prepared password.  Raises PasswordError."""
+    from scramp import ScramException
     from scramp.utils import saslprep
 
     try:
         prepared = saslprep(password)
-    except Exception as error:
+    except ScramException as error:
         raise PasswordError(f"the password cannot be used: {error.args[0]}") from None
     if not prepared:
         raise PasswordError("the password is empty")

@@ -39,7 +39,7 @@ PLAIN_LISTENER = ListenerConfig(url="amqp://127.0.0.1:0", plain_without_tls=True
 LOOPBACK = ListenerConfig(url="amqp://127.0.0.1:0")
 OPEN = ListenerConfig(url="amqp://0.0.0.0:0")
 TLS = ListenerConfig(url="amqps://0.0.0.0:0", certificate_file="c", key_file="k")
-LIMITS = BrokerLimits(scram_iterations=4_096, login_failure_delay_ms=DELAY_MS)
+LIMITS = BrokerLimits(login_failure_delay_ms=DELAY_MS)
 
 
 def authenticator(*users: UserConfig) -> Authenticator:
@@ -208,6 +208,27 @@ def test_plain_checks_the_password_against_the_verifier(name: str) -> None:
     assert right.principal == Principal(name, "PLAIN")
     (wrong,) = answers(authenticator(), "PLAIN", PLAIN_LISTENER, f"\0{name}\0Word".encode())
     assert isinstance(wrong, Failure)
+
+
+def test_plain_prepares_the_name_as_scram_does() -> None:
+    """Two spellings of one name are one user (SASLprep, RFC 4013)."""
+    (answer,) = answers(authenticator(), "PLAIN", PLAIN_LISTENER, "\0a\u00adda\0word".encode())
+    assert isinstance(answer, Success)
+    assert answer.principal == Principal("ada", "PLAIN")
+
+
+def test_an_unknown_user_costs_what_a_known_one_does() -> None:
+    """Salt length and iterations of a fake verifier are those of the configured users."""
+    user = UserConfig(name="u", scram_sha_512=str(make_verifier(SCRAM_SHA_512, "word", 5_000, bytes(70))))
+    auth = authenticator(user)
+    known, unknown = (answers(auth, SCRAM_SHA_512, LOOPBACK, f"n,,n={n},r=x".encode()) for n in ("u", "v"))
+    assert isinstance(known[0], Challenge)
+    assert isinstance(unknown[0], Challenge)
+    assert len(known[0].data) == len(unknown[0].data)
+    assert known[0].data.endswith(b",i=5000")
+    assert unknown[0].data.endswith(b",i=5000")
+    verifier, is_known = auth._plain_verifier("v")
+    assert (verifier.mechanism, verifier.iterations, is_known) == (SCRAM_SHA_512, 5_000, False)
 
 
 @pytest.mark.parametrize(

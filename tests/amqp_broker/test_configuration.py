@@ -142,6 +142,9 @@ WRONG = [
     ('[[access]]\nusers = ["*"]\nactions = ["send", "shout"]', "access[0].actions[1]", '"shout"'),
     ('[[access]]\nusers = ["*"]\nactions = []', "access[0].actions", "()"),
     ('[[access]]\nusers = ["*"]\nactions = ["send"]\nnodes = ["a.*.b"]', "access[0].nodes[0]", '"a.*.b"'),
+    ('[[listener]]\nurl = "amqp://0.0.0.0:5672"', "listener[0].anonymous", None),
+    ("[[listener]]\nanonymous = false", "listener[0].anonymous", None),
+    ('[[user]]\nname = "\ufb01le"', "user[0].name", '"\\ufb01le"'),
     ('[logging]\nlevel = "loud"', "logging.level", '"loud"'),
 ]
 
@@ -261,7 +264,7 @@ def test_anonymous_access_is_for_loopback_without_users_unless_a_setting_says_ot
     """A broker that can be reached from elsewhere is never open by default."""
     listener = ListenerConfig(url=url, anonymous=setting)
     source = f'[[user]]\nname = "a"\nscram_sha_256 = "{VERIFIER}"' if users else ""
-    config = attrs.evolve(parse_configuration(source), listeners=(listener,))
+    config = parse_configuration(source)
     assert config.anonymous_allowed(listener) is allowed
 
 

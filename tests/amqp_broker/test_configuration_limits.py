@@ -38,7 +38,6 @@ DESIGN = {
     "max_unsettled_per_link": 2_048,
     "max_unsettled_per_session": 5_000,
     "address_bytes": 255,
-    "scram_iterations": 65_536,
     "log_field_characters": 256,
 }
 

@@ -47,7 +47,7 @@ RULES = (
     AccessRule(users=("ada",), actions=(RECEIVE,), nodes=("orders.done",)),
 )
 PLAIN_LISTENER = ListenerConfig(url="amqp://127.0.0.1:0", plain_without_tls=True)
-LIMITS = BrokerLimits(login_failure_delay_ms=1, scram_iterations=4_096)
+LIMITS = BrokerLimits(login_failure_delay_ms=1)
 PLAIN = ("PLAIN", b"\0ada\0word")
 
 

@@ -9,6 +9,7 @@ from scramp import ScramMechanism
 
 from amqp_broker.verifiers import (
     HASHES,
+    ITERATIONS,
     SCRAM_SHA_256,
     SCRAM_SHA_512,
     PasswordError,
@@ -27,6 +28,11 @@ def test_a_verifier_has_the_keys_that_scramp_makes(mechanism: str) -> None:
     verifier = make_verifier(mechanism, "pässword", 4_096, SALT)
     info = ScramMechanism(mechanism).make_auth_info("pässword", iteration_count=4_096, salt=SALT)
     assert (verifier.salt, verifier.stored_key, verifier.server_key, verifier.iterations) == info
+
+
+def test_the_default_is_what_every_client_computes() -> None:
+    """Cyrus clients refuse more iterations than 65,536."""
+    assert ITERATIONS == 65_536
 
 
 @pytest.mark.parametrize("mechanism", HASHES)
