@@ -110,8 +110,14 @@ class SenderLink(Link):
         encoder = self._settled_encoder if settled else self._encoder
         assert encoder is not None, "an attached link has its encoders"
         bound = min(len(messages), self.flow_state.credit)
-        taken = self._write(messages, min(bound, self._sendable(settled)), encoder, settled)
-        self.flow_state.sent(taken)
+        taken = 0
+        while taken < bound:
+            room = min(bound - taken, self._sendable(settled))
+            if room <= 0:
+                break
+            count = self._write(messages, taken, room, encoder, settled)
+            self.flow_state.sent(count)
+            taken += count
         if taken and self.flow_state.drain and not self.flow_state.credit:
             # All credit went into messages; peers that wait for the word of it get it.
             self.answer_echo()
@@ -153,9 +159,9 @@ class SenderLink(Link):
         return max(0, room)
 
     def _write(
-        self, messages: Sequence[Sendable], limit: int, encoder: TransferEncoder, settled: bool
+        self, messages: Sequence[Sendable], start: int, limit: int, encoder: TransferEncoder, settled: bool
     ) -> int:
-        """Writes at most `limit` messages; the hot loop of sending."""
+        """Writes at most `limit` messages from `start` on; the hot loop of sending."""
         session = self.session
         output = session.output
         number = session.next_outgoing_delivery
@@ -170,7 +176,7 @@ class SenderLink(Link):
         suffix = encoder.suffix
         head_bytes = encoder.head_bytes
         message_format = encoder.message_format
-        for index in range(limit):
+        for index in range(start, start + limit):
             if waiting >= output_limit:
                 break
             message = messages[index]
@@ -202,7 +208,7 @@ class SenderLink(Link):
             if not settled:
                 self.unsettled_count += taken
         if taken < limit and waiting < output_limit:
-            self._begin_large(messages[taken], encoder, settled)
+            self._begin_large(messages[start + taken], encoder, settled)
             return taken + 1
         return taken
 
@@ -223,14 +229,17 @@ class SenderLink(Link):
         session.output.write(payload)
         session.window.sent(1)
         session.connection.sending_links.add(self)
-        self.go_on()
+        self._write_pieces(sending)
 
     def go_on(self) -> None:
-        """Writes more of the message that is being sent, as window and output allow."""
-        sending = self._sending
-        if sending is None:
-            self.session.connection.sending_links.discard(self)
-            return
+        """Writes more of the message that is being sent, and tells the caller when it is out."""
+        if self._sending is not None:
+            self._write_pieces(self._sending)
+            if self._sending is None:
+                self.wake()
+
+    def _write_pieces(self, sending: SendingDelivery) -> None:
+        """Writes of a large message what window and output allow."""
         session = self.session
         output = session.output
         window = session.window
@@ -246,7 +255,6 @@ class SenderLink(Link):
             if not more:
                 self._sending = None
                 session.connection.sending_links.discard(self)
-                self.wake()
                 return
 
     def _piece_bytes(self) -> int:

@@ -65,7 +65,9 @@ def test_open_tells_our_limits() -> None:
 
 
 def test_everything_in_one_write() -> None:
-    """2.4.2: header, open, begin, attach, transfers and close without waiting; all is taken, all is answered."""
+    """2.4.2: header, open, begin, attach, transfers and close without waiting; all is taken, all is
+    answered.
+    """
     peer = RawPeer(credit=2)
     events = peer.bytes(
         AMQP_HEADER
@@ -77,7 +79,8 @@ def test_everything_in_one_write() -> None:
         + encode_frame(0, Close())
     )
     assert [type(event) for event in events] == [
-        ConnectionOpened, SessionBegun, AttachReceived, DeliveriesReceived, LinkDetached, SessionEnded, ConnectionClosed,
+        ConnectionOpened, SessionBegun, AttachReceived, DeliveriesReceived, LinkDetached, SessionEnded,
+        ConnectionClosed,
     ]  # fmt: skip
     assert [delivery.payload for delivery in of_type(events, DeliveriesReceived)[0].deliveries] == [
         b"one",
@@ -101,7 +104,9 @@ def test_everything_in_one_write() -> None:
     ],
 )
 def test_a_first_frame_that_is_no_good_open(frame: bytes, condition: str) -> None:
-    """2.4.1: open comes first, on channel 0, in 8,192 octets; our open goes out before the close that says so."""
+    """2.4.1: open comes first, on channel 0, in 8,192 octets; our open goes out before the close that says
+    so.
+    """
     peer = RawPeer()
     events = peer.bytes(AMQP_HEADER + frame)
     heard = peer.heard()
@@ -144,7 +149,9 @@ def test_no_open_within_ten_seconds() -> None:
     ],
 )
 def test_what_is_no_frame_closes_with_framing_error(junk: bytes) -> None:
-    """2.3.1: sizes and offsets that cannot be; the announced size is checked before the body is waited for."""
+    """2.3.1: sizes and offsets that cannot be; the announced size is checked before the body is waited
+    for.
+    """
     peer = RawPeer().open()
     peer.bytes(junk)
     closed_with(peer, "amqp:connection:framing-error")

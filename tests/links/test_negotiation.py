@@ -165,7 +165,9 @@ def test_a_mechanism_that_was_not_offered() -> None:
     ],
 )
 def test_what_is_not_an_init_after_the_offer(frames: list[bytes]) -> None:
-    """Out of order, from the wrong side, of the wrong type, empty, or larger than 512: the end, and no outcome ok."""
+    """Out of order, from the wrong side, of the wrong type, empty, or larger than 512: the end, and no
+    outcome ok.
+    """
     peer = server()
     events = peer.bytes(SASL_HEADER + b"".join(frames))
     assert peer.server.wants_close

@@ -1,0 +1,564 @@
+"""Receiving: deliveries from transfers, credit, and our outcomes, as transcripts (2.6.7, 2.6.12, 2.7.5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from amqp_broker.frames import (
+    RECEIVER,
+    SENDER,
+    Accepted,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Received,
+    Rejected,
+    Released,
+    TransactionalState,
+    encode_frame,
+)
+from amqp_broker.links import (
+    CreditDrained,
+    DeliveriesReceived,
+    DeliveriesSettled,
+    Delivery,
+    Limits,
+    LinkDetached,
+    PartialBytes,
+    ReceiverLink,
+    SessionEnded,
+)
+from tests.links.pair import NOW, Message, Pair, of_type
+from tests.links.raw_peer import RawPeer, flow, transfer
+
+
+def deliveries(events: list[Any]) -> list[Delivery]:
+    """All deliveries of the events."""
+    return [delivery for event in of_type(events, DeliveriesReceived) for delivery in event.deliveries]
+
+
+def attached(credit: int = 10, peer: RawPeer | None = None, **fields: Any) -> tuple[RawPeer, ReceiverLink]:
+    """A peer with one link on which it sends."""
+    peer = peer or RawPeer(credit=credit)
+    peer.open().begin()
+    link = peer.attach_sender(**fields)
+    peer.heard()
+    return peer, link
+
+
+def detached_with(peer: RawPeer, condition: str) -> str:
+    """The engine wrote a closing detach with this condition; the description."""
+    detach = next(item for item in peer.heard() if isinstance(item, Detach))
+    assert detach.closed and detach.error is not None and detach.error.condition == condition
+    assert detach.error.description
+    (told,) = of_type(peer.events, LinkDetached)
+    assert told.error.condition == condition and told.closed
+    return detach.error.description
+
+
+def ended_with(peer: RawPeer, condition: str) -> None:
+    """The engine wrote an end with this condition."""
+    end = peer.heard()[-1]
+    assert isinstance(end, End) and end.error is not None and end.error.condition == condition
+    assert of_type(peer.events, SessionEnded)
+
+
+# --- deliveries
+
+
+def test_what_a_delivery_tells() -> None:
+    """2.7.5: id, tag, format, settled, state, modes and payload of the transfer."""
+    peer, _ = attached()
+    fields = {
+        "message_format": 7,
+        "settled": True,
+        "batchable": True,
+        "state": Received(section_number=0, section_offset=1),
+    }
+    (delivery,) = deliveries(peer.say(transfer(5, delivery_tag=b"tag", **fields), b"payload"))
+    assert (delivery.delivery_id, delivery.delivery_tag, delivery.message_format) == (5, b"tag", 7)
+    assert delivery.settled and delivery.batchable and delivery.rcv_settle_mode == 0
+    assert delivery.payload == b"payload"
+    assert delivery.state == Received(section_number=0, section_offset=1)
+
+
+def test_a_transaction_is_told() -> None:
+    """4.4.1: the txn-id of a transactional-state stands on the delivery."""
+    peer, _ = attached()
+    state = TransactionalState(txn_id=b"txn")
+    (first, second) = deliveries(
+        peer.bytes(encode_frame(0, transfer(0, state=state), b"x") + encode_frame(0, transfer(1), b"y"))
+    )
+    assert first.txn_id == b"txn" and first.outcome is None
+    assert second.txn_id is None and second.state is None
+
+
+def test_a_read_is_one_run() -> None:
+    """Many transfers in one read are one event; what comes with a different shape joins the run."""
+    peer, _ = attached(credit=1000)
+    data = b"".join(encode_frame(0, transfer(number), b"x" * (number % 7)) for number in range(300))
+    data += encode_frame(0, transfer(300, settled=True), b"y") + encode_frame(0, transfer(301), b"z")
+    events = peer.bytes(data)
+    assert [type(event) for event in events] == [DeliveriesReceived]
+    assert [delivery.delivery_id for delivery in deliveries(events)] == list(range(302))
+    assert [delivery.payload for delivery in deliveries(events)[:9]] == [
+        b"x" * (number % 7) for number in range(9)
+    ]
+
+
+def test_several_transfers_make_one_delivery() -> None:
+    """2.6.14: continuation transfers may leave out id, tag, format and settled."""
+    peer, link = attached()
+    assert peer.say(transfer(0, more=True), b"a") == []
+    assert link.partial is not None
+    assert peer.say(transfer(None, more=True), b"b") == []
+    (delivery,) = deliveries(peer.say(transfer(0), b"c"))
+    assert delivery.payload == b"abc" and not delivery.settled
+    assert link.partial is None and peer.server.settings.partial_bytes.used_bytes == 0
+
+
+def test_settled_on_any_transfer_settles_the_delivery() -> None:
+    """2.7.5: unset means what a preceding transfer said; the delivery is then not unsettled here."""
+    peer, link = attached()
+    peer.say(transfer(0, more=True), b"a")
+    assert link.flow_state.unsettled == 1
+    peer.say(transfer(None, settled=True, more=True), b"b")
+    (delivery,) = deliveries(peer.say(transfer(None), b"c"))
+    assert delivery.settled
+    assert link.flow_state.unsettled == 0 and link.session.unsettled_in.count == 0
+
+
+def test_links_may_interleave() -> None:
+    """2.6.14: transfers of different links may be mixed, those of one link not."""
+    peer, _ = attached()
+    peer.attach_sender(1, "other")
+    peer.say(transfer(0, more=True), b"a")
+    (other,) = deliveries(peer.say(transfer(1, handle=1), b"other"))
+    (first,) = deliveries(peer.say(transfer(None), b"b"))
+    assert other.payload == b"other" and first.payload == b"ab"
+
+
+def test_an_aborted_delivery_is_forgotten() -> None:
+    """2.7.5: aborted is implicitly settled, its payload ignored; credit, window and memory come back."""
+    peer, link = attached(credit=1)
+    peer.say(transfer(0, more=True), b"a" * 100)
+    events = peer.say(transfer(None, aborted=True, more=True), b"ignored")
+    assert events == []
+    assert link.session.unsettled_in.count == link.session.held == link.flow_state.unsettled == 0
+    assert peer.server.settings.partial_bytes.used_bytes == 0
+    (renewal,) = peer.heard()
+    assert isinstance(renewal, Flow) and renewal.link_credit == 1 and renewal.delivery_count == 1
+    assert deliveries(peer.say(transfer(1), b"next"))[0].payload == b"next"
+
+
+def test_a_delivery_may_be_aborted_in_its_first_transfer() -> None:
+    """Nothing is told."""
+    peer, _ = attached()
+    assert peer.say(transfer(0, aborted=True), b"x") == []
+    assert len(deliveries(peer.say(transfer(1), b"y"))) == 1
+
+
+def test_a_resumed_delivery_is_ignored() -> None:
+    """2.7.5: the receiver MUST ignore resumed deliveries that are not in its unsettled map; ours is empty."""
+    peer, link = attached(unsettled={b"t": None})
+    assert peer.say(transfer(0, resume=True), b"x") == []
+    assert link.session.unsettled_in.count == 0
+    assert len(deliveries(peer.say(transfer(1), b"y"))) == 1
+
+
+# --- errors of the sender
+
+
+def test_delivery_ids_are_consecutive() -> None:
+    """2.6: a session scoped sequence; the first may be anything, also near 2^32."""
+    peer, _ = attached()
+    first, second = deliveries(peer.say(transfer(2**32 - 1), b"x") + peer.say(transfer(0), b"y"))
+    assert (first.delivery_id, second.delivery_id) == (2**32 - 1, 0)
+    peer.say(transfer(2), b"z")
+    ended_with(peer, "amqp:invalid-field")
+
+
+def test_a_first_transfer_needs_an_id() -> None:
+    """2.7.5: the delivery-id MUST be supplied on the first transfer."""
+    peer, _ = attached()
+    peer.say(transfer(None, delivery_tag=b"t"), b"x")
+    ended_with(peer, "amqp:invalid-field")
+
+
+def test_a_first_transfer_needs_a_tag() -> None:
+    """2.7.5: the delivery-tag MUST be specified for the first transfer."""
+    peer, _ = attached()
+    peer.say(transfer(0, delivery_tag=None), b"x")
+    detached_with(peer, "amqp:invalid-field")
+
+
+def test_a_tag_of_thirty_two_octets_and_no_more() -> None:
+    """2.8.7: up to 32 octets; a longer one cannot be decoded."""
+    peer, _ = attached()
+    assert deliveries(peer.say(transfer(0, delivery_tag=b"t" * 32)))[0].delivery_tag == b"t" * 32
+    frame = bytearray(encode_frame(0, transfer(1, delivery_tag=b"t" * 32)))
+    frame[3] += 1
+    at = bytes(frame).index(b"\xa0\x20")
+    frame[at + 1] = 33
+    frame[at + 2 : at + 2] = b"t"
+    frame[12] += 1
+    peer.bytes(bytes(frame))
+    assert peer.server.wants_close
+
+
+def test_another_id_on_a_continuation() -> None:
+    """2.7.5: it is an error if it differs from the first transfer's."""
+    peer, _ = attached()
+    peer.say(transfer(0, more=True), b"x")
+    peer.say(transfer(1), b"y")
+    detached_with(peer, "amqp:invalid-field")
+    assert peer.server.settings.partial_bytes.used_bytes == 0
+
+
+def test_more_than_the_credit() -> None:
+    """2.6.7: transfer-limit-exceeded detaches the link, the session lives."""
+    peer, link = attached(credit=2)
+    peer.say(transfer(0), b"x")
+    peer.say(transfer(1), b"x")
+    events = peer.say(transfer(2), b"x")
+    assert not of_type(events, DeliveriesReceived)
+    assert "credit is used up" in detached_with(peer, "amqp:link:transfer-limit-exceeded")
+    assert not link.attached
+    assert peer.attach_sender(1, "next").attached
+
+
+def test_a_burst_beyond_the_credit_is_told_up_to_it() -> None:
+    """The hot path stops where the credit ends."""
+    peer, _ = attached(credit=3)
+    events = peer.bytes(b"".join(encode_frame(0, transfer(number), b"x") for number in range(5)))
+    assert [delivery.delivery_id for delivery in deliveries(events)] == [0, 1, 2]
+    detached_with(peer, "amqp:link:transfer-limit-exceeded")
+
+
+def test_after_a_link_error_what_is_in_flight_is_dropped() -> None:
+    """Transfers and flows until the peer's detach are dropped; delivery-ids and window go on counting."""
+    peer, _ = attached(credit=1)
+    peer.attach_sender(1, "other")
+    peer.say(transfer(0), b"x")
+    peer.say(transfer(1), b"beyond")
+    assert peer.say(transfer(2), b"late") == []
+    assert peer.say(transfer(3, more=True), b"late") == []
+    assert peer.say(flow(handle=0, delivery_count=9)) == []
+    (delivery,) = deliveries(peer.say(transfer(4, handle=1), b"other"))
+    assert delivery.payload == b"other"
+    assert peer.say(Detach(handle=0, closed=True)) == []
+    assert peer.attach_sender(0, "again").attached
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_a_message_that_is_too_large(pieces: int) -> None:
+    """2.7.3: message-size-exceeded, whether in one frame or many; memory comes back."""
+    peer = RawPeer(credit=5)
+    peer.max_message_size = 100
+    peer, _ = attached(peer=peer)
+    assert len(deliveries(peer.say(transfer(0), b"x" * 100))) == 1
+    for index in range(pieces):
+        peer.say(transfer(1, more=index < pieces - 1), b"x" * (101 if pieces == 1 else 40))
+    assert "100 octets" in detached_with(peer, "amqp:link:message-size-exceeded")
+    assert peer.server.settings.partial_bytes.used_bytes == 0
+
+
+def test_all_incomplete_deliveries_share_one_bound() -> None:
+    """The limits table: a sum over the process; who goes beyond it is detached, and gives back what it
+    had.
+    """
+    shared = PartialBytes(100)
+    left, _ = attached(peer=RawPeer(partial_bytes=shared))
+    right, _ = attached(peer=RawPeer(partial_bytes=shared))
+    left.say(transfer(0, more=True), b"x" * 60)
+    right.say(transfer(0, more=True), b"x" * 40)
+    right.say(transfer(0, more=True), b"x")
+    detached_with(right, "amqp:resource-limit-exceeded")
+    assert shared.used_bytes == 60
+    left.server.receive_eof(NOW)
+    assert shared.used_bytes == 0
+
+
+def test_an_incomplete_delivery_has_to_go_on() -> None:
+    """60 s without a further transfer detach the link."""
+    peer, _ = attached()
+    peer.say(transfer(0, more=True), b"x")
+    peer.now = NOW + 30
+    peer.say(transfer(0, more=True), b"x")
+    assert peer.server.next_deadline() == NOW + 90
+    peer.bytes(encode_frame(0, flow()))
+    peer.events.extend(peer.server.handle_timeout(NOW + 89.9))
+    assert not of_type(peer.events, LinkDetached)
+    peer.events.extend(peer.server.handle_timeout(NOW + 90))
+    detached_with(peer, "amqp:resource-limit-exceeded")
+
+
+@pytest.mark.parametrize(("mode", "settled"), [(0, True), (1, False), (1, None)])
+def test_the_negotiated_settle_mode_binds(mode: int, settled: bool | None) -> None:
+    """2.7.5: settled deliveries only on a settled link, none on an unsettled one."""
+    peer, _ = attached(snd_settle_mode=mode)
+    assert not deliveries(peer.say(transfer(0, settled=settled), b"x"))
+    detached_with(peer, "amqp:not-allowed")
+
+
+def test_a_transfer_may_not_raise_the_receivers_mode() -> None:
+    """2.7.5: mode second on a transfer is illegal on a link of mode first; ignored when settled."""
+    peer, _ = attached()
+    assert len(deliveries(peer.say(transfer(0, rcv_settle_mode=1, settled=True)))) == 1
+    peer.say(transfer(1, rcv_settle_mode=1))
+    detached_with(peer, "amqp:invalid-field")
+
+
+def test_a_transfer_to_our_sender() -> None:
+    """A receiver does not send."""
+    peer, _ = attached()
+    peer.attach_receiver(1)
+    peer.say(transfer(0, handle=1), b"x")
+    ended_with(peer, "amqp:not-allowed")
+
+
+# --- credit
+
+
+def test_credit_is_renewed_below_half() -> None:
+    """outstanding + unprocessed never exceed the target; the flow comes when half is used and processed."""
+    peer, link = attached(credit=10)
+    for number in range(5):
+        peer.say(transfer(number, settled=True))
+    assert link.credit == 5 and peer.heard() == []
+    link.processed(1)
+    (first,) = peer.heard()
+    assert (first.link_credit, first.delivery_count) == (6, 5)
+    link.processed(4)
+    assert peer.heard() == []
+    peer.say(transfer(5, settled=True))
+    link.processed(1)
+    (second,) = peer.heard()
+    assert (second.link_credit, second.delivery_count) == (10, 6)
+
+
+def test_credit_stays_below_the_unsettled_limit() -> None:
+    """2,048 for each link: what is processed but not settled holds credit back, settling brings it."""
+    peer = RawPeer(credit=100, limits=Limits(unsettled_per_link=4, unsettled_per_session=100))
+    peer, link = attached(peer=peer)
+    assert link.credit == 4
+    taken = deliveries(peer.bytes(b"".join(encode_frame(0, transfer(number)) for number in range(4))))
+    link.processed(4)
+    assert link.credit == 0 and peer.heard() == []
+    link.settle(taken[:3], Accepted())
+    disposition, renewal = peer.heard()
+    assert isinstance(disposition, Disposition) and isinstance(renewal, Flow)
+    assert renewal.link_credit == 3
+
+
+def test_credit_can_be_taken_back() -> None:
+    """2.6.7: what was in flight when the credit was reduced is handled normally."""
+    peer, link = attached(credit=5)
+    link.set_credit(0)
+    (stop,) = peer.heard()
+    assert stop.link_credit == 0
+    assert (
+        len(deliveries(peer.bytes(b"".join(encode_frame(0, transfer(number)) for number in range(5))))) == 5
+    )
+    peer.say(transfer(5))
+    detached_with(peer, "amqp:link:transfer-limit-exceeded")
+
+
+def test_setting_the_same_credit_again_says_nothing() -> None:
+    """A level is kept, not granted anew."""
+    peer, link = attached(credit=10)
+    link.set_credit(10)
+    peer.say(transfer(0, settled=True))
+    link.processed(1)
+    link.set_credit(10)
+    assert peer.heard() == []
+    link.set_credit(12)
+    assert peer.heard()[0].link_credit == 12
+
+
+def test_delivery_count_turns_over() -> None:
+    """2.6.7: RFC 1982; an initial delivery-count near 2^32."""
+    peer, link = attached(credit=4, initial_delivery_count=2**32 - 2)
+    assert link.credit == 4
+    assert (
+        len(
+            deliveries(
+                peer.bytes(b"".join(encode_frame(0, transfer(number, settled=True)) for number in range(4)))
+            )
+        )
+        == 4
+    )
+    link.processed(4)
+    assert (peer.heard()[0].delivery_count, link.credit) == (2, 4)
+
+
+def test_an_echo_on_a_link_is_answered_with_its_state() -> None:
+    """2.7.4: once for each read."""
+    peer, _ = attached(credit=10)
+    peer.say(transfer(0))
+    peer.bytes(encode_frame(0, flow(handle=0, delivery_count=1, echo=True)) * 5)
+    (answer,) = peer.heard()
+    assert (answer.handle, answer.link_credit, answer.delivery_count) == (0, 9, 1)
+
+
+def test_a_receiver_that_drains() -> None:
+    """2.6.8: the client gets what is there, and then knows that nothing is left."""
+    pair = Pair().open()
+    session, _ = pair.begin()
+    receiver, sender = pair.receiving_client(session)
+    receiver.flow(5, drain=True)
+    pair.flush()
+    assert sender.drain and sender.credit == 5
+    assert sender.send([Message(b"only")]) == 1
+    sender.drained()
+    sender.drained()
+    pair.flush()
+    assert len(deliveries(pair.client_events)) == 1
+    assert [event.link for event in of_type(pair.client_events, CreditDrained)] == [receiver]
+    assert receiver.credit == sender.credit == 0
+    receiver.flow(1)
+    pair.flush()
+    assert sender.credit == 1 and not sender.drain
+
+
+# --- outcomes
+
+
+def received(count: int, **fields: Any) -> tuple[RawPeer, ReceiverLink, list[Delivery]]:
+    """A link with so many unsettled deliveries."""
+    peer, link = attached(credit=100, **fields)
+    data = b"".join(encode_frame(0, transfer(number), b"x") for number in range(count))
+    return peer, link, deliveries(peer.bytes(data))
+
+
+def test_a_range_costs_one_disposition() -> None:
+    """2.7.6: settled in mode first, and nothing is left unsettled."""
+    peer, link, taken = received(50)
+    link.settle(taken, Accepted())
+    assert peer.heard() == [Disposition(role=RECEIVER, first=0, last=49, settled=True, state=Accepted())]
+    assert link.session.unsettled_in.count == link.flow_state.unsettled == 0
+    link.settle(taken, Accepted())
+    assert peer.heard() == []
+
+
+def test_gaps_cost_a_disposition_each() -> None:
+    """Only what is in the list is settled, in its order."""
+    peer, link, taken = received(10)
+    link.settle([taken[1], taken[2], taken[7], taken[5]], Released())
+    ranges = [(item.first, item.last) for item in peer.heard()]
+    assert ranges == [(1, 2), (7, 7), (5, 5)]
+    link.settle(taken, Rejected())
+    assert [(item.first, item.last) for item in peer.heard()] == [(0, 0), (3, 4), (6, 6), (8, 9)]
+
+
+def test_a_range_across_the_turn() -> None:
+    """Delivery-ids wrap at 2^32; the range goes on."""
+    peer, link = attached(credit=100)
+    ids = [2**32 - 2, 2**32 - 1, 0, 1]
+    taken = deliveries(peer.bytes(b"".join(encode_frame(0, transfer(number), b"x") for number in ids)))
+    link.settle(taken, Accepted())
+    assert [(item.first, item.last) for item in peer.heard()] == [(2**32 - 2, 1)]
+
+
+def test_what_was_sent_settled_gets_no_disposition() -> None:
+    """2.7.5: the sender has forgotten it."""
+    peer, link = attached(credit=100)
+    data = b"".join(encode_frame(0, transfer(number, settled=number % 2 == 0), b"x") for number in range(5))
+    link.settle(deliveries(peer.bytes(data)), Accepted())
+    assert [(item.first, item.last) for item in peer.heard()] == [(1, 1), (3, 3)]
+
+
+def test_any_state_can_be_told() -> None:
+    """4.4.2: an outcome within a transaction, as it is."""
+    peer, link, taken = received(1)
+    state = TransactionalState(txn_id=b"t" * 300, outcome=Accepted())
+    link.settle(taken, state)
+    (disposition,) = peer.heard()
+    assert disposition.state == state and disposition.settled
+
+
+def test_the_sender_settles_first() -> None:
+    """2.7.6: what the sender settled needs no disposition any more; its state of a link in mode first is not
+    told.
+    """
+    peer, link, taken = received(5)
+    assert peer.say(Disposition(role=SENDER, first=1, last=2, settled=True)) == []
+    assert link.flow_state.unsettled == 3
+    link.settle(taken, Accepted())
+    assert [(item.first, item.last) for item in peer.heard()] == [(0, 0), (3, 4)]
+
+
+def test_a_disposition_of_a_range_that_never_was() -> None:
+    """Its cost is what is unsettled of it."""
+    peer, link, _ = received(3)
+    assert peer.say(Disposition(role=SENDER, first=0, last=2**31 - 1, settled=True)) == []
+    assert link.session.unsettled_in.count == 0
+
+
+def test_a_disposition_that_runs_backwards() -> None:
+    """RFC 1982: last before first."""
+    peer, _, _ = received(3)
+    peer.say(Disposition(role=SENDER, first=2, last=1, settled=True))
+    ended_with(peer, "amqp:invalid-field")
+
+
+def test_mode_second_waits_for_the_sender() -> None:
+    """2.6.12: an unsettled outcome, then the sender's settled disposition, then it is forgotten."""
+    peer, link, taken = received(4, rcv_settle_mode=1)
+    assert link.rcv_settle_mode == 1
+    link.settle(taken[:3], Accepted())
+    assert peer.heard() == [Disposition(role=RECEIVER, first=0, last=2, settled=False, state=Accepted())]
+    assert link.session.unsettled_in.count == 4
+    (told,) = of_type(peer.say(Disposition(role=SENDER, first=0, last=1, settled=True)), DeliveriesSettled)
+    assert told.deliveries == taken[:2] and told.link is link
+    assert taken[0].state == Accepted()
+    (rest,) = of_type(peer.say(Disposition(role=SENDER, first=0, last=3, settled=True)), DeliveriesSettled)
+    assert rest.deliveries == [taken[2]]
+    assert link.session.unsettled_in.count == link.flow_state.unsettled == 0
+    link.settle([taken[3]], Accepted())
+    assert peer.heard() == []
+
+
+def test_a_transfer_may_lower_the_mode() -> None:
+    """2.7.5: first for one delivery on a link of mode second."""
+    peer, link = attached(credit=10, rcv_settle_mode=1)
+    taken = deliveries(
+        peer.bytes(encode_frame(0, transfer(0, rcv_settle_mode=0), b"x") + encode_frame(0, transfer(1), b"y"))
+    )
+    assert [delivery.rcv_settle_mode for delivery in taken] == [0, 1]
+    link.settle(taken, Accepted())
+    assert [(item.first, item.settled) for item in peer.heard()] == [(0, True), (1, False)]
+
+
+# --- detach
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_detach_is_answered(closed: bool) -> None:
+    """2.6.6: with the same closed flag; afterwards settling says nothing."""
+    peer, link, taken = received(2)
+    events = peer.say(Detach(handle=0, closed=closed))
+    assert peer.heard() == [Detach(handle=0, closed=closed)]
+    (told,) = of_type(events, LinkDetached)
+    assert told.closed is closed and told.error is None and told.unsettled == []
+    link.settle(taken, Accepted())
+    link.processed(2)
+    link.set_credit(7)
+    link.detach()
+    assert peer.heard() == []
+    assert link.session.held == link.session.unsettled_in.count == 0
+
+
+def test_our_detach_is_told_at_once_and_once() -> None:
+    """The peer's answer is not told again."""
+    peer, link, _ = received(2)
+    link.detach()
+    (told,) = peer.server.take_events()
+    assert isinstance(told, LinkDetached) and told.link is link
+    link.detach()
+    assert peer.heard() == [Detach(handle=0, closed=True)]
+    assert peer.say(Detach(handle=0, closed=True)) == []
+    assert peer.heard() == []
