@@ -58,6 +58,7 @@ class Bench:
         self.program = program
         self.seconds: float = options.seconds
         self.runs: int = options.runs
+        self.patience_s: float = options.patience
         self._queues = 0
 
     def address(self) -> str:
@@ -69,7 +70,7 @@ class Bench:
         """The median run of one case, as the columns of the table."""
         results = []
         for _ in range(self.runs):
-            wait_for_quiet()
+            wait_for_quiet(self.patience_s)
             results.append(self.once(load))
         result = sorted(results, key=lambda found: found["rate"])[len(results) // 2]
         rates = [found["rate"] for found in results]
@@ -84,7 +85,7 @@ class Bench:
 
     def round_trip(self, load: Load) -> list[str]:
         """200 messages a second, one at a time."""
-        wait_for_quiet()
+        wait_for_quiet(self.patience_s)
         broker = self.broker
         trips = run_round_trips(
             self.program, load, int(self.seconds * 200), broker.host, broker.port, self.address(), 200.0
@@ -226,6 +227,7 @@ def main(argv: list[str]) -> int:
     add("--tree", type=Path, help="measure this (compiled) copy")
     add("--seconds", type=float, default=3.0, help="of each run (default %(default)s)")
     add("--runs", type=int, default=3, help="runs of each case, of which the median counts")
+    add("--patience", type=float, default=60.0, help="seconds to wait before each run for a quiet machine")
     add("--idle", type=int, default=1_000, help="idle connections (0: leave them out)")
     add("--only", default="", help="only the cases whose name holds this")
     options = parser.parse_args(argv)

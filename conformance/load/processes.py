@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,15 +42,18 @@ def running(*options: str, tree: Path | None = None, python: str = sys.executabl
     """
     command = [python, "-m", "amqp_broker", "serve", "--listen", "amqp://127.0.0.1:0", *options]
     begun = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tree)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line.startswith("listening on "):
-            raise RuntimeError(f"the broker said {line!r} and ended with {process.wait()}")
-        yield BrokerProcess(process, line.split()[-1], time.monotonic() - begun)
-    finally:
-        stop(process)
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=tree)
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line.startswith("listening on "):
+                status = process.wait()
+                log.seek(0)
+                raise RuntimeError(f"the broker ended with {status}:\n{log.read()[-4_000:]}")
+            yield BrokerProcess(process, line.split()[-1], time.monotonic() - begun)
+        finally:
+            stop(process)
 
 
 def stop(process: subprocess.Popen[str]) -> None:
