@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from amqp_broker.frames.fast_path import Delivery
+from amqp_broker.frames import Delivery
 
 if TYPE_CHECKING:
     from amqp_broker.links.sender_link import SenderLink

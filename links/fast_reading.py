@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from amqp_broker.frames.fast_path import (
+from amqp_broker.frames import (
     DISPOSITION_CODE,
     FLOW_CODE,
     TRANSFER_CODE,

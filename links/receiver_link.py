@@ -6,9 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amqp_broker.frames import RECEIVER, Attach
-from amqp_broker.frames.fast_encoding import encode_uint
-from amqp_broker.frames.fast_path import TransferHead, TransferShape
+from amqp_broker.frames import RECEIVER, Attach, TransferHead, TransferShape, encode_uint
 from amqp_broker.links.deliveries import Delivery, PartialDelivery
 from amqp_broker.links.dispositions import encode_state, runs_of
 from amqp_broker.links.errors import (

@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.frames import SENDER, Attach
-from amqp_broker.frames.fast_encoding import MAX_TRANSFER_HEAD_BYTES, TransferEncoder, encode_uint
+from amqp_broker.frames import MAX_TRANSFER_HEAD_BYTES, SENDER, Attach, TransferEncoder, encode_uint
 from amqp_broker.links.deliveries import OutgoingDelivery, Sendable, SendingDelivery
 from amqp_broker.links.dispositions import encode_state
 from amqp_broker.links.errors import LocalProtocolError

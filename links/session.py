@@ -8,8 +8,9 @@ from amqp_broker.frames import (
     Begin,
     End,
     Error,
+    encode_disposition,
+    encode_flow,
 )
-from amqp_broker.frames.fast_encoding import encode_disposition, encode_flow
 from amqp_broker.links.errors import (
     ILLEGAL_STATE,
     INVALID_FIELD,

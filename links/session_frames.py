@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.frames import RECEIVER, SENDER, Attach, Detach, Disposition, Flow, Transfer
-from amqp_broker.frames.fast_path import FlowHead, TransferHead
+from amqp_broker.frames import (
+    RECEIVER,
+    SENDER,
+    Attach,
+    Detach,
+    Disposition,
+    Flow,
+    FlowHead,
+    Transfer,
+    TransferHead,
+)
 from amqp_broker.links.errors import (
     FRAMING_ERROR,
     HANDLE_IN_USE,

@@ -22,9 +22,11 @@ from amqp_broker.frames import (
     Open,
     Source,
     Target,
+    encode_disposition,
+    encode_flow,
     encode_frame,
+    encode_uint,
 )
-from amqp_broker.frames.fast_encoding import encode_disposition, encode_flow, encode_uint
 from amqp_broker.links import (
     AttachReceived,
     Connection,
