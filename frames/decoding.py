@@ -13,9 +13,11 @@ against the size: each element of a list or map has at least its constructor. Wh
 end exactly where its size says.
 """
 
+import uuid
+
 from amqp_broker.frames.errors import DecodeError
 from amqp_broker.frames.fixed_width_decoding import FIXED_READERS, U32
-from amqp_broker.frames.limits import DEPTH_MAX, ZERO_WIDTH_ELEMENTS_MAX
+from amqp_broker.frames.limits import DEPTH_MAX, UUID_HASH_COLLISIONS_MAX, ZERO_WIDTH_ELEMENTS_MAX
 from amqp_broker.frames.primitive_types import (
     ARRAY,
     BY_CODE,
@@ -187,10 +189,18 @@ class Decoder:
         stop, count = self.compound(code, end)
         self.check_map_count(count, stop)
         items: dict[object, object] = {}
+        uuids = 0
+        uuid_hashes: set[int] = set()
         for _ in range(count // 2):
             key = self.value(stop, depth)
             if isinstance(key, (list, dict)):
                 key = CompoundKey(key)
+            elif isinstance(key, uuid.UUID):
+                # The hash of a UUID is no secret: a peer can choose many with the same.
+                uuids += 1
+                uuid_hashes.add(hash(key))
+                if uuids - len(uuid_hashes) > UUID_HASH_COLLISIONS_MAX:
+                    raise DecodeError(f"a map has uuid keys with colliding hashes before byte {self.pos}")
             if key in items:
                 raise DecodeError(f"a map has the key {shorten(key)} twice, again before byte {self.pos}")
             items[key] = self.value(stop, depth)

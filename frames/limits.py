@@ -15,6 +15,9 @@ ZERO_WIDTH_ELEMENTS_MAX: Final = 256
 them.
 """
 
+UUID_HASH_COLLISIONS_MAX: Final = 16
+"""Uuid keys of one map whose hashes collide. Two random ones never do; 30,000 chosen ones cost minutes."""
+
 PERFORMATIVE_NODES_MAX: Final = 1_024
 """Values in one performative. An open, attach or flow of real clients has below a hundred."""
 

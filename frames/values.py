@@ -6,6 +6,7 @@ of them can be the key of a map and `Uint(1)`, `Ulong(1)` and `True` stay three 
 """
 
 import struct
+import uuid
 
 from amqp_broker.frames.printing import cut, shorten
 
@@ -24,7 +25,8 @@ class IntegerValue:
         return isinstance(other, IntegerValue) and type(other) is type(self) and other.value == self.value
 
     def __hash__(self) -> int:
-        return hash((type(self).__name__, self.value))
+        # The hash of an int repeats after 2^61 - 1, that of text is secret: peers choose the keys of maps.
+        return hash(f"{type(self).__name__} {self.value:x}")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({shorten(self.value)})"
@@ -190,6 +192,9 @@ def frozen(value: object) -> object:
         return ("list", *[frozen(item) for item in value])
     if isinstance(value, dict):
         return ("map", *[(frozen(key), frozen(item)) for key, item in value.items()])
+    if isinstance(value, uuid.UUID):
+        # Its own hash is that of an int, which a peer can make collide.
+        return ("uuid", value.bytes)
     # A plain int or float stands for a long or a double, and True must not equal 1.
     return (type(value).__name__, value)
 

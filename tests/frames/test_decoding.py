@@ -334,3 +334,15 @@ def test_values_are_bounded_by_the_caller() -> None:
     assert isinstance(value, list)
     with pytest.raises(DecodeError, match="too many values"):
         decode_value(data, 0, 8)
+
+
+def test_colliding_keys_are_refused() -> None:
+    """Thousands of uuid keys with one hash would cost seconds: the map is refused after a few."""
+    period = 2**61 - 1
+    chosen = [uuid.UUID(int=1 + n * period) for n in range(30_000)]
+    assert len({hash(key) for key in chosen}) == 1
+    body = b"".join([b"\x98" + key.bytes + b"\x40" for key in chosen])
+    with pytest.raises(DecodeError, match="colliding hashes"):
+        decode_value(b"\xd1" + struct.pack(">II", len(body) + 4, 2 * len(chosen)) + body)
+    ordinary = {uuid.UUID(int=n * 12_345_678_901): None for n in range(1_000)}
+    assert decode_value(encode_value(ordinary))[0] == ordinary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
@@ -94,3 +95,12 @@ def test_every_value_prints_itself_in_a_line(value: object) -> None:
 def test_a_huge_value_prints_itself_short(make: Any) -> None:
     """A megabyte in a value does not become a megabyte in a log."""
     assert len(repr(make("\n" * 1_000_000))) <= 256
+
+
+def test_hashes_cannot_be_chosen_by_a_peer() -> None:
+    """Python's int hash repeats after 2^61 - 1; as keys of a map such numbers must not collide."""
+    period = 2**61 - 1
+    assert hash(1) == hash(1 + period)
+    assert hash(Ulong(1)) != hash(Ulong(1 + period))
+    assert hash(CompoundKey([uuid.UUID(int=1)])) != hash(CompoundKey([uuid.UUID(int=1 + period)]))
+    assert hash(Described(Ulong(1), Ulong(1))) != hash(Described(Ulong(1), Ulong(1 + period)))
