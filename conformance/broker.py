@@ -85,6 +85,9 @@ class Settings:
     address_prefix: str = ""
     unknown_address: str = DEFAULT_UNKNOWN_ADDRESS
     timeout_s: float = STEP_TIMEOUT_S
+    gaps: dict[str, str] = attrs.field(factory=dict)
+    """Scenarios that are known to fail on this broker, and why."""
+
     findings: Findings = Findings()
 
 

@@ -1,6 +1,7 @@
 """``amqp-conformance``: runs the scenarios against any AMQP 1.0 broker, and tells what they showed.
 
-Exit status: 0 everything passed or was skipped, 1 something failed, 2 wrong usage, 3 cannot connect.
+Exit status: 0 everything passed, was skipped or is an admitted gap, 1 something failed, 2 wrong usage, 3
+cannot connect.
 """
 
 import argparse
@@ -13,6 +14,7 @@ from pathlib import Path
 import attrs
 
 from amqp_broker.conformance.broker import DEFAULT_UNKNOWN_ADDRESS, Address, Settings, probe
+from amqp_broker.conformance.gaps import load_gaps
 from amqp_broker.conformance.outcomes import CannotConnect, Verdict
 from amqp_broker.conformance.report_files import write_json, write_junit
 from amqp_broker.conformance.report_terminal import TerminalReport
@@ -64,6 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     runs.add_argument(
         "--unknown-address", default=DEFAULT_UNKNOWN_ADDRESS, help="an address that must be refused"
     )
+    runs.add_argument(
+        "--admit", type=Path, metavar="FILE", help="TOML of known gaps: they do not count as failures"
+    )
     runs.add_argument("--jobs", type=_jobs, default=8, help="scenarios at a time (8)")
     runs.add_argument(
         "--timeout", type=_seconds, default=STEP_TIMEOUT_S, help="seconds to wait for a frame (5)"
@@ -87,7 +92,8 @@ def _parser() -> argparse.ArgumentParser:
 def _run(arguments: argparse.Namespace) -> int:
     try:
         address = Address.parse(arguments.url)
-    except ValueError as error:
+        gaps = load_gaps(arguments.admit) if arguments.admit else {}
+    except (OSError, ValueError) as error:
         print(f"amqp-conformance: {error}", file=sys.stderr)
         return EXIT_USAGE
     scenarios = select_scenarios(arguments.profile, arguments.only)
@@ -104,6 +110,7 @@ def _run(arguments: argparse.Namespace) -> int:
         address_prefix=arguments.address_prefix,
         unknown_address=arguments.unknown_address,
         timeout_s=arguments.timeout,
+        gaps=gaps,
     )
     try:
         settings = attrs.evolve(settings, findings=probe(settings))

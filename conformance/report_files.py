@@ -34,7 +34,7 @@ def _scenario_case(suite: ElementTree.Element, result: Result) -> None:
     if result.verdict is Verdict.FAILED:
         failure = ElementTree.SubElement(case, "failure", message=_for_xml(result.message))
         failure.text = _for_xml("\n".join([_sentences(result), "", *result.transcript]))
-    elif result.verdict is Verdict.SKIPPED:
+    elif result.verdict is not Verdict.PASSED:
         ElementTree.SubElement(case, "skipped", message=_for_xml(result.message))
 
 
@@ -65,7 +65,7 @@ def junit_xml(report: Report) -> bytes:
         name="scenarios",
         tests=str(len(report.results)),
         failures=str(report.count(Verdict.FAILED)),
-        skipped=str(report.count(Verdict.SKIPPED)),
+        skipped=str(report.count(Verdict.SKIPPED) + report.count(Verdict.ADMITTED)),
         errors="0",
         time=f"{report.seconds:.3f}",
     )
@@ -104,7 +104,7 @@ def json_report(report: Report) -> dict[str, Any]:
         "scenarios_counts": {verdict.value: report.count(verdict) for verdict in Verdict},
         "requirements_counts": {
             status: report.count_rows(status)
-            for status in ("passed", "failed", "skipped", "unseen", "left out")
+            for status in ("passed", "failed", "admitted", "skipped", "unseen", "left out")
         },
         "requirements": [
             {

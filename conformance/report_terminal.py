@@ -10,7 +10,7 @@ from amqp_broker.conformance.outcomes import Verdict
 from amqp_broker.conformance.requirements import KINDS, load_requirements
 from amqp_broker.conformance.runner import Report, Result
 
-COLOURS = {Verdict.PASSED: "32", Verdict.FAILED: "31", Verdict.SKIPPED: "33"}
+COLOURS = {Verdict.PASSED: "32", Verdict.FAILED: "31", Verdict.SKIPPED: "33", Verdict.ADMITTED: "35"}
 
 WIDTH = 110
 
@@ -50,7 +50,7 @@ class TerminalReport:
     def progress(self, result: Result) -> None:
         """Writes one line as a scenario ends."""
         self._done += 1
-        word = self._paint(f"{result.verdict.value:7}", result.verdict)
+        word = self._paint(f"{result.verdict.value:8}", result.verdict)
         counter = f"[{self._done:{len(str(self._total))}}/{self._total}]"
         self._line(f"{counter} {word} {result.scenario.id:42} {result.scenario.title}")
         if self._transcripts:
@@ -59,33 +59,28 @@ class TerminalReport:
         self._out.flush()
 
     def finish(self, report: Report) -> None:
-        """Writes skips, failures and counts."""
-        self._skips(report)
+        """Writes skips, admitted gaps, failures and counts."""
+        self._grouped(report, Verdict.SKIPPED, "Skipped, and why")
+        self._grouped(report, Verdict.ADMITTED, "Admitted gaps, and why")
         self._failures(report)
         self._rows(report)
-        passed, failed, skipped = (
-            report.count(verdict) for verdict in (Verdict.PASSED, Verdict.FAILED, Verdict.SKIPPED)
-        )
-        verdict = Verdict.FAILED if failed else Verdict.PASSED
-        self._line(
-            self._paint(
-                f"scenarios: {passed} passed, {failed} failed, {skipped} skipped in {report.seconds:.1f} s",
-                verdict,
-            )
-        )
+        counts = ", ".join(f"{report.count(verdict)} {verdict.value}" for verdict in Verdict)
+        overall = Verdict.FAILED if report.count(Verdict.FAILED) else Verdict.PASSED
+        self._line(self._paint(f"scenarios: {counts} in {report.seconds:.1f} s", overall))
         self._out.flush()
 
-    def _skips(self, report: Report) -> None:
-        skips: dict[str, list[str]] = {}
+    def _grouped(self, report: Report, verdict: Verdict, title: str) -> None:
+        reasons: dict[str, list[str]] = {}
         for result in report.results:
-            if result.verdict is Verdict.SKIPPED:
-                skips.setdefault(result.message, []).append(result.scenario.id)
-        if not skips:
+            if result.verdict is verdict:
+                reasons.setdefault(result.message, []).append(result.scenario.id)
+        if not reasons:
             return
-        self._line("\nSkipped, and why")
-        for reason, ids in skips.items():
-            self._line(f"  {len(ids):3}  {reason}")
-            for line in textwrap.wrap(", ".join(ids), WIDTH - 7):
+        self._line("\n" + title)
+        for reason, ids in reasons.items():
+            lines = textwrap.wrap(reason, WIDTH - 7)
+            self._line(f"  {len(ids):3}  {lines[0]}")
+            for line in lines[1:] + textwrap.wrap(", ".join(ids), WIDTH - 7):
                 self._line("       " + line)
 
     def _failures(self, report: Report) -> None:
@@ -109,7 +104,7 @@ class TerminalReport:
 
     def _rows(self, report: Report) -> None:
         self._line("\nRequirements of the standard (parts 1, 2, 3, 5)")
-        for status in ("passed", "failed", "skipped", "left out"):
+        for status in ("passed", "failed", "admitted", "skipped", "left out"):
             if report.count_rows(status):
                 self._line(f"  {report.count_rows(status):4}  {status}")
         for kind, meaning in KINDS.items():

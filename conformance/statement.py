@@ -44,7 +44,7 @@ def counts_table(statuses: dict[str, str]) -> str:
             counter[statuses.get(row.id, "shown")] += 1
         else:
             counter[row.kind or "not-yet"] += 1
-    columns = ["passed", "failed", "skipped"] if statuses else ["shown"]
+    columns = ["passed", "failed", "admitted", "skipped"] if statuses else ["shown"]
     columns += list(KINDS)
     lines = [
         "| section | rows | " + " | ".join(columns) + " |",

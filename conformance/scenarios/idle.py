@@ -5,8 +5,8 @@ import time
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.scenario import scenario
-from amqp_broker.conformance.wire import ANY_ERROR
-from amqp_broker.frames import Begin, Close, Open
+from amqp_broker.conformance.wire import ANY_ERROR, Peer
+from amqp_broker.frames import Begin, Close, Frame, Open
 
 LONGEST_WAIT_MS = 5_000
 """An announced idle-time-out above this is not waited for: the suite ends within a minute."""
@@ -27,15 +27,25 @@ def zero(broker: Broker) -> None:
 @scenario("2.4.5/keeps-us-content", "2.7.1-idle", "2.4.5-desired", "2.4.5-empty", "2.4.5-05", waits=True)
 def keeps_us_content(broker: Broker) -> None:
     """A broker with nothing to say sends something within our idle-time-out of 2 s, again and again."""
-    peer, _ = broker.opened(idle_time_out=2_000)
+    peer, opened = broker.opened(idle_time_out=2_000)
     for _ in range(3):
-        began = time.monotonic()
-        frame = peer.expect_any_frame(timeout_s=2.0 + SCHEDULING_S)
+        frame = _next_frame_while_alive(peer, opened, 2.0 + SCHEDULING_S)
         if isinstance(frame.performative, Close):
-            raise Unexpected(f"expected traffic, got close after {time.monotonic() - began:.1f} s")
+            raise Unexpected("expected traffic, got close")
         if frame.performative is None and frame.channel != 0:
             raise Unexpected(f"2.4.5-05: an empty frame came on channel {frame.channel}, not 0")
     peer.close()
+
+
+def _next_frame_while_alive(peer: Peer, opened: Open, timeout_s: float) -> Frame:
+    """Returns the next frame, and meanwhile keeps the broker content with empty frames of ours."""
+    slice_s = min((opened.idle_time_out or 10_000) / 1000 / 2, timeout_s)
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() + slice_s < deadline:
+        peer.send_empty_frame()
+        if peer.has_more(within_s=slice_s):
+            break
+    return peer.expect_any_frame(timeout_s=max(deadline - time.monotonic(), 0.0))
 
 
 @scenario("2.4.5/too-short", "2.4.5-03", "2.7.1-09")
