@@ -26,13 +26,9 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    """Other tests log as they did."""
-    sink = log_setup._sink
-    before = (sink.lowest, sink.form, sink.characters, sink.stream)
-    yield
-    sink.lowest, sink.form, sink.characters, sink.stream = before
-    sink.bound = None
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test finds logging as a fresh process does."""
+    monkeypatch.setattr(log_setup, "_sink", log_setup._Sink())
 
 
 def written(stream: io.StringIO, form: str = "json", level: str = "info", **fields: Any) -> str:

@@ -13,8 +13,16 @@ import pytest
 import scramp
 import trustme
 
+from amqp_broker import log_setup
 from amqp_broker.authorisation import CONNECT, CREATE, RECEIVE, SEND
-from amqp_broker.configuration import AccessRule, BrokerConfig, BrokerLimits, ListenerConfig, UserConfig
+from amqp_broker.configuration import (
+    AccessRule,
+    BrokerConfig,
+    BrokerLimits,
+    ListenerConfig,
+    LoggingConfig,
+    UserConfig,
+)
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
 from amqp_broker.frames import (
     AMQP_HEADER,
@@ -279,22 +287,19 @@ def test_external_takes_the_certificate(tls: Tls) -> None:
             assert isinstance(client.open(), Open)
 
 
-def test_nothing_of_a_password_is_in_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_of_a_password_is_in_the_log(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither a right one nor a wrong one, at the most talkative level."""
-    from amqp_broker import log_setup
-    from amqp_broker.configuration import LoggingConfig
-
     talkative = config(logging=LoggingConfig(level="debug"))
+    monkeypatch.setattr(log_setup, "_sink", log_setup._Sink())
     log_setup.configure_logging(talkative)
-    try:
-        with running_broker(talkative) as broker:
-            for response in (b"\0ada\0word", b"\0ada\0passphrase"):
-                with dialled(broker) as client:
-                    client.mechanisms()
-                    client.say(encode_sasl_frame(SaslInit(mechanism="PLAIN", initial_response=response)))
-                    assert isinstance(client.hear(), SaslOutcome)
-    finally:
-        log_setup._sink.__init__()  # type: ignore[misc]
+    with running_broker(talkative) as broker:
+        for response in (b"\0ada\0word", b"\0ada\0passphrase"):
+            with dialled(broker) as client:
+                client.mechanisms()
+                client.say(encode_sasl_frame(SaslInit(mechanism="PLAIN", initial_response=response)))
+                assert isinstance(client.hear(), SaslOutcome)
     errors = capfd.readouterr().err
     assert '"login.failed"' in errors
     assert '"name": "ada"' in errors
