@@ -3,6 +3,8 @@
 The second door, `amqp_broker.persistence.sqlite`, is used where the broker is put together.
 """
 
+from typing import TYPE_CHECKING
+
 from amqp_broker.persistence.errors import (
     NodeExists,
     NoSuchNode,
@@ -25,6 +27,9 @@ from amqp_broker.persistence.store import (
     Store,
 )
 from amqp_broker.persistence.verbs import CreateNode, DeleteNode, Post, Purge, Retire, Return, Unit, Verb
+
+if TYPE_CHECKING:
+    from amqp_broker.persistence.store_checks import check_store
 
 __all__ = [
     "CreateNode",
@@ -52,4 +57,14 @@ __all__ = [
     "Unit",
     "UnsafeSqlite",
     "Verb",
+    "check_store",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """The checks are loaded by those who test a store, not by a broker (PEP 562)."""
+    if name == "check_store":
+        from amqp_broker.persistence.store_checks import check_store
+
+        return check_store
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

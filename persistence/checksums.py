@@ -45,3 +45,12 @@ def changed_checksum(
     """Of a row of `changed`, in the order of its columns."""
     fields = _CHANGED(queue_id, offset, delivery_count, bool(acquired_before))
     return crc32(fields) if annotations is None else crc32(annotations, crc32(fields) ^ 1)
+
+
+def changed_is_sound(*row: object) -> bool:
+    """Does a row of `changed`, its checksum last, match? A damaged row may hold values of any type."""
+    *values, checksum = row
+    try:
+        return changed_checksum(*values) == checksum  # type: ignore[arg-type]
+    except (struct.error, TypeError):
+        return False

@@ -26,7 +26,10 @@ class StoreFailed(StoreError):
 
 
 class StoreCorrupt(StoreFailed):
-    """The file is not a store of this broker, or its structure is damaged beyond single messages."""
+    """The file is not a store of this broker, or its structure is damaged beyond single messages.
+
+    What was under way was rolled back; the store refuses everything, as after any StoreFailed.
+    """
 
 
 class StoreInUse(StoreError):

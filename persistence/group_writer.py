@@ -41,6 +41,7 @@ class GroupWriter:
         "_unit",
         "new_runs",
         "next_segment_id",
+        "orphans",
         "touched_rows",
         "updated_runs",
         "written_bytes",
@@ -54,6 +55,7 @@ class GroupWriter:
         self.new_runs: list[Run] = []
         self.written_bytes = 0
         self.touched_rows = 0
+        self.orphans: list[int] = []  # segments that would have been deleted
         self.updated_runs = 0
 
     def write(self, group: Group) -> bool:
@@ -76,7 +78,9 @@ class GroupWriter:
             self._write_changed(queue_id, changes)
             did = did or bool(changes.touched or changes.changed or changes.retired_ranges)
             did = did or len(segments) > before or queue_id in self._durable_next
-        if dead_segments and self._deletes_segments:
+        if not self._deletes_segments:
+            self.orphans = dead_segments
+        elif dead_segments:
             delete_segments(self._unit, dead_segments)
         if segments:
             self._unit.execute_many(INSERT_SEGMENT, segments)

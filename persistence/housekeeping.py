@@ -32,10 +32,11 @@ _SCAN_RUNS: Final = (
 _SELECT_SEGMENT: Final = "SELECT directory, bodies FROM segment WHERE id=? AND runs=1"
 
 
-def sweep_step(unit: UnitOfWork, queue_id: int, purged_to: int) -> bool:
+def sweep_step(unit: UnitOfWork, queue_id: int, purged_to: int, orphans: list[int]) -> bool:
     """Delete some of what a purge or a deleted node left below `purged_to`; False when nothing is left.
 
-    Raises StoreFull (nothing happened), StoreCorrupt, StoreFailed.
+    Segments that cannot be deleted are added to `orphans`. Raises StoreFull (nothing happened), StoreCorrupt,
+    StoreFailed.
     """
     rows = unit.query(_SWEEP_RUNS, (queue_id, purged_to, SWEEP_RUNS))
     if not rows:
@@ -57,7 +58,25 @@ def sweep_step(unit: UnitOfWork, queue_id: int, purged_to: int) -> bool:
         _delete(unit, queue_id, rows[-1][0], [row[1] for row in rows])
     except StoreCorrupt:
         _delete(unit, queue_id, rows[-1][0], [])  # a damaged segment cannot be deleted, but its run can
+        orphans.extend(row[1] for row in rows)
     return True
+
+
+def orphan_step(unit: UnitOfWork, orphans: list[int]) -> None:
+    """Try once more to delete a segment that could not be deleted with its run; a damaged one is left for
+    good.
+
+    The reason may have been an error in reading that went by. Raises StoreFull (nothing happened),
+    StoreFailed.
+    """
+    segment_id = orphans.pop()
+    try:
+        unit.begin()
+        delete_segments(unit, [segment_id])
+        fault_point("sweep.before_commit")
+        unit.commit()
+    except StoreCorrupt:
+        pass  # the checker tells about it
 
 
 def _delete(unit: UnitOfWork, queue_id: int, last_first_offset: int, segment_ids: list[int]) -> None:

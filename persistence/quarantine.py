@@ -30,12 +30,12 @@ def put_into_quarantine(unit: UnitOfWork, damages: list[Damage], node: NodeState
     rows: list[tuple[object, ...]] = []
     for damage in damages:
         rows.append((node.queue_id, damage.first, damage.segment_id, damage.reason, damage.body))
-        if damage.row_first is None:
+        if damage.damaged_row is None:
             changes.retire(damage.first, damage.last)
     writer = GroupWriter(unit, 0, deletes_segments=False)
     unit.begin()
     unit.execute_many(_INSERT, rows)
-    damaged_rows = [(node.queue_id, d.row_first) for d in damages if d.row_first is not None]
+    damaged_rows = [(node.queue_id, d.damaged_row) for d in damages if d.damaged_row is not None]
     if damaged_rows:
         unit.execute_many(_DELETE_ROW, damaged_rows)
         unit.execute(_SET_NEXT_OFFSET, (node.next_offset, node.queue_id))

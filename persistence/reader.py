@@ -8,8 +8,14 @@ from itertools import repeat
 from typing import Final
 from zlib import crc32
 
-from amqp_broker.persistence.checksums import body_seed, changed_checksum
-from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decode_directory, decode_one
+from amqp_broker.persistence.checksums import body_seed, changed_is_sound
+from amqp_broker.persistence.directory import (
+    MAX_SEGMENT_MESSAGES,
+    Directory,
+    DirectoryDamaged,
+    decode_directory,
+    decode_one,
+)
 from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.group import EVERYTHING, NodeState
 from amqp_broker.persistence.records import DEFAULT_PRIORITY, Record
@@ -39,7 +45,7 @@ RawSegment = tuple[bytes, bytes]
 class Damage:
     """What has to go into quarantine: some messages of a run, or a damaged row."""
 
-    __slots__ = ("body", "first", "last", "reason", "row_first", "segment_id")
+    __slots__ = ("body", "damaged_row", "first", "last", "reason", "segment_id")
 
     def __init__(
         self,
@@ -48,14 +54,16 @@ class Damage:
         segment_id: int,
         reason: str,
         body: bytes | None = None,
-        row_first: int | None = None,
+        damaged_row: object = None,
     ) -> None:
         self.first = first
         self.last = last
         self.segment_id = segment_id
         self.reason = reason
         self.body = body
-        self.row_first = row_first  # of a row of `run` that does not match its checksum and goes as a whole
+        self.damaged_row = (
+            damaged_row  # first_offset of a row of `run` that does not match its checksum and goes as a whole
+        )
 
 
 class Page:
@@ -111,7 +119,8 @@ class PageReader:
             if len(rows) < limit:
                 page.at = max(from_offset, node.next_offset)
                 return page
-            row_from = seen_below = max(page.at, rows[-1][1] + 1)
+            last = rows[-1][1]
+            row_from = seen_below = max(page.at, last + 1 if isinstance(last, int) else page.at)
             limit = min(limit * 4, MOST_ROWS)
         return page
 
@@ -123,18 +132,22 @@ class PageReader:
     def _sound_runs(self, page: Page, rows: list[Row], seen_below: int) -> list[Run]:
         runs: list[Run] = []
         for row in rows:
-            if row[1] < seen_below:
-                continue  # the one before `row_from`, which a look at an earlier row has dealt with
             run = run_from_row(row)
             if run is None:
-                first, count = row[1], row[2]
-                last = first + (count if 0 < count <= 1024 else 1) - 1
-                reason = "the index row of the run does not match its checksum"
-                damage = Damage(first, last, row[3], reason, row_first=first)
-                page.damaged(damage, range(max(first, page.at), last + 1))
-            elif run.end > page.at:
+                self._lose_row(page, row, seen_below)
+            elif run.end > page.at and run.first >= seen_below:
                 runs.append(run)
         return runs
+
+    def _lose_row(self, page: Page, row: Row, seen_below: int) -> None:
+        """A damaged row, whose values may be of any type and size."""
+        first, count, segment_id = (value if isinstance(value, int) else 0 for value in row[1:4])
+        if first < seen_below:
+            return  # the row before `row_from`, which a look at an earlier one has dealt with
+        last = first + (count if 0 < count <= MAX_SEGMENT_MESSAGES else 1) - 1
+        reason = "the index row of the run does not match its checksum"
+        damage = Damage(first, last, segment_id, reason, damaged_row=row[1])
+        page.damaged(damage, range(max(first, page.at), last + 1))
 
     def _choose(self, page: Page, runs: list[Run]) -> list[Run]:
         """As many as the page can take, and as may be loaded at once."""
@@ -219,7 +232,11 @@ class PageReader:
             rows = self._unit.query(_SELECT_SEGMENTS, (queue_id, runs[0].first, runs[-1].first))
         except StoreCorrupt:
             rows = self._load_one_by_one(runs)
-        return {first: (directory, bodies) for first, directory, bodies in rows}
+        return {
+            first: (directory, bodies)
+            for first, directory, bodies in rows
+            if isinstance(directory, bytes) and isinstance(bodies, bytes)
+        }
 
     def _segment(self, run: Run, raw: RawSegment | None) -> Segment | str:
         """Decoded, or why it cannot be."""
@@ -373,7 +390,7 @@ class PageReader:
             record = by_offset.get(offset)
             if record is None:
                 continue
-            if checksum != changed_checksum(queue_id, offset, delivery_count, acquired_before, changed):
+            if not changed_is_sound(queue_id, offset, delivery_count, acquired_before, changed, checksum):
                 spoiled.add(offset)
                 reason = "the changed header does not match its checksum"
                 page.damaged(Damage(offset, offset, 0, reason, record.body), (offset,))

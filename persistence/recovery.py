@@ -41,6 +41,13 @@ class Loaded:
 
 def load(unit: UnitOfWork, runs: RunCache) -> Loaded:
     """Read it all. Raises StoreCorrupt, StoreFailed."""
+    try:
+        return _load(unit, runs)
+    except (TypeError, ValueError) as error:
+        raise StoreCorrupt(f"the table of nodes is damaged: {error}") from error
+
+
+def _load(unit: UnitOfWork, runs: RunCache) -> Loaded:
     counts = {row[0]: row[1:] for row in unit.query(_COUNTS)}
     changed = {row[0]: row[1:] for row in unit.query(_CHANGED)}
     recovered = Recovered([])
@@ -86,10 +93,11 @@ def _settings(name: str, text: str) -> dict[str, object]:
 def _first_live(runs: RunCache, node: NodeState) -> int:
     # Two rows: the first one may lie below the purge mark, not swept yet.
     for row in runs.select(node.queue_id, node.purged_to, EVERYTHING, 2):
-        if row[1] < node.purged_to:
+        if isinstance(row[1], int) and row[1] < node.purged_to:
             continue
         run = run_from_row(row)
         if run is None:
-            return int(row[1])  # `read` begins there and puts it into quarantine
+            # `read` begins there and puts it into quarantine.
+            return row[1] if isinstance(row[1], int) else node.purged_to
         return run.first + (~run.gone & (run.gone + 1)).bit_length() - 1
     return node.next_offset

@@ -7,6 +7,7 @@ cache that forgets the oldest first; what it forgot is read again, many rows at 
 
 from __future__ import annotations
 
+import struct
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
@@ -92,8 +93,11 @@ def gone_bytes(gone: int, count: int) -> bytes | None:
 
 def run_from_row(row: Row) -> Run | None:
     """None if the row does not match its checksum."""
-    if run_checksum(*row[:9]) != row[9]:
-        return None
+    try:
+        if run_checksum(*row[:9]) != row[9]:
+            return None
+    except (struct.error, TypeError):
+        return None  # a damaged row may hold values of any type
     gone = row[5]
     bits = int.from_bytes(gone, "little") if gone else 0
     return Run(row[0], row[1], row[2], row[3], row[4], bits, row[6], row[7], row[8])

@@ -24,7 +24,7 @@ from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.free_space import SpaceGuard, free_bytes_of
 from amqp_broker.persistence.group import EVERYTHING, Group, NodeState
 from amqp_broker.persistence.group_writer import GroupWriter
-from amqp_broker.persistence.housekeeping import Compactor, sweep_step
+from amqp_broker.persistence.housekeeping import Compactor, orphan_step, sweep_step
 from amqp_broker.persistence.node_table import NodeTable
 from amqp_broker.persistence.quarantine import put_into_quarantine
 from amqp_broker.persistence.reader import Page, PageReader
@@ -108,6 +108,7 @@ class SqliteStore:
         self._table = NodeTable()
         self._nodes: dict[int, NodeState] = {}
         self._sweep: dict[int, int] = {}
+        self._orphans: list[int] = []  # segments without runs that are still to be deleted
         self._next_segment_id = 0  # until loaded
         self._turn = _IDLE
         self._group: Group | None = None
@@ -123,11 +124,20 @@ class SqliteStore:
         assert self._turn == expected, f"{name} while the store is in {self._turn!r}, expected {expected!r}"
         self._turn = name
 
+    def _checked(self) -> None:
+        """Raises StoreFailed if the store failed before; loads what is in memory if nothing did yet."""
+        self._unit.check()
+        if not self._next_segment_id:
+            self._load()
+
     def recover(self) -> Recovered:
         """See `Store`."""
         self._take_turn("recover")
         try:
             return self._load()
+        except StoreCorrupt as error:
+            self._unit.give_up(error)
+            raise
         finally:
             self._turn = _IDLE
 
@@ -148,19 +158,19 @@ class SqliteStore:
         """See `Store`."""
         self._take_turn("apply")
         try:
-            if not self._next_segment_id:
-                self._load()
+            self._checked()
             errors = self._apply(units)
         except BaseException as error:
             self._end_group()
             if isinstance(error, StoreFull):
                 self._space.trip()
+            elif isinstance(error, StoreCorrupt):
+                self._unit.give_up(error)
             raise
         self._turn = _APPLIED
         return errors
 
     def _apply(self, units: Sequence[Unit]) -> list[Exception | None]:
-        self._unit.check()
         posts = any(type(verb) is Post for unit in units for verb in unit)
         refuse = posts and self._space.refuse_posts()
         group = self._group = Group(self._nodes, self._runs)
@@ -210,6 +220,7 @@ class SqliteStore:
             node = self._nodes.get(queue_id)
             self._sweep[queue_id] = EVERYTHING if node is None else node.purged_to
         self._next_segment_id = writer.next_segment_id
+        self._orphans.extend(writer.orphans)
         if writer.updated_runs:
             self._compactor.retired()
         self._count_wal(
@@ -240,9 +251,7 @@ class SqliteStore:
         """See `Store`."""
         self._take_turn("read")
         try:
-            self._unit.check()
-            if not self._next_segment_id:
-                self._load()
+            self._checked()
             node = self._nodes.get(queue_id)
             if node is None:
                 raise NoSuchNode(f"read of node {queue_id}, which does not exist")
@@ -250,6 +259,9 @@ class SqliteStore:
             if page.damages:
                 self._put_away(page)
             return ReadResult(page.records, page.at, page.quarantined)
+        except StoreCorrupt as error:
+            self._unit.give_up(error)
+            raise
         finally:
             self._turn = _IDLE
 
@@ -272,9 +284,7 @@ class SqliteStore:
         """
         self._take_turn("idle")
         try:
-            self._unit.check()
-            if not self._next_segment_id:
-                self._load()
+            self._checked()
             if self._space.restore_ballast():
                 sync_directory(self.directory)
             if self.checkpoint_due:
@@ -286,14 +296,20 @@ class SqliteStore:
         except StoreFull:
             self._space.trip()
             return False
+        except StoreCorrupt as error:
+            self._unit.give_up(error)
+            raise
         finally:
             self._turn = _IDLE
 
     def _sweep_step(self) -> bool:
+        if self._orphans:
+            orphan_step(self._unit, self._orphans)
+            return True
         if not self._sweep:
             return False
         queue_id, purged_to = next(iter(self._sweep.items()))
-        if not sweep_step(self._unit, queue_id, purged_to):
+        if not sweep_step(self._unit, queue_id, purged_to, self._orphans):
             del self._sweep[queue_id]
         self._count_wal(self._page_size * 16)
         return bool(self._sweep)

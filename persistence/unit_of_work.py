@@ -112,6 +112,10 @@ class UnitOfWork:
             return meaning
         return self._fail(str(meaning))
 
+    def give_up(self, error: StoreFailed) -> None:
+        """What was found leaves no way to go on: everything is refused from now on."""
+        self._fail(str(error))
+
     def _vanished(self) -> StoreFailed:
         self.check()
         return self._fail("the transaction ended by itself before the unit was complete")

@@ -1,0 +1,124 @@
+"""Kills at every named point: what was committed is there, wholly, and the file is sound."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from amqp_broker.persistence import fault_points
+from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm, fault_point
+from amqp_broker.persistence.sqlite import check_directory, check_store_file
+from amqp_broker.persistence.store_checks import offsets
+from tests.persistence.stores import edit, run_child, small_store
+
+# Groups that post 20 large messages and retire all but one of the 20 before, so that segments become sparse;
+# a purge; a damaged message; a backup. After each commit one line says what is promised: (offsets kept,
+# next_offset).
+WORK = """
+import json, sys
+from pathlib import Path
+from amqp_broker.persistence.sqlite import SqliteStore
+from amqp_broker.persistence.store_checks import do, messages, new_queue
+from amqp_broker.persistence import Post, Retire, Purge, CreateNode
+
+path = Path(sys.argv[1])
+store = SqliteStore(path / "data", ballast_bytes=0, checkpoint_bytes=256 * 1024)
+def promise(kept, first):
+    print(json.dumps([kept, first]), flush=True)
+do(store, CreateNode("orders", "queue"), CreateNode("other", "queue"))
+queue_id, other = [node.queue_id for node in store.recover().nodes]
+promise([], 0)
+kept, first = [], 0
+for group in range(24):
+    print(json.dumps("next"), flush=True)
+    do(store, Post(queue_id, messages(first, 20, size=5000)), Retire(queue_id, first - 19, first - 1),
+       Post(other, messages(group, 1)))
+    kept = [offset for offset in kept if offset % 20 == 0] + list(range(first, first + 20))
+    first += 20
+    promise(kept, first)
+    if store.checkpoint_due or group % 6 == 5:
+        store.idle(0.0)
+do(store, Purge(other))
+while store.idle(0.0):
+    pass
+sql = "SELECT segment_id FROM run WHERE first_offset=0 AND queue_id=1"
+store._connection.execute(f"UPDATE segment SET bodies=x'00' WHERE id=({sql})").fetchall()
+store._reader.forget()
+print(json.dumps("next"), flush=True)
+store.read(queue_id, 0, 10, 1 << 20)
+promise(kept[1:], first)
+store.backup(path / "copy")
+store.close()
+"""
+
+
+ONCE = ("migration", "quarantine", "backup")
+PASSES = [(point, 1) for point in FAULT_POINTS]
+PASSES += [(point, 2) for point in FAULT_POINTS if not point.startswith(ONCE)]
+PASSES += [(point, 9) for point in FAULT_POINTS if point.startswith(("apply", "commit"))]
+
+
+@pytest.mark.parametrize(("point", "nth"), PASSES)
+def test_kill(point: str, nth: int, tmp_path: Path) -> None:
+    """The process dies at the point; a new one finds the last promise, or the group under way wholly."""
+    (tmp_path / "data").mkdir()
+    child = run_child(WORK, tmp_path, **{ENVIRONMENT_VARIABLE: f"{point}:{nth}"})
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    lines = [json.loads(line) for line in child.stdout.splitlines()]
+    promised = [line for line in lines if line != "next"]
+    findings = check_directory(tmp_path / "data")
+    damaged = point == "quarantine.before_commit" and nth == 1
+    assert [finding for finding in findings if "offset 0" not in finding] == [] or damaged, findings
+    store = small_store(tmp_path / "data")
+    nodes = store.recover().nodes
+    if not promised:
+        assert [node.name for node in nodes] in ([], ["orders", "other"])
+    else:
+        kept, first = promised[-1]
+        possible = [(kept, first)]
+        if lines[-1] == "next" and not damaged:
+            after = [offset for offset in kept if offset % 20 == 0] + list(range(first, first + 20))
+            possible.append((after, first + 20))
+        if damaged:
+            possible = [(kept[1:], first)]
+            assert store.read(1, 0, 1, 1).quarantined[0].offset == 0
+        found = (offsets(store, 1), nodes[0].next_offset)
+        assert found in [tuple(entry) for entry in possible], f"{found} is none of {possible}"
+    store.close()
+    if (tmp_path / "copy").exists():
+        assert check_store_file(tmp_path / "copy") == []
+    assert edit(tmp_path / "data", "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_points_are_quiet_unless_armed() -> None:
+    """The n-th pass acts, once."""
+    seen: list[str] = []
+    fault_point("commit.before")
+    arm("commit.before", lambda: seen.append("now"), nth=2)
+    fault_point("commit.after")
+    fault_point("commit.before")
+    assert seen == []
+    fault_point("commit.before")
+    fault_point("commit.before")
+    assert seen == ["now"]
+    arm("commit.before", lambda: seen.append("never"))
+    disarm()
+    fault_point("commit.before")
+    assert seen == ["now"]
+
+
+def test_unknown_names_are_mistakes() -> None:
+    """A misspelt point would never be reached, in silence."""
+    with pytest.raises(AssertionError, match="no fault point"):
+        arm("commit.befor")
+    fault_points.arm_from_environment(None)
+    fault_points.arm_from_environment("")
+
+
+def test_every_point_is_passed_somewhere() -> None:
+    """The list and the source agree."""
+    source = "".join(path.read_text() for path in Path(fault_points.__file__).parent.glob("*.py"))
+    assert [point for point in FAULT_POINTS if f'fault_point("{point}")' not in source] == []

@@ -1,0 +1,244 @@
+"""Damage: noticed on delivery, put away, told, and never met twice."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from amqp_broker.persistence import Post, Purge, Record, Retire, Return, StoreCorrupt, StoreFailed
+from amqp_broker.persistence.sqlite import SqliteStore, check_directory
+from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.store_checks import do, messages, new_queue, node_of
+from tests.persistence.stores import edit, small_store
+
+QUARANTINE = "SELECT queue_id, offset, reason, bytes FROM quarantine ORDER BY offset"
+
+
+def filled(directory: Path) -> int:
+    """A closed store with ten messages in one run and two runs of one message."""
+    store = small_store(directory)
+    queue_id = new_queue(store)
+    do(store, Post(queue_id, messages(0, 10, size=100)))
+    do(store, Post(queue_id, messages(10, 1, size=100)))
+    do(store, Post(queue_id, messages(11, 1, size=100)))
+    do(store, Return(queue_id, 4, 1, b"annotations"))
+    store.close()
+    return queue_id
+
+
+def read_with_damage(store: SqliteStore, queue_id: int) -> tuple[list[int], list[int]]:
+    """(delivered, quarantined) offsets of everything, page by page."""
+    delivered: list[int] = []
+    put_away: list[int] = []
+    at = 0
+    while at < node_of(store, queue_id).next_offset:
+        page = store.read(queue_id, at, 3, 1 << 20)
+        assert page.next_offset > at
+        delivered += [record.offset for record in page.records]
+        put_away += [found.offset for found in page.quarantined]
+        for record in page.records:
+            assert record.body.startswith(b"%d:" % record.offset)
+        at = page.next_offset
+    return delivered, put_away
+
+
+def check_put_away(directory: Path, queue_id: int, bad: list[int]) -> None:
+    """The bad ones are told once, all others are delivered; after a restart nothing of it is met again."""
+    assert check_directory(directory) != []
+    good = [offset for offset in range(12) if offset not in bad]
+    store = small_store(directory)
+    assert read_with_damage(store, queue_id) == (good, bad)
+    assert read_with_damage(store, queue_id) == (good, [])
+    store.close()
+    assert check_directory(directory) == []
+    store = small_store(directory)
+    assert read_with_damage(store, queue_id) == (good, [])
+    node = node_of(store, queue_id)
+    assert (node.message_count, node.next_offset) == (len(good), 12)
+    do(store, Retire(queue_id, 0, 11), Post(queue_id, messages(12, 1)))
+    assert read_with_damage(store, queue_id) == ([12], [])
+    store.close()
+    assert check_directory(directory) == []
+
+
+def test_damaged_body(tmp_path: Path) -> None:
+    """One flipped bit in a body: that message goes, its neighbours in the segment are delivered."""
+    queue_id = filled(tmp_path)
+    damaged = "CAST(substr(bodies, 1, 350) || x'ff' || substr(bodies, 352) AS BLOB)"
+    edit(tmp_path, f"UPDATE segment SET bodies={damaged} WHERE id=1")
+    check_put_away(tmp_path, queue_id, [3])
+    ((found_queue, offset, reason, body),) = edit(tmp_path, QUARANTINE)
+    assert (found_queue, offset, len(body)) == (queue_id, 3, 100)
+    assert "checksum" in reason and body.startswith(b"3:") and b"\xff" in body
+
+
+def test_damaged_single_message(tmp_path: Path) -> None:
+    """The short way for runs of one message notices, too; also if it is the last, which tells next_offset."""
+    queue_id = filled(tmp_path)
+    edit(tmp_path, "UPDATE segment SET bodies=x'00' WHERE id IN (2, 3)")
+    check_put_away(tmp_path, queue_id, [10, 11])
+
+
+def test_damaged_directory(tmp_path: Path) -> None:
+    """Nothing in the segment can be told apart any more: the run goes wholly."""
+    queue_id = filled(tmp_path)
+    edit(tmp_path, "UPDATE segment SET directory=CAST(substr(directory, 1, 40) AS BLOB) WHERE id=1")
+    check_put_away(tmp_path, queue_id, list(range(10)))
+
+
+def test_missing_segment(tmp_path: Path) -> None:
+    """The index points to nothing."""
+    queue_id = filled(tmp_path)
+    edit(tmp_path, "DELETE FROM segment WHERE id IN (1, 3)")
+    check_put_away(tmp_path, queue_id, [*range(10), 11])
+
+
+@pytest.mark.parametrize(
+    "column", ["count", "segment_id", "first_position", "live_count", "bytes", "checksum"]
+)
+def test_damaged_index_row(tmp_path: Path, column: str) -> None:
+    """A row of the index that does not match its checksum is not believed, whatever it says."""
+    queue_id = filled(tmp_path)
+    edit(tmp_path, f"UPDATE run SET {column}={column}+1 WHERE first_offset=0")
+    store = small_store(tmp_path)
+    delivered, put_away = read_with_damage(store, queue_id)
+    assert delivered == [10, 11]
+    assert set(range(10)) <= set(put_away)
+    assert read_with_damage(store, queue_id) == ([10, 11], [])
+    store.close()
+    # Where the row does not tell its segment, the segment stays, and the checker says so.
+    left_over = ["segment 1: no run points to it"] if column == "segment_id" else []
+    assert check_directory(tmp_path) == left_over
+
+
+def test_damaged_gone_bits(tmp_path: Path) -> None:
+    """What was settled does not come back because a bit fell over."""
+    queue_id = filled(tmp_path)
+    store = small_store(tmp_path)
+    do(store, Retire(queue_id, 2, 3))
+    store.close()
+    edit(tmp_path, "UPDATE run SET gone=x'0400' WHERE first_offset=0")
+    store = small_store(tmp_path)
+    assert read_with_damage(store, queue_id)[0] == [10, 11]
+    store.close()
+
+
+def test_damaged_changed_header(tmp_path: Path) -> None:
+    """Annotations are held against a checksum like bodies."""
+    queue_id = filled(tmp_path)
+    edit(tmp_path, "UPDATE changed SET annotations=x'00'")
+    check_put_away(tmp_path, queue_id, [4])
+
+
+def test_segment_that_sqlite_cannot_read(tmp_path: Path) -> None:
+    """A broken chain of pages: the run is put away, and neither retiring nor purging what is damaged ends the
+    broker.
+    """
+    store = small_store(tmp_path)
+    queue_id = new_queue(store)
+    do(store, Post(queue_id, messages(0, 200, size=1000)))
+    do(store, Post(queue_id, messages(200, 2)))
+    do(store, Post(queue_id, messages(202, 200, size=1000)))
+    do(store, Post(queue_id, messages(402, 1)))
+    store.close()
+    break_chain(tmp_path)
+    for sweep in (False, True):
+        copy = tmp_path / f"copy{sweep}"
+        copy.mkdir()
+        shutil.copy(tmp_path / DATABASE_NAME, copy)
+        store = small_store(copy)
+        if sweep:
+            do(store, Purge(queue_id), Post(queue_id, messages(403, 1)))
+            while store.idle(0.0):
+                pass
+            assert read_with_damage(store, queue_id) == ([403], [])
+        else:
+            do(
+                store, Retire(queue_id, 0, 199)
+            )  # delivered from memory before the damage: it cannot be deleted
+            assert read_with_damage(store, queue_id) == ([200, 201, 402], list(range(202, 402)))
+        store.close()
+        store = small_store(copy)
+        assert read_with_damage(store, queue_id)[1] == []
+        store.close()
+
+
+def break_chain(directory: Path) -> None:
+    """Point the overflow chains of both large segments at a page beyond the end of the file."""
+    path = directory / DATABASE_NAME
+    data = bytearray(path.read_bytes())
+    pages = len(data) // 8192
+    broken = 0
+    for number in range(1, pages):
+        page = number * 8192
+        following = int.from_bytes(data[page : page + 4], "big")
+        if following == number + 2 and b":...." in data[page + 4 : page + 1100]:
+            data[page : page + 4] = (pages + 1000).to_bytes(4, "big")
+            broken += 1
+    assert broken > 10
+    path.write_bytes(data)
+
+
+def test_flipped_bits_are_never_delivered(tmp_path: Path) -> None:
+    """Anywhere in the file: every message that is delivered is what was sent, and the same start works
+    twice.
+    """
+    store = small_store(tmp_path / "sound")
+    queue_id = new_queue(store)
+    posted = {
+        offset: Record(offset, random.Random(offset).randbytes(300), offset % 3, offset % 10, offset, 5)
+        for offset in range(120)
+    }
+    do(store, Post(queue_id, [posted[offset] for offset in range(100)]))
+    for offset in range(100, 120):
+        do(store, Post(queue_id, [posted[offset]]))
+    do(store, Retire(queue_id, 10, 19))
+    store.close()
+    sound = (tmp_path / "sound" / DATABASE_NAME).read_bytes()
+    damaged_path = tmp_path / "damaged"
+    damaged_path.mkdir()
+    randomness = random.Random(7)
+    unnoticed = refused = 0
+    for _ in range(200):
+        data = bytearray(sound)
+        data[randomness.randrange(len(data))] ^= 1 << randomness.randrange(8)
+        (damaged_path / DATABASE_NAME).write_bytes(data)
+        for attempt in range(2):
+            try:
+                store = small_store(damaged_path, synchronous="OFF")
+            except (StoreCorrupt, StoreFailed):
+                refused += 1
+                break
+            try:
+                count = deliver(store, posted)
+                if attempt == 0 and count == 110:
+                    unnoticed += 1  # free space, or what nobody relies on
+            except (StoreCorrupt, StoreFailed):
+                refused += 1
+            finally:
+                store.close()
+    assert refused < 100, f"{refused} starts refused"
+    assert unnoticed < 150, f"{unnoticed} without any sign"
+
+
+def deliver(store: SqliteStore, posted: dict[int, Record]) -> int:
+    """Read everything; each record is as it was posted."""
+    count = 0
+    for node in store.recover().nodes:
+        at = 0
+        while at < node.next_offset and at < 200:
+            page = store.read(node.queue_id, at, 50, 1 << 20)
+            for record in page.records:
+                sent = posted[record.offset]
+                assert record.body == sent.body
+                assert record.message_format == sent.message_format
+                assert record.priority == sent.priority
+                assert record.expires_at_ms == sent.expires_at_ms
+                assert not 10 <= record.offset <= 19, "a settled message came back"
+                count += 1
+            assert page.next_offset > at
+            at = page.next_offset
+    return count
