@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from amqp_broker.embedding import RunningBroker, memory_config, running_broker
+    from amqp_broker.persistence import check_store
     from amqp_broker.testing.clock import run_with_virtual_clock, virtual_clock
     from amqp_broker.testing.scripted_faults import ScriptedFaults
     from amqp_broker.testing.streams import connected
@@ -29,6 +30,7 @@ __all__ = [
     "RunningBroker",
     "ScriptedFaults",
     "TracedFrame",
+    "check_store",
     "connected",
     "memory_config",
     "run_with_virtual_clock",
@@ -41,6 +43,7 @@ _HOMES = {
     "RunningBroker": "amqp_broker.embedding",
     "ScriptedFaults": "amqp_broker.testing.scripted_faults",
     "TracedFrame": "amqp_broker.testing.traces",
+    "check_store": "amqp_broker.persistence",
     "connected": "amqp_broker.testing.streams",
     "memory_config": "amqp_broker.embedding",
     "run_with_virtual_clock": "amqp_broker.testing.clock",

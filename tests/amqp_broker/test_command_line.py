@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker import __version__
+from amqp_broker import __version__, log_setup
 from amqp_broker.command_line import main
 from amqp_broker.configuration import parse_configuration
 from amqp_broker.verifiers import parse_verifier, password_matches
@@ -57,6 +57,12 @@ class Process:
         if self.process.poll() is None:
             self.process.kill()
         self.process.communicate()
+
+
+@pytest.fixture(autouse=True)
+def _fresh_logging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `main` configures in this process ends with the test."""
+    monkeypatch.setattr(log_setup, "_sink", log_setup._Sink())
 
 
 @pytest.fixture(name="start")
@@ -112,6 +118,18 @@ def test_a_stop_with_an_open_connection_closes_it_with_an_error(start: type[Proc
         assert caught.value.error is not None
         assert caught.value.error.condition == "amqp:connection:forced"
     assert broker.end()[0] == 0
+
+
+def test_a_peer_that_does_not_answer_delays_a_stop_by_the_grace_only(
+    start: type[Process], tmp_path: Path
+) -> None:
+    """The close of the broker is never answered; `stop_grace_ms` bounds the wait, and the status is 0."""
+    file = tmp_path / "broker.toml"
+    file.write_text(f'memory = true\n[[listener]]\nurl = "{ANY_PORT}"\n[limits]\nstop_grace_ms = 200\n')
+    broker = start("serve", "--config", str(file))
+    with WireConnection.connect("127.0.0.1", broker.listening()) as connection:
+        connection.begin()
+        assert broker.stop()[0] == 0
 
 
 def test_each_listener_has_its_line(start: type[Process]) -> None:
