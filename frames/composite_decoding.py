@@ -5,8 +5,7 @@ becomes an error that names the composite and the field.
 """
 
 import struct
-import uuid
-from typing import Any, Final
+from typing import Any
 
 from amqp_broker.frames.declarations import (
     ABSENT,
@@ -43,13 +42,6 @@ from amqp_broker.frames.values import (
     TextValue,
     Ulong,
 )
-
-_PRIMITIVE_CLASSES: Final[dict[str, type]] = {
-    "string": str,
-    "binary": bytes,
-    "uuid": uuid.UUID,
-    "ulong": Ulong,
-}
 
 
 def decode_composite(

@@ -24,7 +24,6 @@ from amqp_broker.frames.primitive_types import (
     CATEGORY,
     COMPOUND,
     FIXED,
-    NULL,
     VARIABLE,
     WIDTH,
     name_of_code,
@@ -321,8 +320,3 @@ def skip_data(data: bytes, code: int, pos: int, end: int) -> int:
             f"{name_of_code(code)} at byte {pos - 1} needs {stop - pos} octets, but {end - pos} are left"
         )
     return stop
-
-
-def is_null(data: bytes, pos: int) -> bool:
-    """Whether the value at `pos` is null."""
-    return pos < len(data) and data[pos] == NULL

@@ -13,7 +13,7 @@
 The bare message is never encoded again: `Message.bare` are the sender's octets.
 """
 
-from typing import Any, Final
+from typing import Any
 
 from amqp_broker.frames.composite_decoding import decode_composite, read_resolved
 from amqp_broker.frames.decoding import Decoder, decode_value, skip_data, skip_value
@@ -41,9 +41,6 @@ from amqp_broker.frames.sections import (
     Properties,
 )
 from amqp_broker.frames.values import Symbol, Ulong
-
-_BODY: Final = DATA
-_FIRST_BARE: Final = PROPERTIES
 
 Body = Data | AmqpSequence | AmqpValue
 

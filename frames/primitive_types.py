@@ -92,22 +92,10 @@ def _column(categories: bool) -> bytes:
     return bytes(column)
 
 
-def _type_names() -> tuple[str, ...]:
-    names: list[str] = []
-    for row in ENCODINGS:
-        if row.type_name not in names:
-            names.append(row.type_name)
-    return tuple(names)
-
-
 BY_CODE: Final = _by_code()
 CATEGORY: Final = _column(True)
 """Category of each format code, 0 where the code is none of the standard's."""
 WIDTH: Final = _column(False)
-TYPE_NAMES: Final = _type_names()
-
-LIST_CODES: Final = (0x45, 0xC0, 0xD0)
-MAP_CODES: Final = (0xC1, 0xD1)
 
 
 def codes_of(type_name: str) -> list[int]:
