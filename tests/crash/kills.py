@@ -57,6 +57,7 @@ def run_kills(directory: Path, kills: int, seed: int, *, show: bool = True) -> t
     chance = random.Random(seed)
     scenario = Scenario(directory, seed)
     started = time.monotonic()
+    number = 0
     for number in range(1, kills + 1):
         kill_once(scenario, chance)
         if show and number % PROGRESS_EVERY == 0:
@@ -73,7 +74,7 @@ def run_kills(directory: Path, kills: int, seed: int, *, show: bool = True) -> t
     counts = count_events(scenario.history.events)
     told = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
     seconds = time.monotonic() - started
-    return complaints, f"{kills} kills in {seconds:.0f} s: {told}; {len(complaints)} complaints, seed {seed}"
+    return complaints, f"{number} kills in {seconds:.0f} s: {told}; {len(complaints)} complaints, seed {seed}"
 
 
 def main() -> int:
