@@ -29,6 +29,7 @@ async def answer_attach(task: ConnectionTask, nodes: NodeService, event: AttachR
             await _accept_producer(task, nodes, link, event)
         else:
             await _accept_consumer(task, nodes, link, event)
+        nodes.link_names.take(task.link_key(link), task, link)
     except (NodeRefused, TerminusRefused) as refused:
         link.refuse(Error(condition=refused.condition, description=refused.description))
         task.log.info("link.refused", name=link.name, condition=refused.condition, reason=refused.description)
@@ -46,7 +47,7 @@ async def _accept_producer(
     if target.dynamic:
         if target.address is not None:
             raise TerminusRefused("amqp:invalid-field", "a dynamic target must not name an address (3.5.4)")
-        queue = nodes.temporary_queue(task.principal)
+        queue = nodes.temporary_queue(task.principal, task.container_id, link.name)
     elif target.address is not None:
         queue = await nodes.node_for(task.principal, _text(target.address), SEND)
     answer = target_answer(target, None if queue is None else queue.name)
@@ -81,7 +82,7 @@ async def _accept_consumer(
     if source.dynamic:
         if source.address is not None:
             raise TerminusRefused("amqp:invalid-field", "a dynamic source must not name an address (3.5.3)")
-        queue = nodes.temporary_queue(task.principal)
+        queue = nodes.temporary_queue(task.principal, task.container_id, link.name)
     elif source.address is None:
         raise TerminusRefused(
             "amqp:invalid-field", "expected the address of a node in source.address, got null"

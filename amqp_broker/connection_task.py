@@ -34,8 +34,10 @@ from amqp_broker.links import (
     LinkAttached,
     LinkDetached,
     OutcomesReceived,
+    ReceiverLink,
     SaslInitReceived,
     SaslResponseReceived,
+    SenderLink,
     SessionBegun,
     SessionEnded,
 )
@@ -122,6 +124,20 @@ class ConnectionTask:
     def node_deleted(self, consumer: Consumer) -> None:
         """The node that a link of this connection received from is gone."""
         self._post_mail(self._detach_deleted, consumer, None)
+
+    def steal(self, link: ReceiverLink | SenderLink) -> None:
+        """Another connection of the same container attached a link of this name (2.6.1)."""
+        self._post_mail(self._detach_stolen, link, None)
+
+    def link_key(self, link: ReceiverLink | SenderLink) -> tuple[str, bool, str]:
+        """What a link is known by among all connections (2.6.1)."""
+        return self.container_id, isinstance(link, SenderLink), link.name
+
+    @property
+    def container_id(self) -> str:
+        """The peer's container-id, from its open."""
+        remote_open = self.engine.remote_open
+        return "" if remote_open is None else remote_open.container_id or ""
 
     def stop(self) -> None:
         """The broker stops: close the connection with `amqp:connection:forced` (2.8.15)."""
@@ -337,6 +353,11 @@ class ConnectionTask:
                     description=f"queue {consumer.queue.name!r} was deleted",
                 )
             )
+
+    def _detach_stolen(self, link: ReceiverLink | SenderLink, _: None) -> None:
+        if link in self.dispatcher.consumers or link in self.dispatcher.producers:
+            description = f"container {self.container_id!r} attached {link.name!r} on another connection"
+            link.detach(Error(condition="amqp:link:stolen", description=description))
 
     def _close_engine(self, error: Error, _: None) -> None:
         self.engine.close(error)

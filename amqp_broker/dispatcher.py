@@ -185,14 +185,16 @@ class Dispatcher:
     def send_assigned(self, consumer: Consumer) -> None:
         """Messages that a queue assigned go out, in the turn of the task that owns the link's engine."""
         link = consumer.link
-        if consumer.link not in self.consumers:
+        if link not in self.consumers:
             return
         self._send_pending(consumer)
         if consumer.pending:
             consumer.demand = 0
             self._stalled.add(consumer)
-        elif link.drain and link.credit > 0:
-            self.offer(consumer)
+        elif link.credit > 0 and (consumer.demand <= 0 or link.drain):
+            self.offer(
+                consumer
+            )  # window or unsettled bounds were the limit, or the drain waits for an answer
 
     def _send_pending(self, consumer: Consumer) -> None:
         pending = consumer.pending
@@ -318,6 +320,7 @@ class Dispatcher:
     def on_detached(self, event: LinkDetached) -> None:
         """A link is gone: what it held goes back to its place, as the default outcome says."""
         link = event.link
+        self._nodes.link_names.release(self._task.link_key(link), link)
         producer = self.producers.pop(link, None) if isinstance(link, ReceiverLink) else None
         if producer is not None:
             self._nodes.forget_producer(producer)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import trio
 
@@ -16,6 +16,7 @@ from amqp_broker.authorisation import CREATE, SEND, Authoriser, Principal
 from amqp_broker.configuration import BrokerConfig
 from amqp_broker.frames import Error, Message
 from amqp_broker.jobs import Step, retire_verbs
+from amqp_broker.link_names import LinkNames
 from amqp_broker.links import OutgoingDelivery
 from amqp_broker.log_setup import logger
 from amqp_broker.persistence import Record, Store, StoreError, Unit
@@ -25,7 +26,10 @@ from amqp_broker.records import replace_annotations
 from amqp_broker.registry import NodeRefused, Registry
 from amqp_broker.writer import Writer
 
-TEMPORARY_NAME_BYTES = 12  # a name that the broker makes is hard to guess (behaviour paper 2.1)
+TEMPORARY_PREFIX: Final = "temporary."
+TEMPORARY_NAME_BYTES: Final = (
+    12  # of randomness: a name that the broker makes is hard to guess (behaviour paper 2.1)
+)
 
 
 class NodeService:
@@ -39,6 +43,7 @@ class NodeService:
         self.authoriser = authoriser
         self.wall_clock_ms = wall_clock_ms
         self.registry = Registry(config, self.store_step)
+        self.link_names = LinkNames()
         self._paging: set[Queue] = set()
         self._log = logger("nodes")
 
@@ -57,9 +62,11 @@ class NodeService:
         may_create = self.authoriser.authorise(principal, CREATE, parsed)
         return await self.registry.resolve(parsed, may_create=may_create)
 
-    def temporary_queue(self, principal: Principal) -> Queue:
-        """A fresh queue for a dynamic terminus. Raises NodeRefused."""
-        name = f"temporary.{secrets.token_urlsafe(TEMPORARY_NAME_BYTES)}"
+    def temporary_queue(self, principal: Principal, container_id: str, link_name: str) -> Queue:
+        """A fresh queue for a dynamic terminus, named after its link (3.5.3, 3.5.4). Raises NodeRefused."""
+        room = self.config.limits.address_bytes - len(TEMPORARY_PREFIX) - 2 * TEMPORARY_NAME_BYTES
+        peer = ".".join(_plain(part, room // 2) for part in (container_id, link_name))
+        name = f"{TEMPORARY_PREFIX}{peer}.{secrets.token_urlsafe(TEMPORARY_NAME_BYTES)}"
         if not self.authoriser.authorise(principal, CREATE, parse_address(name)):
             raise NodeRefused(
                 "amqp:unauthorized-access", f"{principal.rule_name!r} may not create dynamic nodes"
@@ -211,3 +218,11 @@ class NodeService:
         await done.wait()
         if failures:
             raise failures[0]
+
+
+def _plain(text: str, most: int) -> str:
+    """A peer's text as part of an address: letters, digits, `_` and `-`, everything else as `_`, cut."""
+    return "".join(
+        character if character.isascii() and character.isalnum() or character == "-" else "_"
+        for character in text[:most]
+    )

@@ -13,6 +13,7 @@ from amqp_broker.configuration import STRICT, BrokerConfig, BrokerLimits, QueueP
 from amqp_broker.frames import (
     Accepted,
     Error,
+    Flow,
     Header,
     Message,
     Modified,
@@ -431,3 +432,41 @@ def test_stopping_tells_the_clients() -> None:
         with pytest.raises(PeerError) as caught:
             session.connection.pump_until(lambda: False)
         assert caught.value.error is not None and caught.value.error.condition == "amqp:connection:forced"
+
+
+def test_a_link_is_stolen_by_the_same_container(broker: RunningBroker) -> None:
+    """A second attach of the same name from the same container succeeds, and closes the first link (2.6.1)."""
+    with session_to(broker) as old, session_to(broker) as new:
+        old.attach_receiver("mine", "stolen", credit=5)
+        receiver = new.attach_receiver("mine", "stolen", credit=5)
+        with pytest.raises(PeerError) as caught:
+            old.connection.pump_until(lambda: False)
+        assert caught.value.error is not None and caught.value.error.condition == "amqp:link:stolen"
+        send(new.attach_sender("s", "stolen"), b"x")
+        assert bodies(receive(receiver, 1)) == [b"x"]
+
+
+def test_sending_goes_on_when_the_session_window_opens(broker: RunningBroker) -> None:
+    """A flow of the session alone (no handle) that opens the window lets every link of it go on (2.5.6)."""
+    with session_to(broker) as session:
+        send(session.attach_sender("s", "window"), b"1", b"2", b"3")
+        receiver = session.attach_receiver("r", "window")
+        receiver.credit = 5
+        session.put(narrow_flow(session, receiver, window=2, credit=5))
+        assert bodies(receive(receiver, 2)) == [b"1", b"2"]
+        assert nothing_comes(receiver)
+        session.flow()
+        assert bodies(receive(receiver, 1)) == [b"3"]
+
+
+def narrow_flow(session: WireSession, receiver: WireReceiver, *, window: int, credit: int) -> Flow:
+    """A flow that opens the session's window for a few transfers only."""
+    return Flow(
+        next_incoming_id=session.next_incoming_id,
+        incoming_window=window,
+        next_outgoing_id=session.next_outgoing_id,
+        outgoing_window=100,
+        handle=receiver.handle,
+        delivery_count=receiver.delivery_count,
+        link_credit=credit,
+    )
