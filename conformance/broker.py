@@ -2,9 +2,6 @@
 queues.
 """
 
-import socket
-import time
-from collections.abc import Callable
 from urllib.parse import unquote, urlsplit
 
 import attrs
@@ -17,7 +14,6 @@ from amqp_broker.frames import (
     AMQP_HEADER,
     SASL_HEADER,
     Open,
-    ProtocolHeader,
     SaslInit,
     SaslMechanisms,
     SaslOutcome,
@@ -75,6 +71,10 @@ class Findings:
     container_id: str = ""
     properties: dict[str, object] = attrs.field(factory=dict)
 
+    def mechanisms_usable(self, address: Address) -> bool:
+        """Whether the SASL layer lets us in; otherwise AMQP's header without it does."""
+        return ("ANONYMOUS" if address.user is None else "PLAIN") in self.mechanisms
+
 
 @attrs.frozen
 class Settings:
@@ -113,7 +113,7 @@ class Broker:
         """Sends what comes before ``open``: the SASL layer where the broker offers one, then AMQP's header
         (5.3).
         """
-        if self.findings.mechanisms:
+        if self.findings.mechanisms_usable(self.settings.address):
             self.authenticate(peer)
         peer.send_header(AMQP_HEADER)
         peer.expect_header(AMQP_HEADER)
@@ -191,57 +191,38 @@ class Broker:
             peer.discard()
 
 
-def _answer_to(settings: Settings, header: bytes) -> tuple[Peer, ProtocolHeader]:
-    broker = Broker(settings, "probe")
-    peer = broker.connect()
-    peer.send_header(header)
-    return peer, peer.expect_header(None)
-
-
 def probe(settings: Settings) -> Findings:
     """Finds out how the broker can be spoken to; raises CannotConnect when it cannot be at all."""
+    broker = Broker(settings, "probe")
     try:
-        return _probe(settings)
-    except (Unexpected, socket.gaierror) as error:
+        findings = _login_ways(broker)
+        broker.findings = findings if findings.mechanisms_usable(settings.address) else Findings((), True)
+        _, opened = broker.opened()
+    except (Unexpected, OSError) as error:
         raise CannotConnect(f"{settings.address}: no AMQP 1.0 broker answers there: {error}") from error
-
-
-def _probe(settings: Settings) -> Findings:
-    mechanisms: tuple[str, ...] = ()
-    peer, header = _answer_to(settings, SASL_HEADER)
-    if header.protocol_id == 3:
-        mechanisms = tuple(peer.expect(SaslMechanisms).sasl_server_mechanisms or ())
-    peer.discard()
-    peer, header = _answer_to(settings, AMQP_HEADER)
-    bare = header.protocol_id == 0
-    if bare:
-        peer.send(Open(container_id="conformance-probe", hostname=settings.address.host))
-        frame = peer.expect_frame(Open, object)
-        bare = isinstance(frame.performative, Open)
-    peer.discard()
-    findings = Findings(mechanisms, bare)
-    if settings.address.user is not None and "PLAIN" not in mechanisms:
-        raise CannotConnect(f"{settings.address}: a user is given, but PLAIN is not offered ({mechanisms})")
-    if settings.address.user is None and not bare and "ANONYMOUS" not in mechanisms:
-        raise CannotConnect(
-            f"{settings.address}: give a user: ANONYMOUS is not offered ({', '.join(mechanisms)})"
-        )
-    if bare and settings.address.user is None and "ANONYMOUS" not in mechanisms:
-        findings = attrs.evolve(findings, mechanisms=())
-    broker = Broker(attrs.evolve(settings, findings=findings), "probe")
-    _, opened = broker.opened()
-    broker.discard()
+    finally:
+        broker.discard()
     properties = {str(key): value for key, value in (opened.properties or {}).items()}
-    return attrs.evolve(
-        findings, mechanisms=mechanisms, container_id=opened.container_id or "", properties=properties
-    )
+    return attrs.evolve(findings, container_id=opened.container_id or "", properties=properties)
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Polls ``condition`` until it holds or ``timeout_s`` has passed; returns whether it held."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
+def _login_ways(broker: Broker) -> Findings:
+    """Tries both headers; raises CannotConnect when the address's login fits neither."""
+    address = broker.settings.address
+    mechanisms: tuple[str, ...] = ()
+    peer = broker.connect()
+    peer.send_header(SASL_HEADER)
+    if peer.expect_header(None).octets == SASL_HEADER:
+        mechanisms = tuple(peer.expect(SaslMechanisms).sasl_server_mechanisms or ())
+    peer = broker.connect()
+    peer.send_header(AMQP_HEADER)
+    bare = peer.expect_header(None).octets == AMQP_HEADER
+    if bare:
+        peer.send(Open(container_id="conformance-probe", hostname=address.host))
+        bare = isinstance(peer.expect_frame(Open, object).performative, Open)
+    offered = ", ".join(mechanisms) or "no SASL"
+    if address.user is not None and "PLAIN" not in mechanisms:
+        raise CannotConnect(f"{address}: a user is given, but PLAIN is not offered (offered: {offered})")
+    if address.user is None and not bare and "ANONYMOUS" not in mechanisms:
+        raise CannotConnect(f"{address}: give a user, ANONYMOUS is not offered (offered: {offered})")
+    return Findings(mechanisms, bare)

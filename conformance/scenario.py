@@ -1,6 +1,7 @@
 """What a scenario is, and the list of all of them.
 
-A scenario is a function of one argument, the broker under test. Its docstring's first line is its title; it
+A scenario is a function of one argument, the broker under test. Its docstring's first paragraph is its title;
+it
 passes by
 returning. It names the rows of the standard that it shows:
 
@@ -68,7 +69,7 @@ def scenario(
         assert id not in _registered, f"two scenarios {id}"
         assert rows, f"scenario {id} names no row"
         assert profile in PROFILES, profile
-        title = (body.__doc__ or "").strip().split("\n")[0]
+        title = " ".join((body.__doc__ or "").strip().split("\n\n")[0].split())
         assert title, f"scenario {id} has no title"
         _registered[id] = Scenario(id, rows, title, body, profile, waits, alone)
         return body

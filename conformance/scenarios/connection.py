@@ -36,14 +36,14 @@ def _before_open(broker: Broker) -> Peer:
 
 def _log_in_unanswered(broker: Broker, peer: Peer) -> None:
     """Sends what comes before open without waiting for an answer."""
-    if broker.findings.mechanisms:
+    if broker.findings.mechanisms_usable(broker.settings.address):
         peer.send_header(SASL_HEADER)
         peer.send_sasl(broker.sasl_init())
     peer.send_header(AMQP_HEADER)
 
 
 def _answers_before_open(broker: Broker, peer: Peer) -> None:
-    if broker.findings.mechanisms:
+    if broker.findings.mechanisms_usable(broker.settings.address):
         peer.expect_header(SASL_HEADER)
         peer.expect(SaslMechanisms)
         peer.expect(SaslOutcome, code=0)

@@ -1,0 +1,83 @@
+"""Every scenario against this project's broker: with its defaults, and with logins and small limits.
+
+A scenario passes, is an admitted gap of the conformance statement, or has nothing to show on this broker.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+from amqp_broker.configuration import load_configuration
+from amqp_broker.conformance.broker import Address, Settings, probe
+from amqp_broker.conformance.gaps import load_gaps
+from amqp_broker.conformance.outcomes import Verdict
+from amqp_broker.conformance.runner import Report, run
+from amqp_broker.conformance.scenario import load_scenarios
+from amqp_broker.testing import running_broker
+
+ROOT = Path(__file__).resolve().parents[2]
+GAPS = load_gaps(ROOT / "conformance" / "admitted_gaps.toml")
+
+NOWHERE_SHOWN = {"2.5.6/overrun"}
+"""Scenarios that have nothing to show on either broker: our window moves as transfers arrive."""
+
+
+def _run(url: str, **changes: str) -> Report:
+    settings = Settings(Address.parse(url), run_id="ci", gaps=GAPS, **changes)  # type: ignore[arg-type]
+    settings = attrs.evolve(settings, findings=probe(settings))
+    return run(load_scenarios(), settings, "full", 8, lambda result: None)
+
+
+@pytest.fixture(scope="module")
+def default_run() -> Iterator[Report]:
+    """A run against a broker in memory with its defaults."""
+    with running_broker() as broker:
+        yield _run(broker.url)
+
+
+@pytest.fixture(scope="module")
+def second_run() -> Iterator[Report]:
+    """A run against a broker with logins, strict queues, small windows and a short idle time-out."""
+    config = load_configuration(ROOT / "conformance" / "second_broker.toml")
+    with running_broker(attrs.evolve(config, memory=True)) as broker:
+        url = broker.url.replace("amqp://", "amqp://conformance:conformance-password@")
+        yield _run(url, address_prefix="made.", unknown_address="nowhere")
+
+
+def _failures(report: Report) -> list[str]:
+    return [
+        "\n".join([f"{result.scenario.id}: {result.message}", *result.transcript[-12:]])
+        for result in report.results
+        if result.verdict is Verdict.FAILED
+    ]
+
+
+def test_with_defaults(default_run: Report) -> None:
+    """No scenario fails against a broker with its defaults."""
+    assert "\n\n".join(_failures(default_run)) == ""
+
+
+def test_with_logins_and_small_limits(second_run: Report) -> None:
+    """No scenario fails against a broker with logins, strict queues, small windows and a short idle time-
+    out.
+    """
+    assert "\n\n".join(_failures(second_run)) == ""
+
+
+def test_what_one_skips_the_other_shows(default_run: Report, second_run: Report) -> None:
+    """A scenario that has nothing to show on one of the two brokers shows it on the other."""
+    skipped = [
+        {result.scenario.id for result in report.results if result.verdict is Verdict.SKIPPED}
+        for report in (default_run, second_run)
+    ]
+    assert skipped[0] & skipped[1] == NOWHERE_SHOWN
+
+
+def test_the_statement_admits_each_gap() -> None:
+    """CONFORMANCE.md speaks of each scenario that is listed as a gap, and of no other as one."""
+    statement = (ROOT / "CONFORMANCE.md").read_text(encoding="utf-8")
+    gaps = statement.split("## Gaps", 1)[1].split("\n## ", 1)[0]
+    assert set(re.findall(r"`(\d[\d.]*/[\w-]+)`", gaps)) == set(GAPS)

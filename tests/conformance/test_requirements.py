@@ -1,0 +1,159 @@
+"""The table of the standard's rows: complete, equal to the XML, and each row shown or excused."""
+
+from pathlib import Path
+
+from amqp_broker.conformance.requirements import KINDS, Requirement, load_requirements, section_key
+from amqp_broker.conformance.requirements.extract import (
+    LEVEL_PATTERN,
+    PARTS,
+    extract_part,
+    read_sentences,
+    rewrite_tables,
+    write_table,
+)
+from amqp_broker.conformance.scenario import load_scenarios
+
+XML = Path(__file__).resolve().parents[3] / "shared" / "spec" / "amqp-1.0" / "xml"
+"""The standard, where the project is developed; elsewhere the tables stand for it."""
+
+SMALL_PART = """<?xml version="1.0"?>
+<amqp xmlns="http://www.amqp.org/schema/amqp.xsd" name="types" label="a small standard">
+  <section name="first" title="First"><doc><p>Nothing here. A peer MUST NOT shout, e.g. in
+  capitals.</p></doc></section>
+  <section name="second" title="Second">
+    <doc><p>It SHOULD whisper. It says so.</p></doc>
+    <doc title="Whispering"><p>A <xref name="whisper"/> must
+      be short (it MUST end. It SHOULD be heard).</p></doc>
+    <type name="word" class="composite" source="list">
+      <field name="letters"><doc><p>This field should not be empty.</p></doc></field>
+    </type>
+    <doc title="Heading"/>
+    <type name="below" class="composite" source="list"><doc><p>MUST count below.</p></doc></type>
+  </section>
+</amqp>
+"""
+
+
+def _small_standard(folder: Path) -> Path:
+    for name in PARTS.values():
+        (folder / f"{name}.xml").write_text(SMALL_PART)
+    return folder
+
+
+def _shown() -> set[str]:
+    return {row_id for one in load_scenarios() for row_id in one.rows}
+
+
+def test_sections_are_numbered_as_in_print(tmp_path: Path) -> None:
+    """Sections count within a part, titled passages and types within a section, and types below a bare
+    heading.
+    """
+    rows = extract_part(2, _small_standard(tmp_path))
+    assert [(row.id, row.level) for row in rows] == [
+        ("2.1-01", "MUST NOT"),
+        ("2.2-01", "SHOULD"),
+        ("2.2.1-01", "MUST"),
+        ("2.2.2-01", "should not"),
+        ("2.2.3.1-01", "MUST"),
+    ]
+
+
+def test_a_sentence_is_whole_and_on_one_line(tmp_path: Path) -> None:
+    """References become their names, abbreviations and parentheses do not end a sentence, fields are named.
+    """
+    rows = extract_part(2, _small_standard(tmp_path))
+    assert rows[0].sentence == "A peer MUST NOT shout, e.g. in capitals."
+    assert rows[2].sentence == "A whisper must be short (it MUST end. It SHOULD be heard)."
+    assert rows[3].title == "word: letters"
+
+
+def test_rewriting_keeps_reasons_and_chosen_sentences(tmp_path: Path) -> None:
+    """What was written by hand survives a new extraction; a reason whose sentence has changed does not."""
+    _small_standard(tmp_path)
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    kept = {
+        "id": "1.1-01",
+        "section": "1.1",
+        "title": "First",
+        "level": "MUST NOT",
+        "kind": "client",
+        "sentence": "A peer MUST NOT shout, e.g. in capitals.",
+        "reason": "the client does",
+    }
+    lost = {**kept, "id": "1.2-01", "sentence": "It SHOULD once have said something else."}
+    says = {
+        "id": "1.2-whisper",
+        "section": "1.2",
+        "title": "Second",
+        "level": "says",
+        "sentence": "It says so.",
+    }
+    write_table(tables / "part1.toml", [kept, lost, says])
+    rewrite_tables(tmp_path, tables)
+    text = (tables / "part1.toml").read_text()
+    assert text.count("reason =") == 1 and 'reason = "the client does"' in text
+    assert 'id = "1.2-whisper"' in text
+
+
+def test_the_tables_equal_the_standard() -> None:
+    """Every sentence with a key word is a row, word for word, and every chosen sentence stands in the
+    standard.
+    """
+    rows = load_requirements().values()
+    for part in PARTS if XML.is_dir() else ():
+        extracted = {(row.id, row.level, row.sentence) for row in extract_part(part, XML)}
+        ours = {(row.id, row.level, row.sentence) for row in rows if row.part == part and row.level != "says"}
+        assert ours == extracted
+        sentences = {(sentence.section, sentence.text) for sentence in read_sentences(part, XML)}
+        said = {(row.section, row.sentence) for row in rows if row.part == part and row.level == "says"}
+        assert said <= sentences
+    assert sum(row.level != "says" for row in rows) == 217
+
+
+def test_levels_stand_in_their_sentences() -> None:
+    """A row of a level other than says has that word in its sentence; one of level says has none."""
+    for row in load_requirements().values():
+        words = {word.upper() for word in LEVEL_PATTERN.findall(row.sentence)}
+        assert bool(words) == (row.level != "says"), row.id
+        assert not words or row.level.upper() in words, row.id
+
+
+def test_every_row_has_a_scenario_or_a_reason() -> None:
+    """No row is passed over in silence, and none has both a scenario and an excuse."""
+    shown = _shown()
+    unclear = [row.id for row in load_requirements().values() if (row.id in shown) == bool(row.reason)]
+    assert unclear == []
+
+
+def test_reasons_are_of_a_known_kind() -> None:
+    """A reason has a kind that the report can count, and says something."""
+    for row in load_requirements().values():
+        assert bool(row.kind) == bool(row.reason), row.id
+        assert not row.kind or (row.kind in KINDS and len(row.reason) > 15), row.id
+
+
+def test_sentences_without_a_key_word_are_there_for_a_scenario() -> None:
+    """A row of level says has been chosen because a scenario shows it."""
+    shown = _shown()
+    assert [
+        row.id for row in load_requirements().values() if row.level == "says" and row.id not in shown
+    ] == []
+
+
+def test_scenarios_name_rows_that_exist() -> None:
+    """Every row that a scenario names is in the table."""
+    assert _shown() <= set(load_requirements())
+
+
+def test_rows_are_in_the_standards_order() -> None:
+    """Rows come by section: 2.9 before 2.10, and 5.3.3.2 after 5.3.2."""
+    keys = [section_key(row.section) for row in load_requirements().values()]
+    assert keys == sorted(keys)
+    assert section_key("2.9") < section_key("2.10")
+
+
+def test_a_row_knows_its_part_and_chapter() -> None:
+    """The part is the first number, the chapter the first two."""
+    row = Requirement("2.7.5-01", "2.7.5", "transfer", "MUST", "x MUST y")
+    assert (row.part, row.chapter) == (2, "2.7")

@@ -1,0 +1,162 @@
+"""Running scenarios: what each one's end means, what a row of the standard makes of it, known gaps."""
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from amqp_broker.conformance.broker import Address, Broker, Settings
+from amqp_broker.conformance.gaps import load_gaps
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, Verdict
+from amqp_broker.conformance.runner import Result, judge_rows, run_scenario, run_scenarios
+from amqp_broker.conformance.scenario import Scenario, load_scenarios
+
+SETTINGS = Settings(Address("127.0.0.1", 1))
+
+
+def _passes(broker: Broker) -> None:
+    """Passes."""
+
+
+def _fails(broker: Broker) -> None:
+    """Fails."""
+    broker.transcript.event("", "something happened")
+    raise Unexpected("expected this, got that")
+
+
+def _does_not_apply(broker: Broker) -> None:
+    """Does not apply."""
+    raise NotApplicable("nothing to see here")
+
+
+def _breaks(broker: Broker) -> None:
+    """Has a mistake of its own."""
+    raise ZeroDivisionError("a mistake")
+
+
+def _cannot_connect(broker: Broker) -> None:
+    """Connects to where nobody listens."""
+    broker.connect()
+
+
+def _scenario(body: object, **changes: Any) -> Scenario:
+    one = Scenario("2.2/example", ("2.2-01",), "An example.", body)  # type: ignore[arg-type]
+    return attrs.evolve(one, **changes)
+
+
+@pytest.mark.parametrize(
+    ("body", "verdict", "message"),
+    [
+        (_passes, Verdict.PASSED, ""),
+        (_fails, Verdict.FAILED, "expected this, got that"),
+        (_does_not_apply, Verdict.SKIPPED, "nothing to see here"),
+        (_breaks, Verdict.FAILED, "ZeroDivisionError: a mistake (test_runner.py:"),
+        (_cannot_connect, Verdict.FAILED, "127.0.0.1:1"),
+    ],
+)
+def test_the_end_of_a_scenario_is_its_verdict(body: object, verdict: Verdict, message: str) -> None:
+    """Returning passes; each exception has its meaning, and its message is kept."""
+    result = run_scenario(_scenario(body), SETTINGS)
+    assert result.verdict is verdict
+    assert message in result.message
+
+
+def test_the_transcript_is_kept() -> None:
+    """A result carries what was seen."""
+    assert "something happened" in run_scenario(_scenario(_fails), SETTINGS).transcript[0]
+
+
+def test_a_known_gap_is_admitted_with_its_reason() -> None:
+    """A scenario that is listed as a gap and fails is admitted, not failed."""
+    settings = attrs.evolve(SETTINGS, gaps={"2.2/example": "we know"})
+    result = run_scenario(_scenario(_fails), settings)
+    assert result.verdict is Verdict.ADMITTED
+    assert "we know" in result.message and "expected this, got that" in result.message
+
+
+def test_a_gap_that_has_closed_is_a_failure() -> None:
+    """A scenario that is listed as a gap and passes fails, so that the list stays true."""
+    settings = attrs.evolve(SETTINGS, gaps={"2.2/example": "we know"})
+    result = run_scenario(_scenario(_passes), settings)
+    assert result.verdict is Verdict.FAILED and "take it off the list" in result.message
+
+
+def test_results_come_in_the_order_asked_for() -> None:
+    """Waiting scenarios start first and lone ones last, but results keep the given order, each told once."""
+    scenarios = [
+        _scenario(_passes, id="2.2/a", alone=True),
+        _scenario(_passes, id="2.2/b"),
+        _scenario(_passes, id="2.2/c", waits=True),
+    ]
+    told: list[str] = []
+    results = run_scenarios(scenarios, SETTINGS, 2, lambda result: told.append(result.scenario.id))
+    assert [result.scenario.id for result in results] == ["2.2/a", "2.2/b", "2.2/c"]
+    assert sorted(told) == ["2.2/a", "2.2/b", "2.2/c"] and told[-1] == "2.2/a"
+
+
+def _status(*verdicts: Verdict) -> tuple[str, str]:
+    """Returns the status and reason of a row whose scenarios ended so."""
+    showing = [one for one in load_scenarios() if "2.2-07" in one.rows]
+    results = [
+        Result(one, verdict, 0.0, f"message {verdict.value}")
+        for one, verdict in zip(showing, verdicts, strict=False)
+    ]
+    row = next(row for row in judge_rows(results) if row.requirement.id == "2.2-07")
+    return row.status, row.reason
+
+
+def test_a_row_is_judged_by_its_scenarios() -> None:
+    """One failure fails a row, an admitted gap admits it, one pass among skips passes it, none at all
+    leaves it out.
+    """
+    passed, failed, skipped, admitted = Verdict.PASSED, Verdict.FAILED, Verdict.SKIPPED, Verdict.ADMITTED
+    assert _status(passed, failed) == ("failed", "")
+    assert _status(passed, admitted) == ("admitted", "message admitted")
+    assert _status(skipped, passed) == ("passed", "")
+    assert _status(skipped, skipped) == ("skipped", "message skipped")
+    assert _status()[0] == "left out"
+
+
+def test_a_row_without_a_scenario_has_its_reason() -> None:
+    """A row that nothing shows is unseen, for the reason in the table."""
+    row = next(row for row in judge_rows([]) if row.requirement.id == "2.2-04")
+    assert row.status == "unseen" and row.reason == row.requirement.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[gap]]\nscenario = '2.2/nothing'\nreason = 'x'", "no scenario is called '2.2/nothing'"),
+        ("[[gap]]\nscenario = '2.2/zeroes'", "exactly the keys scenario and reason"),
+        ("[[gap]\n", "gaps.toml"),
+    ],
+)
+def test_a_list_of_gaps_is_checked(tmp_path: Path, text: str, message: str) -> None:
+    """A list of gaps names scenarios that exist, with a reason each."""
+    path = tmp_path / "gaps.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        load_gaps(path)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("amqp://host", Address("host", 5672)),
+        ("amqp://host:1234/", Address("host", 1234)),
+        ("amqp://us%40er:p%3Aw@[::1]:5", Address("::1", 5, "us@er", "p:w")),
+    ],
+)
+def test_an_address_is_read(url: str, expected: Address) -> None:
+    """Host, port and login are taken from the URL, escapes undone; the login is not shown again."""
+    address = Address.parse(url)
+    assert address == expected
+    assert "p:w" not in str(address) and str(address).startswith("amqp://")
+
+
+@pytest.mark.parametrize("url", ["http://host", "host:5672", "amqp://", "amqp://host/queue", "amqp://host:x"])
+def test_a_bad_address_is_refused(url: str) -> None:
+    """What is no address of a broker is refused with the reason."""
+    with pytest.raises(ValueError, match="."):
+        Address.parse(url)

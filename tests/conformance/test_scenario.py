@@ -1,0 +1,47 @@
+"""The list of scenarios and how they are selected."""
+
+import pytest
+
+from amqp_broker.conformance.scenario import load_scenarios, scenario, select_scenarios
+
+
+def test_there_are_scenarios_for_every_part() -> None:
+    """More than 300 scenarios, of parts 1, 2, 3 and 5, in the standard's order."""
+    ids = [one.id for one in load_scenarios()]
+    assert len(ids) > 300
+    assert {one.split(".")[0] for one in ids} == {"1", "2", "3", "5"}
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_scenario_is_titled_by_its_docstring() -> None:
+    """Each scenario has a one-sentence title and an id of section and name."""
+    for one in load_scenarios():
+        assert one.title.endswith("."), one.id
+        assert one.section[0].isdigit() and "/" in one.id and " " not in one.id
+
+
+def test_core_leaves_out_promises_of_this_project() -> None:
+    """The profile full holds the profile core and more."""
+    core = {one.id for one in select_scenarios("core", [])}
+    full = {one.id for one in select_scenarios("full", [])}
+    assert core < full
+
+
+def test_patterns_select_by_id() -> None:
+    """A glob selects by the whole id; several add up; one that nothing matches selects nothing."""
+    assert {one.section for one in select_scenarios("full", ["2.2/*"])} == {"2.2"}
+    assert len(select_scenarios("full", ["2.2/supported-version", "2.2/zeroes"])) == 2
+    assert select_scenarios("full", ["9.9*"]) == []
+
+
+def test_a_scenario_without_rows_is_refused() -> None:
+    """A scenario that shows no row of the standard is a mistake of its author."""
+    with pytest.raises(AssertionError, match="names no row"):
+        scenario("2.2/aimless")(lambda broker: None)
+
+
+def test_a_second_scenario_of_one_id_is_refused() -> None:
+    """Two scenarios cannot share an id."""
+    load_scenarios()
+    with pytest.raises(AssertionError, match="two scenarios"):
+        scenario("2.2/zeroes", "2.2-10")(lambda broker: None)
