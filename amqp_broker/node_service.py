@@ -4,6 +4,7 @@ messages.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable
 from functools import partial
@@ -28,7 +29,7 @@ from amqp_broker.writer import Writer
 
 TEMPORARY_PREFIX: Final = "temporary."
 TEMPORARY_NAME_BYTES: Final = (
-    12  # of randomness: a name that the broker makes is hard to guess (behaviour paper 2.1)
+    12  # random: a name that the broker makes is hard to guess (behaviour paper 2.1)
 )
 
 
@@ -221,8 +222,5 @@ class NodeService:
 
 
 def _plain(text: str, most: int) -> str:
-    """A peer's text as part of an address: letters, digits, `_` and `-`, everything else as `_`, cut."""
-    return "".join(
-        character if character.isascii() and character.isalnum() or character == "-" else "_"
-        for character in text[:most]
-    )
+    """A peer's text as part of an address: ASCII letters, digits and `-`, everything else as `_`, cut."""
+    return re.sub(r"[^A-Za-z0-9-]", "_", text[:most])

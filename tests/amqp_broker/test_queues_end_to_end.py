@@ -435,7 +435,7 @@ def test_stopping_tells_the_clients() -> None:
 
 
 def test_a_link_is_stolen_by_the_same_container(broker: RunningBroker) -> None:
-    """A second attach of the same name from the same container succeeds, and closes the first link (2.6.1)."""
+    """A second attach of the same name from the same container wins, and closes the first link (2.6.1)."""
     with session_to(broker) as old, session_to(broker) as new:
         old.attach_receiver("mine", "stolen", credit=5)
         receiver = new.attach_receiver("mine", "stolen", credit=5)
