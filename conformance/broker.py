@@ -135,9 +135,11 @@ class Broker:
         return SaslInit(mechanism="PLAIN", initial_response=response)
 
     def own_open(self, **fields: object) -> Open:
-        """Returns the open that scenarios send, changed by ``fields``."""
+        """Returns the open that scenarios send, changed by ``fields``; ``container`` tells several of one
+        scenario apart.
+        """
         usual: dict[str, object] = {
-            "container_id": f"conformance-{self.settings.run_id}-{self.scenario_id}",
+            "container_id": self.container_id(fields.pop("container", "")),
             "hostname": self.settings.address.host,
             "max_frame_size": MAX_FRAME_SIZE,
             "channel_max": 255,
@@ -160,10 +162,14 @@ class Broker:
         session.begin()
         return session
 
+    def container_id(self, container: object = "") -> str:
+        """Returns the container-id of this scenario of this run, or of another ``container`` in it."""
+        plain = self.scenario_id.replace("/", "-").replace(".", "_")
+        return f"conformance-{self.settings.run_id}-{plain}" + (f"-{container}" if container else "")
+
     def queue(self, name: str = "q") -> str:
         """Returns the address of a queue that only this scenario of this run uses."""
-        plain = self.scenario_id.replace("/", "-").replace(".", "_")
-        return f"{self.settings.address_prefix}conformance-{self.settings.run_id}-{plain}-{name}"
+        return f"{self.settings.address_prefix}{self.container_id()}-{name}"
 
     def still_serves(self) -> None:
         """Raises Unexpected unless a new connection can open, begin and close."""

@@ -160,7 +160,7 @@ def stolen(broker: Broker) -> None:
 @scenario("2.6.1/other-container", "2.6.1-01", "2.7.3-name")
 def other_container(broker: Broker) -> None:
     """Links of one name from two containers are two links: nothing is stolen."""
-    first, second = broker.session(), broker.session(container_id="conformance-another")
+    first, second = broker.session(), broker.session(container="another")
     address = broker.queue()
     first.attach_receiver(address, name="mine")
     second.attach_receiver(address, name="mine")
@@ -322,7 +322,7 @@ def resume_unknown(broker: Broker) -> None:
     session.send(transfer, data(b"must be ignored"))
     session.next_delivery_id = 1
     session.catch_up()
-    other = broker.session(container_id="conformance-reader")
+    other = broker.session(container="reader")
     other.attach_receiver(address).expect_empty()
     other.peer.close()
 

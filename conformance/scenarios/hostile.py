@@ -194,6 +194,6 @@ def dropped_anywhere(broker: Broker) -> None:
 def many_connections(broker: Broker) -> None:
     """Twenty connections are open at the same time, and one that says nothing does not hinder them."""
     broker.connect()
-    peers = [broker.opened(container_id=f"conformance-{number}")[0] for number in range(20)]
+    peers = [broker.opened(container=f"{number}")[0] for number in range(20)]
     for peer in peers:
         peer.close()

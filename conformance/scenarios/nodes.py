@@ -9,7 +9,7 @@ from amqp_broker.frames import Released, Source, Transfer
 
 
 def _put(broker: Broker, address: str, *bodies: bytes) -> None:
-    session = broker.session(container_id="conformance-writer")
+    session = broker.session(container="writer")
     session.attach_sender(address).put(data(body) for body in bodies)
     session.peer.close()
 
@@ -19,7 +19,7 @@ def acquired(broker: Broker) -> None:
     """A message that one link has acquired does not come over another."""
     address = broker.queue()
     _put(broker, address, b"only one of you")
-    first, second = broker.session(), broker.session(container_id="conformance-second")
+    first, second = broker.session(), broker.session(container="second")
     first.attach_receiver(address, credit=1).receive()
     second.attach_receiver(address, credit=1)
     second.peer.expect_nothing(Transfer)
@@ -31,7 +31,7 @@ def released_to_another(broker: Broker) -> None:
     """A message that one link releases comes over another that waits."""
     address = broker.queue()
     _put(broker, address, b"the other one's")
-    first, second = broker.session(), broker.session(container_id="conformance-second")
+    first, second = broker.session(), broker.session(container="second")
     holder = first.attach_receiver(address, credit=1)
     delivery = holder.receive()
     waiting = second.attach_receiver(address, credit=1)
@@ -48,7 +48,7 @@ def competing(broker: Broker) -> None:
     got: list[bytes] = []
     receivers: list[Receiver] = []
     for number in range(2):
-        session = broker.session(container_id=f"conformance-reader-{number}")
+        session = broker.session(container=f"reader-{number}")
         receivers.append(session.attach_receiver(address, credit=10))
     for receiver in receivers:
         for _ in range(10):
@@ -64,7 +64,7 @@ def connection_lost(broker: Broker) -> None:
     """What was unsettled on a connection that breaks goes to a link that waits."""
     address = broker.queue()
     _put(broker, address, b"back again")
-    first, second = broker.session(), broker.session(container_id="conformance-second")
+    first, second = broker.session(), broker.session(container="second")
     first.attach_receiver(address, credit=1).receive()
     waiting = second.attach_receiver(address, credit=1)
     first.peer.drop()
@@ -105,7 +105,7 @@ def accepted_is_gone(broker: Broker) -> None:
 
 
 def _copying(broker: Broker, address: str, name: str) -> Receiver:
-    session = broker.session(container_id=f"conformance-{name}")
+    session = broker.session(container=f"{name}")
     source = Source(address=address, distribution_mode="copy")
     receiver = session.attach_receiver(address, name=name, source=source)
     assert receiver.remote_attach is not None

@@ -11,7 +11,7 @@ from amqp_broker.frames import Transfer
 
 
 def _put(broker: Broker, address: str, *bodies: bytes) -> None:
-    session = broker.session(container_id="conformance-writer")
+    session = broker.session(container="writer")
     session.attach_sender(address).put(data(body) for body in bodies)
     session.peer.close()
 

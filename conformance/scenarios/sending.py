@@ -12,7 +12,7 @@ from amqp_broker.frames import Accepted, Close, Detach, Disposition, End, Transf
 
 def _expect_messages(broker: Broker, address: str, *bodies: bytes) -> None:
     """Raises Unexpected unless the queue holds exactly these messages."""
-    session = broker.session(container_id="conformance-reader")
+    session = broker.session(container="reader")
     receiver = session.attach_receiver(address, credit=len(bodies))
     for body in bodies:
         delivery = receiver.receive()

@@ -14,7 +14,7 @@ from amqp_broker.frames import Accepted, Close, Disposition, End, Received, Rele
 def _delivered(broker: Broker, count: int, **fields: Any) -> tuple[Session, Receiver, list[Delivery]]:
     """Returns a session with a receiver that has so many unsettled deliveries."""
     address = broker.queue()
-    other = broker.session(container_id="conformance-writer")
+    other = broker.session(container="writer")
     other.attach_sender(address).put(data(b"message %d" % number) for number in range(count))
     other.peer.close()
     session = broker.session()

@@ -28,7 +28,7 @@ def one_node(broker: Broker) -> None:
     address = broker.queue()
     session = broker.session()
     session.attach_sender(address).put([data(b"to one node")])
-    other = broker.session(container_id="conformance-other")
+    other = broker.session(container="other")
     if not other.attach_receiver(address, credit=1).receive().payload.endswith(b"to one node"):
         raise Unexpected("another message came")
     other.peer.close()
@@ -72,7 +72,7 @@ def dynamic_source(broker: Broker) -> None:
     """A dynamic source: the broker makes a node, tells its address, and others can send there."""
     session = broker.session()
     address = _dynamic(broker, session, RECEIVER)
-    other = broker.session(container_id="conformance-other")
+    other = broker.session(container="other")
     other.attach_sender(address).put([data(b"for the dynamic node")])
     session.flow(handle=1, delivery_count=0, link_credit=1)
     session.peer.expect_frame(Transfer)
@@ -84,7 +84,7 @@ def dynamic_target(broker: Broker) -> None:
     """A dynamic target: the broker makes a node, tells its address, and others can receive there."""
     session = broker.session()
     address = _dynamic(broker, session, SENDER)
-    other = broker.session(container_id="conformance-other")
+    other = broker.session(container="other")
     receiver = other.attach_receiver(address, credit=1)
     link = session.senders[1]
     link.remote_handle = _remote_handle(session, link.name)
@@ -102,7 +102,7 @@ def _remote_handle(session: Session, name: str) -> int:
 @scenario("3.5.3/dynamic-two", "3.5.3-02", "3.5-address")
 def dynamic_two(broker: Broker) -> None:
     """Two dynamic nodes have two addresses."""
-    first, second = broker.session(), broker.session(container_id="conformance-other")
+    first, second = broker.session(), broker.session(container="other")
     if _dynamic(broker, first, RECEIVER) == _dynamic(broker, second, RECEIVER):
         raise Unexpected("two dynamic nodes have one address")
     second.peer.close()
@@ -113,7 +113,7 @@ def dynamic_name(broker: Broker) -> None:
     """The address of a dynamic node shows the link's name and the container-id."""
     session = broker.session()
     address = _dynamic(broker, session, RECEIVER)
-    container_id = str(broker.own_open().container_id)
+    container_id = broker.container_id()
     if "dynamic-in" not in address or container_id not in address:
         raise Unexpected(f"expected 'dynamic-in' and {container_id!r} in the address, got {address!r}")
     session.peer.close()
@@ -124,7 +124,7 @@ def dynamic_target_name(broker: Broker) -> None:
     """The address of a dynamic node made by a sender shows the link's name and the container-id."""
     session = broker.session()
     address = _dynamic(broker, session, SENDER)
-    container_id = str(broker.own_open().container_id)
+    container_id = broker.container_id()
     if "dynamic-out" not in address or container_id not in address:
         raise Unexpected(f"expected 'dynamic-out' and {container_id!r} in the address, got {address!r}")
     session.peer.close()
@@ -152,7 +152,7 @@ def lives_with_its_link(broker: Broker) -> None:
     """A dynamic node lives at least as long as the link that made it, though other links come and go."""
     session = broker.session()
     address = _dynamic(broker, session, RECEIVER)
-    other = broker.session(container_id="conformance-other")
+    other = broker.session(container="other")
     for number in range(2):
         link = other.attach_sender(address, name=f"guest-{number}")
         link.put([data(b"hello")])
