@@ -57,11 +57,12 @@ def accepted(connection: WireConnection, sender: WireSender) -> None:
     connection.pump_until(lambda: number in sender.outcomes)
 
 
-def stored(broker: RunningBroker, queue: str = "orders") -> int:
-    """Messages that another client finds."""
+def stored(broker: RunningBroker, at_least: int) -> int:
+    """Messages that another client finds; those that a commit is about to bring are waited for."""
     with WireConnection.connect(broker.host, broker.port) as connection:
-        receiver = connection.begin().attach_receiver("r", queue)
-        receiver.flow(100, drain=True)
+        receiver = connection.begin().attach_receiver("r", "orders", credit=100)
+        connection.pump_until(lambda: len(receiver.deliveries) >= at_least)
+        receiver.flow(receiver.credit, drain=True)
         connection.pump_until(lambda: receiver.credit == 0)
         return len(receiver.deliveries)
 
@@ -84,7 +85,8 @@ def test_a_failed_commit_ends_the_broker_and_the_restart_decides(happened: bool,
                 with pytest.raises((ConnectionLost, PeerError)):
                     connection.pump_until(lambda: number in sender.outcomes)
     with running_broker(data_config(tmp_path)) as broker:
-        assert stored(broker) == (2 if happened else 1)
+        count = 2 if happened else 1
+        assert stored(broker, count) == count
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -98,7 +100,7 @@ def test_a_reset_around_a_commit_loses_the_answer_and_not_the_message(after: boo
             number = sender.send(MESSAGE)
             with pytest.raises(ConnectionLost):
                 connection.pump_until(lambda: number in sender.outcomes)
-        assert stored(broker) == 2
+        assert stored(broker, 2) == 2
 
 
 def test_no_outcome_leaves_while_the_commit_is_held() -> None:
@@ -168,7 +170,7 @@ def test_a_connection_is_reset_when_a_frame_arrives() -> None:
             number = sender.send(MESSAGE)
             with pytest.raises(ConnectionLost):
                 connection.pump_until(lambda: number in sender.outcomes)
-        assert stored(broker) == 1
+        assert stored(broker, 1) == 1
 
 
 def test_the_trace_of_a_broker_shows_both_sides() -> None:
