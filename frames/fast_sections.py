@@ -11,6 +11,7 @@ from typing import Final
 
 from amqp_broker.frames.composite_decoding import decode_composite
 from amqp_broker.frames.errors import DecodeError
+from amqp_broker.frames.message import Message
 from amqp_broker.frames.sections import Header
 
 # A peer chooses its headers; a bounded memo cannot be filled without end, it starts again instead.
@@ -80,7 +81,9 @@ def peek_header(payload: bytes) -> HeaderPeek:
     """
     if payload[:3] != b"\x00\x53\x70":
         if payload[:2] == b"\x00\x80" or payload[:2] == b"\x00\xa3" or payload[:2] == b"\x00\xb3":
-            return _peek_general(payload)
+            # Another form of the descriptor: rare, so the message itself looks.
+            message = Message(payload)
+            return _peek(message.header, message.after_header_offset)
         return _NO_HEADER
     end = skip_value(payload, 3, len(payload))
     if end < 0:
@@ -88,7 +91,7 @@ def peek_header(payload: bytes) -> HeaderPeek:
     key = payload[:end]
     known = _headers.get(key)
     if known is None:
-        known = _peek_general(payload)
+        known = _peek(decode_composite(payload)[0], end)
         if end <= MAX_MEMO_KEY_BYTES:
             if len(_headers) >= MAX_MEMO_ENTRIES:
                 _headers.clear()
@@ -96,10 +99,7 @@ def peek_header(payload: bytes) -> HeaderPeek:
     return known
 
 
-def _peek_general(payload: bytes) -> HeaderPeek:
-    section, end = decode_composite(payload)
-    if not isinstance(section, Header):
-        return _NO_HEADER
+def _peek(section: Header, end: int) -> HeaderPeek:
     return (
         bool(section.durable),
         section.priority,
