@@ -17,4 +17,276 @@ class Mutant:
     suite: tuple[str, ...]
 
 
-MUTANTS: Final[tuple[Mutant, ...]] = ()
+POWER_LOSS: Final = ("tests/power_loss/test_power_loss.py::test_no_power_cut_loses_what_was_acknowledged",)
+IO_ERRORS: Final = (
+    "tests/power_loss/test_power_loss.py::test_an_io_error_or_a_full_disk_at_any_call_loses_nothing",
+)
+KILLS: Final = ("tests/crash/test_kills.py::test_kills_at_random_moments_lose_and_repeat_nothing",)
+STORE: Final = ("tests/persistence/test_store_model.py", "tests/persistence/test_store_checks.py")
+QUARANTINE: Final = ("tests/persistence/test_quarantine.py",)
+QUEUE: Final = ("tests/amqp_broker/test_queue.py", "tests/amqp_broker/test_backlog.py")
+BROKER: Final = ("tests/amqp_broker/test_queues_end_to_end.py",)
+SENDER: Final = ("tests/links/test_sender_link.py",)
+RECEIVER: Final = ("tests/links/test_receiver_link.py",)
+
+_DURABILITY: Final = (
+    Mutant(
+        "NORMAL instead of FULL",
+        "persistence/sqlite_store.py",
+        "checkpoint_bytes * WAL_LIMIT_FACTOR, synchronous)",
+        'checkpoint_bytes * WAL_LIMIT_FACTOR, "NORMAL")',
+        POWER_LOSS,
+    ),
+    Mutant(
+        "the name of the data directory is not made durable",
+        "persistence/sqlite_store.py",
+        "    sync_directory(directory.absolute().parent)\n",
+        "",
+        POWER_LOSS,
+    ),
+    Mutant(
+        "the writer acknowledges before COMMIT",
+        "amqp_broker/writer.py",
+        """                errors = self._store.apply(units)
+                await thread.run(self._store.commit)
+""",
+        """                errors = self._store.apply(units)
+                for job, error in zip(group, errors, strict=True):
+                    job.finished(error)
+                await thread.run(self._store.commit)
+                return
+""",
+        KILLS,
+    ),
+    Mutant(
+        "an I/O error is answered as a full disk, so as rolled back",
+        "persistence/sqlite_library.py",
+        'return StoreFailed(f"the database failed ({text})")',
+        'return StoreFull(f"the database failed ({text})")',
+        IO_ERRORS,
+    ),
+    Mutant(
+        "the store goes on after an I/O error",
+        "persistence/unit_of_work.py",
+        "        if self.failure is not None:\n            raise StoreFailed(",
+        "        if self.failure is None and self.failure is not None:\n            raise StoreFailed(",
+        IO_ERRORS,
+    ),
+    Mutant(
+        "durable messages are kept in memory only",
+        "amqp_broker/records.py",
+        "        durable and persistent,\n",
+        "        False,\n",
+        KILLS,
+    ),
+    Mutant(
+        "an outcome is confirmed before it is stored",
+        "amqp_broker/dispatcher.py",
+        "        if verbs:\n            self._nodes.writer.submit(job)\n",
+        "        if verbs:\n            link.settle(deliveries, state) or self._nodes.writer.submit(job)\n",
+        KILLS,
+    ),
+)
+
+_STORE: Final = (
+    Mutant(
+        "retire one too many",
+        "persistence/group.py",
+        "        last = min(last, self.next_offset - 1)\n",
+        "        last = min(last + 1, self.next_offset - 1)\n",
+        STORE,
+    ),
+    Mutant(
+        "a run that is gone in part is not written",
+        "persistence/group_writer.py",
+        "            elif touched.gone != touched.run.gone:\n                updates.append",
+        "            elif not touched.run:\n                updates.append",
+        STORE,
+    ),
+    Mutant(
+        "no checksum of a body is looked at",
+        "persistence/reader.py",
+        "        if found == [crcs[position + index] for index in indexes]:",
+        "        if found == found or crcs:",
+        QUARANTINE,
+    ),
+    Mutant(
+        "no checksum of a run is looked at",
+        "persistence/runs.py",
+        "        if run_checksum(*row[:9]) != row[9]:",
+        "        if run_checksum(*row[:9]) is None:",
+        QUARANTINE,
+    ),
+    Mutant(
+        "numbering is forgotten with the last run",
+        "persistence/group_writer.py",
+        "        if max(node.durable_next, self._top_end(changes)) < changes.next_offset:",
+        "        if changes.next_offset < 0:",
+        STORE,
+    ),
+    Mutant(
+        "what a returned message says is not kept",
+        "persistence/group_writer.py",
+        "        if changes.changed:\n            self._unit.execute_many(",
+        "        if changes.changed and queue_id < 0:\n            self._unit.execute_many(",
+        STORE,
+    ),
+    Mutant(
+        "segments of retired messages stay for ever",
+        "persistence/group_writer.py",
+        "DELETE FROM segment WHERE id BETWEEN ? AND ? AND runs=1",
+        "DELETE FROM segment WHERE id BETWEEN ? AND ? AND runs=7",
+        STORE,
+    ),
+    Mutant(
+        "a purge leaves what is older",
+        "persistence/group.py",
+        "        self.purged_to = self.next_offset\n",
+        "        self.purged_to = max(self.purged_to, self.next_offset - 1)\n",
+        STORE,
+    ),
+    Mutant(
+        "half of a refused unit stays",
+        "persistence/node_table.py",
+        "                self._roll_back_to(mark)\n                return error",
+        "                return error",
+        STORE,
+    ),
+    Mutant(
+        "two brokers may share a data directory",
+        "persistence/file_lock.py",
+        "fcntl.LOCK_EX | fcntl.LOCK_NB",
+        "fcntl.LOCK_SH | fcntl.LOCK_NB",
+        ("tests/persistence/test_file_lock.py",),
+    ),
+    Mutant(
+        "a full disk refuses nothing",
+        "persistence/free_space.py",
+        "            self._refusing = free < self._low_water_bytes\n",
+        "            self._refusing = free < 0\n",
+        ("tests/persistence/test_free_space.py",),
+    ),
+)
+
+_QUEUE: Final = (
+    Mutant(
+        "return to the end of the queue",
+        "amqp_broker/backlog.py",
+        "        heappush(self._returned, (record.offset, record))",
+        "        self._ready.append(record)",
+        QUEUE,
+    ),
+    Mutant(
+        "delivery-count is not incremented",
+        "amqp_broker/dispatcher.py",
+        "record.delivery_count += 1",
+        "record.delivery_count += 0",
+        BROKER,
+    ),
+    Mutant(
+        "every delivery says first-acquirer",
+        "amqp_broker/queue.py",
+        "            record.acquired_before = True\n",
+        "            record.acquired_before = False\n",
+        QUEUE,
+    ),
+    Mutant(
+        "undeliverable-here is ignored",
+        "amqp_broker/dispatcher.py",
+        "            if state.undeliverable_here:\n",
+        "            if state.undeliverable_here and not record:\n",
+        BROKER,
+    ),
+    Mutant(
+        "a released message is gone",
+        "amqp_broker/dispatcher.py",
+        "            Released: self._release,\n",
+        "            Released: self._retire,\n",
+        BROKER,
+    ),
+    Mutant(
+        "what a link held stays with it when it goes",
+        "amqp_broker/dispatcher.py",
+        "            if held:\n",
+        "            if held and not queue:\n",
+        BROKER,
+    ),
+    Mutant(
+        "a message is delivered after its time",
+        "amqp_broker/queue.py",
+        "                if 0 < record.expires_at_ms <= now_ms:\n                    self.expired",
+        "                if 0 < record.expires_at_ms <= 0:\n                    self.expired",
+        QUEUE,
+    ),
+    Mutant(
+        "the first consumer takes everything",
+        "amqp_broker/queue.py",
+        "            share = max(1, self.backlog.loaded() // len(hungry))\n",
+        "            share = max(1, self.backlog.loaded())\n",
+        QUEUE,
+    ),
+)
+
+_LINKS: Final = (
+    Mutant(
+        "sending does not look at credit",
+        "links/sender_link.py",
+        "        bound = min(len(messages), self.flow_state.credit)\n",
+        "        bound = len(messages)\n",
+        SENDER,
+    ),
+    Mutant(
+        "sending does not look at the session window",
+        "links/sender_link.py",
+        "        room = session.window.remote_incoming_window\n        if not settled",
+        "        room = 1 << 30\n        if not settled",
+        SENDER,
+    ),
+    Mutant(
+        "a settling range covers what was not settled",
+        "links/sender_link.py",
+        "            if delivery.number != last + 1 or first < 0:\n",
+        "            if first < 0:\n",
+        SENDER,
+    ),
+    Mutant(
+        "drain gives no credit back",
+        "links/windows.py",
+        "        self.delivery_count += self.credit\n        self.credit = 0\n",
+        "        self.credit = 0\n",
+        ("tests/links/test_sender_link.py", "tests/links/test_pair.py"),
+    ),
+    Mutant(
+        "one transfer beyond credit is taken",
+        "links/windows.py",
+        "        return self.allowed - self.delivery_count\n",
+        "        return self.allowed - self.delivery_count + 1\n",
+        RECEIVER,
+    ),
+    Mutant(
+        "serial numbers do not wrap",
+        "links/serial.py",
+        "    return near + difference(serial, near)\n",
+        "    return serial\n",
+        ("tests/links/test_serial.py",),
+    ),
+)
+
+_FRAMES: Final = (
+    Mutant(
+        "a frame may be larger than announced",
+        "frames/framing.py",
+        "        if size > self.max_frame_size:\n",
+        "        if size > self.max_frame_size * 1_000:\n",
+        ("tests/frames/test_framing.py",),
+    ),
+    Mutant(
+        "nesting has no bound",
+        "frames/limits.py",
+        "DEPTH_MAX: Final = 32\n",
+        "DEPTH_MAX: Final = 10_000\n",
+        ("tests/frames/test_decoding.py",),
+    ),
+)
+
+MUTANTS: Final[tuple[Mutant, ...]] = _DURABILITY + _STORE + _QUEUE + _LINKS + _FRAMES
