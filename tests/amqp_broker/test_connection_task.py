@@ -1,0 +1,255 @@
+"""One connection's tasks: deadlines in virtual time, a peer that does not read, a fault that stays in its
+connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from amqp_broker.broker import Broker, open_broker
+from amqp_broker.configuration import ListenerConfig
+from amqp_broker.dispatcher import Dispatcher
+from amqp_broker.frames import (
+    AMQP_HEADER,
+    RECEIVER,
+    SENDER,
+    Attach,
+    Begin,
+    Close,
+    Flow,
+    Frame,
+    FrameReader,
+    Header,
+    Open,
+    ProtocolHeader,
+    Source,
+    Target,
+    Transfer,
+    encode_frame,
+    encode_message,
+)
+from amqp_broker.listener import peer_of_stream
+from amqp_broker.testing import memory_config, run_with_virtual_clock
+
+Pair = Callable[[], tuple[Any, Any]]
+BODY = b"x" * 10_000
+
+
+class Peer:
+    """A client that writes what a test says, and reads only when a test says."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self.stream = stream
+        self.reader = FrameReader(65_536)
+        self.reader.expect_header()
+
+    async def say(self, *performatives: Any, payload: bytes = b"") -> None:
+        await self.stream.send_all(b"".join(encode_frame(0, each, payload) for each in performatives))
+
+    async def hello(self, **fields: Any) -> None:
+        """Header, open and begin, without waiting (2.4.5)."""
+        await self.stream.send_all(AMQP_HEADER)
+        begin = Begin(next_outgoing_id=0, incoming_window=10_000, outgoing_window=10_000)
+        await self.say(Open(container_id=f"peer-{id(self)}", **fields), begin)
+
+    async def item(self) -> Frame | ProtocolHeader | None:
+        """The next header or frame, also an empty one; None at the end of the stream."""
+        while (item := self.reader.next()) is None:
+            data = await self.stream.receive_some(65_536)
+            if not data:
+                return None
+            self.reader.feed(bytes(data))
+        return item
+
+    async def next(self) -> Any:
+        """The next header or performative; None at the end of the stream."""
+        while isinstance(item := await self.item(), Frame):
+            if item.performative is not None:
+                return item.performative
+        return item
+
+    async def until(self, kind: type) -> Any:
+        """Skip everything before the next performative of this kind."""
+        while not isinstance(item := await self.next(), kind):
+            assert item is not None, f"the stream ended before a {kind.__name__}"
+        return item
+
+    async def receive_from(self, address: str, credit: int) -> None:
+        attach = Attach(name="r", handle=0, role=RECEIVER, source=Source(address=address), target=Target())
+        flow = Flow(next_incoming_id=0, incoming_window=10_000, next_outgoing_id=0, outgoing_window=10_000)
+        flow.handle, flow.delivery_count, flow.link_credit = 0, 0, credit
+        await self.say(attach, flow)
+
+    async def send_to(self, address: str, count: int) -> None:
+        """Pre-settled messages of `BODY`, pipelined behind the attach."""
+        attach = Attach(name="s", handle=1, role=SENDER, source=Source(), target=Target(address=address))
+        attach.initial_delivery_count = 0
+        await self.say(attach)
+        await self.until(Flow)
+        payload = encode_message(header=Header(durable=False), body=BODY)
+        for number in range(count):
+            transfer = Transfer(
+                handle=1, delivery_id=number, delivery_tag=b"t", message_format=0, settled=True
+            )
+            await self.say(transfer, payload=payload)
+
+
+@asynccontextmanager
+async def serving(
+    pair: Pair = trio.testing.memory_stream_pair,
+) -> AsyncIterator[tuple[Broker, Callable[[], Peer]]]:
+    """A broker in memory, and a function that connects one more peer over streams of `pair`."""
+    async with open_broker(memory_config()) as broker, trio.open_nursery() as nursery:
+
+        def connect(own_pair: Pair = pair) -> Peer:
+            ours, theirs = own_pair()
+            nursery.start_soon(broker.serve_stream, theirs, peer_of_stream(ListenerConfig()))
+            return Peer(ours)
+
+        yield broker, connect
+        nursery.cancel_scope.cancel()
+
+
+def test_a_silent_peer_is_shown_the_header_and_dropped() -> None:
+    """No protocol header within 2 s: the supported one is written and the transport closed (2.2, limits)."""
+
+    async def main() -> None:
+        async with serving() as (_, connect):
+            start = trio.current_time()
+            peer = connect()
+            assert isinstance(await peer.next(), ProtocolHeader)
+            assert await peer.next() is None
+            assert 2.0 <= trio.current_time() - start < 5.0
+
+    run_with_virtual_clock(main)
+
+
+def test_a_peer_that_never_opens_is_dropped() -> None:
+    """From accept to open there are 10 s, whatever comes in between."""
+
+    async def main() -> None:
+        async with serving() as (_, connect):
+            start = trio.current_time()
+            peer = connect()
+            await peer.stream.send_all(AMQP_HEADER)
+            while await peer.next() is not None:
+                pass
+            assert 10.0 <= trio.current_time() - start < 13.0
+
+    run_with_virtual_clock(main)
+
+
+def test_an_idle_peer_is_closed_at_twice_the_announced_time() -> None:
+    """30 s are announced, and 60 s of silence end the connection with an error (2.4.5)."""
+
+    async def main() -> None:
+        async with serving() as (_, connect):
+            peer = connect()
+            await peer.hello()
+            assert (await peer.until(Open)).idle_time_out == 30_000
+            start = trio.current_time()
+            close = await peer.until(Close)
+            assert close.error is not None
+            assert 59.0 <= trio.current_time() - start < 63.0
+
+    run_with_virtual_clock(main)
+
+
+def test_the_broker_keeps_a_peer_with_an_idle_time_out_awake() -> None:
+    """Empty frames are sent in time for the peer's idle-time-out (2.4.5)."""
+
+    async def main() -> None:
+        async with serving() as (_, connect):
+            peer = connect()
+            await peer.hello(idle_time_out=4_000)
+            await peer.until(Begin)
+            start = trio.current_time()
+            for beats in range(1, 4):
+                frame = await peer.item()
+                assert isinstance(frame, Frame) and frame.performative is None
+                assert trio.current_time() - start <= 4.0 * beats
+
+    run_with_virtual_clock(main)
+
+
+def test_a_peer_that_does_not_read_is_cut_and_its_messages_return() -> None:
+    """A write that stalls for 60 s is aborted, and what was assigned to its links is delivered to others."""
+
+    async def main() -> None:
+        async with serving() as (broker, connect):
+            reader = connect()
+            await reader.hello()
+            stalled = connect(trio.testing.lockstep_stream_pair)
+            await stalled.hello()
+            await stalled.receive_from("stall", 100)
+            await reader.send_to("stall", 20)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            (queue,) = broker.nodes.registry.queues()
+            assert queue.backlog.available() == 0
+            with trio.fail_after(70):
+                while queue.backlog.available() < 20:
+                    await trio.sleep(1)
+                    await reader.stream.send_all(b"\x00\x00\x00\x08\x02\x00\x00\x00")
+            await reader.receive_from("stall", 100)
+            for _ in range(20):
+                await reader.until(Transfer)
+
+    run_with_virtual_clock(main)
+
+
+def test_output_beyond_its_bound_is_not_asked_for() -> None:
+    """With 256 KiB of output waiting, a queue's messages stay where other consumers can get them (limits)."""
+
+    async def main() -> None:
+        async with serving() as (broker, connect):
+            stalled = connect(trio.testing.lockstep_stream_pair)
+            await stalled.hello()
+            await stalled.receive_from("bound", 2_000)
+            sender = connect()
+            await sender.hello()
+            await sender.send_to("bound", 1)
+            for number in range(1, 400):
+                transfer = Transfer(
+                    handle=1, delivery_id=number, delivery_tag=b"t", message_format=0, settled=True
+                )
+                await sender.say(transfer, payload=encode_message(body=BODY))
+                await trio.testing.wait_all_tasks_blocked()
+            (queue,) = broker.nodes.registry.queues()
+            waiting = queue.backlog.available() * len(BODY)
+            assert waiting >= 400 * len(BODY) - 3 * broker.config.limits.output_buffer_bytes
+
+    run_with_virtual_clock(main)
+
+
+def test_a_fault_of_ours_ends_one_connection_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception in one connection closes it with amqp:internal-error; the others and the broker live
+    on.
+    """
+    original = Dispatcher.on_deliveries
+
+    def fail(self: Dispatcher, event: Any) -> None:
+        if event.link.target.address == "cursed":
+            raise AssertionError("planted")
+        original(self, event)
+
+    monkeypatch.setattr(Dispatcher, "on_deliveries", fail)
+
+    async def main() -> None:
+        async with serving() as (broker, connect):
+            good, bad = connect(), connect()
+            await good.hello()
+            await bad.hello()
+            await bad.send_to("cursed", 1)
+            close = await bad.until(Close)
+            assert close.error is not None and close.error.condition == "amqp:internal-error"
+            await good.send_to("fine", 1)
+            await good.receive_from("fine", 5)
+            await good.until(Transfer)
+
+    run_with_virtual_clock(main)
