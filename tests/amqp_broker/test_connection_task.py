@@ -103,7 +103,7 @@ class Peer:
 @asynccontextmanager
 async def serving(
     pair: Pair = trio.testing.memory_stream_pair,
-) -> AsyncIterator[tuple[Broker, Callable[[], Peer]]]:
+) -> AsyncIterator[tuple[Broker, Callable[..., Peer]]]:
     """A broker in memory, and a function that connects one more peer over streams of `pair`."""
     async with open_broker(memory_config()) as broker, trio.open_nursery() as nursery:
 
