@@ -174,11 +174,7 @@ def read_fields(decoder: Decoder, fields: tuple[FieldDeclaration, ...], end: int
         elif action == TRUE:
             values.append(True)
             pos += 1
-        elif (
-            action == SHORT_BINARY
-            and pos + 2 + data[pos + 1] <= end
-            and data[pos + 1] <= DELIVERY_TAG_OCTETS_MAX
-        ):
+        elif action == SHORT_BINARY and data[pos + 1] <= DELIVERY_TAG_OCTETS_MAX:
             start = pos + 2
             pos = start + data[pos + 1]
             values.append(data[start:pos])
@@ -214,8 +210,6 @@ def read_field(decoder: Decoder, field: FieldDeclaration, code: int, end: int, d
         return _read_multiple(decoder, field, end, depth)
     start = decoder.pos
     value = plain(decoder.value(end, 0))
-    # The field was counted with its composite already.
-    decoder.nodes_left += 1
     if field.choices and value not in field.choices:
         allowed = ", ".join(str(choice) for choice in field.choices)
         raise DecodeError(

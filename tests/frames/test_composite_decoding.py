@@ -41,7 +41,9 @@ from amqp_broker.frames import (
     encode_composite,
     encode_value,
 )
+from amqp_broker.frames.composite_decoding import read_composite
 from amqp_broker.frames.declarations import DECLARATIONS
+from amqp_broker.frames.decoding import Decoder
 from amqp_broker.frames.limits import DELIVERY_TAG_OCTETS_MAX, PERFORMATIVE_NODES_MAX
 from tests import strategies
 
@@ -339,6 +341,22 @@ def test_no_cut_composite_decodes(value: Any, data: st.DataObject) -> None:
     length = data.draw(st.integers(0, len(octets) - 1))
     with pytest.raises(DecodeError):
         decode_composite(octets[:length])
+
+
+def test_composites_in_maps_of_composites_are_bounded() -> None:
+    """An attach in the unsettled map of an attach, 500 times: refused, and so is one level too many."""
+    attach = b"\x00\x53\x12\x45"
+    for _ in range(500):
+        pair = b"\xa0\x00" + attach
+        unsettled = b"\xd1" + (len(pair) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x02" + pair
+        body = b"\xa1\x00\x43\x41\x40\x40\x40\x40" + unsettled
+        attach = b"\x00\x53\x12\xd0" + (len(body) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x08" + body
+    with pytest.raises(DecodeError, match="deeper than 32"):
+        decode_composite(attach)
+    accepted = DECLARATIONS[Accepted]
+    assert read_composite(Decoder(b"\x45", 0, 9), accepted, 1, 2) == Accepted()
+    with pytest.raises(DecodeError, match="deeper than 32"):
+        read_composite(Decoder(b"\x45", 0, 9), accepted, 1, 1)
 
 
 def test_channel_numbers_have_two_octets() -> None:

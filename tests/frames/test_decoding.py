@@ -290,11 +290,27 @@ def test_depth_of_arrays_and_their_descriptors_is_bounded() -> None:
     chain = b"\x00\x44" * (DEPTH_MAX + 1) + b"\x40"
     with pytest.raises(DecodeError, match="deeper than 32"):
         decode_value(b"\xe0" + bytes((len(chain) + 1, 1)) + chain)
-    data = b"\x40"
-    for _ in range(DEPTH_MAX + 1):
-        data = struct.pack(">II", len(data) + 4, 1) + b"\xf0" + data
-    with pytest.raises(DecodeError):
-        decode_value(b"\xf0" + data)
+    inner = struct.pack(">II", 5, 0) + b"\x40"
+    for _ in range(DEPTH_MAX - 1):
+        inner = struct.pack(">II", len(inner) + 5, 1) + b"\xf0" + inner
+    decode_value(b"\xf0" + inner)
+    for _ in range(2_000):
+        inner = struct.pack(">II", len(inner) + 5, 1) + b"\xf0" + inner
+        with pytest.raises(DecodeError, match="deeper than 32"):
+            decode_value(b"\xf0" + inner)
+
+
+def test_elements_nest_below_the_descriptors_of_their_array() -> None:
+    """An array, 30 descriptors and a list are 32 levels; one more descriptor is too many."""
+    element = b"\xc0" + b"\x02\x01\x40"
+    for descriptors, is_valid in ((DEPTH_MAX - 2, True), (DEPTH_MAX - 1, False)):
+        body = b"\x00\x44" * descriptors + element
+        data = b"\xe0" + bytes((len(body) + 1, 1)) + body
+        if is_valid:
+            decode_value(data)
+        else:
+            with pytest.raises(DecodeError, match="deeper than 32"):
+                decode_value(data)
 
 
 def test_counts_are_bounded_by_the_octets_left() -> None:
