@@ -156,10 +156,15 @@ class Broker:
     def session(self, **fields: object) -> Session:
         """Returns a session on channel 0 of a new connection; ``fields`` change our open."""
         peer, opened = self.opened(**fields)
-        session = Session(peer, 0)
-        session.own_address = self.queue("catch-up")
+        session = self.session_on(peer)
         session.remote_max_frame_size = opened.max_frame_size or 0xFFFF_FFFF
         session.begin()
+        return session
+
+    def session_on(self, peer: Peer, channel: int = 0) -> Session:
+        """Returns a session of a connection, not yet begun."""
+        session = Session(peer, channel)
+        session.own_address = self.queue("catch-up")
         return session
 
     def container_id(self, container: object = "") -> str:

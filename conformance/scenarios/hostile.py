@@ -59,7 +59,7 @@ def noise_after_open(broker: Broker) -> None:
     broker.still_serves()
 
 
-@scenario("2.3/huge-size", "2.7.1-05", "2.8.16-framing-error", alone=True)
+@scenario("2.3/huge-size", "2.7.1-05", "2.8.16-framing-error", profile="full", alone=True)
 def huge_size(broker: Broker) -> None:
     """A frame that announces 4 GiB is refused when its header is seen: close with framing-error."""
     peer, opened = broker.opened()
@@ -130,7 +130,7 @@ def array_size_lies(broker: Broker) -> None:
     _bad_open(broker, bad, "open with an array of 5,000 octets that are not there")
 
 
-@scenario("2.5/many-begins", "2.5.1-allocates", "2.5.2-end", alone=True)
+@scenario("2.5/many-begins", "2.5.1-allocates", "2.5.2-end", profile="full", alone=True)
 def many_begins(broker: Broker) -> None:
     """A hundred sessions begun and ended in one write: each is answered."""
     peer, _ = broker.opened()

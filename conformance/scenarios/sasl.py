@@ -146,7 +146,7 @@ def plain(broker: Broker) -> None:
     _goes_on(broker, peer)
 
 
-@scenario("5.3.2/plain-in-two-steps", "5.3.2-02", "5.3.3.3-challenge")
+@scenario("5.3.2/plain-in-two-steps", "5.3.2-02", "5.3.3.3-challenge", profile="full")
 def plain_in_two_steps(broker: Broker) -> None:
     """PLAIN without an initial response: an empty challenge, then the response lets us in."""
     if broker.settings.address.user is None:

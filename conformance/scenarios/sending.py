@@ -324,7 +324,9 @@ def second(broker: Broker) -> None:
     """In rcv-settle-mode second the broker gives its outcome unsettled, and settles when we have."""
     session = broker.session()
     address = broker.queue()
-    sender = session.attach_sender(address, rcv_settle_mode=1)
+    sender = session.send_attach_sender(address, rcv_settle_mode=1)
+    sender.refusal_may_be("amqp:not-implemented")
+    sender.expect_attach()
     assert sender.remote_attach is not None
     if sender.remote_attach.rcv_settle_mode != 1:
         raise NotApplicable("the broker as receiver settles first, and says so in its attach")

@@ -18,7 +18,10 @@ def _delivered(broker: Broker, count: int, **fields: Any) -> tuple[Session, Rece
     other.attach_sender(address).put(data(b"message %d" % number) for number in range(count))
     other.peer.close()
     session = broker.session()
-    receiver = session.attach_receiver(address, credit=count, **fields)
+    receiver = session.send_attach_receiver(address, **fields)
+    receiver.refusal_may_be("amqp:not-implemented")
+    receiver.expect_attach()
+    receiver.give_credit(count)
     return session, receiver, [receiver.receive() for _ in range(count)]
 
 
