@@ -144,8 +144,6 @@ def read_transfer(data: bytes, start: int, stop: int) -> TransferHead | None:
             if index == 1:
                 head.number_at = at
             value, at = _uint_at(data, at) if at + 1 < end or code == _UINT0 else (-1, -1)
-            if value < 0:
-                return None
             if index == 0:
                 head.handle = value
             elif index == 1:

@@ -50,6 +50,8 @@ from typing import Final
 
 
 class ConnectionState(Enum):
+    """Where a connection endpoint stands (2.4.6)."""
+
     START = "START"
     HDR_RCVD = "HDR_RCVD"
     HDR_SENT = "HDR_SENT"
@@ -67,6 +69,8 @@ class ConnectionState(Enum):
 
 
 class ConnectionInput(Enum):
+    """What is received (R) or sent (S)."""
+
     R_HDR = "R:HDR"
     S_HDR = "S:HDR"
     R_OTHER_HDR = "R:HDR[!=S:HDR]"

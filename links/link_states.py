@@ -33,6 +33,8 @@ from typing import Final
 
 
 class LinkState(Enum):
+    """Where a link endpoint stands (2.6)."""
+
     DETACHED = "DETACHED"
     ATTACH_SENT = "ATTACH_SENT"
     ATTACH_RCVD = "ATTACH_RCVD"
@@ -43,6 +45,8 @@ class LinkState(Enum):
 
 
 class LinkInput(Enum):
+    """What is received (R) or sent (S)."""
+
     R_ATTACH = "R:ATTACH"
     S_ATTACH = "S:ATTACH"
     R_FRAME = "R:FRAME"

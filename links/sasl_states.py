@@ -23,6 +23,8 @@ from typing import Final
 
 
 class SaslState(Enum):
+    """Where the dialogue stands."""
+
     START = "START"
     OFFERED = "OFFERED"
     ANSWER_DUE = "ANSWER_DUE"
@@ -32,6 +34,8 @@ class SaslState(Enum):
 
 
 class SaslInput(Enum):
+    """Which frame is sent, by whichever side."""
+
     MECHANISMS = "sasl-mechanisms"
     INIT = "sasl-init"
     CHALLENGE = "sasl-challenge"

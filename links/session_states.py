@@ -36,6 +36,8 @@ from typing import Final
 
 
 class SessionState(Enum):
+    """Where a session endpoint stands (2.5.5)."""
+
     UNMAPPED = "UNMAPPED"
     BEGIN_SENT = "BEGIN_SENT"
     BEGIN_RCVD = "BEGIN_RCVD"
@@ -46,6 +48,8 @@ class SessionState(Enum):
 
 
 class SessionInput(Enum):
+    """What is received (R) or sent (S)."""
+
     R_BEGIN = "R:BEGIN"
     S_BEGIN = "S:BEGIN"
     R_FRAME = "R:FRAME"

@@ -175,7 +175,7 @@ def test_mutations_are_refused_or_read_the_same(
 
 def plain(number: int, tag: bytes = b"tag!", body: bytes = b"x" * 20, **fields: Any) -> bytes:
     """A transfer frame."""
-    values = {
+    values: dict[str, Any] = {
         "handle": 0,
         "delivery_id": number,
         "delivery_tag": tag,
@@ -204,7 +204,7 @@ def test_real_clients_reach_the_hot_path() -> None:
         frame = (8 + len(body) + 3).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body + b"xyz"
         assert compare_transfer(body, len(body))
         assert shape_of(frame) is not None
-    proton_disposition = b"\x00\x53\x15\xc0\x0c\x06\x41\x52\x05\x40\x41\x00\x53\x24\x45\x42"
+    proton_disposition = b"\x00\x53\x15\xc0\x0b\x06\x41\x52\x05\x40\x41\x00\x53\x24\x45\x42"
     assert compare_disposition(proton_disposition, len(proton_disposition))
 
 
@@ -279,7 +279,12 @@ def test_a_run_stops_at_what_is_different(second: bytes) -> None:
 )
 def test_what_is_no_pattern_is_not_learnt(fields: dict[str, Any]) -> None:
     """Parts of deliveries, and layouts that the next number does not fit into."""
-    values = {"handle": 0, "delivery_id": 9, "delivery_tag": b"t", "message_format": 0} | fields
+    values: dict[str, Any] = {
+        "handle": 0,
+        "delivery_id": 9,
+        "delivery_tag": b"t",
+        "message_format": 0,
+    } | fields
     assert shape_of(encode_frame(0, Transfer(**values))) is None
 
 

@@ -50,8 +50,10 @@ class Pair:
     """
 
     def __init__(self, client: dict[str, Any] | None = None, server: dict[str, Any] | None = None) -> None:
-        client_fields = {"server": False, "container_id": "client", "sasl": False} | (client or {})
-        server_fields = {"server": True, "container_id": "server"} | (server or {})
+        client_fields: dict[str, Any] = {"server": False, "container_id": "client", "sasl": False} | (
+            client or {}
+        )
+        server_fields: dict[str, Any] = {"server": True, "container_id": "server"} | (server or {})
         self.now = NOW
         self.client = Connection(ConnectionSettings(**client_fields), self.now)
         self.server = Connection(ConnectionSettings(**server_fields), self.now)
@@ -61,7 +63,7 @@ class Pair:
         self.answer: Callable[[AttachReceived], None] = self._accept
 
     def _accept(self, event: AttachReceived) -> None:
-        event.link.accept(source=event.attach.source, target=event.attach.target, credit=self.credit)  # type: ignore[attr-defined]
+        event.link.accept(source=event.attach.source, target=event.attach.target, credit=self.credit)
 
     def _react(self, connection: Connection, event: Event) -> bool:
         if isinstance(event, AttachReceived):

@@ -10,6 +10,8 @@ from amqp_broker.frames import (
     SENDER,
     Attach,
     Begin,
+    Detach,
+    End,
     Flow,
     FrameReader,
     Open,
@@ -23,13 +25,17 @@ from amqp_broker.links import (
     AttachReceived,
     Connection,
     ConnectionSettings,
+    DeliveriesReceived,
+    Delivery,
     Event,
     Limits,
+    LinkDetached,
     ReceiverLink,
     SenderLink,
     Session,
+    SessionEnded,
 )
-from tests.links.pair import NOW, taken
+from tests.links.pair import NOW, of_type, taken
 
 WINDOW = 2**31 - 1
 
@@ -56,7 +62,7 @@ class RawPeer:
 
     # --- to the engine
 
-    def bytes(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[Event]:
         """Writes bytes; the events that they caused."""
         told = list(self.server.receive_data(data, self.now))
         events = told
@@ -70,16 +76,20 @@ class RawPeer:
 
     def say(self, performative: Any, payload: bytes = b"", channel: int = 0) -> list[Event]:
         """Writes one frame."""
-        return self.bytes(encode_frame(channel, performative, payload))
+        return self.feed(encode_frame(channel, performative, payload))
 
     def open(self, **fields: Any) -> RawPeer:
         """Header and open."""
-        self.bytes(AMQP_HEADER + encode_frame(0, Open(container_id="peer", **fields)))
+        self.feed(AMQP_HEADER + encode_frame(0, Open(container_id="peer", **fields)))
         return self
 
     def begin(self, channel: int = 0, **fields: Any) -> Session:
         """One session."""
-        values = {"next_outgoing_id": 0, "incoming_window": WINDOW, "outgoing_window": WINDOW} | fields
+        values: dict[str, Any] = {
+            "next_outgoing_id": 0,
+            "incoming_window": WINDOW,
+            "outgoing_window": WINDOW,
+        } | fields
         self.say(Begin(**values), channel=channel)
         return self.server.incoming[channel]
 
@@ -123,7 +133,7 @@ class RawPeer:
 
 def sender_attach(handle: int = 0, name: str = "up", **fields: Any) -> Attach:
     """An attach of a sending peer."""
-    values = {
+    values: dict[str, Any] = {
         "source": Source(address="a"),
         "target": Target(address="b"),
         "initial_delivery_count": 0,
@@ -133,13 +143,13 @@ def sender_attach(handle: int = 0, name: str = "up", **fields: Any) -> Attach:
 
 def receiver_attach(handle: int = 0, name: str = "down", **fields: Any) -> Attach:
     """An attach of a receiving peer."""
-    values = {"source": Source(address="a"), "target": Target(address="b")} | fields
+    values: dict[str, Any] = {"source": Source(address="a"), "target": Target(address="b")} | fields
     return Attach(name=name, handle=handle, role=RECEIVER, **values)
 
 
 def flow(**fields: Any) -> Flow:
     """A flow with open windows."""
-    values = {
+    values: dict[str, Any] = {
         "next_incoming_id": 0,
         "incoming_window": WINDOW,
         "next_outgoing_id": 0,
@@ -151,5 +161,41 @@ def flow(**fields: Any) -> Flow:
 def transfer(delivery_id: int | None, **fields: Any) -> Transfer:
     """A transfer on handle 0 with the delivery-id as its tag."""
     tag = None if delivery_id is None else delivery_id.to_bytes(4, "big")
-    values = {"handle": 0, "delivery_id": delivery_id, "delivery_tag": tag, "message_format": 0} | fields
+    values: dict[str, Any] = {
+        "handle": 0,
+        "delivery_id": delivery_id,
+        "delivery_tag": tag,
+        "message_format": 0,
+    } | fields
     return Transfer(**values)
+
+
+def deliveries(events: list[Any]) -> list[Delivery]:
+    """All deliveries of the events."""
+    return [delivery for event in of_type(events, DeliveriesReceived) for delivery in event.deliveries]
+
+
+def attached(credit: int = 10, peer: RawPeer | None = None, **fields: Any) -> tuple[RawPeer, ReceiverLink]:
+    """A peer with one link on which it sends."""
+    peer = peer or RawPeer(credit=credit)
+    peer.open().begin()
+    link = peer.attach_sender(**fields)
+    peer.heard()
+    return peer, link
+
+
+def detached_with(peer: RawPeer, condition: str) -> str:
+    """The engine wrote a closing detach with this condition; the description."""
+    detach = next(item for item in peer.heard() if isinstance(item, Detach))
+    assert detach.closed and detach.error is not None and detach.error.condition == condition
+    assert detach.error.description
+    (told,) = of_type(peer.events, LinkDetached)
+    assert told.error.condition == condition and told.closed
+    return detach.error.description
+
+
+def ended_with(peer: RawPeer, condition: str) -> None:
+    """The engine wrote an end with this condition."""
+    end = peer.heard()[-1]
+    assert isinstance(end, End) and end.error is not None and end.error.condition == condition
+    assert of_type(peer.events, SessionEnded)

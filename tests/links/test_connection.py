@@ -69,7 +69,7 @@ def test_everything_in_one_write() -> None:
     answered.
     """
     peer = RawPeer(credit=2)
-    events = peer.bytes(
+    events = peer.feed(
         AMQP_HEADER
         + encode_frame(0, Open(container_id="c"))
         + encode_frame(0, BEGIN)
@@ -108,7 +108,7 @@ def test_a_first_frame_that_is_no_good_open(frame: bytes, condition: str) -> Non
     so.
     """
     peer = RawPeer()
-    events = peer.bytes(AMQP_HEADER + frame)
+    events = peer.feed(AMQP_HEADER + frame)
     heard = peer.heard()
     assert isinstance(heard[0], Open) and isinstance(heard[1], Close) and len(heard) == 2
     assert heard[1].error is not None and heard[1].error.condition == condition
@@ -126,9 +126,9 @@ def test_a_second_open_is_refused() -> None:
 def test_no_open_within_ten_seconds() -> None:
     """The limit is absolute: what trickles in does not move it."""
     peer = RawPeer()
-    peer.bytes(AMQP_HEADER)
+    peer.feed(AMQP_HEADER)
     peer.now = NOW + 9
-    peer.bytes(encode_frame(0, Open(container_id="c"))[:5])
+    peer.feed(encode_frame(0, Open(container_id="c"))[:5])
     assert peer.server.next_deadline() == NOW + 10
     peer.server.handle_timeout(NOW + 10)
     closed_with(peer, "amqp:resource-limit-exceeded")
@@ -153,7 +153,7 @@ def test_what_is_no_frame_closes_with_framing_error(junk: bytes) -> None:
     for.
     """
     peer = RawPeer().open()
-    peer.bytes(junk)
+    peer.feed(junk)
     closed_with(peer, "amqp:connection:framing-error")
 
 
@@ -166,7 +166,7 @@ def test_what_is_no_performative_closes_with_decode_error(body: bytes) -> None:
     peer = RawPeer().open()
     peer.begin()
     peer.heard()
-    peer.bytes((8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body)
+    peer.feed((8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body)
     close = peer.heard()[-1]
     assert isinstance(close, Close) and close.error is not None
     assert close.error.condition in ("amqp:decode-error", "amqp:invalid-field")
@@ -329,7 +329,7 @@ def test_a_silent_peer_is_closed_after_twice_the_announced_time() -> None:
     peer = RawPeer().open()
     peer.heard()
     peer.now = NOW + 59
-    peer.bytes(EMPTY_FRAME)
+    peer.feed(EMPTY_FRAME)
     assert peer.server.next_deadline() == NOW + 119
     assert peer.server.handle_timeout(NOW + 118) == []
     events = peer.server.handle_timeout(NOW + 119)
@@ -341,7 +341,7 @@ def test_half_a_frame_is_no_sign_of_life() -> None:
     """2.4.5: the time starts with the last frame received."""
     peer = RawPeer().open()
     peer.now = NOW + 50
-    peer.bytes(EMPTY_FRAME[:4])
+    peer.feed(EMPTY_FRAME[:4])
     assert peer.server.next_deadline() == NOW + 60
 
 
@@ -372,7 +372,7 @@ def test_an_attach_that_the_peer_cannot_take_ends_the_session() -> None:
     (end,) = peer.heard()
     assert isinstance(end, End) and end.error is not None
     assert end.error.condition == "amqp:frame-size-too-small"
-    assert [type(told) for told in peer.bytes(b"")] == [LinkDetached, SessionEnded]
+    assert [type(told) for told in peer.feed(b"")] == [LinkDetached, SessionEnded]
 
 
 def test_an_error_that_the_peer_cannot_take_is_shortened() -> None:

@@ -136,8 +136,8 @@ def fields(delivery: Delivery) -> tuple[Any, ...]:
 def opened() -> RawPeer:
     """An engine with both kinds of links, and nine messages on their way to the peer."""
     peer = RawPeer(credit=40)
-    peer.bytes(OPENING)
-    peer.bytes(encode_frame(0, flow(handle=1, delivery_count=0, link_credit=9)))
+    peer.feed(OPENING)
+    peer.feed(encode_frame(0, flow(handle=1, delivery_count=0, link_credit=9)))
     link: Any = peer.server.incoming[0].input_links[1]
     assert link.send([Message(b"m")] * 9) == 9
     peer.heard()
@@ -152,7 +152,7 @@ def feed(peer: RawPeer, data: bytes, cuts: list[int]) -> list[Any]:
         piece = data[at : at + cut]
         at += len(piece)
         if piece:
-            peer.bytes(piece)
+            peer.feed(piece)
     return told(peer.events)
 
 
@@ -208,7 +208,7 @@ def test_mutated_bytes_never_raise(items: list[Any], mutations: list[tuple[int, 
         else:
             data[at:at] = bytes((value,)) * (1 + value % 5)
     peer = RawPeer(credit=40)
-    peer.bytes(bytes(data))
+    peer.feed(bytes(data))
     peer.server.handle_timeout(peer.now + 1_000)
     taken(peer.server)
     assert peer.server.settings.partial_bytes.used_bytes >= 0
@@ -222,8 +222,8 @@ def test_mutated_bytes_never_raise(items: list[Any], mutations: list[tuple[int, 
 def test_noise_never_raises(noise: bytes, opened_first: bool) -> None:
     """10,000 bytes of it or a few, at the start or in the middle."""
     peer = opened() if opened_first else RawPeer()
-    peer.bytes(noise)
-    peer.bytes(noise * 20)
+    peer.feed(noise)
+    peer.feed(noise * 20)
     peer.server.receive_eof(peer.now)
     assert not peer.server.sessions
 
@@ -233,8 +233,8 @@ def test_a_run_across_reads_is_learnt_again() -> None:
     peer = opened()
     data = b"".join(encode_frame(0, transfer(number, settled=False), b"x" * 50) for number in range(1, 31))
     first = encode_frame(0, transfer(0, settled=False), b"x" * 50)
-    peer.bytes(first + data[:1_000])
-    peer.bytes(data[1_000:])
+    peer.feed(first + data[:1_000])
+    peer.feed(data[1_000:])
     (_, _, deliveries) = told(peer.events)[0]
     assert [item[0] for item in deliveries] == list(range(31))
     link: Any = peer.server.incoming[0].input_links[0]

@@ -46,7 +46,7 @@ def server(**settings: object) -> RawPeer:
 def test_a_bare_header_is_answered_with_the_same() -> None:
     """2.2: if the requested version is supported, the server sends its own header with it."""
     peer = RawPeer()
-    peer.bytes(AMQP_HEADER)
+    peer.feed(AMQP_HEADER)
     assert taken(peer.server) == AMQP_HEADER
     assert peer.server.state is ConnectionState.HDR_EXCH
 
@@ -66,7 +66,7 @@ def test_a_bare_header_is_answered_with_the_same() -> None:
 def test_an_unknown_header_gets_a_supported_one_and_the_close(header: bytes, bare: bool) -> None:
     """2.2: the server MUST send a valid header with a supported version and then close; nothing follows."""
     peer = server(allow_bare_header=bare)
-    events = peer.bytes(header + b"noise" * 2_000)
+    events = peer.feed(header + b"noise" * 2_000)
     assert taken(peer.server) == (AMQP_HEADER if bare else SASL_HEADER)
     assert peer.server.wants_close
     assert peer.server.state is ConnectionState.END
@@ -76,7 +76,7 @@ def test_an_unknown_header_gets_a_supported_one_and_the_close(header: bytes, bar
 def test_a_bare_header_where_it_is_not_allowed() -> None:
     """2.2: an unacceptable protocol id gets an acceptable one, then the close."""
     peer = server(allow_bare_header=False)
-    peer.bytes(AMQP_HEADER)
+    peer.feed(AMQP_HEADER)
     assert taken(peer.server) == SASL_HEADER
     assert peer.server.wants_close
 
@@ -84,7 +84,7 @@ def test_a_bare_header_where_it_is_not_allowed() -> None:
 def test_a_sasl_header_where_there_is_no_sasl() -> None:
     """A listener without mechanisms answers the AMQP header."""
     peer = RawPeer(sasl_mechanisms=())
-    peer.bytes(SASL_HEADER)
+    peer.feed(SASL_HEADER)
     assert taken(peer.server) == AMQP_HEADER
     assert peer.server.wants_close
 
@@ -92,7 +92,7 @@ def test_a_sasl_header_where_there_is_no_sasl() -> None:
 def test_silence_is_refused_after_two_seconds() -> None:
     """No complete header in time: ours, then the close."""
     peer = server(allow_bare_header=False)
-    peer.bytes(b"AMQ")
+    peer.feed(b"AMQ")
     assert peer.server.next_deadline() == NOW + 2
     assert peer.server.handle_timeout(NOW + 1.9) == []
     events = peer.server.handle_timeout(NOW + 2)
@@ -104,17 +104,17 @@ def test_silence_is_refused_after_two_seconds() -> None:
 def test_sasl_with_a_challenge_and_then_open() -> None:
     """5.3.2: mechanisms, init, challenge, response, outcome; then a new header exchange."""
     peer = server()
-    peer.bytes(SASL_HEADER)
+    peer.feed(SASL_HEADER)
     assert peer.heard() == [SaslMechanisms(sasl_server_mechanisms=("PLAIN",))]
-    (init,) = of_type(peer.bytes(INIT), SaslInitReceived)
+    (init,) = of_type(peer.feed(INIT), SaslInitReceived)
     assert (init.mechanism, init.initial_response, init.hostname) == ("PLAIN", b"\0user\0secret", None)
     peer.server.sasl_challenge(b"prove it")
     assert peer.heard() == [SaslChallenge(challenge=b"prove it")]
-    (response,) = of_type(peer.bytes(RESPONSE), SaslResponseReceived)
+    (response,) = of_type(peer.feed(RESPONSE), SaslResponseReceived)
     assert response.response == b"answer"
     peer.server.sasl_outcome(0, b"fine")
     assert peer.heard() == [SaslOutcome(code=0, additional_data=b"fine")]
-    events = peer.bytes(AMQP_HEADER + encode_frame(0, Open(container_id="c")))
+    events = peer.feed(AMQP_HEADER + encode_frame(0, Open(container_id="c")))
     assert taken(peer.server).startswith(AMQP_HEADER)
     assert of_type(events, ConnectionOpened)
 
@@ -122,22 +122,22 @@ def test_sasl_with_a_challenge_and_then_open() -> None:
 def test_reading_stops_at_init_until_it_is_answered() -> None:
     """Everything may be pipelined behind the init; it is read after the verdict, and never before."""
     peer = server()
-    told = peer.bytes(SASL_HEADER + INIT + AMQP_HEADER + encode_frame(0, Open(container_id="c")))
+    told = peer.feed(SASL_HEADER + INIT + AMQP_HEADER + encode_frame(0, Open(container_id="c")))
     assert [type(event) for event in told] == [SaslInitReceived]
-    assert peer.bytes(b"") == []
+    assert peer.feed(b"") == []
     peer.server.sasl_outcome(0)
-    assert of_type(peer.bytes(b""), ConnectionOpened)
+    assert of_type(peer.feed(b""), ConnectionOpened)
 
 
 def test_a_wrong_password_ends_the_connection() -> None:
     """5.3.3.6: the outcome, without additional data, and nothing is read any more."""
     peer = server()
-    peer.bytes(SASL_HEADER + INIT + AMQP_HEADER + encode_frame(0, Open(container_id="c")))
+    peer.feed(SASL_HEADER + INIT + AMQP_HEADER + encode_frame(0, Open(container_id="c")))
     peer.heard()
     peer.server.sasl_outcome(1, b"not told")
     assert peer.heard() == [SaslOutcome(code=1)]
     assert peer.server.wants_close
-    events = peer.bytes(b"")
+    events = peer.feed(b"")
     assert [type(event) for event in events] == [ConnectionClosed]
     assert peer.heard() == []
 
@@ -145,7 +145,7 @@ def test_a_wrong_password_ends_the_connection() -> None:
 def test_a_mechanism_that_was_not_offered() -> None:
     """5.3.3.2: an unsupported mechanism closes with the authentication-failure code."""
     peer = server()
-    events = peer.bytes(SASL_HEADER + encode_sasl_frame(SaslInit(mechanism="CRAM-MD5")))
+    events = peer.feed(SASL_HEADER + encode_sasl_frame(SaslInit(mechanism="CRAM-MD5")))
     assert peer.heard()[-1] == SaslOutcome(code=1)
     assert peer.server.wants_close
     assert "PLAIN" in (error_of(events).description or "")
@@ -169,7 +169,7 @@ def test_what_is_not_an_init_after_the_offer(frames: list[bytes]) -> None:
     outcome ok.
     """
     peer = server()
-    events = peer.bytes(SASL_HEADER + b"".join(frames))
+    events = peer.feed(SASL_HEADER + b"".join(frames))
     assert peer.server.wants_close
     assert of_type(events, ConnectionClosed)
     assert peer.heard() == [SaslMechanisms(sasl_server_mechanisms=("PLAIN",))]
@@ -178,9 +178,9 @@ def test_what_is_not_an_init_after_the_offer(frames: list[bytes]) -> None:
 def test_a_second_init_is_out_of_order() -> None:
     """After a challenge only a response is in order."""
     peer = server()
-    peer.bytes(SASL_HEADER + INIT)
+    peer.feed(SASL_HEADER + INIT)
     peer.server.sasl_challenge(b"x")
-    events = peer.bytes(INIT)
+    events = peer.feed(INIT)
     assert "out of order" in (error_of(events).description or "")
     assert peer.server.wants_close
 
@@ -188,13 +188,13 @@ def test_a_second_init_is_out_of_order() -> None:
 def test_no_more_than_eight_frames_before_open() -> None:
     """The limits table: a dialogue that goes on and on is cut off."""
     peer = server()
-    peer.bytes(SASL_HEADER + INIT)
+    peer.feed(SASL_HEADER + INIT)
     for _ in range(7):
         assert not peer.server.wants_close
         peer.server.sasl_challenge(b"again")
-        peer.bytes(RESPONSE)
+        peer.feed(RESPONSE)
     peer.server.sasl_challenge(b"again")
-    events = peer.bytes(RESPONSE)
+    events = peer.feed(RESPONSE)
     assert peer.server.wants_close
     assert error_of(events).condition == "amqp:resource-limit-exceeded"
 
@@ -202,9 +202,9 @@ def test_no_more_than_eight_frames_before_open() -> None:
 def test_no_more_than_16_kib_wait_before_open() -> None:
     """What is pipelined behind an unanswered init is bounded."""
     peer = server()
-    peer.bytes(SASL_HEADER + INIT + b"x" * 16_384)
+    peer.feed(SASL_HEADER + INIT + b"x" * 16_384)
     assert not peer.server.wants_close
-    events = peer.bytes(b"x")
+    events = peer.feed(b"x")
     assert peer.server.wants_close
     assert error_of(events).condition == "amqp:resource-limit-exceeded"
 

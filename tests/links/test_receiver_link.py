@@ -12,7 +12,6 @@ from amqp_broker.frames import (
     Accepted,
     Detach,
     Disposition,
-    End,
     Flow,
     Received,
     Rejected,
@@ -21,50 +20,15 @@ from amqp_broker.frames import (
     encode_frame,
 )
 from amqp_broker.links import (
-    CreditDrained,
     DeliveriesReceived,
     DeliveriesSettled,
     Delivery,
-    Limits,
     LinkDetached,
     PartialBytes,
     ReceiverLink,
-    SessionEnded,
 )
-from tests.links.pair import NOW, Message, Pair, of_type
-from tests.links.raw_peer import RawPeer, flow, transfer
-
-
-def deliveries(events: list[Any]) -> list[Delivery]:
-    """All deliveries of the events."""
-    return [delivery for event in of_type(events, DeliveriesReceived) for delivery in event.deliveries]
-
-
-def attached(credit: int = 10, peer: RawPeer | None = None, **fields: Any) -> tuple[RawPeer, ReceiverLink]:
-    """A peer with one link on which it sends."""
-    peer = peer or RawPeer(credit=credit)
-    peer.open().begin()
-    link = peer.attach_sender(**fields)
-    peer.heard()
-    return peer, link
-
-
-def detached_with(peer: RawPeer, condition: str) -> str:
-    """The engine wrote a closing detach with this condition; the description."""
-    detach = next(item for item in peer.heard() if isinstance(item, Detach))
-    assert detach.closed and detach.error is not None and detach.error.condition == condition
-    assert detach.error.description
-    (told,) = of_type(peer.events, LinkDetached)
-    assert told.error.condition == condition and told.closed
-    return detach.error.description
-
-
-def ended_with(peer: RawPeer, condition: str) -> None:
-    """The engine wrote an end with this condition."""
-    end = peer.heard()[-1]
-    assert isinstance(end, End) and end.error is not None and end.error.condition == condition
-    assert of_type(peer.events, SessionEnded)
-
+from tests.links.pair import NOW, of_type
+from tests.links.raw_peer import RawPeer, attached, deliveries, detached_with, ended_with, flow, transfer
 
 # --- deliveries
 
@@ -90,7 +54,7 @@ def test_a_transaction_is_told() -> None:
     peer, _ = attached()
     state = TransactionalState(txn_id=b"txn")
     (first, second) = deliveries(
-        peer.bytes(encode_frame(0, transfer(0, state=state), b"x") + encode_frame(0, transfer(1), b"y"))
+        peer.feed(encode_frame(0, transfer(0, state=state), b"x") + encode_frame(0, transfer(1), b"y"))
     )
     assert first.txn_id == b"txn" and first.outcome is None
     assert second.txn_id is None and second.state is None
@@ -101,7 +65,7 @@ def test_a_read_is_one_run() -> None:
     peer, _ = attached(credit=1000)
     data = b"".join(encode_frame(0, transfer(number), b"x" * (number % 7)) for number in range(300))
     data += encode_frame(0, transfer(300, settled=True), b"y") + encode_frame(0, transfer(301), b"z")
-    events = peer.bytes(data)
+    events = peer.feed(data)
     assert [type(event) for event in events] == [DeliveriesReceived]
     assert [delivery.delivery_id for delivery in deliveries(events)] == list(range(302))
     assert [delivery.payload for delivery in deliveries(events)[:9]] == [
@@ -205,7 +169,7 @@ def test_a_tag_of_thirty_two_octets_and_no_more() -> None:
     frame[at + 1] = 33
     frame[at + 2 : at + 2] = b"t"
     frame[12] += 1
-    peer.bytes(bytes(frame))
+    peer.feed(bytes(frame))
     assert peer.server.wants_close
 
 
@@ -233,7 +197,7 @@ def test_more_than_the_credit() -> None:
 def test_a_burst_beyond_the_credit_is_told_up_to_it() -> None:
     """The hot path stops where the credit ends."""
     peer, _ = attached(credit=3)
-    events = peer.bytes(b"".join(encode_frame(0, transfer(number), b"x") for number in range(5)))
+    events = peer.feed(b"".join(encode_frame(0, transfer(number), b"x") for number in range(5)))
     assert [delivery.delivery_id for delivery in deliveries(events)] == [0, 1, 2]
     detached_with(peer, "amqp:link:transfer-limit-exceeded")
 
@@ -289,7 +253,7 @@ def test_an_incomplete_delivery_has_to_go_on() -> None:
     peer.now = NOW + 30
     peer.say(transfer(0, more=True), b"x")
     assert peer.server.next_deadline() == NOW + 90
-    peer.bytes(encode_frame(0, flow()))
+    peer.feed(encode_frame(0, flow()))
     peer.events.extend(peer.server.handle_timeout(NOW + 89.9))
     assert not of_type(peer.events, LinkDetached)
     peer.events.extend(peer.server.handle_timeout(NOW + 90))
@@ -320,110 +284,6 @@ def test_a_transfer_to_our_sender() -> None:
     ended_with(peer, "amqp:not-allowed")
 
 
-# --- credit
-
-
-def test_credit_is_renewed_below_half() -> None:
-    """outstanding + unprocessed never exceed the target; the flow comes when half is used and processed."""
-    peer, link = attached(credit=10)
-    for number in range(5):
-        peer.say(transfer(number, settled=True))
-    assert link.credit == 5 and peer.heard() == []
-    link.processed(1)
-    (first,) = peer.heard()
-    assert (first.link_credit, first.delivery_count) == (6, 5)
-    link.processed(4)
-    assert peer.heard() == []
-    peer.say(transfer(5, settled=True))
-    link.processed(1)
-    (second,) = peer.heard()
-    assert (second.link_credit, second.delivery_count) == (10, 6)
-
-
-def test_credit_stays_below_the_unsettled_limit() -> None:
-    """2,048 for each link: what is processed but not settled holds credit back, settling brings it."""
-    peer = RawPeer(credit=100, limits=Limits(unsettled_per_link=4, unsettled_per_session=100))
-    peer, link = attached(peer=peer)
-    assert link.credit == 4
-    taken = deliveries(peer.bytes(b"".join(encode_frame(0, transfer(number)) for number in range(4))))
-    link.processed(4)
-    assert link.credit == 0 and peer.heard() == []
-    link.settle(taken[:3], Accepted())
-    disposition, renewal = peer.heard()
-    assert isinstance(disposition, Disposition) and isinstance(renewal, Flow)
-    assert renewal.link_credit == 3
-
-
-def test_credit_can_be_taken_back() -> None:
-    """2.6.7: what was in flight when the credit was reduced is handled normally."""
-    peer, link = attached(credit=5)
-    link.set_credit(0)
-    (stop,) = peer.heard()
-    assert stop.link_credit == 0
-    assert (
-        len(deliveries(peer.bytes(b"".join(encode_frame(0, transfer(number)) for number in range(5))))) == 5
-    )
-    peer.say(transfer(5))
-    detached_with(peer, "amqp:link:transfer-limit-exceeded")
-
-
-def test_setting_the_same_credit_again_says_nothing() -> None:
-    """A level is kept, not granted anew."""
-    peer, link = attached(credit=10)
-    link.set_credit(10)
-    peer.say(transfer(0, settled=True))
-    link.processed(1)
-    link.set_credit(10)
-    assert peer.heard() == []
-    link.set_credit(12)
-    assert peer.heard()[0].link_credit == 12
-
-
-def test_delivery_count_turns_over() -> None:
-    """2.6.7: RFC 1982; an initial delivery-count near 2^32."""
-    peer, link = attached(credit=4, initial_delivery_count=2**32 - 2)
-    assert link.credit == 4
-    assert (
-        len(
-            deliveries(
-                peer.bytes(b"".join(encode_frame(0, transfer(number, settled=True)) for number in range(4)))
-            )
-        )
-        == 4
-    )
-    link.processed(4)
-    assert (peer.heard()[0].delivery_count, link.credit) == (2, 4)
-
-
-def test_an_echo_on_a_link_is_answered_with_its_state() -> None:
-    """2.7.4: once for each read."""
-    peer, _ = attached(credit=10)
-    peer.say(transfer(0))
-    peer.bytes(encode_frame(0, flow(handle=0, delivery_count=1, echo=True)) * 5)
-    (answer,) = peer.heard()
-    assert (answer.handle, answer.link_credit, answer.delivery_count) == (0, 9, 1)
-
-
-def test_a_receiver_that_drains() -> None:
-    """2.6.8: the client gets what is there, and then knows that nothing is left."""
-    pair = Pair().open()
-    session, _ = pair.begin()
-    receiver, sender = pair.receiving_client(session)
-    receiver.flow(5, drain=True)
-    pair.flush()
-    assert sender.drain and sender.credit == 5
-    assert sender.send([Message(b"only")]) == 1
-    sender.drained()
-    sender.drained()
-    pair.flush()
-    assert len(deliveries(pair.client_events)) == 1
-    assert [event.link for event in of_type(pair.client_events, CreditDrained)] == [receiver]
-    assert receiver.credit == sender.credit == 0
-    receiver.flow(1)
-    pair.flush()
-    assert sender.credit == 1 and not sender.drain
-
-
 # --- outcomes
 
 
@@ -431,7 +291,7 @@ def received(count: int, **fields: Any) -> tuple[RawPeer, ReceiverLink, list[Del
     """A link with so many unsettled deliveries."""
     peer, link = attached(credit=100, **fields)
     data = b"".join(encode_frame(0, transfer(number), b"x") for number in range(count))
-    return peer, link, deliveries(peer.bytes(data))
+    return peer, link, deliveries(peer.feed(data))
 
 
 def test_a_range_costs_one_disposition() -> None:
@@ -458,7 +318,7 @@ def test_a_range_across_the_turn() -> None:
     """Delivery-ids wrap at 2^32; the range goes on."""
     peer, link = attached(credit=100)
     ids = [2**32 - 2, 2**32 - 1, 0, 1]
-    taken = deliveries(peer.bytes(b"".join(encode_frame(0, transfer(number), b"x") for number in ids)))
+    taken = deliveries(peer.feed(b"".join(encode_frame(0, transfer(number), b"x") for number in ids)))
     link.settle(taken, Accepted())
     assert [(item.first, item.last) for item in peer.heard()] == [(2**32 - 2, 1)]
 
@@ -467,7 +327,7 @@ def test_what_was_sent_settled_gets_no_disposition() -> None:
     """2.7.5: the sender has forgotten it."""
     peer, link = attached(credit=100)
     data = b"".join(encode_frame(0, transfer(number, settled=number % 2 == 0), b"x") for number in range(5))
-    link.settle(deliveries(peer.bytes(data)), Accepted())
+    link.settle(deliveries(peer.feed(data)), Accepted())
     assert [(item.first, item.last) for item in peer.heard()] == [(1, 1), (3, 3)]
 
 
@@ -526,7 +386,7 @@ def test_a_transfer_may_lower_the_mode() -> None:
     """2.7.5: first for one delivery on a link of mode second."""
     peer, link = attached(credit=10, rcv_settle_mode=1)
     taken = deliveries(
-        peer.bytes(encode_frame(0, transfer(0, rcv_settle_mode=0), b"x") + encode_frame(0, transfer(1), b"y"))
+        peer.feed(encode_frame(0, transfer(0, rcv_settle_mode=0), b"x") + encode_frame(0, transfer(1), b"y"))
     )
     assert [delivery.rcv_settle_mode for delivery in taken] == [0, 1]
     link.settle(taken, Accepted())

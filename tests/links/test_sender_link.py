@@ -270,9 +270,9 @@ def test_many_flows_are_one_event() -> None:
     """A read tells each link's credit once."""
     peer, link = attached(credit=0)
     frames = b"".join(encode_frame(0, flow(handle=0, delivery_count=0, link_credit=n)) for n in range(50))
-    assert [type(event) for event in peer.bytes(frames)] == [CreditReceived]
+    assert [type(event) for event in peer.feed(frames)] == [CreditReceived]
     assert link.credit == 49
-    assert [type(event) for event in peer.bytes(frames)] == [CreditReceived]
+    assert [type(event) for event in peer.feed(frames)] == [CreditReceived]
 
 
 def test_the_transaction_of_a_flow() -> None:
@@ -313,7 +313,7 @@ def test_one_by_one_is_one_event_too() -> None:
         encode_frame(0, Disposition(role=RECEIVER, first=n, settled=True, state=Accepted())) for n in range(5)
     )
     frames += encode_frame(0, Disposition(role=RECEIVER, first=5, settled=True, state=Released()))
-    runs = of_type(peer.bytes(frames), OutcomesReceived)
+    runs = of_type(peer.feed(frames), OutcomesReceived)
     assert [len(event.deliveries) for event in runs] == [5, 1]
 
 

@@ -269,7 +269,7 @@ def test_echo_is_answered_once_for_each_read() -> None:
     peer.heard()
     from amqp_broker.frames import encode_frame
 
-    peer.bytes(encode_frame(0, flow(echo=True)) * 100)
+    peer.feed(encode_frame(0, flow(echo=True)) * 100)
     (answer,) = peer.heard()
     assert isinstance(answer, Flow) and not answer.echo and answer.handle is None
 
@@ -300,11 +300,11 @@ def test_reading_stops_at_an_attach_until_it_is_answered() -> None:
     peer = RawPeer().open()
     peer.begin()
     peer.answering = False
-    events = peer.bytes(encode_frame(0, sender_attach()) + encode_frame(0, transfer(0), b"x"))
+    events = peer.feed(encode_frame(0, sender_attach()) + encode_frame(0, transfer(0), b"x"))
     assert [type(event) for event in events] == [AttachReceived]
-    assert peer.bytes(b"") == []
+    assert peer.feed(b"") == []
     events[0].link.accept(credit=1)  # type: ignore[attr-defined]
-    assert [type(event) for event in peer.bytes(b"")] == [DeliveriesReceived]
+    assert [type(event) for event in peer.feed(b"")] == [DeliveriesReceived]
     with pytest.raises(LocalProtocolError):
         events[0].link.accept()  # type: ignore[attr-defined]
 
