@@ -85,6 +85,8 @@ class Connection:
         self.partial_links: set[ReceiverLink] = set()
         self.run_link: ReceiverLink | None = None
         """Where the last transfer went: the next one probably goes there too."""
+        self.hot_path = True
+        """False reads everything the general way; the two have to say the same."""
         self.context: Any = None
         self._links: dict[tuple[str, bool], Link] = {}
         self.rate = OperationRate(
@@ -314,7 +316,7 @@ class Connection:
         """Reads frames until more bytes or an answer are needed. Errors of the peer end here."""
         while not self._waiting and not self.wants_close:
             try:
-                if self.state is _OPENED:
+                if self.state is _OPENED and self.hot_path:
                     read_fast(self)
                     if self._waiting:
                         return
