@@ -300,10 +300,12 @@ class Dispatcher:
     ) -> None:
         link = consumer.link
         job = Settlement(self._task, link, deliveries, consumer.queue, retired, state, self._nodes, verbs)
-        if verbs:
+        if not verbs:
+            job.finished(None)
+        elif deliveries:
             self._nodes.writer.submit(job)
         else:
-            job.finished(None)
+            self._nodes.writer.defer(job)
 
     def settled(self, settlement: Settlement, error: Exception | None) -> None:
         """In the turn after the commit: the receiver that waits for it is told that its outcome holds."""

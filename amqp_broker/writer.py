@@ -22,6 +22,8 @@ import trio
 
 from amqp_broker.persistence import Store, StoreFailed, StoreFull, Unit
 
+DEFER_S: Final = 0.003  # how long work that nobody waits for may wait for a commit that happens anyway
+DEFERRED_JOBS: Final = 64  # of them at most: beyond it they are a group of their own
 IDLE_AFTER_S: Final = (
     0.2  # without work for so long, the writer offers the store time for its own (checkpoints)
 )
@@ -86,6 +88,7 @@ class Writer:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._jobs: list[Job] = []
+        self._deferred: list[Job] = []
         self._reads: list[Callable[[Store], None]] = []
         self._task: trio.lowlevel.Task | None = None
         self._stopping = False
@@ -96,6 +99,16 @@ class Writer:
         """Have `job` stored with the next group; `job.finished` is called after the commit."""
         self._jobs.append(job)
         self._wake()
+
+    def defer(self, job: Job) -> None:
+        """Have `job` stored with the next group, or a little later: nobody is promised anything by it.
+
+        What a receiver has settled itself, or was sent settled, waits for no answer. Sharing the commit of the
+        next post saves a client that sends one message at a time every second sync.
+        """
+        self._deferred.append(job)
+        if len(self._deferred) == 1 or len(self._deferred) >= DEFERRED_JOBS:
+            self._wake()
 
     def read(self, call: Callable[[Store], None]) -> None:
         """Have `call(store)` run between two commits, in the loop's thread."""
@@ -124,9 +137,12 @@ class Writer:
                 if self._reads:
                     self._run_reads()
                 if not self._jobs and not self._reads:
-                    if self._stopping:
+                    if self._deferred:
+                        await self._wait_for_company()
+                    elif self._stopping:
                         return
-                    await self._wait_for_work(thread)
+                    else:
+                        await self._wait_for_work(thread)
         except StoreFailed as failure:
             self.failure = failure
             raise
@@ -134,12 +150,25 @@ class Writer:
             thread.stop()
             self.ended.set()
 
+    async def _wait_for_company(self) -> None:
+        """Give deferred jobs the chance to share a commit; then they are due by themselves."""
+        if len(self._deferred) < DEFERRED_JOBS:
+            with trio.move_on_after(DEFER_S):
+                if not self._jobs and not self._reads and not self._stopping:
+                    await self._park()
+        if not self._jobs:
+            self._jobs, self._deferred = self._deferred, []
+
     async def _wait_for_work(self, thread: CommitThread) -> None:
         with trio.move_on_after(IDLE_AFTER_S) as scope:
-            await self._park()
-        while scope.cancelled_caught and not (self._jobs or self._reads or self._stopping):
-            if not await self._housekeeping(thread):
+            if not self._work_waits():
                 await self._park()
+        while scope.cancelled_caught and not self._work_waits():
+            if not await self._housekeeping(thread) and not self._work_waits():
+                await self._park()
+
+    def _work_waits(self) -> bool:
+        return bool(self._jobs or self._deferred or self._reads or self._stopping)
 
     async def _housekeeping(self, thread: CommitThread) -> bool:
         """A bounded step of the store's own work, in the worker; True if more waits."""
@@ -154,9 +183,6 @@ class Writer:
         return more
 
     async def _park(self) -> None:
-        if self._jobs or self._reads or self._stopping:
-            return
-
         def abort(_: object) -> trio.lowlevel.Abort:
             self._task = None
             return trio.lowlevel.Abort.SUCCEEDED
@@ -170,7 +196,8 @@ class Writer:
             read(self._store)
 
     async def _commit_group(self, thread: CommitThread) -> None:
-        group, self._jobs = self._jobs, []
+        group = [*self._jobs, *self._deferred]
+        self._jobs, self._deferred = [], []
         errors: list[Exception | None]
         try:
             units = [job.unit() for job in group]

@@ -22,7 +22,7 @@ from amqp_broker.persistence import (
     StoreFull,
     Unit,
 )
-from amqp_broker.writer import Writer
+from amqp_broker.writer import DEFER_S, Writer
 
 
 class Probe(MemoryStore):
@@ -227,5 +227,42 @@ def test_stopping_commits_what_was_submitted() -> None:
         await writer.run()
         assert all(job.done.is_set() and job.error is None for job in jobs)
         assert writer.ended.is_set()
+
+    trio.run(main)
+
+
+def test_work_that_nobody_waits_for_shares_the_next_commit() -> None:
+    """A deferred job is committed with the next submitted one, in one group."""
+
+    async def main() -> None:
+        store = new_store()
+        async with trio.open_nursery() as nursery:
+            writer = await run_with(store, nursery)
+            later, now = Note([Retire(1, 5, 5)], store, "later"), Note(post(0), store, "now")
+            writer.defer(later)
+            writer.submit(now)
+            await later.done.wait()
+            writer.stop()
+        assert store.calls == ["apply 2", "commit", "finished now", "finished later"]
+
+    trio.run(main)
+
+
+def test_deferred_work_is_due_by_itself_after_a_moment() -> None:
+    """Without company a deferred job is committed after DEFER_S, and at once when the writer stops."""
+
+    async def main() -> None:
+        store = new_store()
+        async with trio.open_nursery() as nursery:
+            writer = await run_with(store, nursery)
+            alone = Note([Retire(1, 5, 5)], store, "alone")
+            start = trio.current_time()
+            writer.defer(alone)
+            await alone.done.wait()
+            assert trio.current_time() - start >= DEFER_S
+            last = Note([Retire(1, 6, 6)], store, "last")
+            writer.defer(last)
+            writer.stop()
+        assert last.done.is_set()
 
     trio.run(main)
