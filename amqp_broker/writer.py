@@ -103,8 +103,8 @@ class Writer:
     def defer(self, job: Job) -> None:
         """Have `job` stored with the next group, or a little later: nobody is promised anything by it.
 
-        What a receiver has settled itself, or was sent settled, waits for no answer. Sharing the commit of the
-        next post saves a client that sends one message at a time every second sync.
+        What a receiver has settled itself, or was sent settled, waits for no answer. Sharing the commit of
+        the next post saves a client that sends one message at a time every second sync.
         """
         self._deferred.append(job)
         if len(self._deferred) == 1 or len(self._deferred) >= DEFERRED_JOBS:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from amqp_broker.links import SenderLink
+from amqp_broker.links import Connection, ConnectionSettings, SenderLink, Session
 from amqp_broker.persistence import Record
 from amqp_broker.queue import Consumer, Queue, QueueLimits
 
@@ -21,6 +19,11 @@ class Owner:
         raise AssertionError("a queue does not delete itself")
 
 
+def idle_link() -> SenderLink:
+    """A link that nobody attached: the queue only keeps it."""
+    return SenderLink(Session(Connection(ConnectionSettings(), 0.0), 0), "link", 0)
+
+
 def make_queue(messages: int = 0, *, max_messages: int = HUGE, max_volatile_bytes: int = HUGE) -> Queue:
     queue = Queue("q", 1, QueueLimits(max_messages, HUGE, max_volatile_bytes))
     post(queue, messages)
@@ -35,7 +38,7 @@ def post(queue: Queue, count: int, *, expires_at_ms: int = 0, durable: bool = Tr
 
 
 def consumer(queue: Queue, demand: int, *, browser: bool = False) -> Consumer:
-    made = Consumer(Owner(), cast(SenderLink, None), queue, browser=browser, settled=False)
+    made = Consumer(Owner(), idle_link(), queue, browser=browser, settled=False)
     made.demand = demand
     queue.attach(made)
     return made
