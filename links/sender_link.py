@@ -232,13 +232,12 @@ class SenderLink(Link):
 
     def go_on(self) -> None:
         """Writes more of the message that is being sent, and tells the caller when it is out."""
-        if self._sending is not None:
-            self._write_pieces(self._sending)
-            if self._sending is None:
-                self.wake()
+        sending = self._sending
+        if sending is not None and self._write_pieces(sending):
+            self.wake()
 
-    def _write_pieces(self, sending: SendingDelivery) -> None:
-        """Writes of a large message what window and output allow."""
+    def _write_pieces(self, sending: SendingDelivery) -> bool:
+        """Writes of a large message what window and output allow; True when it is out."""
         session = self.session
         output = session.output
         window = session.window
@@ -254,7 +253,8 @@ class SenderLink(Link):
             if not more:
                 self._sending = None
                 session.connection.sending_links.discard(self)
-                return
+                return True
+        return False
 
     def _piece_bytes(self) -> int:
         """The payload of one transfer of a message that is split."""

@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqp_broker.links.unsettled_ranges import UnsettledRanges
+from tests.links.raw_peer import RawPeer
 
-LINKS: list[Any] = ["left", "right"]
+PEER = RawPeer().open()
+PEER.begin()
+LINKS = [PEER.attach_sender(0, "left"), PEER.attach_sender(1, "right")]
 actions = st.lists(
     st.one_of(
         st.tuples(st.just("add"), st.integers(0, 3), st.integers(1, 5), st.integers(0, 1)),
@@ -53,7 +56,7 @@ def test_ranges_behave_like_a_set(script: list[tuple[str, int, int, int]]) -> No
 def test_neighbours_of_one_link_are_one_range() -> None:
     """What arrives in order costs one entry, however it arrives."""
     ranges = UnsettledRanges()
-    link: Any = LINKS[0]
+    link = LINKS[0]
     ranges.add(5, 9, link)
     ranges.add(10, 10, link)
     assert ranges.find(0, 100) == [(5, 10, link)]
@@ -62,7 +65,7 @@ def test_neighbours_of_one_link_are_one_range() -> None:
 def test_a_wide_range_costs_what_overlaps() -> None:
     """A range of 2^31 numbers over three unsettled ones answers with three (limits table: dispositions)."""
     ranges = UnsettledRanges()
-    link: Any = LINKS[0]
+    link = LINKS[0]
     for number in (1, 3, 5):
         ranges.add(number, number, link)
     assert [low for low, _, _ in ranges.take(0, 2**31)] == [1, 3, 5]
