@@ -342,8 +342,10 @@ def check_purge_and_delete(make_store: MakeStore) -> None:
     do(store, Post(one, messages(0, 2000)), Post(two, messages(0, 5)), Return(one, 3, 1))
     do(store, Retire(one, 0, 3), Purge(one), Post(one, messages(2000, 3)), Retire(one, 1999, 2000))
     assert offsets(store, one) == [2001, 2002]
+    do(store, Post(one, messages(2003, 2)), Purge(one), Post(one, messages(2005, 1)))
+    assert offsets(store, one) == [2005]
     assert offsets(store, two) == [0, 1, 2, 3, 4]
-    do(store, Post(one, messages(2003, 1)), DeleteNode(one))
+    do(store, Post(one, messages(2006, 1)), DeleteNode(one))
     again = CreateNode("one", "queue")
     assert do_units(store, [[Retire(one, 0, 1 << 30)], [again], [Return(one, 2001, 1)]]) == [None] * 3
     assert again.queue_id not in (one, two)

@@ -27,6 +27,7 @@ from amqp_broker.persistence.store_checks import fields, read_all
 NAMES = st.sampled_from(["a", "b", "c"])
 CHOICE = st.integers(0, 1000)
 SMALL = st.integers(0, 12)
+ENDS = st.sampled_from([True, True, True, False])  # does the group end with this verb?
 
 
 class StoreModel(RuleBasedStateMachine):
@@ -44,8 +45,7 @@ class StoreModel(RuleBasedStateMachine):
     def start(self, cache: int) -> None:
         self.cache = cache
         self.store = self.open()
-        self.unit_both([CreateNode("a", "queue")], [CreateNode("a", "queue")])
-        self.group_ends()
+        self.unit_both([CreateNode("a", "queue")], [CreateNode("a", "queue")], ends=True)
 
     @property
     def directory(self) -> Path:
@@ -56,8 +56,10 @@ class StoreModel(RuleBasedStateMachine):
             self.directory, ballast_bytes=0, checkpoint_bytes=64 * 1024, run_cache_messages=self.cache
         )
 
-    def unit_both(self, one: Unit, two: Unit) -> None:
+    def unit_both(self, one: Unit, two: Unit, ends: bool) -> None:
         self.units.append((one, two))
+        if ends:
+            self.group_ends()
 
     def queue(self, choice: int) -> int:
         """Mostly a queue that exists, sometimes none."""
@@ -71,17 +73,16 @@ class StoreModel(RuleBasedStateMachine):
     def offset_in(self, queue_id: int, choice: int) -> int:
         return choice % (self.next_offset(queue_id) + 2)
 
-    @rule(name=NAMES, limit=CHOICE)
-    def create(self, name: str, limit: int) -> None:
-        self.unit_both(
-            [CreateNode(name, "queue", {"limit": limit})], [CreateNode(name, "queue", {"limit": limit})]
-        )
+    @rule(name=NAMES, limit=CHOICE, ends=ENDS)
+    def create(self, name: str, limit: int, ends: bool) -> None:
+        one, two = (CreateNode(name, "queue", {"limit": limit}) for _ in range(2))
+        self.unit_both([one], [two], ends)
 
-    @rule(choice=CHOICE, odds=st.integers(0, 4))
-    def delete(self, choice: int, odds: int) -> None:
+    @rule(choice=CHOICE, odds=st.integers(0, 4), ends=ENDS)
+    def delete(self, choice: int, odds: int, ends: bool) -> None:
         if odds == 0:
             verb = DeleteNode(self.queue(choice))
-            self.unit_both([verb], [verb])
+            self.unit_both([verb], [verb], ends)
 
     @rule(
         choice=CHOICE,
@@ -90,15 +91,15 @@ class StoreModel(RuleBasedStateMachine):
         gap=st.sampled_from([0, 0, 0, 1, 7]),
         hole=st.booleans(),
         extras=st.integers(0, 31),
+        ends=ENDS,
     )
-    def post(self, choice: int, count: int, size: int, gap: int, hole: bool, extras: int) -> None:
+    def post(self, choice: int, count: int, size: int, gap: int, hole: bool, extras: int, ends: bool) -> None:
         queue_id = self.queue(choice)
         first = self.next_offset(queue_id) + gap
         records = []
         for index in range(count):
-            record = Record(
-                first + index + (1 if hole and index > count // 2 else 0), bytes([index % 251]) * size
-            )
+            offset = first + index + (1 if hole and index > count // 2 else 0)
+            record = Record(offset, bytes([index % 251]) * size)
             record.enqueued_at_ms = 5 + (index if extras & 1 else 0)
             record.priority = index % 10 if extras & 2 else 4
             record.message_format = index if extras & 4 else 0
@@ -109,38 +110,60 @@ class StoreModel(RuleBasedStateMachine):
             records.append(record)
         self.next_offsets[queue_id] = records[-1].offset + 1
         verb = Post(queue_id, records)
-        self.unit_both([verb], [verb])
+        self.unit_both([verb], [verb], ends)
 
-    @rule(choice=CHOICE, at=st.integers(0, 100_000), length=st.one_of(SMALL, st.integers(0, 3000)))
-    def retire(self, choice: int, at: int, length: int) -> None:
+    @rule(choice=CHOICE, counts=st.lists(st.integers(1, 3), min_size=2, max_size=8))
+    def post_runs(self, choice: int, counts: list[int]) -> None:
+        """Small groups, one run each."""
+        for count in counts:
+            queue_id = self.queue(choice)
+            first = self.next_offset(queue_id)
+            verb = Post(queue_id, [Record(first + index, b"body") for index in range(count)])
+            self.unit_both([verb], [verb], ends=True)
+
+    @rule(choice=CHOICE, at=st.integers(0, 100_000), length=st.one_of(SMALL, st.integers(0, 3000)), ends=ENDS)
+    def retire(self, choice: int, at: int, length: int, ends: bool) -> None:
         queue_id = self.queue(choice)
         first = self.offset_in(queue_id, at)
         verb = Retire(queue_id, first, first + length)
-        self.unit_both([verb], [verb])
+        self.unit_both([verb], [verb], ends)
+
+    @rule(choice=CHOICE, at=st.integers(0, 100_000), step=st.integers(1, 9), length=SMALL, ends=ENDS)
+    def retire_scattered(self, choice: int, at: int, step: int, length: int, ends: bool) -> None:
+        """Ranges with holes between them, in one unit, from near the end or from anywhere."""
+        queue_id = self.queue(choice)
+        first = max(0, self.next_offset(queue_id) - 60) if at % 2 else self.offset_in(queue_id, at)
+        starts = range(first, first + 60, step + length)
+        unit: Unit = [Retire(queue_id, start, start + length - 1) for start in starts if length]
+        self.unit_both(unit, unit, ends)
 
     @rule(
-        choice=CHOICE, at=st.integers(0, 100_000), many=SMALL, annotations=st.none() | st.binary(max_size=5)
+        choice=CHOICE,
+        at=st.integers(0, 100_000),
+        many=SMALL,
+        annotations=st.none() | st.binary(max_size=5),
+        ends=ENDS,
     )
-    def give_back(self, choice: int, at: int, many: int, annotations: bytes | None) -> None:
+    def give_back(self, choice: int, at: int, many: int, annotations: bytes | None, ends: bool) -> None:
         queue_id = self.queue(choice)
         first = self.offset_in(queue_id, at)
         unit: Unit = [
             Return(queue_id, first + step * 3, step, annotations, step % 2 == 0) for step in range(many)
         ]
-        self.unit_both(unit, unit)
+        self.unit_both(unit, unit, ends)
 
-    @rule(choice=CHOICE, odds=st.integers(0, 3))
-    def purge(self, choice: int, odds: int) -> None:
+    @rule(choice=CHOICE, odds=st.integers(0, 3), ends=ENDS)
+    def purge(self, choice: int, odds: int, ends: bool) -> None:
         if odds == 0:
             verb = Purge(self.queue(choice))
-            self.unit_both([verb], [verb])
+            self.unit_both([verb], [verb], ends)
 
     @precondition(lambda self: len(self.units) > 1)
     @rule()
     def join_units(self) -> None:
         """The last two units become one that happens wholly or not."""
         one, two = self.units.pop(), self.units.pop()
-        self.unit_both(two[0] + one[0], two[1] + one[1])
+        self.unit_both(two[0] + one[0], two[1] + one[1], ends=False)
 
     def apply_both(self) -> None:
         answers = self.store.apply([one for one, _ in self.units])
@@ -159,6 +182,7 @@ class StoreModel(RuleBasedStateMachine):
         self.units = []
         self.next_offsets = {}
 
+    @precondition(lambda self: self.units)
     @rule()
     def group_is_abandoned(self) -> None:
         self.apply_both()
@@ -235,5 +259,5 @@ class StoreModel(RuleBasedStateMachine):
 
 TestStoreModel = StoreModel.TestCase
 TestStoreModel.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=50, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
