@@ -198,6 +198,10 @@ INVALID: dict[str, tuple[bytes, str]] = {
     ),
     "list longer than its fields": (bytes.fromhex("00 53 18 c0 03 01 40 40"), "by its 1 fields, but at byte"),
     "list longer than the data": (bytes.fromhex("00 53 18 c0 09 01 40"), "says 9 octets"),
+    "map that covers the next field": (
+        bytes.fromhex("00 53 12 c0 0d 09 a1 00 43 41 40 40 40 40 c1 02 00 41"),
+        "map in attach.unsettled ends at byte 17 by its count, but at byte 18 by its size",
+    ),
     "field beyond the list": (bytes.fromhex("00 53 15 c0 03 02 41 70 00 00 00 07"), "by its 2 fields"),
     "field beyond the data": (bytes.fromhex("00 53 15 c0 04 02 41 70 00"), "cut off at byte 9"),
     "fewer fields than the count": (bytes.fromhex("00 53 15 c0 02 02 41"), "cut off at byte 7"),
