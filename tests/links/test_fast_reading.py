@@ -130,7 +130,16 @@ def told(events: list[Event]) -> list[Any]:
 
 def fields(delivery: Delivery) -> tuple[Any, ...]:
     """A delivery as a tuple."""
-    return tuple(getattr(delivery, name) for name in Delivery.__slots__)
+    return (
+        delivery.delivery_id,
+        delivery.delivery_tag,
+        delivery.message_format,
+        delivery.settled,
+        delivery.payload,
+        delivery.state,
+        delivery.rcv_settle_mode,
+        delivery.batchable,
+    )
 
 
 def opened() -> RawPeer:
