@@ -156,6 +156,9 @@ class Connection:
             if not self.output.size_bytes:
                 self.output.write(EMPTY_FRAME)
             self.timers.last_sent = now
+        elif due is Due.IDLE and self._waiting:
+            # It is our caller's answer that is missing, not the peer's frames: they are not read meanwhile.
+            self.timers.last_received = now
         elif due is Due.IDLE:
             self._fail(
                 RESOURCE_LIMIT_EXCEEDED,

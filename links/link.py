@@ -62,9 +62,11 @@ class Link:
     def refuse(self, error: Error) -> None:
         """Answers an AttachReceived with an attach without our terminus and a closing detach (2.6.3).
 
-        Raises LocalProtocolError when the link does not wait for an answer.
+        Nothing happens when the link is gone meanwhile. Raises LocalProtocolError when it was answered
+        already.
         """
-        self._expect_unanswered()
+        if self._gone_unanswered():
+            return
         if self.role == RECEIVER:
             self.target = None
         else:
@@ -135,9 +137,13 @@ class Link:
         """Forgets all deliveries; what a sender had unsettled is the answer."""
         return []
 
-    def _expect_unanswered(self) -> None:
+    def _gone_unanswered(self) -> bool:
+        """Whether session or connection went before the attach was answered."""
+        if self.state is LinkState.DETACHED and self.told:
+            return True
         if self.state is not LinkState.ATTACH_RCVD:
             raise LocalProtocolError(f"{self!r} does not wait for an answer to its attach")
+        return False
 
     def send_attach(self, offered: tuple[str, ...] | None, properties: dict[str, Any] | None) -> None:
         self._send(LinkInput.S_ATTACH)

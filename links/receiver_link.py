@@ -64,9 +64,11 @@ class ReceiverLink(Link):
         """Answers an AttachReceived. Termini that are not given are those of the peer; `credit` is the level
         to keep.
 
-        Raises LocalProtocolError when the link does not wait for an answer.
+        Nothing happens when the link is gone meanwhile. Raises LocalProtocolError when it was answered
+        already.
         """
-        self._expect_unanswered()
+        if self._gone_unanswered():
+            return
         if source is not None:
             self.source = source
         if target is not None:

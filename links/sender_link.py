@@ -79,9 +79,11 @@ class SenderLink(Link):
         """Answers an AttachReceived; `max_message_size` and `credit` are the receiver's to say and not used
         here.
 
-        Raises LocalProtocolError when the link does not wait for an answer.
+        Nothing happens when the link is gone meanwhile. Raises LocalProtocolError when it was answered
+        already.
         """
-        self._expect_unanswered()
+        if self._gone_unanswered():
+            return
         if source is not None:
             self.source = source
         if target is not None:

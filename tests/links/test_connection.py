@@ -338,6 +338,32 @@ def test_a_silent_peer_is_closed_after_twice_the_announced_time() -> None:
     assert "60 s" in closed_with(peer, "amqp:resource-limit-exceeded")
 
 
+def test_a_peer_that_waits_for_us_is_not_idle() -> None:
+    """While our caller owes an answer nothing is read, so nothing that is missing is the peer's fault."""
+    peer = RawPeer().open()
+    peer.begin()
+    peer.answering = False
+    peer.say(sender_attach())
+    assert peer.server.handle_timeout(NOW + 60) == []
+    assert not peer.server.wants_close and peer.server.next_deadline() == NOW + 120
+
+
+def test_an_answer_that_comes_too_late_is_harmless() -> None:
+    """The connection is gone before the attach is answered: accept and refuse do nothing."""
+    for answer in ("accept", "refuse"):
+        peer = RawPeer().open()
+        peer.begin()
+        peer.answering = False
+        (event,) = peer.say(sender_attach())
+        assert isinstance(event, AttachReceived)
+        peer.server.receive_eof(NOW)
+        if answer == "accept":
+            event.link.accept(credit=5)
+        else:
+            event.link.refuse(Error(condition="amqp:not-found"))
+        assert peer.server.take_events() == []
+
+
 def test_half_a_frame_is_no_sign_of_life() -> None:
     """2.4.5: the time starts with the last frame received."""
     peer = RawPeer().open()
