@@ -63,6 +63,7 @@ class Session:
         self.remote_flow: Flow | None = None
         self.own_address = ""
         self.remote_handles: dict[str, int] = {}
+        self.last_attach: Attach | None = None
         peer.observers.append(self._observe)
 
     def begin(self, **fields: Any) -> Begin:
@@ -204,6 +205,7 @@ class Session:
         performative = frame.performative
         if isinstance(performative, Attach):
             self.remote_handles[performative.name] = performative.handle
+            self.last_attach = performative
         elif isinstance(performative, Transfer) and self.next_incoming_id is not None:
             self.next_incoming_id = (self.next_incoming_id + 1) & 0xFFFF_FFFF
         elif isinstance(performative, Flow):

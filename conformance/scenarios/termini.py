@@ -160,6 +160,24 @@ def lives_with_its_link(broker: Broker) -> None:
     other.peer.close()
 
 
+@scenario("3.5.9/supported-dist-modes", "3.5.9-02", "3.5.9-03")
+def supported_dist_modes(broker: Broker) -> None:
+    """Where a dynamic node's properties name its distribution-modes, they are modes of the standard."""
+    session = broker.session()
+    _dynamic(broker, session, RECEIVER, dynamic_node_properties={"supported-dist-modes": Symbol("move")})
+    assert session.last_attach is not None
+    terminus: Any = session.last_attach.source
+    modes = (terminus.dynamic_node_properties or {}).get("supported-dist-modes")
+    if modes is None:
+        raise NotApplicable(
+            "the broker does not name the distribution-modes of its dynamic nodes, and need not"
+        )
+    symbols = [item.value for item in getattr(modes, "items", [modes])]
+    if not set(symbols) <= {"move", "copy"}:
+        raise Unexpected(f"not distribution-modes: {symbols}")
+    session.peer.close()
+
+
 @scenario("3.5.3/address-with-dynamic", "3.5.3-01", "3.5.3-04", profile="full")
 def address_with_dynamic(broker: Broker) -> None:
     """Who asks for a dynamic source may not name an address: an error, or the address is not used."""
