@@ -38,7 +38,7 @@ class Backlog:
         "_memory_only",
         "disk_count",
         "disk_from",
-        "published_to",
+        "available_to",
         "volatile_bytes",
         "window_bytes",
         "window_messages",
@@ -55,11 +55,11 @@ class Backlog:
         self.volatile_bytes = 0
         self.disk_from = -1
         self.disk_count = 0
-        self.published_to = 0
+        self.available_to = 0
 
     def recovered(self, first_offset: int, next_offset: int, count: int) -> None:
         """After a restart everything is on disk: `count` messages between the two offsets."""
-        self.published_to = next_offset
+        self.available_to = next_offset
         if count:
             self.disk_from = first_offset
             self.disk_count = count
@@ -73,10 +73,10 @@ class Backlog:
         return len(self._ready) - self._head + len(self._returned)
 
     def add(self, records: Sequence[Record]) -> None:
-        """Append newly published messages, which stand behind everything else."""
+        """Append newly available messages, which stand behind everything else."""
         if not records:
             return
-        self.published_to = records[-1].offset + 1
+        self.available_to = records[-1].offset + 1
         if self.disk_from < 0:
             room = self.window_messages - (len(self._ready) - self._head)
             size = sum([len(record.body) for record in records])
@@ -151,7 +151,7 @@ class Backlog:
     def paged(self, records: Sequence[Record], next_offset: int, lost: int = 0) -> None:
         """Take what was read from `disk_from` up to `next_offset`; `lost` of them failed their checksums."""
         self.disk_count -= len(records) + lost
-        at_end = next_offset >= self.published_to or self.disk_count <= 0
+        at_end = next_offset >= self.available_to or self.disk_count <= 0
         self._ready.extend(self._merge_volatile(records, None if at_end else next_offset))
         self._ready_bytes += sum([len(record.body) for record in records])
         if at_end:

@@ -93,7 +93,7 @@ class Posting:
         queue = self.queue
         queue.pending_posts -= 1
         if error is None:
-            queue.publish(self.records, self.size)
+            queue.make_available(self.records, self.size)
         self.owner.posted(self, error)
         if error is None:
             self.nodes.pump(queue)

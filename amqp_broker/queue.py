@@ -1,9 +1,9 @@
 """A queue: first in, first out, competing consumers, each message to one of them. Pure: no I/O, no clock, no
 engine.
 
-    publish --> backlog --assign--> consumer (ACQUIRED) --retire--> gone (ARCHIVED)
-                  ^                      |
-                  +------give_back-------+
+    make_available --> backlog --assign--> consumer (ACQUIRED) --retire--> gone (ARCHIVED)
+                          ^                   |
+                          +-----give_back-----+
 
 `assign` says who gets what; carrying it there is the caller's work.
 """
@@ -138,7 +138,7 @@ class Queue:
             offset += 1
         self.next_offset = offset
 
-    def publish(self, records: Sequence[Record], size: int) -> None:
+    def make_available(self, records: Sequence[Record], size: int) -> None:
         """Make numbered messages of `size` body bytes in all available, once their commit has returned."""
         self.message_count += len(records)
         self.byte_count += size

@@ -95,7 +95,7 @@ class BacklogMachine(RuleBasedStateMachine):
         self.next_offset = 0
 
     @rule(kinds=st.lists(st.booleans(), min_size=1, max_size=12), size=st.integers(1, 60))
-    def publish(self, kinds: list[bool], size: int) -> None:
+    def make_available(self, kinds: list[bool], size: int) -> None:
         records = []
         for durable in kinds:
             fresh = record(self.next_offset, durable=durable, size=size)

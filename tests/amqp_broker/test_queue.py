@@ -33,7 +33,7 @@ def make_queue(messages: int = 0, *, max_messages: int = HUGE, max_volatile_byte
 def post(queue: Queue, count: int, *, expires_at_ms: int = 0, durable: bool = True) -> list[Record]:
     records = [Record(0, b"body", expires_at_ms=expires_at_ms, durable=durable) for _ in range(count)]
     queue.number(records)
-    queue.publish(records, 4 * count)
+    queue.make_available(records, 4 * count)
     return records
 
 
