@@ -142,6 +142,18 @@ def test_another_condition_is_told(conditions: tuple[str, ...]) -> None:
             peer.expect_close(*conditions)
 
 
+def test_a_wrong_condition_is_told() -> None:
+    """A close with an error of another condition is not what was expected; any error will do for ANY_ERROR.
+    """
+    with Dialogue(AMQP_HEADER + OPEN + _close("amqp:not-found"), 8) as peer:
+        peer.expect_header()
+        with pytest.raises(Unexpected, match=r"expected close with amqp:decode-error, got close\(error"):
+            peer.expect_close("amqp:decode-error")
+    with Dialogue(AMQP_HEADER + OPEN + _close("amqp:not-found"), 8) as peer:
+        peer.expect_header()
+        assert peer.expect_close(ANY_ERROR).error is not None
+
+
 def test_a_close_is_not_an_end() -> None:
     """Where a session should end, the end of the connection is too much."""
     with Dialogue(AMQP_HEADER + OPEN + _close("amqp:internal-error")) as peer:
