@@ -119,6 +119,8 @@ class Connection:
 
     def data_to_send(self) -> list[bytes]:
         """Takes all that waits. Call again after writing it, until it is empty: large messages go on then."""
+        if self.echo_links:
+            self._answer_echoes()
         chunks = self.output.take()
         if self.output.wrote:
             self.output.wrote = False
@@ -129,6 +131,8 @@ class Connection:
 
     def output_size(self) -> int:
         """Octets that wait."""
+        if self.echo_links:
+            self._answer_echoes()
         return self.output.size_bytes
 
     def take_events(self) -> list[Event]:
@@ -368,12 +372,17 @@ class Connection:
                     RESOURCE_LIMIT_EXCEEDED, f"more than {self.limits.bytes_before_open} octets before open"
                 )
             return
+        for session in self.sessions.values():
+            session.after_read()
+
+    def _answer_echoes(self) -> None:
+        """Tells the state of links whose peer asked for it: once for each turn, and after our caller has
+        acted on the events, so that what it says of `available` and `drained` is in the answer (2.7.4).
+        """
         for link in self.echo_links:
             if link.state is LinkState.ATTACHED and isinstance(link, (SenderLink, ReceiverLink)):
                 link.answer_echo()
         self.echo_links.clear()
-        for session in self.sessions.values():
-            session.after_read()
 
     # --- opening and closing
 

@@ -263,6 +263,11 @@ def test_available_is_told() -> None:
     peer.say(flow(handle=0, delivery_count=3, link_credit=7, echo=True))
     (answer,) = peer.heard()
     assert (answer.available, answer.link_credit, answer.delivery_count) == (47, 7, 3)
+    peer.say(flow(handle=0, delivery_count=3, link_credit=0, echo=True))
+    link.set_available(60)
+    assert peer.server.output_size() > 0
+    (answer,) = peer.heard()
+    assert (answer.available, answer.link_credit) == (60, 0)
 
 
 def test_many_flows_are_one_event() -> None:
