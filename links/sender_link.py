@@ -117,6 +117,8 @@ class SenderLink(Link):
             if room <= 0:
                 break
             count = self._write(messages, taken, room, encoder, settled)
+            if not count:
+                break
             self.flow_state.sent(count)
             taken += count
         if taken and self.flow_state.drain and not self.flow_state.credit:
