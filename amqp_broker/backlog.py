@@ -137,10 +137,14 @@ class Backlog:
         heappush(self._returned, (record.offset, record))
 
     def page_wanted(self) -> bool:
-        """Whether messages are on disk only and the window is less than half full."""
+        """Whether messages are on disk only and the window is less than half full.
+
+        Returned messages that no consumer wants (undeliverable-here) stay in memory, so they count, too.
+        """
         return (
             self.disk_from >= 0
             and (len(self._ready) - self._head) * 2 < self.window_messages
+            and len(self._returned) <= self.window_messages
             and self._ready_bytes * 2 < self.window_bytes
         )
 
@@ -151,7 +155,8 @@ class Backlog:
     def paged(self, records: Sequence[Record], next_offset: int, lost: int = 0) -> None:
         """Take what was read from `disk_from` up to `next_offset`; `lost` of them failed their checksums."""
         self.disk_count -= len(records) + lost
-        at_end = next_offset >= self.available_to or self.disk_count <= 0
+        nothing_left = not records and not lost
+        at_end = next_offset >= self.available_to or self.disk_count <= 0 or nothing_left
         self._ready.extend(self._merge_volatile(records, None if at_end else next_offset))
         self._ready_bytes += sum([len(record.body) for record in records])
         if at_end:
@@ -172,6 +177,25 @@ class Backlog:
             merged.append(record)
         merged.sort(key=_offset)
         return merged
+
+    def lose(self, count: int) -> None:
+        """`count` of the messages on disk turned out to be damaged; they are not there any more."""
+        self.disk_count = max(0, self.disk_count - count)
+
+    def shown(
+        self, records: Sequence[Record], start: int, before: int | None, count: int
+    ) -> tuple[list[Record], int]:
+        """What a browser sees of a page: at most `count` messages, those that only memory holds in their
+        places, and the offset from which it goes on. `records` were read from `start` up to `before`; None is
+        the end.
+        """
+        end = self.available_to if before is None else before
+        merged = list(records)
+        merged.extend([record for record in self._memory_only if start <= record.offset < end])
+        merged.sort(key=_offset)
+        if len(merged) > count:
+            return merged[:count], merged[count].offset
+        return merged, end
 
     def peek(self, cursor: int, count: int) -> list[Record]:
         """At most `count` available messages in memory from offset `cursor` on, which stay where they are."""

@@ -168,11 +168,11 @@ class Dispatcher:
             self._stalled.add(consumer)
         if consumer.demand > 0:
             self._nodes.pump(queue)
+        link.set_available(queue.backlog.available())
         if link.drain and link.credit > 0 and not consumer.pending and queue.empty_for(consumer):
             consumer.demand = 0
             link.drained()
-        else:
-            link.set_available(queue.backlog.available())
+        consumer.draining = link.drain and link.credit > 0
 
     def offer_stalled(self) -> None:
         """The output has room again: links that could not send for lack of it go on."""

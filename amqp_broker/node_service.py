@@ -20,9 +20,9 @@ from amqp_broker.jobs import Step, retire_verbs
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import OutgoingDelivery
 from amqp_broker.log_setup import logger
-from amqp_broker.persistence import Record, Store, StoreError, Unit
+from amqp_broker.persistence import Quarantined, Record, Store, StoreError, Unit
 from amqp_broker.producers import Producer
-from amqp_broker.queue import Consumer, Queue
+from amqp_broker.queue import Consumer, Queue, fresh
 from amqp_broker.records import replace_annotations
 from amqp_broker.registry import NodeRefused, Registry
 from amqp_broker.writer import Writer
@@ -134,26 +134,44 @@ class NodeService:
         messages, size = backlog.page_room()
         page = store.read(queue.queue_id, backlog.disk_from, messages, size)
         self._adopt(queue, page.records)
-        for lost in page.quarantined:
-            self._log.error("message.quarantined", queue=queue.name, offset=lost.offset, reason=lost.reason)
         backlog.paged(page.records, page.next_offset, len(page.quarantined))
-        queue.message_count -= len(page.quarantined)
+        self._lose(queue, page.quarantined)
         self.pump(queue)
+        self._answer_drains(queue)
 
     def _read_browsed(self, browser: Consumer, store: Store) -> None:
         browser.paging = False
         queue = browser.queue
-        start = queue.browse_page_wanted(browser)
-        if start < 0 or browser not in queue.consumers:
+        backlog = queue.backlog
+        if browser not in queue.consumers:
             return
-        page = store.read(queue.queue_id, start, browser.demand, queue.backlog.window_bytes)
-        self._adopt(queue, page.records)
-        browser.cursor = max(browser.cursor, page.next_offset)
-        if page.records:
-            browser.demand -= len(page.records)
-            browser.owner.deliver(browser, page.records)
-        else:
-            self.pump(queue)
+        start = queue.browse_page_wanted(browser)
+        if start >= 0 and not backlog.peek(browser.cursor, 1):  # else the window has it by now
+            page = store.read(queue.queue_id, start, browser.demand, backlog.window_bytes)
+            self._adopt(queue, page.records)
+            backlog.lose(len(page.quarantined))
+            self._lose(queue, page.quarantined)
+            before = page.next_offset if page.records or page.quarantined else None
+            shown, browser.cursor = backlog.shown(page.records, start, before, browser.demand)
+            shown = fresh(shown, self.wall_clock_ms())
+            if shown:
+                browser.demand -= len(shown)
+                browser.owner.deliver(browser, shown)
+        self.pump(queue)
+        self._answer_drains(queue)
+
+    def _lose(self, queue: Queue, quarantined: list[Quarantined]) -> None:
+        for lost in quarantined:
+            self._log.error("message.quarantined", queue=queue.name, offset=lost.offset, reason=lost.reason)
+        if quarantined:
+            queue.message_count -= len(quarantined)
+            self.drained(queue)
+
+    def _answer_drains(self, queue: Queue) -> None:
+        """A page may have brought nothing for a consumer that drains: its task looks again."""
+        for consumer in queue.consumers:
+            if consumer.draining:
+                consumer.owner.deliver(consumer, [])
 
     def _adopt(self, queue: Queue, records: list[Record]) -> None:
         for record in records:

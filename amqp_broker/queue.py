@@ -32,6 +32,7 @@ class Consumer:
         "cursor",
         "default_outcome",
         "demand",
+        "draining",
         "link",
         "outcomes",
         "owner",
@@ -55,6 +56,7 @@ class Consumer:
         self.browser = browser
         self.settled = settled
         self.demand = 0
+        self.draining = False  # waits for the answer to a drain that a page from the disk delays
         self.cursor = 0
         self.paging = False
         self.pending: deque[Record] = deque()
@@ -218,20 +220,22 @@ class Queue:
         return fit
 
     def _browse(self, browser: Consumer, grants: list[tuple[Consumer, list[Record]]], now_ms: int) -> None:
-        run = self.backlog.peek(browser.cursor, browser.demand)
-        if run:
+        while browser.demand > 0 and (run := self.backlog.peek(browser.cursor, browser.demand)):
             browser.cursor = run[-1].offset + 1
-            run = [record for record in run if not 0 < record.expires_at_ms <= now_ms]
+            run = fresh(run, now_ms)
             browser.demand -= len(run)
             if run:
                 grants.append((browser, run))
 
     def browse_page_wanted(self, browser: Consumer) -> int:
         """The offset from which a browser wants to be read from disk, or -1."""
+        return self._disk_from_for(browser) if browser.demand > 0 and not browser.paging else -1
+
+    def _disk_from_for(self, browser: Consumer) -> int:
+        """Where the disk begins to have something that a browser has not seen, or -1."""
         backlog = self.backlog
-        if browser.demand > 0 and not browser.paging and backlog.disk_from >= 0:
-            return max(browser.cursor, backlog.disk_from)
-        return -1
+        start = max(browser.cursor, backlog.disk_from)
+        return start if backlog.disk_from >= 0 and start < backlog.available_to else -1
 
     def give_back(self, records: Iterable[Record]) -> None:
         """Messages that a consumer held are available again, each in its old place."""
@@ -276,11 +280,16 @@ class Queue:
         """Whether there is nothing that `consumer` could be sent now or after a page was read."""
         backlog = self.backlog
         if consumer.browser:
-            return not backlog.peek(consumer.cursor, 1) and self.browse_page_wanted(consumer) < 0
-        if backlog.disk_count:
+            return not backlog.peek(consumer.cursor, 1) and self._disk_from_for(consumer) < 0
+        if backlog.page_wanted():
             return False
         if not backlog.loaded():
             return True
         return bool(self._excluded) and all(
             consumer in self._excluded.get(record.offset, ()) for record in backlog.peek(0, backlog.loaded())
         )
+
+
+def fresh(records: Sequence[Record], now_ms: int) -> list[Record]:
+    """Those of `records` whose time to live has not run out."""
+    return [record for record in records if not 0 < record.expires_at_ms <= now_ms]

@@ -136,6 +136,8 @@ class Writer:
                         await self._housekeeping(thread)
                 if self._reads:
                     self._run_reads()
+                    if self._reads:  # a page led to the next one: others have a turn in between
+                        await trio.lowlevel.cancel_shielded_checkpoint()
                 if not self._jobs and not self._reads:
                     if self._deferred:
                         await self._wait_for_company()

@@ -288,6 +288,7 @@ class WireSession:
         self.next_incoming_id = 0
         self.remote_window = 0
         self.next_delivery_id = 0
+        self.flows_received = 0
         self.senders: dict[int, WireSender] = {}  # by delivery id, unsettled
         self.receivers: dict[int, WireReceiver] = {}
 
@@ -401,6 +402,7 @@ class WireSession:
                 raise PeerError(f"session {self.channel}", performative.error)
 
     def _flow(self, flow: Flow) -> None:
+        self.flows_received += 1
         reached = flow.next_incoming_id if flow.next_incoming_id is not None else 0
         self.remote_window = flow.incoming_window - (self.next_outgoing_id - reached) % _SERIAL
         if flow.handle is None:

@@ -1,0 +1,144 @@
+"""What tests of the core do all the time with a client: send, receive, browse, and wait until nothing moves any
+more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import trio.testing
+
+from amqp_broker.broker import Broker
+from amqp_broker.embedding import RunningBroker
+from amqp_broker.frames import RECEIVER, SENDER, Attach, Header, Message, Source, Target, encode_message
+from tests.support.wire_client import Arrived, WireConnection, WireReceiver, WireSender, WireSession
+
+
+@contextmanager
+def session_to(broker: RunningBroker, container_id: str = "wire-client") -> Iterator[WireSession]:
+    """A session on a connection of its own."""
+    with WireConnection.connect(broker.host, broker.port, container_id=container_id) as connection:
+        yield connection.begin()
+
+
+def message(body: bytes, *, durable: bool = False, ttl: int | None = None) -> bytes:
+    """A message with a header and one data section."""
+    return encode_message(header=Header(durable=durable, ttl=ttl), body=body)
+
+
+def send(
+    sender: WireSender, *bodies: bytes, durable: bool = False, settled: bool = False, ttl: int | None = None
+) -> list[int]:
+    """Send and, unless settled, wait for the outcomes; returns the delivery ids."""
+    connection = sender.session.connection
+    numbers = []
+    for body in bodies:
+        connection.pump_until(lambda: sender.may_send)
+        numbers.append(sender.send(message(body, durable=durable, ttl=ttl), settled=settled))
+    if not settled:
+        connection.pump_until(lambda: all(number in sender.outcomes for number in numbers))
+    connection.flush()
+    return numbers
+
+
+def receive(receiver: WireReceiver, count: int) -> list[Arrived]:
+    """Wait for `count` deliveries and take them."""
+    receiver.session.connection.pump_until(lambda: len(receiver.deliveries) >= count)
+    return [receiver.deliveries.popleft() for _ in range(count)]
+
+
+def body_of(delivery: Arrived) -> bytes:
+    """The data of a delivery with one data section."""
+    return bytes(Message(delivery.payload).body_sections()[0].value)
+
+
+def bodies(deliveries: Iterable[Arrived]) -> list[bytes]:
+    """The data of each delivery."""
+    return [body_of(delivery) for delivery in deliveries]
+
+
+def attach_with(session: WireSession, name: str, **fields: Any) -> WireSender | WireReceiver:
+    """Attach with a terminus of one's own: `source` makes a receiver, `target` a sender."""
+    handle = max(session.links, default=-1) + 1
+    link: WireSender | WireReceiver
+    if "target" in fields:
+        link = WireSender(session, name, handle)
+        attach = Attach(
+            name=name, handle=handle, role=SENDER, source=Source(), initial_delivery_count=0, **fields
+        )
+    else:
+        link = WireReceiver(session, name, handle)
+        attach = Attach(name=name, handle=handle, role=RECEIVER, target=Target(), **fields)
+    session._attach(link, attach)
+    return link
+
+
+def browse(session: WireSession, name: str, address: str, credit: int = 0) -> WireReceiver:
+    """Attach a receiver with distribution-mode copy."""
+    link = attach_with(session, name, source=Source(address=address, distribution_mode="copy"))
+    assert isinstance(link, WireReceiver)
+    if credit:
+        link.flow(credit)
+    return link
+
+
+def address_of(link: WireSender | WireReceiver) -> str:
+    """The address that the broker answered with."""
+    attach = link.remote_attach
+    assert attach is not None
+    terminus = attach.target if isinstance(link, WireSender) else attach.source
+    assert isinstance(terminus, (Source, Target)) and isinstance(terminus.address, str)
+    return terminus.address
+
+
+def round_trip(*sessions: WireSession) -> None:
+    """What was sent on these sessions was handled, and what the broker had written before was received."""
+    before = [session.flows_received for session in sessions]
+    for session in sessions:
+        session.flow(echo=True)
+        session.connection.flush()
+    for session, flows in zip(sessions, before, strict=True):
+        _pump_past(session, flows)
+
+
+def _pump_past(session: WireSession, flows: int) -> None:
+    session.connection.pump_until(lambda: session.flows_received > flows or session.ended is not None)
+
+
+async def _at_rest(broker: Broker) -> None:
+    writer = broker.writer
+    while True:
+        await broker.nodes.store_step([])
+        await trio.testing.wait_all_tasks_blocked()
+        if not (writer._jobs or writer._reads):
+            return
+
+
+def settle_down(broker: RunningBroker, *sessions: WireSession) -> None:
+    """Return when everything that these sessions sent was handled, committed and answered, and the answers are
+    here.
+    """
+    round_trip(*sessions)
+    broker.call(_at_rest)
+    round_trip(*sessions)
+    broker.call(_at_rest)  # what flows of ours that answered echoes may have moved
+    round_trip(*sessions)
+
+
+def at_rest(broker: RunningBroker) -> None:
+    """Return when the broker has nothing left to do by itself."""
+    broker.call(_at_rest)
+
+
+def counts(broker: RunningBroker, name: str) -> tuple[int, int]:
+    """(message_count, byte_count) of a queue."""
+
+    def there(running: Broker) -> tuple[int, int]:
+        queue = running.nodes.registry._queues[name]
+        return queue.message_count, queue.byte_count
+
+    found = broker.call(there)
+    assert isinstance(found, tuple)
+    return found
