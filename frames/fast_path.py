@@ -20,6 +20,7 @@ payload (performance.md, "The hot path").
 from __future__ import annotations
 
 import struct
+from types import FunctionType
 from typing import Final
 
 from amqp_broker.frames.fast_sections import check_body, peek_header, skip_value
@@ -237,9 +238,14 @@ def learn_shape(
     suffix = data[suffix_at : head.payload_at]
     layout = _shape_struct(len(prefix), number_code, len(tag), len(suffix))
     return TransferShape(
-        head.handle, prefix, data[head.tag_at : head.tag_at + 2], suffix, layout.unpack_from, layout.size,
-        max(0, head.message_format), head.settled == 1, state, rcv_settle_mode, head.batchable,
+        head.handle, width - 1, prefix, data[head.tag_at : head.tag_at + 2], suffix,
+        layout.unpack_from, layout.size, max(0, head.message_format), head.settled == 1, state,
+        rcv_settle_mode, head.batchable,
     )  # fmt: skip
+
+
+# A function of a compiled module is not one of Python's.
+_COMPILED: Final = not isinstance(learn_shape, FunctionType)
 
 
 def read_run(
@@ -256,6 +262,18 @@ def read_run(
 
     `delivery_id` is the number that the first one has to carry; each next one has to carry the next. Reading
     stops, without an error, at the first frame that is not complete or not of this shape.
+    """
+    if _COMPILED:
+        return run_by_index(data, at, shape, delivery_id, limit, max_frame_bytes, deliveries)
+    return run_by_struct(data, at, shape, delivery_id, limit, max_frame_bytes, deliveries)
+
+
+def run_by_struct(
+    data: bytes, at: int, shape: TransferShape, delivery_id: int, limit: int, max_frame_bytes: int,
+    deliveries: list[Delivery],
+) -> int:  # fmt: skip
+    """`read_run` for the interpreter: one call of a prepared struct is cheaper than many small steps (580 ns
+    for a message of 100 octets, against 1,030).
     """
     end = len(data)
     unpack = shape.unpack
@@ -293,6 +311,61 @@ def read_run(
                 state,
                 rcv_settle_mode,
                 batchable,
+            )
+        )
+        at = stop
+        delivery_id = (delivery_id + 1) & SERIAL_MASK
+        limit -= 1
+    return at
+
+
+def run_by_index(
+    data: bytes, at: int, shape: TransferShape, delivery_id: int, limit: int, max_frame_bytes: int,
+    deliveries: list[Delivery],
+) -> int:  # fmt: skip
+    """`read_run` for compiled code, where an index is one machine instruction and a struct makes six objects
+    (130 ns for a message of 100 octets, against 450).
+    """
+    end = len(data)
+    head_bytes = shape.head_bytes
+    prefix = shape.prefix
+    middle = shape.middle
+    suffix = shape.suffix
+    prefix_bytes = len(prefix)
+    tag_bytes = head_bytes - 4 - prefix_bytes - shape.number_bytes - 2 - len(suffix)
+    wide = shape.number_bytes == 4
+    last_start = end - head_bytes
+    while limit > 0 and at <= last_start:
+        size = (data[at] << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3]
+        number_at = at + 4 + prefix_bytes
+        tag_at = number_at + 3
+        number = data[number_at]
+        if wide:
+            number = (number << 24) | (data[number_at + 1] << 16) | (data[number_at + 2] << 8)
+            number |= data[number_at + 3]
+            tag_at += 3
+        stop = at + size
+        payload_at = at + head_bytes
+        if (
+            number != delivery_id
+            or stop > end
+            or size < head_bytes
+            or size > max_frame_bytes
+            or data[at + 4 : number_at] != prefix
+            or data[tag_at - 2 : tag_at] != middle
+            or data[tag_at + tag_bytes : payload_at] != suffix
+        ):
+            break
+        deliveries.append(
+            Delivery(
+                number,
+                data[tag_at : tag_at + tag_bytes],
+                shape.message_format,
+                shape.settled,
+                data[payload_at:stop],
+                shape.state,
+                shape.rcv_settle_mode,
+                shape.batchable,
             )
         )
         at = stop

@@ -88,19 +88,21 @@ class TransferHead:
 class TransferShape:
     """What a run of transfers has in common: everything but size, delivery-id, delivery-tag and payload.
 
-    `channel` and `handle` are part of `prefix`; `state` is the decoded delivery-state that `suffix` encodes.
+    `channel` and `handle` are part of `prefix`; the delivery-id follows it in `number_bytes` octets; `state`
+    is the decoded delivery-state that `suffix` encodes.
     """
 
     __slots__ = (
-        "handle", "prefix", "middle", "suffix", "head_bytes", "unpack", "message_format", "settled", "state",
-        "rcv_settle_mode", "batchable",
+        "handle", "number_bytes", "prefix", "middle", "suffix", "head_bytes", "unpack", "message_format",
+        "settled", "state", "rcv_settle_mode", "batchable",
     )  # fmt: skip
 
     def __init__(
-        self, handle: int, prefix: bytes, middle: bytes, suffix: bytes, unpack: Any, head_bytes: int,
-        message_format: int, settled: bool, state: object, rcv_settle_mode: int, batchable: bool,
+        self, handle: int, number_bytes: int, prefix: bytes, middle: bytes, suffix: bytes, unpack: Any,
+        head_bytes: int, message_format: int, settled: bool, state: object, rcv_settle_mode: int, batchable: bool,
     ) -> None:  # fmt: skip
         self.handle = handle
+        self.number_bytes = number_bytes
         self.prefix = prefix
         self.middle = middle
         self.suffix = suffix

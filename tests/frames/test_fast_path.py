@@ -32,9 +32,9 @@ from amqp_broker.frames import (
     learn_shape,
     read_disposition,
     read_flow,
-    read_run,
     read_transfer,
 )
+from amqp_broker.frames.fast_path import run_by_index, run_by_struct
 from tests.strategies import encoded, integers
 
 uints = integers(32).map(Uint)
@@ -221,6 +221,12 @@ def test_a_run_reads_what_single_transfers_say(
     """Each delivery of a run carries its own id, tag and payload and the shape's other fields; it stops where
     the shape, the numbers or the limit stop.
     """
+    for read_run in (run_by_struct, run_by_index):
+        check_run(read_run, bodies, start, tag, settled, limit)
+
+
+def check_run(read_run: Any, bodies: list[bytes], start: int, tag: bytes, settled: bool, limit: int) -> None:
+    """One way of reading a run."""
     frames = [
         plain((start + index) % 2**32, tag, body, settled=settled, batchable=True)
         for index, body in enumerate(bodies)
@@ -260,10 +266,11 @@ def test_a_run_reads_what_single_transfers_say(
 def test_a_run_stops_at_what_is_different(second: bytes) -> None:
     """Another number, another shape, a frame that is too large, too short or not complete."""
     first = plain(4)
-    found: list[Delivery] = []
     data = first + second
-    assert read_run(data, 0, shape_of(first), 4, 10, len(first), found) == len(first)
-    assert len(found) == 1
+    for read_run in (run_by_struct, run_by_index):
+        found: list[Delivery] = []
+        assert read_run(data, 0, shape_of(first), 4, 10, len(first), found) == len(first)
+        assert len(found) == 1
 
 
 @pytest.mark.parametrize(
@@ -299,9 +306,10 @@ def test_a_state_is_part_of_the_shape() -> None:
     assert frames[0][head.state_at : head.state_end] == encode_composite(state)
     shape = learn_shape(frames[0], 0, head, 0, state)
     assert shape is not None
-    found: list[Delivery] = []
-    read_run(b"".join(frames), 0, shape, 1, 10, 1_000, found)
-    assert [delivery.txn_id for delivery in found] == [b"txn", b"txn"]
+    for read_run in (run_by_struct, run_by_index):
+        found: list[Delivery] = []
+        read_run(b"".join(frames), 0, shape, 1, 10, 1_000, found)
+        assert [delivery.txn_id for delivery in found] == [b"txn", b"txn"]
 
 
 def test_other_performatives_are_not_read() -> None:
