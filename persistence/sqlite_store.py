@@ -78,27 +78,15 @@ class SqliteStore:
         check_library(library_version(), allow_unsafe_sqlite)
         self.directory = Path(directory)
         self._checkpoint_bytes = checkpoint_bytes
-        pragmas = Pragmas(page_size_bytes, cache_bytes, checkpoint_bytes * WAL_LIMIT_FACTOR, synchronous)
         make_directory(self.directory)
-        path = str(self.directory / DATABASE_NAME)
         self._lock = FileLock(str(self.directory / LOCK_NAME))
         try:
-            self._connection = open_connection(path, pragmas)
-            try:
-                self._unit = UnitOfWork(self._connection)
-                if bring_up_to_date(self._connection, self._unit):
-                    restrict_files(path)
-                    sync_directory(self.directory)
-                ((self._page_size,),) = self._unit.query("PRAGMA page_size")
-                self._space = SpaceGuard(
-                    str(self.directory / BALLAST_NAME),
-                    low_water_bytes,
-                    ballast_bytes,
-                    free_bytes or partial(free_bytes_of, os.fspath(self.directory)),
-                )
-            except BaseException:
-                self._connection.close()
-                raise
+            self._open(
+                Pragmas(page_size_bytes, cache_bytes, checkpoint_bytes * WAL_LIMIT_FACTOR, synchronous)
+            )
+            free_bytes = free_bytes or partial(free_bytes_of, os.fspath(self.directory))
+            ballast = str(self.directory / BALLAST_NAME)
+            self._space = SpaceGuard(ballast, low_water_bytes, ballast_bytes, free_bytes)
         except BaseException:
             self._lock.release()
             raise
@@ -113,9 +101,22 @@ class SqliteStore:
         self._turn = _IDLE
         self._group: Group | None = None
         self._writer: GroupWriter | None = None
-        self._wal_bytes = self._measure_wal()
-        self._wal_guess = 0  # written since it was measured, about
         self._closed = False
+
+    def _open(self, pragmas: Pragmas) -> None:
+        path = str(self.directory / DATABASE_NAME)
+        self._connection = open_connection(path, pragmas)
+        try:
+            self._unit = UnitOfWork(self._connection)
+            if bring_up_to_date(self._connection, self._unit):
+                restrict_files(path)
+                sync_directory(self.directory)
+            ((self._page_size,),) = self._unit.query("PRAGMA page_size")
+            self._wal_bytes = self._measure_wal()
+            self._wal_guess = 0  # written since it was measured, about
+        except BaseException:
+            self._connection.close()
+            raise
 
     # Turns
 

@@ -270,6 +270,21 @@ def check_retiring_in_pieces(make_store: MakeStore) -> None:
     store.close()
 
 
+def check_retiring_with_holes(make_store: MakeStore) -> None:
+    """Whole runs that go in one group leave those between them alone, and other queues too."""
+    store = make_store()
+    queue_id, other = new_queue(store), new_queue(store, "other")
+    for offset in range(40):
+        do(store, Post(queue_id, messages(offset, 1)))
+        do(store, Post(other, messages(offset, 1)))
+    do(store, *[Retire(queue_id, offset, offset) for offset in range(0, 40, 2)], Retire(other, 10, 19))
+    assert offsets(store, queue_id) == list(range(1, 40, 2))
+    assert offsets(store, other) == [*range(10), *range(20, 40)]
+    do(store, Retire(queue_id, 3, 3), Retire(queue_id, 9, 11), Retire(queue_id, 0, 1))
+    assert offsets(store, queue_id) == [5, 7, *range(13, 40, 2)]
+    store.close()
+
+
 def check_posted_and_retired_in_one_group(make_store: MakeStore) -> None:
     """What a group posts it may retire, in the same unit or in a later one."""
     store = make_store()
@@ -433,6 +448,7 @@ CHECKS: Final[tuple[Callable[[MakeStore], None], ...]] = (
     check_reading_unknown_node,
     check_offsets_may_have_gaps,
     check_retiring_in_pieces,
+    check_retiring_with_holes,
     check_posted_and_retired_in_one_group,
     check_numbering_survives_emptiness,
     check_returned_messages_keep_their_changes,
