@@ -59,10 +59,10 @@ _DURABILITY: Final = (
         KILLS,
     ),
     Mutant(
-        "an I/O error is answered as a full disk, so as rolled back",
-        "persistence/sqlite_library.py",
-        'return StoreFailed(f"the database failed ({text})")',
-        'return StoreFull(f"the database failed ({text})")',
+        "a COMMIT that met an I/O error is answered as rolled back",
+        "persistence/unit_of_work.py",
+        'raise self._fail(f"COMMIT failed, its outcome is unknown: {error}") from error',
+        "raise StoreFull(str(error)) from error",
         IO_ERRORS,
     ),
     Mutant(
@@ -240,7 +240,7 @@ _LINKS: Final = (
         "links/sender_link.py",
         "        room = session.window.remote_incoming_window\n        if not settled",
         "        room = 1 << 30\n        if not settled",
-        SENDER,
+        ("tests/links",),
     ),
     Mutant(
         "a settling range covers what was not settled",

@@ -100,6 +100,10 @@ class Faults:
         return failed.decode()
 
 
+class _Cut(Exception):
+    """The process ends at its first full disk: what was answered so must not have happened."""
+
+
 class Run:
     """The plan with a fault armed, in the forked process."""
 
@@ -109,12 +113,15 @@ class Run:
         self.fault = fault
         self.switch = switch
         self.told = Told([plan.snapshots[0]])
+        # Kept to the end of the process: a store that nobody refers to closes its connection, which tidies
+        # up.
+        self.executor: Executor | None = None
 
     def carry_out(self) -> Told:
         """Everything up to the end of the plan or the first answer that ends a broker."""
         self.switch.arm(self.fault)
         try:
-            executor = Executor(open_store(self.directory))
+            executor = self.executor = Executor(open_store(self.directory))
         except (StoreError, OSError) as error:
             return self._end(f"did not open: {error}")
         try:
@@ -122,6 +129,8 @@ class Run:
                 self._group(executor, group)
                 if group.idle_after:
                     executor.idle()
+        except _Cut:
+            return self._end("full, and killed")
         except StoreFailed as error:
             self._end(f"failed: {error}")
             if not isinstance(error, StoreCorrupt):
@@ -159,6 +168,8 @@ class Run:
                 executor.store.commit()
             except StoreFull:
                 self.told.expected = [before]
+                if self.fault.at % 2 == 0:
+                    raise _Cut from None
                 continue
             self.told.expected = self.told.expected[1:]
             happened = [number for number, error in enumerate(errors) if error is None]

@@ -41,9 +41,8 @@ def open_store(
     )
 
 
-def run(directory: Path, plan: Plan, tell: Callable[[str], None], options: argparse.Namespace) -> None:
+def run(store: SqliteStore, plan: Plan, tell: Callable[[str], None], options: argparse.Namespace) -> None:
     """Carry out the plan; the store stays open unless it is asked to close."""
-    store = open_store(directory, options.synchronous, options.page_size)
     Executor(store).run(plan, tell, acknowledge_first=options.acknowledge_first)
     if options.close:
         store.close()
@@ -67,7 +66,9 @@ def main() -> None:
         os.write(markers, words.encode())
 
     try:
-        run(options.directory, plan, tell, options)
+        # Referred to until the process ends: otherwise its connection would be closed, which tidies up.
+        store = open_store(options.directory, options.synchronous, options.page_size)
+        run(store, plan, tell, options)
         print("finished", flush=True)
     except StoreFailed:
         print("failed", flush=True)
