@@ -1,8 +1,8 @@
 """What the store costs: `python -m tests.benchmarks.store [DIRECTORY]`.
 
-For batches of 1 to 1,000 messages of 100 B and 10 KiB: one group posts a batch and retires the one before it. Printed
-are microseconds a message for the statements (`apply`, which holds the interpreter) and for `commit` (which does
-not), commits and messages a second; then reading a backlog in pages, the restart, and memory.
+For batches of 1 to 1,000 messages of 100 B and 10 KiB: one group posts a batch and retires the one before it.
+Printed are microseconds a message for the statements (`apply`, which holds the interpreter) and for `commit`
+(which does not), commits and messages a second; then reading a backlog in pages, the restart, and memory.
 """
 
 from __future__ import annotations
@@ -110,8 +110,9 @@ def backlog(directory: Path, batch: int) -> None:
     assert store.recover().nodes[0].message_count == 0
     store.close()
     print(
-        f"backlog of {BACKLOG:,} in runs of {batch}: restart {restart:.2f} s, read {read_s / BACKLOG * 1e6:.2f} us, "
-        f"retired {retire_s / BACKLOG * 1e6:.2f} us a message (no sync); memory grew by {grown // 1024} MiB"
+        f"backlog of {BACKLOG:,} in runs of {batch}: restart {restart:.2f} s, "
+        f"read {read_s / BACKLOG * 1e6:.2f} us, retired {retire_s / BACKLOG * 1e6:.2f} us a message (no sync); "
+        f"memory grew by {grown // 1024} MiB"
     )
 
 
