@@ -111,7 +111,7 @@ def backlog(directory: Path, batch: int) -> None:
     store.close()
     print(
         f"backlog of {BACKLOG:,} in runs of {batch}: restart {restart:.2f} s, "
-        f"read {read_s / BACKLOG * 1e6:.2f} us, retired {retire_s / BACKLOG * 1e6:.2f} us a message (no sync); "
+        f"read {read_s / BACKLOG * 1e6:.2f} us, retired {retire_s / BACKLOG * 1e6:.2f} us each, no sync; "
         f"memory grew by {grown // 1024} MiB"
     )
 
