@@ -99,7 +99,8 @@ class TransferShape:
 
     def __init__(
         self, handle: int, number_bytes: int, prefix: bytes, middle: bytes, suffix: bytes, unpack: Any,
-        head_bytes: int, message_format: int, settled: bool, state: object, rcv_settle_mode: int, batchable: bool,
+        head_bytes: int, message_format: int, settled: bool, state: object, rcv_settle_mode: int,
+        batchable: bool,
     ) -> None:  # fmt: skip
         self.handle = handle
         self.number_bytes = number_bytes

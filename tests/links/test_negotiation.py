@@ -258,6 +258,17 @@ def test_a_client_with_a_challenge() -> None:
     assert pair.client.state is pair.server.state is ConnectionState.OPENED
 
 
+@pytest.mark.parametrize("frame", [INIT, RESPONSE])
+def test_a_server_that_speaks_for_the_client(frame: bytes) -> None:
+    """5.3.2: only the client sends init and response."""
+    pair = Pair({"sasl": True})
+    pair.client.open()
+    pair.server.receive_data(taken(pair.client), NOW)
+    events = pair.client.receive_data(taken(pair.server) + frame, NOW)
+    assert "out of order" in (error_of(events).description or "")
+    assert pair.client.wants_close
+
+
 def test_a_client_that_is_refused() -> None:
     """A code other than ok ends the client's connection."""
     pair = Pair({"sasl": True})

@@ -230,6 +230,17 @@ def test_a_message_that_is_too_large(pieces: int) -> None:
     assert peer.server.settings.partial_bytes.used_bytes == 0
 
 
+def test_a_message_that_is_too_large_within_a_run() -> None:
+    """The hot path stops before it; what came before is told."""
+    peer = RawPeer(credit=5)
+    peer.max_message_size = 100
+    peer, _ = attached(peer=peer)
+    sizes = [10, 100, 101]
+    data = b"".join(encode_frame(0, transfer(300 + index), b"x" * size) for index, size in enumerate(sizes))
+    assert [len(delivery.payload) for delivery in deliveries(peer.feed(data))] == [10, 100]
+    detached_with(peer, "amqp:link:message-size-exceeded")
+
+
 def test_all_incomplete_deliveries_share_one_bound() -> None:
     """The limits table: a sum over the process; who goes beyond it is detached, and gives back what it
     had.
