@@ -334,6 +334,7 @@ def check_returned_messages_keep_their_changes(make_store: MakeStore) -> None:
     do(store, Return(queue_id, 3, 1, b"x", acquired_before=False))
     found = [(r.delivery_count, r.acquired_before, r.annotations) for r in read_all(store, queue_id)]
     assert found == [(0, False, None), (2, True, b"changed"), (0, True, None), (1, False, b"x")], found
+    assert store.read(queue_id, 1, 1, 1000).records[0].annotations == b"changed"
     do(store, Return(queue_id, 1, 3), Retire(queue_id, 3, 3))
     found = [(r.delivery_count, r.acquired_before, r.annotations) for r in read_all(store, queue_id)]
     assert found == [(0, False, None), (3, True, None), (0, True, None)], found
