@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from amqp_broker.authorisation import BROWSE, RECEIVE, SEND
 from amqp_broker.frames import Coordinator, Error, Source, Target
 from amqp_broker.links import AttachReceived, ReceiverLink, SenderLink
+from amqp_broker.persistence import StoreFull
 from amqp_broker.producers import Producer
 from amqp_broker.queue import Consumer, Queue
 from amqp_broker.registry import NodeRefused
@@ -31,8 +32,14 @@ async def answer_attach(task: ConnectionTask, nodes: NodeService, event: AttachR
             await _accept_consumer(task, nodes, link, event)
         nodes.link_names.take(task.link_key(link), task, link)
     except (NodeRefused, TerminusRefused) as refused:
-        link.refuse(Error(condition=refused.condition, description=refused.description))
-        task.log.info("link.refused", name=link.name, condition=refused.condition, reason=refused.description)
+        _refuse(task, link, refused.condition, refused.description)
+    except StoreFull as full:
+        _refuse(task, link, "amqp:resource-limit-exceeded", f"the queue could not be made: {full}")
+
+
+def _refuse(task: ConnectionTask, link: ReceiverLink | SenderLink, condition: str, description: str) -> None:
+    link.refuse(Error(condition=condition, description=description))
+    task.log.info("link.refused", name=link.name, condition=condition, reason=description)
 
 
 async def _accept_producer(
@@ -54,6 +61,8 @@ async def _accept_producer(
     credit = nodes.config.limits.link_credit
     producer = Producer(task, link, queue, credit, bool(target.dynamic))
     task.dispatcher.producers[link] = producer
+    if queue is not None:
+        queue.producers.add(producer)
     full = queue is not None and queue.full()
     link.accept(
         source=event.attach.source,

@@ -35,6 +35,7 @@ class Backlog:
         "_ready",
         "_ready_bytes",
         "_returned",
+        "_taken_bytes",
         "_memory_only",
         "disk_count",
         "disk_from",
@@ -50,6 +51,7 @@ class Backlog:
         self._ready: list[Record] = []
         self._head = 0
         self._ready_bytes = 0
+        self._taken_bytes = 0
         self._returned: list[tuple[int, Record]] = []
         self._memory_only: deque[Record] = deque()
         self.volatile_bytes = 0
@@ -122,13 +124,15 @@ class Backlog:
         head += len(run)
         if head >= len(self._ready):
             self._ready.clear()
-            self._ready_bytes = 0
+            self._ready_bytes = self._taken_bytes = 0
             head = 0
         else:
-            self._ready_bytes -= sum([len(record.body) for record in run])
-            if head >= _TRIM_AT:
+            size = sum([len(record.body) for record in run])
+            self._ready_bytes -= size
+            self._taken_bytes += size
+            if head >= _TRIM_AT or self._taken_bytes >= self.window_bytes:
                 del self._ready[:head]
-                head = 0
+                head = self._taken_bytes = 0
         self._head = head
         return run
 
@@ -211,7 +215,7 @@ class Backlog:
         self._ready.clear()
         self._returned.clear()
         self._memory_only.clear()
-        self._head = self._ready_bytes = self.volatile_bytes = self.disk_count = 0
+        self._head = self._ready_bytes = self._taken_bytes = self.volatile_bytes = self.disk_count = 0
         self.disk_from = -1
         return count
 

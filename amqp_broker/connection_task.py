@@ -20,7 +20,7 @@ import trio
 from amqp_broker.attaching import answer_attach
 from amqp_broker.authentication import Challenge, Login, Success
 from amqp_broker.authorisation import ANONYMOUS, CONNECT, Principal
-from amqp_broker.dispatcher import Dispatcher
+from amqp_broker.dispatcher import Dispatcher, deleted_error
 from amqp_broker.frames import Error
 from amqp_broker.links import (
     AttachReceived,
@@ -42,7 +42,7 @@ from amqp_broker.links import (
     SessionEnded,
 )
 from amqp_broker.log_setup import logger
-from amqp_broker.queue import Consumer
+from amqp_broker.queue import Consumer, Queue
 
 if TYPE_CHECKING:
     from amqp_broker.broker import Broker
@@ -72,6 +72,7 @@ class ConnectionTask:
         self._inbox: bytes | None = None
         self._eof = False
         self._mail: list[Mail] = []
+        self._handling: list[Any] = []  # events, while they are handled
         self._output: list[bytes] = []
         self._writing = True
         self._owner: trio.lowlevel.Task | None = None
@@ -121,17 +122,19 @@ class ConnectionTask:
         """A full queue has room again."""
         self._post_mail(self._unblock, producer, None)
 
-    def node_deleted(self, consumer: Consumer) -> None:
-        """The node that a link of this connection received from is gone."""
-        self._post_mail(self._detach_deleted, consumer, None)
+    def node_deleted(self, link: ReceiverLink | SenderLink, queue: Queue) -> None:
+        """The node that a link of this connection was attached to is gone."""
+        self._post_mail(self._detach_deleted, link, queue)
 
     def steal(self, link: ReceiverLink | SenderLink) -> None:
         """Another connection of the same container attached a link of this name (2.6.1)."""
         self._post_mail(self._detach_stolen, link, None)
 
-    def link_key(self, link: ReceiverLink | SenderLink) -> tuple[str, bool, str]:
-        """What a link is known by among all connections (2.6.1)."""
-        return self.container_id, isinstance(link, SenderLink), link.name
+    def link_key(self, link: ReceiverLink | SenderLink) -> tuple[str, str, bool, str]:
+        """What a link is known by among all connections (2.6.1), and whose it is: a container-id is only
+        claimed.
+        """
+        return self.principal.rule_name, self.container_id, isinstance(link, SenderLink), link.name
 
     @property
     def container_id(self) -> str:
@@ -266,6 +269,7 @@ class ConnectionTask:
         dispatch = self._dispatch
         while events:
             answered = False
+            self._handling = events
             for event in events:
                 handler = dispatch.get(type(event))
                 if handler is not None:
@@ -273,6 +277,7 @@ class ConnectionTask:
                 else:
                     await self._answers[type(event)](event)
                     answered = True
+            self._handling = []
             events = (
                 self.engine.receive_data(b"", trio.current_time()) if answered else self.engine.take_events()
             )
@@ -326,7 +331,7 @@ class ConnectionTask:
     def _give_everything_back(self) -> None:
         """The wire broke: every link of this connection ends as the engine says."""
         try:
-            for event in self.engine.receive_eof(trio.current_time()):
+            for event in [*self._handling, *self.engine.receive_eof(trio.current_time())]:
                 if type(event) is LinkDetached:
                     self.dispatcher.on_detached(event)
         except Exception:
@@ -344,15 +349,9 @@ class ConnectionTask:
     def _unblock(self, producer: Producer, _: None) -> None:
         self.dispatcher.unblock(producer)
 
-    def _detach_deleted(self, consumer: Consumer, _: None) -> None:
-        link = consumer.link
-        if link in self.dispatcher.consumers:
-            link.detach(
-                Error(
-                    condition="amqp:resource-deleted",
-                    description=f"queue {consumer.queue.name!r} was deleted",
-                )
-            )
+    def _detach_deleted(self, link: ReceiverLink | SenderLink, queue: Queue) -> None:
+        if link in self.dispatcher.consumers or link in self.dispatcher.producers:
+            link.detach(deleted_error(queue))
 
     def _detach_stolen(self, link: ReceiverLink | SenderLink, _: None) -> None:
         if link in self.dispatcher.consumers or link in self.dispatcher.producers:
@@ -386,6 +385,9 @@ class ConnectionTask:
         self.log.info("connection.closed", condition=condition, description=description)
 
     async def _on_attach(self, event: AttachReceived) -> None:
+        if not event.link.session.writable:
+            self.engine.answered()  # something before it in the same read ended its session: nobody waits
+            return
         await answer_attach(self, self._nodes, event)
 
     async def _on_sasl_init(self, event: SaslInitReceived) -> None:

@@ -25,7 +25,7 @@ from amqp_broker.links import (
 )
 from amqp_broker.persistence import Record
 from amqp_broker.producers import Producer
-from amqp_broker.queue import Consumer
+from amqp_broker.queue import Consumer, Queue
 from amqp_broker.records import annotate, changed, prepare, record_of
 from amqp_broker.termini import OUTCOMES
 
@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 
 ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
+
+
+def deleted_error(queue: Queue) -> Error:
+    """Why a link of a queue that is gone ends."""
+    return Error(condition="amqp:resource-deleted", description=f"queue {queue.name!r} was deleted")
 
 
 class Dispatcher:
@@ -73,14 +78,35 @@ class Dispatcher:
             records = [
                 record_of(d.payload, d.message_format, now_ms, queue_id, persistent) for d in deliveries
             ]
-        except DecodeError as error:
-            self._malformed(link, error)
+        except DecodeError:
+            self._post_up_to_malformed(link, deliveries, queue, now_ms)
             return
-        self._post(link, deliveries, producer.queue, records)
+        self._post(link, deliveries, queue, records)
+
+    def _post_up_to_malformed(
+        self, link: ReceiverLink, deliveries: list[Delivery], queue: Queue, now_ms: int
+    ) -> None:
+        """What came before a message with malformed sections is taken, wherever a read ended."""
+        records: list[Record] = []
+        for delivery in deliveries:
+            try:
+                records.append(
+                    record_of(
+                        delivery.payload, delivery.message_format, now_ms, queue.queue_id, queue.persistent
+                    )
+                )
+            except DecodeError as error:
+                if records:
+                    self._post(link, deliveries[: len(records)], queue, records)
+                self._malformed(link, error)
+                return
 
     def _post(
-        self, link: ReceiverLink, deliveries: list[Delivery], queue: Any, records: list[Record]
+        self, link: ReceiverLink, deliveries: list[Delivery], queue: Queue, records: list[Record]
     ) -> None:
+        if queue.deleted:
+            link.detach(deleted_error(queue))
+            return
         posting = Posting(self._task, link, deliveries, queue, records, self._nodes)
         if posting.durable_count or queue.pending_posts > 1:
             self._nodes.writer.submit(posting)  # nothing overtakes what stands before it in its queue
@@ -209,6 +235,11 @@ class Dispatcher:
         else:
             for _ in range(taken):
                 pending.popleft()
+            excess = len(pending) - link.credit
+            if excess > 0:  # the peer took credit back: others may have these
+                consumer.demand = 0
+                consumer.queue.take_back([pending.pop() for _ in range(excess)])
+                self._nodes.pump(consumer.queue)
         if taken and consumer.settled and not consumer.browser:
             sent = records[:taken]
             self._settle(consumer, [], sent, ACCEPTED, retire_verbs(consumer.queue.queue_id, sent))
@@ -221,24 +252,46 @@ class Dispatcher:
         if consumer is None:
             return
         state = event.state
-        if state is None or (event.settled and type(state) is Received):
+        if state is None or type(state) is Received:
+            if not event.settled:
+                return
             state = consumer.default_outcome
-        elif type(state) is Received:
+        deliveries = event.deliveries
+        if consumer.decided:
+            deliveries = self._undecided(consumer, deliveries, event.settled)
+        if not deliveries:
+            if consumer.demand == 0:
+                self.offer(consumer)
             return
         handler = self._outcomes.get(type(state))
         if handler is None or OUTCOMES[type(state)] not in consumer.outcomes:
-            self._refuse_outcome(consumer, state)
+            self._refuse_outcome(consumer, state, deliveries if event.settled else [])
             return
         if consumer.browser:
             if not event.settled:
-                event.link.settle(event.deliveries, state)
+                event.link.settle(deliveries, state)
             self.offer(consumer)
             return
-        handler(consumer, event.deliveries, state, event.settled)
+        if not event.settled:
+            consumer.decided.update([delivery.number for delivery in deliveries])
+        handler(consumer, deliveries, state, event.settled)
         if consumer.demand == 0:
             self.offer(consumer)
 
-    def _refuse_outcome(self, consumer: Consumer, state: object) -> None:
+    def _undecided(
+        self, consumer: Consumer, deliveries: list[OutgoingDelivery], settled: bool
+    ) -> list[OutgoingDelivery]:
+        """A terminal outcome stands (3.4): what follows it for the same delivery only settles."""
+        decided = consumer.decided
+        new = [delivery for delivery in deliveries if delivery.number not in decided]
+        if settled:
+            decided.difference_update([delivery.number for delivery in deliveries])
+        return new
+
+    def _refuse_outcome(self, consumer: Consumer, state: object, settled: list[OutgoingDelivery]) -> None:
+        """Detach for an outcome that the source does not offer; what the peer settled by it comes back."""
+        if not consumer.browser:
+            self._return(consumer, [delivery.message for delivery in settled])
         link = consumer.link
         offered = ", ".join(sorted(consumer.outcomes))
         description = f"expected one of the outcomes that the source offers ({offered}), got {state!r:.120}"
@@ -262,8 +315,7 @@ class Dispatcher:
     ) -> None:
         self._return(consumer, [delivery.message for delivery in deliveries])
         if not settled:
-            link = consumer.link
-            link.settle(deliveries, state)
+            self._confirm(consumer, deliveries, state)
 
     def _modify(
         self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any, settled: bool
@@ -310,12 +362,13 @@ class Dispatcher:
     def settled(self, settlement: Settlement, error: Exception | None) -> None:
         """In the turn after the commit: the receiver that waits for it is told that its outcome holds."""
         consumer = self.consumers.get(settlement.link)
-        if error is None:
-            if consumer is not None and settlement.deliveries:
-                settlement.link.settle(settlement.deliveries, settlement.state)
-        elif settlement.records:
-            settlement.queue.give_back(settlement.records)
-            self._nodes.pump(settlement.queue)
+        if consumer is not None and settlement.deliveries:
+            self._confirm(consumer, settlement.deliveries, settlement.state)
+
+    def _confirm(self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any) -> None:
+        link = consumer.link
+        link.settle(deliveries, state)
+        consumer.decided.difference_update([delivery.number for delivery in deliveries])
 
     # The end of links
 
@@ -335,16 +388,12 @@ class Dispatcher:
         waiting = list(consumer.pending)
         consumer.pending.clear()
         if not consumer.browser:
-            held = [delivery for delivery in event.unsettled if not self._decided(delivery)]
-            if waiting:
-                queue.give_back(waiting)
+            held = [delivery for delivery in event.unsettled if delivery.number not in consumer.decided]
+            queue.take_back(waiting)
             if held:
                 self._outcomes[type(consumer.default_outcome)](consumer, held, consumer.default_outcome, True)
             self._nodes.pump(queue)
         self._nodes.forget_consumer(consumer)
-
-    def _decided(self, delivery: OutgoingDelivery) -> bool:
-        return type(delivery.state) in self._outcomes
 
     def on_sender_settled(self, event: DeliveriesSettled) -> None:
         """The sender settled what it had our outcome for (mode second): nothing is left to do."""

@@ -31,7 +31,7 @@ class PostOwner(Protocol):
         """The posting was stored, or why it was not."""
 
     def settled(self, settlement: Settlement, error: Exception | None) -> None:
-        """The outcomes were stored, or why they were not."""
+        """The outcomes were stored; or, with an error, their node is gone."""
 
 
 def retire_verbs(queue_id: int, records: Sequence[Record]) -> Unit:
@@ -89,6 +89,10 @@ class Posting:
         """Nothing was stored: the offsets are free again."""
         self.queue.next_offset = self.records[0].offset
 
+    def keeps(self) -> bool:
+        """The sender is told that there is no room."""
+        return False
+
     def finished(self, error: Exception | None) -> None:
         queue = self.queue
         queue.pending_posts -= 1
@@ -136,8 +140,12 @@ class Settlement:
     def withdraw(self) -> None:
         """Nothing was stored; nothing was taken either."""
 
+    def keeps(self) -> bool:
+        """The receiver has decided: its outcome waits for room, and nothing is delivered once more."""
+        return True
+
     def finished(self, error: Exception | None) -> None:
-        if error is None and self.records:
+        if self.records:
             self.queue.retire(self.records)
             self.nodes.drained(self.queue)
         self.owner.settled(self, error)
@@ -166,6 +174,10 @@ class Step:
 
     def withdraw(self) -> None:
         """Nothing was stored; nothing was taken either."""
+
+    def keeps(self) -> bool:
+        """Who waits for the step is told; what nobody waits for is tried again."""
+        return self._then is None
 
     def finished(self, error: Exception | None) -> None:
         if self._then is not None:

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from amqp_broker.connection_task import ConnectionTask
     from amqp_broker.links import ReceiverLink, SenderLink
 
-Key = tuple[str, bool, str]
+Key = tuple[str, str, bool, str]
 
 
 class LinkNames:
-    """The attached links of all connections, by container-id, direction and name."""
+    """The attached links of all connections, by user, container-id, direction and name."""
 
     def __init__(self) -> None:
         self._holders: dict[Key, tuple[ConnectionTask, ReceiverLink | SenderLink]] = {}

@@ -133,7 +133,7 @@ class NodeService:
             return
         messages, size = backlog.page_room()
         page = store.read(queue.queue_id, backlog.disk_from, messages, size)
-        self._adopt(queue, page.records)
+        queue.byte_count += self._adopt(queue, page.records)
         backlog.paged(page.records, page.next_offset, len(page.quarantined))
         self._lose(queue, page.quarantined)
         self.pump(queue)
@@ -173,11 +173,16 @@ class NodeService:
             if consumer.draining:
                 consumer.owner.deliver(consumer, [])
 
-    def _adopt(self, queue: Queue, records: list[Record]) -> None:
+    def _adopt(self, queue: Queue, records: list[Record]) -> int:
+        """Make records that were read what they are in memory; returns by how many bytes they grew."""
+        growth = 0
         for record in records:
             record.acquired_before = record.acquired_before or record.offset < queue.recovered_to
             if record.annotations is not None:
+                growth -= len(record.body)
                 replace_annotations(record)
+                growth += len(record.body)
+        return growth
 
     def _expire(self, queue: Queue, expired: list[Record]) -> None:
         queue.retire(expired)
@@ -206,6 +211,7 @@ class NodeService:
         queue = producer.queue
         if queue is None:
             return
+        queue.producers.discard(producer)
         if producer in queue.blocked:
             queue.blocked.remove(producer)
         if producer.temporary:
@@ -218,12 +224,18 @@ class NodeService:
 
     def _drop_temporary(self, queue: Queue) -> None:
         self.registry.remove(queue)
+        queue.deleted = True
         queue.backlog.clear()
         for consumer in list(queue.consumers):
-            consumer.owner.node_deleted(consumer)
+            consumer.owner.node_deleted(consumer.link, queue)
+        for producer in queue.producers:
+            producer.owner.node_deleted(producer.link, queue)
 
-    async def store_step(self, verbs: Unit) -> None:
-        """Have `verbs` stored and wait for the commit. Raises StoreError."""
+    async def store_step(self, verbs: Unit, stored: Callable[[], None] | None = None) -> None:
+        """Have `verbs` stored and wait for the commit. Raises StoreError.
+
+        `stored` is called once they are, also when the one who waits is gone by then.
+        """
         done = trio.Event()
         failures: list[StoreError] = []
 
@@ -231,6 +243,8 @@ class NodeService:
             if error is not None:
                 assert isinstance(error, StoreError)
                 failures.append(error)
+            elif stored is not None:
+                stored()
             done.set()
 
         self.writer.submit(Step(verbs, then))

@@ -30,6 +30,7 @@ class Consumer:
     __slots__ = (
         "browser",
         "cursor",
+        "decided",
         "default_outcome",
         "demand",
         "draining",
@@ -57,6 +58,7 @@ class Consumer:
         self.settled = settled
         self.demand = 0
         self.draining = False  # waits for the answer to a drain that a page from the disk delays
+        self.decided: set[int] = set()  # numbers of deliveries with an outcome that we have yet to settle
         self.cursor = 0
         self.paging = False
         self.pending: deque[Record] = deque()
@@ -68,8 +70,8 @@ class DeliveryOwner(Protocol):
     def deliver(self, consumer: Consumer, records: list[Record]) -> None:
         """Take `records` for `consumer`, to be sent in the owner's next turn."""
 
-    def node_deleted(self, consumer: Consumer) -> None:
-        """The queue is gone: the consumer's link ends."""
+    def node_deleted(self, link: SenderLink, queue: Queue) -> None:
+        """The queue is gone: the link ends."""
 
 
 class QueueLimits:
@@ -93,6 +95,7 @@ class Queue:
         "blocked",
         "byte_count",
         "consumers",
+        "deleted",
         "expired",
         "limits",
         "message_count",
@@ -100,9 +103,9 @@ class Queue:
         "next_offset",
         "pending_posts",
         "persistent",
+        "producers",
         "queue_id",
         "recovered_to",
-        "was_full",
     )
 
     def __init__(self, name: str, queue_id: int, limits: QueueLimits, *, persistent: bool = True) -> None:
@@ -118,7 +121,8 @@ class Queue:
         self.message_count = 0
         self.byte_count = 0
         self._volatile_bytes = 0
-        self.was_full = False
+        self.producers: set[Producer] = set()
+        self.deleted = False
         self.blocked: list[Producer] = []
         self.expired: list[Record] = []
         self._excluded: dict[int, set[Consumer]] = {}
@@ -152,14 +156,11 @@ class Queue:
     def full(self) -> bool:
         """Whether senders should get no more credit."""
         limits = self.limits
-        if (
+        return (
             self.message_count >= limits.max_messages
             or self.byte_count >= limits.max_bytes
             or self._volatile_bytes >= limits.max_volatile_bytes
-        ):
-            self.was_full = True
-            return True
-        return False
+        )
 
     def roomy(self) -> bool:
         """Whether a queue that was full has drained far enough to take from its senders again."""
@@ -243,6 +244,11 @@ class Queue:
             record.acquired_before = True
             self.backlog.put_back(record)
 
+    def take_back(self, records: Iterable[Record]) -> None:
+        """Messages that were assigned and never sent are available again: nobody has acquired them."""
+        for record in records:
+            self.backlog.put_back(record)
+
     def exclude(self, record: Record, consumer: Consumer) -> None:
         """`consumer` said undeliverable-here: it never gets `record` again (3.4.5)."""
         self._excluded.setdefault(record.offset, set()).add(consumer)
@@ -273,8 +279,10 @@ class Queue:
     def detach(self, consumer: Consumer) -> None:
         """A link receives no more; what it held is given back apart."""
         self.consumers.remove(consumer)
-        for excluded in self._excluded.values():
+        for offset, excluded in list(self._excluded.items()):
             excluded.discard(consumer)
+            if not excluded:
+                del self._excluded[offset]
 
     def empty_for(self, consumer: Consumer) -> bool:
         """Whether there is nothing that `consumer` could be sent now or after a page was read."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 
 import trio
 
@@ -24,10 +25,14 @@ class NodeRefused(Exception):
         self.description = description
 
 
+StoreStep = Callable[[Unit, Callable[[], None]], Awaitable[None]]
+"""Stores verbs and waits; the second argument is called once they are stored, whoever still waits."""
+
+
 class Registry:
     """All nodes of the broker, by address and by the id that the store knows them by."""
 
-    def __init__(self, config: BrokerConfig, store_step: Callable[[Unit], Awaitable[None]]) -> None:
+    def __init__(self, config: BrokerConfig, store_step: StoreStep) -> None:
         self._config = config
         self._store_step = store_step
         self._queues: dict[str, Queue] = {}
@@ -77,8 +82,11 @@ class Registry:
                 return self._queues[name]
             self._check_room()
             verb = CreateNode(name, QUEUE)
-            await self._store_step([verb])
-            return self._new_queue(name, verb.queue_id)
+            await self._store_step([verb], partial(self._created, verb))
+            return self._queues[name]
+
+    def _created(self, verb: CreateNode) -> None:
+        self._new_queue(verb.name, verb.queue_id)
 
     def create_temporary(self, name: str) -> Queue:
         """Make a queue that lives in memory only, for a dynamic terminus (3.5.3). Its id is below 0: no store

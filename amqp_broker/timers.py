@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 from itertools import count
-from typing import Protocol
+from typing import Any, Protocol
 
 import trio
 
@@ -16,13 +16,17 @@ class Timed(Protocol):
         """A deadline has come; a spurious call is harmless."""
 
 
+Entry = list[Any]
+"""[deadline, serial number, what is woken or None]: a list, so that it can be emptied in its place."""
+
+
 class Timers:
     """Wakes what has a deadline. A deadline that was moved back only wakes its owner once too often."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Timed]] = []
+        self._heap: list[Entry] = []
         self._count = count()
-        self._set_for: dict[Timed, float] = {}
+        self._set_for: dict[Timed, Entry] = {}
         self._changed = trio.Event()
 
     def set(self, deadline: float, timed: Timed) -> None:
@@ -30,16 +34,20 @@ class Timers:
         has.
         """
         known = self._set_for.get(timed)
-        if known is not None and known <= deadline:
-            return
-        self._set_for[timed] = deadline
-        heappush(self._heap, (deadline, next(self._count), timed))
+        if known is not None:
+            if known[0] <= deadline:
+                return
+            known[2] = None
+        entry = self._set_for[timed] = [deadline, next(self._count), timed]
+        heappush(self._heap, entry)
         if self._heap[0][0] == deadline:
             self._changed.set()
 
     def forget(self, timed: Timed) -> None:
-        """`timed` is gone."""
-        self._set_for.pop(timed, None)
+        """`timed` is gone; what is left of it until its deadline is an empty entry."""
+        entry = self._set_for.pop(timed, None)
+        if entry is not None:
+            entry[2] = None
 
     async def run(self) -> None:
         """Wake forever."""
@@ -50,7 +58,7 @@ class Timers:
                 await self._changed.wait()
             now = trio.current_time()
             while self._heap and self._heap[0][0] <= now:
-                deadline, _, timed = heappop(self._heap)
-                if self._set_for.get(timed) == deadline:
+                timed = heappop(self._heap)[2]
+                if timed is not None:
                     del self._set_for[timed]
                     timed.wake()

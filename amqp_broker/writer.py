@@ -41,6 +41,9 @@ class Job(Protocol):
     def withdraw(self) -> None:
         """Take back what `unit` did, the last job first: nothing of it was stored."""
 
+    def keeps(self) -> bool:
+        """Whether a full store is no answer: the job waits for room, because its effect can't be undone."""
+
 
 class CommitThread:
     """One thread that runs one blocking call at a time, and wakes the loop when it returned."""
@@ -88,7 +91,8 @@ class Writer:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._jobs: list[Job] = []
-        self._deferred: list[Job] = []
+        self._due = False  # some of the jobs do not wait for company
+        self._kept: list[Job] = []  # met a full store, and are tried again
         self._reads: list[Callable[[Store], None]] = []
         self._task: trio.lowlevel.Task | None = None
         self._stopping = False
@@ -98,6 +102,7 @@ class Writer:
     def submit(self, job: Job) -> None:
         """Have `job` stored with the next group; `job.finished` is called after the commit."""
         self._jobs.append(job)
+        self._due = True
         self._wake()
 
     def defer(self, job: Job) -> None:
@@ -106,8 +111,8 @@ class Writer:
         What a receiver has settled itself, or was sent settled, waits for no answer. Sharing the commit of
         the next post saves a client that sends one message at a time every second sync.
         """
-        self._deferred.append(job)
-        if len(self._deferred) == 1 or len(self._deferred) >= DEFERRED_JOBS:
+        self._jobs.append(job)
+        if not self._due and (len(self._jobs) == 1 or len(self._jobs) >= DEFERRED_JOBS):
             self._wake()
 
     def read(self, call: Callable[[Store], None]) -> None:
@@ -130,7 +135,7 @@ class Writer:
         thread = CommitThread()
         try:
             while True:
-                if self._jobs:
+                if self._due:
                     await self._commit_group(thread)
                     if self._store.checkpoint_due:
                         await self._housekeeping(thread)
@@ -138,10 +143,12 @@ class Writer:
                     self._run_reads()
                     if self._reads:  # a page led to the next one: others have a turn in between
                         await trio.lowlevel.cancel_shielded_checkpoint()
-                if not self._jobs and not self._reads:
-                    if self._deferred:
+                if not self._due and not self._reads:
+                    if self._jobs:
                         await self._wait_for_company()
                     elif self._stopping:
+                        if self._kept:
+                            await self._commit_group(thread)  # the last chance to find room
                         return
                     else:
                         await self._wait_for_work(thread)
@@ -154,23 +161,25 @@ class Writer:
 
     async def _wait_for_company(self) -> None:
         """Give deferred jobs the chance to share a commit; then they are due by themselves."""
-        if len(self._deferred) < DEFERRED_JOBS:
+        if len(self._jobs) < DEFERRED_JOBS:
             with trio.move_on_after(DEFER_S):
-                if not self._jobs and not self._reads and not self._stopping:
+                if not self._due and not self._reads and not self._stopping:
                     await self._park()
-        if not self._jobs:
-            self._jobs, self._deferred = self._deferred, []
+        self._due = True
 
     async def _wait_for_work(self, thread: CommitThread) -> None:
         with trio.move_on_after(IDLE_AFTER_S) as scope:
             if not self._work_waits():
                 await self._park()
+        if scope.cancelled_caught and self._kept:
+            await self._housekeeping(thread)
+            self._due = True
         while scope.cancelled_caught and not self._work_waits():
             if not await self._housekeeping(thread) and not self._work_waits():
                 await self._park()
 
     def _work_waits(self) -> bool:
-        return bool(self._jobs or self._deferred or self._reads or self._stopping)
+        return bool(self._due or self._jobs or self._reads or self._stopping)
 
     async def _housekeeping(self, thread: CommitThread) -> bool:
         """A bounded step of the store's own work, in the worker; True if more waits."""
@@ -198,8 +207,8 @@ class Writer:
             read(self._store)
 
     async def _commit_group(self, thread: CommitThread) -> None:
-        group = [*self._jobs, *self._deferred]
-        self._jobs, self._deferred = [], []
+        group = [*self._kept, *self._jobs]
+        self._kept, self._jobs, self._due = [], [], False
         errors: list[Exception | None]
         try:
             units = [job.unit() for job in group]
@@ -216,12 +225,21 @@ class Writer:
                 await self._one_by_one(group, thread)
                 return
         for job, error in zip(group, errors, strict=True):
+            self._answer(job, error)
+
+    def _answer(self, job: Job, error: Exception | None) -> None:
+        if isinstance(error, StoreFull) and job.keeps():
+            self._kept.append(job)
+        else:
             job.finished(error)
 
     async def _one_by_one(self, group: list[Job], thread: CommitThread) -> None:
         """A full store refused the group as a whole: what still fits (settling above all) goes alone."""
         for job in group:
             error: Exception | None = None
+            if self._kept and job.keeps():
+                self._kept.append(job)  # there is no room for the one before it either
+                continue
             try:
                 unit = job.unit()
                 if unit:
@@ -231,4 +249,4 @@ class Writer:
                 error = full
             if error is not None:
                 job.withdraw()
-            job.finished(error)
+            self._answer(job, error)

@@ -15,7 +15,7 @@ class Owner:
     def deliver(self, consumer: Consumer, records: list[Record]) -> None:
         raise AssertionError("a queue assigns and does not deliver")
 
-    def node_deleted(self, consumer: Consumer) -> None:
+    def node_deleted(self, link: SenderLink, queue: Queue) -> None:
         raise AssertionError("a queue does not delete itself")
 
 

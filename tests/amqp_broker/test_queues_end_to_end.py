@@ -321,7 +321,9 @@ def test_a_dynamic_source_is_a_queue_of_its_own(broker: RunningBroker) -> None:
         name = source_of(receiver).address
         assert isinstance(name, str)
         receiver.flow(5)
-        send(session.attach_sender("s", name), b"reply", durable=True)
+        answering = session.attach_sender("s", name)
+        send(answering, b"reply", durable=True)
+        answering.detach()
         got = receive(receiver, 1)
         assert bodies(got) == [b"reply"]
         assert not Message(got[0].payload).header.durable

@@ -67,6 +67,9 @@ class Note:
     def withdraw(self) -> None:
         self.withdrawn = True
 
+    def keeps(self) -> bool:
+        return False
+
     def finished(self, error: Exception | None) -> None:
         self.error = error
         self.store.calls.append(f"finished {self.name}")
@@ -243,7 +246,7 @@ def test_work_that_nobody_waits_for_shares_the_next_commit() -> None:
             writer.submit(now)
             await later.done.wait()
             writer.stop()
-        assert store.calls == ["apply 2", "commit", "finished now", "finished later"]
+        assert store.calls == ["apply 2", "commit", "finished later", "finished now"]
 
     trio.run(main)
 

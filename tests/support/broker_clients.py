@@ -1,5 +1,5 @@
-"""What tests of the core do all the time with a client: send, receive, browse, and wait until nothing moves any
-more.
+"""What tests of the core do all the time with a client: send, receive, browse, and wait until nothing moves
+any more.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ async def _at_rest(broker: Broker) -> None:
 
 
 def settle_down(broker: RunningBroker, *sessions: WireSession) -> None:
-    """Return when everything that these sessions sent was handled, committed and answered, and the answers are
-    here.
+    """Return when everything that these sessions sent was handled, committed and answered, and all answers
+    are here.
     """
     round_trip(*sessions)
     broker.call(_at_rest)
