@@ -19,7 +19,7 @@ _TEST = "from code_under_test import double\n\n\ndef test_double():\n    assert 
 def checkout(tmp_path: Path) -> Path:
     (tmp_path / "code_under_test.py").write_text(_CODE)
     (tmp_path / "test_it.py").write_text(_TEST)
-    (tmp_path / "test_nothing.py").write_text("def test_nothing():\n    assert True\n")
+    (tmp_path / "test_nothing.py").write_text("def test_nothing():\n    assert 1 + 1 == 2\n")
     return tmp_path
 
 
