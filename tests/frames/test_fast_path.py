@@ -325,3 +325,38 @@ def test_a_delivery_prints_no_payload() -> None:
     delivery = Delivery(7, b"t", 0, True, b"secret", Accepted(), 0, False)
     assert repr(delivery) == "<Delivery 7 settled 6 bytes>"
     assert delivery.outcome == Accepted() and delivery.txn_id is None
+
+
+def test_a_tag_of_another_size_in_as_many_octets() -> None:
+    """The same sizes and the same last octets, but another tag and format: not the shape."""
+    first = plain(300)
+    second = plain(301, tag=b"", message_format=0x01020343)
+    assert len(first) == len(second) and second[-22:] == first[-22:]
+    for read_run in (run_by_struct, run_by_index):
+        found: list[Delivery] = []
+        assert read_run(first + second, 0, shape_of(first), 300, 10, 1_000, found) == len(first)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        plain(9),
+        encode_frame(0, Disposition(role=True, first=1, last=2, settled=True)),
+        encode_frame(0, Flow(incoming_window=1, next_outgoing_id=1, outgoing_window=1, handle=3)),
+    ],
+)
+def test_fields_beyond_the_count_are_refused(frame: bytes) -> None:
+    """A list that holds more than it counts is no list."""
+    body = bytearray(frame[8:])
+    body[5] -= 1
+    data = bytes(body)
+    assert not COMPARE[data[2]](data, len(data))
+    assert general(data, len(data)) is None or data[2] == 0x14
+
+
+def test_a_settle_mode_that_is_none_is_refused() -> None:
+    """2.8.3: 0 and 1 are the modes; the general decoder says so."""
+    body = b"\x00\x53\x14\xc0\x0c\x07\x43\x52\x09\xa0\x01t\x43\x42\x42\x50\x02"
+    body = body[:4] + bytes((len(body) - 5,)) + body[5:]
+    assert not compare_transfer(body, len(body))
+    assert compare_transfer(body[:-1] + b"\x01", len(body))
