@@ -1,1 +1,64 @@
-"""Room `coordinator`."""
+"""Room `coordinator`: the transactions of a connection (part 4), pure: no clock, no randomness, no I/O."""
+
+from amqp_broker.coordinator.effects import DECISIONS, Effect, Given, Kind, decide, given_by
+from amqp_broker.coordinator.errors import (
+    ControlLinkTerminated,
+    MalformedRequest,
+    NotAllowed,
+    NotSupported,
+    TransactionError,
+    TransactionLimitExceeded,
+    TransactionRollback,
+    TransactionTimeout,
+    UnknownTransaction,
+)
+from amqp_broker.coordinator.limits import CONTROL_LINK_CREDIT, TXN_ID_BYTES, TransactionLimits
+from amqp_broker.coordinator.requests import (
+    CAPABILITIES,
+    coordinator_answer,
+    decode_request,
+    failed_answer,
+)
+from amqp_broker.coordinator.transaction import Transaction
+from amqp_broker.coordinator.transaction_states import (
+    TRANSACTION_TABLE,
+    TransactionInput,
+    TransactionState,
+)
+from amqp_broker.coordinator.transaction_table import TransactionTable
+from amqp_broker.coordinator.work import Disposed, Ended, Enlisted, Late, Work
+
+__all__ = [
+    "CAPABILITIES",
+    "CONTROL_LINK_CREDIT",
+    "ControlLinkTerminated",
+    "DECISIONS",
+    "Disposed",
+    "Effect",
+    "Ended",
+    "Enlisted",
+    "Given",
+    "Kind",
+    "Late",
+    "MalformedRequest",
+    "NotAllowed",
+    "NotSupported",
+    "TRANSACTION_TABLE",
+    "TXN_ID_BYTES",
+    "Transaction",
+    "TransactionError",
+    "TransactionInput",
+    "TransactionLimitExceeded",
+    "TransactionLimits",
+    "TransactionRollback",
+    "TransactionState",
+    "TransactionTable",
+    "TransactionTimeout",
+    "UnknownTransaction",
+    "Work",
+    "coordinator_answer",
+    "decide",
+    "decode_request",
+    "failed_answer",
+    "given_by",
+]

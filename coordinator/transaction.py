@@ -1,0 +1,142 @@
+"""One transaction: its place in the table of states, and the work that was enlisted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amqp_broker.coordinator.effects import Effect, Kind, decide, given_by
+from amqp_broker.coordinator.errors import TransactionError
+from amqp_broker.coordinator.transaction_states import (
+    TRANSACTION_TABLE,
+    TransactionInput,
+    TransactionState,
+)
+from amqp_broker.coordinator.work import Enlisted, Held, Work
+from amqp_broker.frames import Accepted, Released
+from amqp_broker.persistence import Unit
+
+
+class Transaction:
+    """Times are seconds of the caller's monotonic clock, sizes octets of message bodies.
+
+    `owner` is the connection, `control` the link that declared it; both are opaque here. `reason` says why it
+    can't commit.
+    """
+
+    __slots__ = (
+        "acquired", "container_id", "control", "deadline", "declared_at", "held", "holders", "operations",
+        "owner", "posted", "postings", "reason", "retired", "size_bytes", "state", "txn_id",
+    )  # fmt: skip
+
+    def __init__(
+        self, txn_id: bytes, owner: Any, control: Any, container_id: str, declared_at: float, deadline: float
+    ) -> None:
+        self.txn_id = txn_id
+        self.owner = owner
+        self.control = control
+        self.container_id = container_id
+        self.declared_at = declared_at
+        self.deadline = deadline
+        self.state = TransactionState.UNDECLARED
+        self.reason: TransactionError | None = None
+        self.postings: list[Enlisted] = []
+        self.held: dict[Any, Held] = {}
+        self.holders: list[Any] = []
+        """Those whose link endpoints had its txn-id when it was discharged."""
+        self.operations = 0
+        self.size_bytes = 0
+        self.posted = 0
+        self.retired = 0
+        self.acquired = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<Transaction {self.txn_id.hex()} {self.state.value}: {self.posted} posted, {self.retired} "
+            f"retired, {self.acquired} acquired, {self.size_bytes} bytes>"
+        )
+
+    def advance(self, what: TransactionInput) -> None:
+        """One step in the table of states; a forbidden one is our own bug."""
+        following = TRANSACTION_TABLE[self.state][what]
+        assert following is not None, f"{what.value} on {self!r}"
+        self.state = following
+
+    def fail(self, reason: TransactionError) -> None:
+        """It can only be rolled back from now on; the first reason is kept."""
+        self.advance(TransactionInput.FAIL)
+        if self.reason is None:
+            self.reason = reason
+
+    def enlist(self, posting: Enlisted) -> None:
+        """A posting becomes part of it."""
+        self.advance(TransactionInput.ENLIST)
+        self.postings.append(posting)
+        self.operations += posting.operations
+        self.posted += posting.operations
+        self.size_bytes += posting.size_bytes
+
+    def hold(self, held: Held, size_bytes: int) -> None:
+        """A message that is acquired or retired becomes part of it."""
+        self.advance(TransactionInput.ENLIST)
+        self.held[held.item] = held
+        self.operations += 1
+        self.size_bytes += size_bytes
+        if held.kind is Kind.RETIREMENT:
+            self.retired += 1
+        else:
+            self.acquired += 1
+
+    def give(self, held: Held, outcome: Any, settled: bool) -> None:
+        """An outcome for what it holds: the last one wins, and settling is for good."""
+        if held.outcome is None and outcome is not None and held.kind is not Kind.RETIREMENT:
+            self.retired += 1
+        held.outcome = outcome
+        held.settled = held.settled or settled
+
+    def verbs(self) -> Unit:
+        """What the postings want stored, in their order; asked right before it is stored."""
+        unit: Unit = []
+        for posting in self.postings:
+            unit.extend(posting.verbs())
+        return unit
+
+    def withdraw(self) -> None:
+        """Nothing of `verbs` was stored: they may be asked again."""
+        for posting in reversed(self.postings):
+            posting.withdraw()
+
+    def works(self, committed: bool) -> list[Work]:
+        """What a commit or a rollback does with the messages that it holds, in runs, in their order.
+
+        A pure function of what it holds: for the verbs of a commit it is asked before, to act on afterwards.
+        """
+        runs: dict[tuple[int, Effect, int, bool], Work] = {}
+        works: list[Work] = []
+        for held in self.held.values():
+            effect, settles = decide(held.kind, given_by(held.outcome), held.settled, committed)
+            outcome = held.outcome if effect in (Effect.RETIRE, Effect.RETURN) else None
+            if held.kind is Kind.ACQUISITION_SETTLED and effect is Effect.RETIRE:
+                outcome = Accepted()
+            if held.late is not None and effect is Effect.KEEP_HELD:
+                works.append(Work(held.holder, effect, [held.item], None, False, held.late))
+                continue
+            key = (id(held.holder), effect, _likeness(outcome), settles)
+            run = runs.get(key)
+            if run is None:
+                run = runs[key] = Work(held.holder, effect, [], outcome, settles)
+                works.append(run)
+            run.items.append(held.item)
+        return works
+
+    def age(self, now: float) -> float:
+        """Seconds since the declare."""
+        return now - self.declared_at
+
+
+def _likeness(outcome: object) -> int:
+    """Outcomes without fields are all alike; others are if they are the same object."""
+    if type(outcome) is Accepted:
+        return 1
+    if type(outcome) is Released:
+        return 2
+    return 0 if outcome is None else id(outcome)

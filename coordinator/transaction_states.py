@@ -1,0 +1,97 @@
+r"""The life of a transaction as one table (4.2, 4.3). It knows nothing of links, messages or stores.
+
+            UNDECLARED
+                | DECLARE
+               \|/     FAIL
+              LIVE --------------> ROLLBACK_ONLY
+                |                        |
+                +-----------+------------+----------+
+      DISCHARGE |           | DISCHARGE  | TIMEOUT, | DISCHARGE(fail),
+     (from LIVE)|           | (fails)    | FORCED   | CONTROL_CLOSED
+               \|/          |           \|/         |
+           DISCHARGING      |         ABORTED       |
+   COMMIT_DONE |   |        |            | DISCHARGE, DISCHARGE(fail), CONTROL_CLOSED
+               |   | COMMIT_FAILED       |          |
+              \|/  +--------+-----------\|/---------+
+          COMMITTED                ROLLED_BACK
+
+ROLLBACK_ONLY: something of it cannot be done, so it can't commit (4.4.4.1); its
+work is still held, and what is acquired still belongs to it. ABORTED:
+the broker rolled it back by itself and the controller does not know yet; only the id and the reason are kept.
+DISCHARGING: the store is at it, so neither a deadline nor the end of the control link changes anything any
+more.
+"""
+
+from enum import Enum
+from typing import Final
+
+
+class TransactionState(Enum):
+    """Where a transaction stands."""
+
+    UNDECLARED = "UNDECLARED"
+    LIVE = "LIVE"
+    ROLLBACK_ONLY = "ROLLBACK_ONLY"
+    DISCHARGING = "DISCHARGING"
+    ABORTED = "ABORTED"
+    COMMITTED = "COMMITTED"
+    ROLLED_BACK = "ROLLED_BACK"
+
+
+class TransactionInput(Enum):
+    """What can happen to it."""
+
+    DECLARE = "DECLARE"
+    ENLIST = "ENLIST"
+    FAIL = "FAIL"
+    DISCHARGE = "DISCHARGE"
+    DISCHARGE_FAIL = "DISCHARGE(fail)"
+    COMMIT_DONE = "COMMIT_DONE"
+    COMMIT_FAILED = "COMMIT_FAILED"
+    TIMEOUT = "TIMEOUT"
+    CONTROL_CLOSED = "CONTROL_CLOSED"
+    FORCED = "FORCED"
+
+
+_S: Final = TransactionState
+_I: Final = TransactionInput
+
+# None is forbidden. Every pair has its entry; the test walks them all.
+TRANSACTION_TABLE: Final[dict[TransactionState, dict[TransactionInput, TransactionState | None]]] = {
+    _S.UNDECLARED: {
+        _I.DECLARE: _S.LIVE, _I.ENLIST: None, _I.FAIL: None, _I.DISCHARGE: None, _I.DISCHARGE_FAIL: None,
+        _I.COMMIT_DONE: None, _I.COMMIT_FAILED: None, _I.TIMEOUT: None, _I.CONTROL_CLOSED: None,
+        _I.FORCED: None,
+    },
+    _S.LIVE: {
+        _I.DECLARE: None, _I.ENLIST: _S.LIVE, _I.FAIL: _S.ROLLBACK_ONLY, _I.DISCHARGE: _S.DISCHARGING,
+        _I.DISCHARGE_FAIL: _S.ROLLED_BACK, _I.COMMIT_DONE: None, _I.COMMIT_FAILED: None,
+        _I.TIMEOUT: _S.ABORTED, _I.CONTROL_CLOSED: _S.ROLLED_BACK, _I.FORCED: _S.ABORTED,
+    },
+    _S.ROLLBACK_ONLY: {
+        _I.DECLARE: None, _I.ENLIST: _S.ROLLBACK_ONLY, _I.FAIL: _S.ROLLBACK_ONLY,
+        _I.DISCHARGE: _S.ROLLED_BACK, _I.DISCHARGE_FAIL: _S.ROLLED_BACK, _I.COMMIT_DONE: None,
+        _I.COMMIT_FAILED: None, _I.TIMEOUT: _S.ABORTED, _I.CONTROL_CLOSED: _S.ROLLED_BACK,
+        _I.FORCED: _S.ABORTED,
+    },
+    _S.DISCHARGING: {
+        _I.DECLARE: None, _I.ENLIST: None, _I.FAIL: None, _I.DISCHARGE: None, _I.DISCHARGE_FAIL: None,
+        _I.COMMIT_DONE: _S.COMMITTED, _I.COMMIT_FAILED: _S.ROLLED_BACK, _I.TIMEOUT: _S.DISCHARGING,
+        _I.CONTROL_CLOSED: _S.DISCHARGING, _I.FORCED: None,
+    },
+    _S.ABORTED: {
+        _I.DECLARE: None, _I.ENLIST: None, _I.FAIL: None, _I.DISCHARGE: _S.ROLLED_BACK,
+        _I.DISCHARGE_FAIL: _S.ROLLED_BACK, _I.COMMIT_DONE: None, _I.COMMIT_FAILED: None,
+        _I.TIMEOUT: None, _I.CONTROL_CLOSED: _S.ROLLED_BACK, _I.FORCED: None,
+    },
+    _S.COMMITTED: {
+        _I.DECLARE: None, _I.ENLIST: None, _I.FAIL: None, _I.DISCHARGE: None, _I.DISCHARGE_FAIL: None,
+        _I.COMMIT_DONE: None, _I.COMMIT_FAILED: None, _I.TIMEOUT: None, _I.CONTROL_CLOSED: None,
+        _I.FORCED: None,
+    },
+    _S.ROLLED_BACK: {
+        _I.DECLARE: None, _I.ENLIST: None, _I.FAIL: None, _I.DISCHARGE: None, _I.DISCHARGE_FAIL: None,
+        _I.COMMIT_DONE: None, _I.COMMIT_FAILED: None, _I.TIMEOUT: None, _I.CONTROL_CLOSED: None,
+        _I.FORCED: None,
+    },
+}  # fmt: skip

@@ -1,0 +1,123 @@
+"""The work of transactions as values: what is enlisted, and what the broker is told to do with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from amqp_broker.coordinator.effects import Effect, Kind
+from amqp_broker.persistence import Unit
+
+if TYPE_CHECKING:
+    from amqp_broker.coordinator.errors import TransactionError
+    from amqp_broker.coordinator.transaction import Transaction
+
+
+class Enlisted(Protocol):
+    """A posting as the broker hands it in: one or more messages to one queue, capacity reserved.
+
+    `rolled_back` and `committed` are called by who executes an `Ended`; exactly one of them, once.
+    """
+
+    operations: int
+    """How many messages."""
+    size_bytes: int
+
+    def verbs(self) -> Unit:
+        """What the store has to do, asked in order right before it does."""
+
+    def withdraw(self) -> None:
+        """Take back what `verbs` did (offsets): nothing was stored yet, and it may be asked again."""
+
+    def committed(self) -> None:
+        """The commit returned: make it available."""
+
+    def rolled_back(self) -> None:
+        """It never happens: give the reserved capacity back."""
+
+
+class Held:
+    """One message that a transaction has acquired or retires. `item` is the OutgoingDelivery, or the message
+    itself when it was sent settled; `holder` is the broker's consumer, which outlives its link here.
+    """
+
+    __slots__ = ("holder", "item", "kind", "late", "outcome", "settled", "transaction")
+
+    def __init__(self, transaction: Transaction, kind: Kind, holder: Any, item: Any) -> None:
+        self.transaction = transaction
+        self.kind = kind
+        self.holder = holder
+        self.item = item
+        self.outcome: Any = None
+        self.settled = kind is Kind.ACQUISITION_SETTLED
+        self.late: Late | None = None
+
+
+class Late:
+    """A disposition that came while the store was at the delivery's discharge, to be looked at afterwards."""
+
+    __slots__ = ("settled", "state")
+
+    def __init__(self, state: Any, settled: bool) -> None:
+        self.state = state
+        self.settled = settled
+
+
+class Work:
+    """What to do with a run of `items` of one holder: the effect, and then our settled disposition if
+    `settles`.
+
+    `outcome` is the given one, for RETIRE and RETURN. `late` is a disposition to be handled as if it came
+    now (only with KEEP_HELD).
+    """
+
+    __slots__ = ("effect", "holder", "items", "late", "outcome", "settles")
+
+    def __init__(
+        self, holder: Any, effect: Effect, items: list[Any], outcome: Any = None, settles: bool = False,
+        late: Late | None = None,
+    ) -> None:  # fmt: skip
+        self.holder = holder
+        self.effect = effect
+        self.items = items
+        self.outcome = outcome
+        self.settles = settles
+        self.late = late
+
+    def __repr__(self) -> str:
+        settles = ", settles" if self.settles else ""
+        return f"<Work {self.effect.value}, {len(self.items)} items, {self.outcome!r:.60}{settles}>"
+
+
+class Ended:
+    """A transaction is over: execute `postings` (committed or rolled_back), then `works`, then answer.
+
+    `holders` had the txn-id on their link endpoints, which is cleared now; their credit stays (4.4.3).
+    `error` None: a discharge is answered `accepted`; else with the error.
+    """
+
+    __slots__ = ("committed", "error", "holders", "postings", "transaction", "works")
+
+    def __init__(
+        self, transaction: Transaction, committed: bool, postings: list[Enlisted], works: list[Work],
+        holders: list[Any], error: TransactionError | None = None,
+    ) -> None:  # fmt: skip
+        self.transaction = transaction
+        self.committed = committed
+        self.postings = postings
+        self.works = works
+        self.holders = holders
+        self.error = error
+
+
+class Disposed:
+    """The answer to a disposition: `works` to do now, `free` items to which the outcome applies outside of
+    transactions, and `errors`: of each ControlLinkTerminated its `control` ends, for others the link that
+    carried it.
+    """
+
+    __slots__ = ("errors", "free", "works")
+
+    def __init__(self) -> None:
+        self.works: list[Work] = []
+        self.free: list[Any] = []
+        self.errors: list[TransactionError] = []

@@ -1,0 +1,77 @@
+"""What the tests of the coordinator hand in for the broker's own things: plain objects, never looked into."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amqp_broker.coordinator import Ended, Transaction, TransactionLimits, TransactionTable
+from amqp_broker.frames import Accepted, Declare, Discharge, Released, TransactionalState
+from amqp_broker.persistence import Record, Retire, Unit
+
+ACCEPTED = Accepted()
+RELEASED = Released()
+DECLARE = Declare()
+
+
+class Delivery:
+    """An outgoing delivery: `message` has a body."""
+
+    def __init__(self, body: bytes = b"x") -> None:
+        self.message = Record(0, body)
+
+
+class Posting:
+    """An enlisted posting that writes down what was called."""
+
+    def __init__(self, log: list[str] | None = None, name: str = "p", operations: int = 1, size: int = 1):
+        self.log = [] if log is None else log
+        self.name = name
+        self.operations = operations
+        self.size_bytes = size
+
+    def verbs(self) -> Unit:
+        self.log.append(f"verbs {self.name}")
+        return [Retire(1, len(self.log), len(self.log))]
+
+    def withdraw(self) -> None:
+        self.log.append(f"withdraw {self.name}")
+
+    def committed(self) -> None:
+        self.log.append(f"committed {self.name}")
+
+    def rolled_back(self) -> None:
+        self.log.append(f"rolled back {self.name}")
+
+
+def table(**limits: Any) -> TransactionTable:
+    """The transactions of one connection."""
+    return TransactionTable("connection", "peer", TransactionLimits(**limits))
+
+
+def txn(of: TransactionTable, number: int = 1, control: Any = "control", now: float = 0.0) -> Transaction:
+    """A transaction that `control` declares."""
+    return of.declare(control, DECLARE, number.to_bytes(16, "big"), now)
+
+
+def state(transaction: Transaction, outcome: Any = ACCEPTED) -> TransactionalState:
+    """The state of a disposition in the transaction."""
+    return TransactionalState(txn_id=transaction.txn_id, outcome=outcome)
+
+
+def discharge(of: TransactionTable, transaction: Transaction, fail: bool = False) -> Ended:
+    """A discharge by its own control link, whose commit succeeds."""
+    request = Discharge(txn_id=transaction.txn_id, fail=fail)
+    found = of.discharge(transaction.control, request)
+    return found if isinstance(found, Ended) else of.commit_done(found)
+
+
+def commit_fails(of: TransactionTable, transaction: Transaction) -> Ended:
+    """A discharge by its own control link, whose commit fails."""
+    found = of.discharge(transaction.control, Discharge(txn_id=transaction.txn_id))
+    assert isinstance(found, Transaction)
+    return of.commit_failed(found, "the store is full")
+
+
+def done(ended: Ended) -> list[tuple[str, list[Any], Any, bool]]:
+    """The works of an end, readable."""
+    return [(work.effect.name, work.items, work.outcome, work.settles) for work in ended.works]
