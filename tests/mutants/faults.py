@@ -82,8 +82,8 @@ _DURABILITY: Final = (
     Mutant(
         "an outcome is confirmed before it is stored",
         "amqp_broker/dispatcher.py",
-        "        elif deliveries:\n            self._nodes.writer.submit(job)\n",
-        "        elif deliveries:\n            link.settle(deliveries, state) or self._nodes.writer.submit(job)\n",
+        "elif deliveries:\n            self._nodes.writer.submit(job)\n",
+        "elif deliveries:\n            link.settle(deliveries, state) or self._nodes.writer.submit(job)\n",
         KILLS,
     ),
 )
