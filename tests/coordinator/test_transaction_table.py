@@ -125,6 +125,28 @@ def test_rule_6_an_outcome_for_a_delivery_of_another_transaction() -> None:
     assert done(discharge(of, first)) == [("RETIRE", [held], ACCEPTED, True)]
 
 
+def test_rule_6_a_foreign_outcome_that_settled_is_not_forgotten() -> None:
+    """It cannot stay held for a controller that has settled it, so a rollback applies the default (4.4.4)."""
+    of = table()
+    first, second = txn(of, 1, "a"), txn(of, 2, "b")
+    delivery = Delivery()
+    dispose(of, first, [delivery])
+    assert len(dispose(of, second, [delivery], settled=True).errors) == 1
+    assert done(discharge(of, first, fail=True)) == [("APPLY_DEFAULT", [delivery], None, False)]
+
+
+def test_an_outcome_in_a_second_transaction_waits_for_the_commit_of_the_first() -> None:
+    """While the store is at the discharge nobody knows whether the delivery is still another's (4.4.2)."""
+    of = table()
+    first, second = txn(of, 1), txn(of, 2)
+    delivery = Delivery()
+    dispose(of, first, [delivery])
+    of.discharge("control", Discharge(txn_id=first.txn_id))
+    assert dispose(of, second, [delivery]).errors == []
+    (work,) = of.commit_failed(first, "full").works
+    assert work.late is not None and work.late.state == state(second) and not work.late.settled
+
+
 def test_an_outcome_is_free_after_the_discharge_of_the_other_transaction() -> None:
     """Only a *non discharged* other transaction stands in the way (4.4.2)."""
     of = table()
