@@ -327,9 +327,9 @@ class Dispatcher:
             if state.delivery_failed:
                 record.delivery_count += 1
             if state.message_annotations:
-                queue.byte_count -= len(record.body)
+                before = len(record.body)
                 annotate(record, state.message_annotations)
-                queue.byte_count += len(record.body)
+                queue.grew(record, len(record.body) - before)
             if state.undeliverable_here:
                 queue.exclude(record, consumer)
         verbs = return_verbs(queue.queue_id, records) if effects else []

@@ -253,6 +253,12 @@ class Queue:
         """`consumer` said undeliverable-here: it never gets `record` again (3.4.5)."""
         self._excluded.setdefault(record.offset, set()).add(consumer)
 
+    def grew(self, record: Record, size: int) -> None:
+        """The body of a message has `size` bytes more than it had."""
+        self.byte_count += size
+        if not record.durable:
+            self._volatile_bytes += size
+
     def retire(self, records: Sequence[Record]) -> None:
         """Messages left the queue for good."""
         self.message_count -= len(records)

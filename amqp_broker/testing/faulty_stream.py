@@ -141,6 +141,8 @@ def close_now(stream: trio.abc.Stream) -> None:
     if isinstance(stream, trio.SSLStream):
         close_now(stream.transport_stream)
     elif isinstance(stream, trio.SocketStream):
+        if stream.socket.fileno() < 0:
+            return  # it was closed while the reset was on its way from another thread
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_ZERO)
         stream.socket.close()
     elif isinstance(stream, trio.StapledStream):

@@ -32,7 +32,7 @@ from tests.support.broker_clients import (
     session_to,
     settle_down,
 )
-from tests.support.wire_client import Arrived, PeerError, WireReceiver, WireSession
+from tests.support.wire_client import Arrived, Outcome, PeerError, WireReceiver, WireSession
 
 RECEIVER_ROLE = True
 
@@ -43,7 +43,7 @@ def broker() -> Iterator[RunningBroker]:
         yield running
 
 
-def dispose(session: WireSession, delivery: Arrived, state: object, *, settled: bool) -> None:
+def dispose(session: WireSession, delivery: Arrived, state: Outcome | None, *, settled: bool) -> None:
     """One disposition, whatever was said before."""
     session.put(
         Disposition(
@@ -58,7 +58,7 @@ def dispose(session: WireSession, delivery: Arrived, state: object, *, settled: 
 
 @pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("second", [Accepted(), Released()])
-def test_an_outcome_holds_when_another_follows(broker: RunningBroker, durable: bool, second: object) -> None:
+def test_an_outcome_holds_when_another_follows(broker: RunningBroker, durable: bool, second: Outcome) -> None:
     """A receiver that told accepted and then settles itself does not change the message's fate (2.6.12)."""
     name = f"twice-{durable}-{type(second).__name__}"
     with session_to(broker) as session:
@@ -125,7 +125,7 @@ def test_annotating_a_message_with_malformed_annotations_harms_nobody(broker: Ru
 
 
 def test_messages_of_a_consumer_that_takes_its_credit_back_go_to_others(broker: RunningBroker) -> None:
-    """What was assigned to a link and could not be sent any more is offered to others, as if never assigned."""
+    """What was assigned to a link and can not be sent any more goes to others, as if never assigned."""
 
     def credit_is_gone(running: Broker) -> None:
         """As when a flow is read in the same turn in which messages are assigned."""

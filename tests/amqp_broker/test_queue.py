@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.links import Connection, ConnectionSettings, SenderLink, Session
 from amqp_broker.persistence import Record
 from amqp_broker.queue import Consumer, Queue, QueueLimits
@@ -22,6 +23,20 @@ class Owner:
 def idle_link() -> SenderLink:
     """A link that nobody attached: the queue only keeps it."""
     return SenderLink(Session(Connection(ConnectionSettings(), 0.0), 0), "link", 0)
+
+
+def test_a_volatile_message_that_grew_is_counted_as_it_is() -> None:
+    """Annotations that a consumer added count in both sums, and leave nothing behind."""
+    queue = make_queue(2)
+    record = queue.backlog.take(1)[0]
+    record.durable = False
+    queue._volatile_bytes = len(record.body) + RECORD_OVERHEAD_BYTES
+    before = queue.byte_count
+    record.body += b"annotations"
+    queue.grew(record, len(b"annotations"))
+    assert queue.byte_count == before + len(b"annotations")
+    queue.retire([record])
+    assert queue._volatile_bytes == 0
 
 
 def make_queue(messages: int = 0, *, max_messages: int = HUGE, max_volatile_bytes: int = HUGE) -> Queue:
