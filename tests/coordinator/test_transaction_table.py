@@ -179,6 +179,7 @@ def test_rule_8_a_settled_post_that_cannot_be_done() -> None:
     one = txn(of)
     of.enlist(one, Posting())
     of.fail(one, "queue q is full")
+    of.fail(one, "a later reason")
     refused = of.enlist(one, Posting())
     assert isinstance(refused, TransactionRollback)
     ended = discharge(of, one)
@@ -409,6 +410,16 @@ def test_the_last_outcome_wins() -> None:
         ("RETURN", [delivery], failed, False),
         ("KEEP_HELD", [withdrawn], None, False),
     ]
+
+
+def test_settling_is_for_good() -> None:
+    """A later unsettled disposition does not bring a settled delivery back to life (2.6.12)."""
+    of = table()
+    one = txn(of)
+    delivery = Delivery()
+    dispose(of, one, [delivery], settled=True)
+    dispose(of, one, [delivery], RELEASED)
+    assert done(discharge(of, one)) == [("RETURN", [delivery], RELEASED, False)]
 
 
 def test_settled_without_an_outcome_gives_the_default() -> None:
