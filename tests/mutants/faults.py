@@ -26,6 +26,7 @@ STORE: Final = ("tests/persistence/test_store_model.py", "tests/persistence/test
 QUARANTINE: Final = ("tests/persistence/test_quarantine.py",)
 QUEUE: Final = ("tests/amqp_broker/test_queue.py", "tests/amqp_broker/test_backlog.py")
 BROKER: Final = ("tests/amqp_broker/test_queues_end_to_end.py",)
+WRITER: Final = ("tests/amqp_broker/test_writer.py",)
 SENDER: Final = ("tests/links/test_sender_link.py",)
 RECEIVER: Final = ("tests/links/test_receiver_link.py",)
 
@@ -56,7 +57,7 @@ _DURABILITY: Final = (
                 await thread.run(self._store.commit)
                 return
 """,
-        KILLS,
+        WRITER,
     ),
     Mutant(
         "a COMMIT that met an I/O error is answered as rolled back",
