@@ -35,15 +35,8 @@ LOGIN_FAILURE_DELAY_MS: Final = (
 )
 
 # Frames: checked before the body is waited for.
-SASL_FRAME_SIZE_BYTES: Final = 512  # part 5.3.1: SASL frames are bounded by MIN-MAX-FRAME-SIZE
 OPEN_FRAME_SIZE_BYTES: Final = 8 * KIB  # open carries names and capabilities, never a body
 MAX_FRAME_SIZE_BYTES: Final = 64 * KIB  # one read of the socket; larger frames only delay other sessions
-MIN_PEER_FRAME_SIZE_BYTES: Final = 512  # part 2.4.1: nobody may ask for less than MIN-MAX-FRAME-SIZE
-
-# Decoder: the cost of a frame is bounded by its bytes, not by what it claims.
-DECODE_DEPTH: Final = 32  # real termini nest four deep; far below Python's recursion limit
-ZERO_WIDTH_ELEMENTS: Final = 256  # an array of nulls costs no bytes for each element
-PERFORMATIVE_NODES: Final = 1_024  # values in one performative; the largest real attach has about 60
 
 # Messages.
 MAX_MESSAGE_SIZE_BYTES: Final = 16 * MIB  # announced in attach; larger things belong into an object store
@@ -61,11 +54,9 @@ CONTROL_OPERATIONS_BURST: Final = 500  # a reconnecting client restores all its 
 OUTPUT_BUFFER_BYTES: Final = 256 * KIB  # four full frames; beyond it queues are not asked for more
 WRITE_STALL_TIMEOUT_MS: Final = 60_000  # a peer that reads nothing for so long gets its deliveries taken back
 LINK_CREDIT: Final = 2_048  # what a sending client may have under way: as many as may be unsettled
-SESSION_WINDOW_FRAMES: Final = 8_192  # four links at full credit; a 16 MiB message takes 256 frames
 
 # Idle.
 IDLE_TIME_OUT_MS: Final = 30_000  # announced; half a minute keeps most NAT tables alive
-IDLE_ENFORCED_MS: Final = 60_000  # part 2.4.5: allow twice what was announced
 MIN_PEER_IDLE_TIME_OUT_MS: Final = 1_000  # below it a peer makes us send empty frames for a living
 
 # Unsettled deliveries.
@@ -105,14 +96,8 @@ class BrokerLimits:
     login_sockets_per_address: int = _limit(LOGIN_SOCKETS_PER_ADDRESS, 1, 65_536, "sockets")
     login_failure_delay_ms: int = _limit(LOGIN_FAILURE_DELAY_MS, 0, 60_000, "milliseconds")
 
-    sasl_frame_size_bytes: int = _limit(SASL_FRAME_SIZE_BYTES, 512, 64 * KIB, "bytes")
     open_frame_size_bytes: int = _limit(OPEN_FRAME_SIZE_BYTES, 512, MIB, "bytes")
     max_frame_size_bytes: int = _limit(MAX_FRAME_SIZE_BYTES, 512, 16 * MIB, "bytes")
-    min_peer_frame_size_bytes: int = _limit(MIN_PEER_FRAME_SIZE_BYTES, 512, 64 * KIB, "bytes")
-
-    decode_depth: int = _limit(DECODE_DEPTH, 8, 64, "levels")
-    zero_width_elements: int = _limit(ZERO_WIDTH_ELEMENTS, 0, 65_536, "elements")
-    performative_nodes: int = _limit(PERFORMATIVE_NODES, 64, 65_536, "values")
 
     max_message_size_bytes: int = _limit(MAX_MESSAGE_SIZE_BYTES, 1_024, 2 * GIB - 1, "bytes")
     partial_deliveries_bytes: int = _limit(PARTIAL_DELIVERIES_BYTES, 64 * KIB, 64 * GIB, "bytes")
@@ -126,10 +111,8 @@ class BrokerLimits:
     output_buffer_bytes: int = _limit(OUTPUT_BUFFER_BYTES, 4 * KIB, GIB, "bytes")
     write_stall_timeout_ms: int = _limit(WRITE_STALL_TIMEOUT_MS, 100, HOUR_MS, "milliseconds")
     link_credit: int = _limit(LINK_CREDIT, 1, 1_000_000, "messages")
-    session_window_frames: int = _limit(SESSION_WINDOW_FRAMES, 1, 2**31 - 1, "frames")
 
     idle_time_out_ms: int = _limit(IDLE_TIME_OUT_MS, 100, UINT_MAX, "milliseconds")
-    idle_enforced_ms: int = _limit(IDLE_ENFORCED_MS, 100, UINT_MAX, "milliseconds")
     min_peer_idle_time_out_ms: int = _limit(MIN_PEER_IDLE_TIME_OUT_MS, 1, UINT_MAX, "milliseconds")
 
     max_unsettled_per_link: int = _limit(MAX_UNSETTLED_PER_LINK, 1, 1_000_000, "deliveries")
@@ -148,9 +131,6 @@ class BrokerLimits:
             low, high = getattr(self, lower), getattr(self, higher)
             if low > high:
                 raise ConfigurationError(lower, shown(low), f"must be at most {higher}, which is {high}")
-        if self.idle_enforced_ms < 2 * self.idle_time_out_ms:
-            allowed = f"must be at least twice idle_time_out_ms, which is {self.idle_time_out_ms}"
-            raise ConfigurationError("idle_enforced_ms", shown(self.idle_enforced_ms), allowed)
 
 
 RELATIONS: Final = (
@@ -158,9 +138,7 @@ RELATIONS: Final = (
     ("tls_timeout_ms", "login_timeout_ms"),
     ("login_failure_delay_ms", "login_timeout_ms"),
     ("login_sockets_per_address", "login_sockets"),
-    ("sasl_frame_size_bytes", "login_buffer_bytes"),
     ("open_frame_size_bytes", "login_buffer_bytes"),
-    ("min_peer_frame_size_bytes", "max_frame_size_bytes"),
     ("max_message_size_bytes", "partial_deliveries_bytes"),
     ("max_frame_size_bytes", "output_buffer_bytes"),
     ("max_unsettled_per_link", "max_unsettled_per_session"),

@@ -125,7 +125,6 @@ WRONG = [
     ("[limits]\nmax_frame_size_bytes = 1e5", "limits.max_frame_size_bytes", "100000.0"),
     ("[limits]\nmax_frame_size = 1", "limits.max_frame_size", "1"),
     ("[limits]\nheader_timeout_ms = 20000", "limits.header_timeout_ms", "20000"),
-    ("[limits]\nidle_time_out_ms = 40000", "limits.idle_enforced_ms", "60000"),
     ("limits = []", "limits", "[]"),
     ("[[queue]]", "queue[0].pattern", None),
     ('[[queue]]\npattern = "a*"', "queue[0].pattern", '"a*"'),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import trio
@@ -10,7 +11,7 @@ import trio.testing
 
 from amqp_broker.authorisation import CONNECT, CREATE, RECEIVE
 from amqp_broker.broker import Broker
-from amqp_broker.configuration import AccessRule, ListenerConfig, UserConfig
+from amqp_broker.configuration import AT_START, STRICT, AccessRule, ListenerConfig, QueuePolicy, UserConfig
 from amqp_broker.frames import SENDER, Attach, Rejected, Source, Target
 from amqp_broker.persistence import StoreFull
 from amqp_broker.testing import RunningBroker, ScriptedFaults, memory_config, running_broker
@@ -161,3 +162,16 @@ def test_dead_connections_leave_nothing_in_the_timers(broker: RunningBroker) -> 
     while broker.call(count):
         pass
     assert broker.call(waiting) == 0
+
+
+def test_queues_made_at_the_start_survive_a_restart(tmp_path: Path) -> None:
+    """A queue of the configuration is made once; the next start finds it with its messages."""
+    policies = (QueuePolicy(pattern="early", create=AT_START), QueuePolicy(pattern="**", create=STRICT))
+    config = memory_config(memory=False, data_dir=str(tmp_path / "data"), queue_policies=policies)
+    with running_broker(config) as broker, session_to(broker) as session:
+        send(session.attach_sender("s", "early"), b"kept", durable=True)
+    for _ in range(2):
+        with running_broker(config) as broker, session_to(broker) as session:
+            assert broker.call(lambda running: len(running.nodes.registry.queues())) == 1
+            receiver = session.attach_receiver("r", "early", credit=1)
+            assert bodies(receive(receiver, 1)) == [b"kept"]
