@@ -8,7 +8,6 @@ import attrs
 import pytest
 
 from amqp_broker import configuration_limits
-from amqp_broker import configuration_limits
 from amqp_broker.configuration_fields import ConfigurationError
 from amqp_broker.configuration_limits import RELATIONS, BrokerLimits
 
