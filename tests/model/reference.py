@@ -96,7 +96,6 @@ class ModelQueue:
                 continue
             self.give_back(message)
             message.excluded.clear()
-            message.acquired_unknown = False
 
     # What must hold
 
