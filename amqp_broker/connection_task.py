@@ -43,6 +43,7 @@ from amqp_broker.links import (
 )
 from amqp_broker.log_setup import logger
 from amqp_broker.queue import Consumer, Queue
+from amqp_broker.transport import transport_of
 
 if TYPE_CHECKING:
     from amqp_broker.broker import Broker
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from amqp_broker.listener import PeerInfo
     from amqp_broker.producers import Producer
 
-READ_BYTES: Final = 65_536  # one read is one batch: about 450 messages of 100 B
 CLOSE_GRACE_S: Final = 2.0  # after our close was written, how long the peer's may take
 
 Mail = tuple[Callable[..., None], Any, Any]
@@ -63,6 +63,7 @@ class ConnectionTask:
         self._broker = broker
         self._nodes = broker.nodes
         self._stream = stream
+        self._transport = transport_of(stream)
         self._peer = peer
         self.log = logger("connection").bind(peer=peer.address)
         self.principal: Principal = ANONYMOUS
@@ -73,8 +74,8 @@ class ConnectionTask:
         self._eof = False
         self._mail: list[Mail] = []
         self._handling: list[Any] = []  # events, while they are handled
-        self._output: list[bytes] = []
-        self._writing = True
+        self._output: bytes | memoryview = b""
+        self._writing = False
         self._owner: trio.lowlevel.Task | None = None
         self._signalled = False
         self._inbox_taken = trio.lowlevel.ParkingLot()
@@ -175,34 +176,32 @@ class ConnectionTask:
                 await trio.aclose_forcefully(self._stream)
 
     async def _read(self) -> None:
-        stream = self._stream
+        transport = self._transport
         while True:
             try:
-                data = await stream.receive_some(READ_BYTES)
+                data = await transport.receive()
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 data = b""
             if not data:
                 self._eof = True
                 self.wake()
                 return
-            self._inbox = bytes(data)
+            self._inbox = data
             self.wake()
             while self._inbox is not None:
                 await self._inbox_taken.park()
 
     async def _write(self) -> None:
-        stream = self._stream
         try:
             while True:
                 while not self._output:
-                    self._writing = False
                     await self._output_put.park()
-                chunks, self._output = self._output, []
+                output, self._output = self._output, b""
                 self._writing_since = trio.current_time()
-                await stream.send_all(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+                await self._transport.send_all(output)
                 self._writing_since = None
+                self._writing = False
                 if self.engine.output_size() or self.engine.wants_close:
-                    self._writing = False
                     self.wake()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             self._broken = True
@@ -283,17 +282,24 @@ class ConnectionTask:
             )
 
     def _flush(self) -> bool:
-        """Hand the output over when the writing task is free; what it can't take yet counts against the
-        bound.
+        """Hand the output over: to the socket what it takes at once, the rest to the writing task. While that
+        writes, further output stays with the engine and counts against the bound.
         """
-        if self._writing:
+        if self._writing or self._broken:
             return False
         chunks = self.engine.data_to_send()
         if not chunks:
             return False
-        self._writing = True
-        self._output = chunks
-        self._output_put.unpark()
+        output = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        try:
+            sent = self._transport.send_now(output)
+        except trio.BrokenResourceError:
+            self._broken = True
+            return False
+        if sent < len(output):
+            self._writing = True
+            self._output = memoryview(output)[sent:] if sent else output
+            self._output_put.unpark()
         return True
 
     def _set_timer(self) -> None:

@@ -22,7 +22,8 @@ from amqp_broker.persistence import (
     StoreFull,
     Unit,
 )
-from amqp_broker.writer import DEFER_S, Writer
+from amqp_broker.testing import run_with_virtual_clock
+from amqp_broker.writer import DEFER_S, IDLE_AFTER_S, Writer
 
 
 class Probe(MemoryStore):
@@ -269,3 +270,20 @@ def test_deferred_work_is_due_by_itself_after_a_moment() -> None:
         assert last.done.is_set()
 
     trio.run(main)
+
+
+def test_deferred_work_wakes_a_writer_that_had_gone_idle() -> None:
+    """After the store's own work was done, a deferred job is still committed soon."""
+
+    async def main() -> None:
+        store = new_store()
+        async with trio.open_nursery() as nursery:
+            writer = await run_with(store, nursery)
+            await trio.sleep(10 * IDLE_AFTER_S)
+            late = Note([Retire(1, 5, 5)], store, "late")
+            writer.defer(late)
+            with trio.fail_after(1):
+                await late.done.wait()
+            writer.stop()
+
+    run_with_virtual_clock(main)
