@@ -50,11 +50,11 @@ class Broker:
         self.config = config
         self._faults = faults
         self._nursery = nursery
-        self.writer = Writer(store)
+        self.timers = Timers()
+        self.writer = Writer(store, self.timers)
         authoriser = Authoriser(config.access_rules, users_configured=bool(config.users))
         self.nodes = NodeService(config, self.writer, authoriser, wall_clock)
         self.authenticator = Authenticator(config)
-        self.timers = Timers()
         self._engine_limits = engine_limits(config)
         self._partial_bytes = PartialBytes(config.limits.partial_deliveries_bytes)
         self._connections: set[ConnectionTask] = set()

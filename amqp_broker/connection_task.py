@@ -255,8 +255,9 @@ class ConnectionTask:
             mail, self._mail = self._mail, []
             for handler, first, second in mail:
                 handler(first, second)
-        await self._handle(engine.take_events())
-        while self._flush():
+        if events := engine.take_events():
+            await self._handle(events)
+        while self._flush() and (self.dispatcher.stalled or engine.output_size()):
             self.dispatcher.offer_stalled()  # there is room in the output again
             await self._handle(engine.take_events())
         if self._inbox is not None and engine.output_size() <= self._output_bound:

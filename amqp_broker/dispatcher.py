@@ -49,7 +49,7 @@ class Dispatcher:
         self._nodes = nodes
         self.producers: dict[ReceiverLink, Producer] = {}
         self.consumers: dict[SenderLink, Consumer] = {}
-        self._stalled: set[Consumer] = set()
+        self.stalled: set[Consumer] = set()
         self._outcomes: dict[type, Callable[[Consumer, list[OutgoingDelivery], Any, bool], None]] = {
             Accepted: self._retire,
             Rejected: self._reject,
@@ -191,7 +191,7 @@ class Dispatcher:
         queue = consumer.queue
         consumer.demand = 0 if consumer.pending else link.sendable()
         if consumer.demand == 0 and link.credit > 0:
-            self._stalled.add(consumer)
+            self.stalled.add(consumer)
         if consumer.demand > 0:
             self._nodes.pump(queue)
         link.set_available(queue.backlog.available())
@@ -202,8 +202,8 @@ class Dispatcher:
 
     def offer_stalled(self) -> None:
         """The output has room again: links that could not send for lack of it go on."""
-        if self._stalled:
-            stalled, self._stalled = self._stalled, set()
+        if self.stalled:
+            stalled, self.stalled = self.stalled, set()
             for consumer in stalled:
                 if consumer.link in self.consumers:
                     self.offer(consumer)
@@ -216,7 +216,7 @@ class Dispatcher:
         self._send_pending(consumer)
         if consumer.pending:
             consumer.demand = 0
-            self._stalled.add(consumer)
+            self.stalled.add(consumer)
         elif link.credit > 0 and (consumer.demand <= 0 or link.drain):
             self.offer(
                 consumer

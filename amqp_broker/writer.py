@@ -22,6 +22,7 @@ from typing import Final, Protocol
 import trio
 
 from amqp_broker.persistence import Store, StoreFailed, StoreFull, Unit
+from amqp_broker.timers import Timers
 
 INLINE_COMMIT_S: Final = 0.001  # a disk that syncs faster than this may hold the loop for it
 INLINE_JOBS: Final = 8  # of a group that is committed in the loop: larger ones mean that there is traffic
@@ -92,14 +93,15 @@ class CommitThread:
 class Writer:
     """Owns the store: nobody else calls it while the broker runs."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, timers: Timers) -> None:
         self._store = store
+        self._timers = timers
         self._jobs: list[Job] = []
         self._due = False  # some of the jobs do not wait for company
         self._kept: list[Job] = []  # met a full store, and are tried again
         self._reads: list[Callable[[Store], None]] = []
         self._task: trio.lowlevel.Task | None = None
-        self._parked: trio.CancelScope | None = None
+        self._deferred_at = self._busy_at = trio.current_time()
         self._stopping = False
         self._commit_s = 2 * INLINE_COMMIT_S  # what a commit takes, on average; the first are not trusted
         self.failure: StoreFailed | None = None
@@ -120,13 +122,12 @@ class Writer:
         self._jobs.append(job)
         if self._due:
             return
-        if len(self._jobs) >= DEFERRED_JOBS:
+        if len(self._jobs) == 1:
+            self._deferred_at = trio.current_time()
+            self._timers.set(self._deferred_at + DEFER_S, self)
+        elif len(self._jobs) >= DEFERRED_JOBS:
             self._due = True
             self._wake()
-        elif self._parked is None:
-            self._wake()
-        elif len(self._jobs) == 1:
-            self._parked.deadline = trio.current_time() + DEFER_S
 
     def read(self, call: Callable[[Store], None]) -> None:
         """Have `call(store)` run between two commits, in the loop's thread."""
@@ -173,23 +174,32 @@ class Writer:
             self.ended.set()
 
     async def _wait_for_work(self, thread: CommitThread) -> None:
-        """Wait for a job that is due, or until deferred ones are. When nothing comes, the store has time."""
-        until = trio.current_time() + (DEFER_S if self._jobs else IDLE_AFTER_S)
-        with trio.CancelScope(deadline=until) as scope:
-            self._parked = scope
-            await self._park()
-        self._parked = None
-        if not scope.cancelled_caught:
+        """Wait for a job that is due, or until deferred ones are. When nothing comes, the store has time.
+
+        The deadlines are in the timer table: a timeout scope of its own would cost each message as
+        much as the engine does.
+        """
+        self._timers.set((self._deferred_at + DEFER_S) if self._jobs else self._busy_at + IDLE_AFTER_S, self)
+        await self._park()
+        if self._work_waits() or trio.current_time() < self._busy_at + IDLE_AFTER_S:
             return
-        if self._jobs:
-            self._due = True
-            return
+        self._busy_at = trio.current_time()
         if self._kept:
             await self._housekeeping(thread)
             self._due = True
         while not self._work_waits():
             if not await self._housekeeping(thread) and not self._work_waits():
                 await self._park()
+
+    def wake(self) -> None:
+        """A deadline has come: deferred jobs may be due, or nothing came for a while."""
+        if self._jobs:
+            due_at = self._deferred_at + DEFER_S
+            if trio.current_time() < due_at:  # those that set this deadline went with another group
+                self._timers.set(due_at, self)
+                return
+            self._due = True
+        self._wake()
 
     def _work_waits(self) -> bool:
         return bool(self._due or self._jobs or self._reads or self._stopping)
@@ -222,6 +232,7 @@ class Writer:
     async def _commit_group(self, thread: CommitThread) -> None:
         group = [*self._kept, *self._jobs]
         self._kept, self._jobs, self._due = [], [], False
+        self._busy_at = trio.current_time()
         errors: list[Exception | None]
         try:
             units = [job.unit() for job in group]

@@ -12,6 +12,7 @@ import trio.testing
 from amqp_broker.authorisation import CONNECT, CREATE, RECEIVE
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import AT_START, STRICT, AccessRule, ListenerConfig, QueuePolicy, UserConfig
+from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.frames import SENDER, Attach, Rejected, Source, Target
 from amqp_broker.persistence import StoreFull
 from amqp_broker.testing import RunningBroker, ScriptedFaults, memory_config, running_broker
@@ -154,7 +155,7 @@ def test_dead_connections_leave_nothing_in_the_timers(broker: RunningBroker) -> 
             session.connection.close()
 
     def waiting(running: Broker) -> int:
-        return sum(entry[2] is not None for entry in running.timers._heap)
+        return sum(isinstance(entry[2], ConnectionTask) for entry in running.timers._heap)
 
     def count(running: Broker) -> int:
         return len(running._connections)

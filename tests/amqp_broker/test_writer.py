@@ -23,6 +23,7 @@ from amqp_broker.persistence import (
     Unit,
 )
 from amqp_broker.testing import run_with_virtual_clock
+from amqp_broker.timers import Timers
 from amqp_broker.writer import DEFER_S, IDLE_AFTER_S, Writer
 
 
@@ -89,9 +90,18 @@ def post(offset: int) -> Unit:
     return [Post(1, [Record(offset, b"body")])]
 
 
+async def timed(writer: Writer, timers: Timers) -> None:
+    """Run the writer, and the timers for as long."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(timers.run)
+        await writer.run()
+        nursery.cancel_scope.cancel()
+
+
 async def run_with(store: Store, nursery: trio.Nursery) -> Writer:
-    writer = Writer(store)
-    nursery.start_soon(writer.run)
+    timers = Timers()
+    writer = Writer(store, timers)
+    nursery.start_soon(timed, writer, timers)
     await trio.testing.wait_all_tasks_blocked()
     return writer
 
@@ -184,7 +194,7 @@ def test_after_an_io_error_nobody_is_answered() -> None:
         store = new_store()
         store.broken = True
         job = Note(post(0), store)
-        writer = Writer(store)
+        writer = Writer(store, Timers())
         writer.submit(job)
         with pytest.raises(StoreFailed):
             await writer.run()
@@ -223,7 +233,7 @@ def test_stopping_commits_what_was_submitted() -> None:
 
     async def main() -> None:
         store = new_store()
-        writer = Writer(store)
+        writer = Writer(store, Timers())
         jobs = [Note(post(offset), store) for offset in range(3)]
         for job in jobs:
             writer.submit(job)
