@@ -78,7 +78,7 @@ class ConnectionTask:
         self._writing = False
         self._owner: trio.lowlevel.Task | None = None
         self._signalled = False
-        self._inbox_taken = trio.lowlevel.ParkingLot()
+        self._reader: trio.lowlevel.Task | None = None
         self._output_put = trio.lowlevel.ParkingLot()
         self._broken = False
         self._writing_since: float | None = None
@@ -188,8 +188,19 @@ class ConnectionTask:
                 return
             self._inbox = data
             self.wake()
-            while self._inbox is not None:
-                await self._inbox_taken.park()
+            if self._inbox is not None:
+                self._reader = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._stop_reading)
+
+    def _stop_reading(self, _: object) -> trio.lowlevel.Abort:
+        self._reader = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _read_on(self) -> None:
+        """What was read has been taken."""
+        if self._reader is not None:
+            reader, self._reader = self._reader, None
+            trio.lowlevel.reschedule(reader)
 
     async def _write(self) -> None:
         try:
@@ -243,7 +254,7 @@ class ConnectionTask:
         if self._inbox is not None and engine.output_size() <= self._output_bound:
             data, self._inbox = self._inbox, None
             await self._handle(engine.receive_data(data, now))
-            self._inbox_taken.unpark()
+            self._read_on()
         elif self._eof:
             await self._handle(engine.receive_eof(now))
             return True
@@ -251,12 +262,13 @@ class ConnectionTask:
             self._deadline = float("inf")
             self._check_write_stall(now)
             await self._handle(engine.handle_timeout(now))
-        while self._mail:
-            mail, self._mail = self._mail, []
-            for handler, first, second in mail:
-                handler(first, second)
+        self._read_mail()
         if events := engine.take_events():
             await self._handle(events)
+        self._nodes.writer.commit_or_wake()
+        if self._mail:  # the commit was made at once
+            self._read_mail()
+            self._signalled = self._inbox is not None or self._eof
         while self._flush() and (self.dispatcher.stalled or engine.output_size()):
             self.dispatcher.offer_stalled()  # there is room in the output again
             await self._handle(engine.take_events())
@@ -264,6 +276,12 @@ class ConnectionTask:
             self._signalled = True  # reading was held back for the output's sake, which is over
         self._set_timer()
         return self._broken or engine.wants_close
+
+    def _read_mail(self) -> None:
+        while self._mail:
+            mail, self._mail = self._mail, []
+            for handler, first, second in mail:
+                handler(first, second)
 
     async def _handle(self, events: list[Any]) -> None:
         dispatch = self._dispatch
@@ -332,7 +350,7 @@ class ConnectionTask:
                     return
                 while not self._eof:
                     self._inbox = None
-                    self._inbox_taken.unpark()
+                    self._read_on()
                     await self._park()
 
     def _give_everything_back(self) -> None:

@@ -109,7 +109,7 @@ class Dispatcher:
             return
         posting = Posting(self._task, link, deliveries, queue, records, self._nodes)
         if posting.durable_count or queue.pending_posts > 1:
-            self._nodes.writer.submit(posting)  # nothing overtakes what stands before it in its queue
+            self._nodes.writer.collect(posting)  # nothing overtakes what stands before it in its queue
         else:
             posting.unit()
             posting.finished(None)
@@ -355,7 +355,7 @@ class Dispatcher:
         if not verbs:
             job.finished(None)
         elif deliveries:
-            self._nodes.writer.submit(job)
+            self._nodes.writer.collect(job)
         else:
             self._nodes.writer.defer(job)
 

@@ -27,7 +27,7 @@ from amqp_broker.timers import Timers
 INLINE_COMMIT_S: Final = 0.001  # a disk that syncs faster than this may hold the loop for it
 INLINE_JOBS: Final = 8  # of a group that is committed in the loop: larger ones mean that there is traffic
 COMMIT_TIME_WEIGHT: Final = 0.1  # of the newest commit in the average that predicts the next
-DEFER_S: Final = 0.003  # how long work that nobody waits for may wait for a commit that happens anyway
+DEFER_S: Final = 0.01  # how long work that nobody waits for may wait for a commit that happens anyway
 DEFERRED_JOBS: Final = 64  # of them at most: beyond it they are a group of their own
 IDLE_AFTER_S: Final = (
     0.2  # without work for so long, the writer offers the store time for its own (checkpoints)
@@ -113,6 +113,50 @@ class Writer:
         self._due = True
         self._wake()
 
+    def collect(self, job: Job) -> None:
+        """As `submit`, but it waits for the end of the caller's turn: `commit_or_wake` has to follow."""
+        self._jobs.append(job)
+        self._due = True
+
+    def commit_or_wake(self) -> None:
+        """Commit what is due in the caller's own step, if it is little, the disk is quick and the writer is
+        idle; else leave it to the writer's task.
+
+        A lone client that waits for each message is spared the switches to the writer and to the worker. No
+        loop is held longer than by INLINE_COMMIT_S on average.
+        """
+        if not self._due:
+            return
+        if self._task is None or len(self._jobs) > INLINE_JOBS or self._kept or self._stopping:
+            self._wake()
+        elif self._commit_s >= INLINE_COMMIT_S:
+            self._wake()
+        else:
+            self._commit_here()
+
+    def _commit_here(self) -> None:
+        group = self._begin_group()
+        begun = time.perf_counter()
+        try:
+            units = [job.unit() for job in group]
+            errors = self._store.apply(units)
+            self._store.commit()
+        except StoreFull:
+            for job in reversed(group):
+                job.withdraw()
+            self._jobs, self._due = [*group, *self._jobs], True  # the task knows what to do with a full store
+            self._wake()
+            return
+        except StoreFailed as failure:
+            self.failure = failure
+            self._wake()
+            return
+        self._measured(begun)
+        for job, error in zip(group, errors, strict=True):
+            self._answer(job, error)
+        if self._store.checkpoint_due:
+            self._wake()
+
     def defer(self, job: Job) -> None:
         """Have `job` stored with the next group, or a little later: nobody is promised anything by it.
 
@@ -149,10 +193,12 @@ class Writer:
         thread = CommitThread()
         try:
             while True:
+                if self.failure is not None:
+                    raise self.failure
                 if self._due:
                     await self._commit_group(thread)
-                    if self._store.checkpoint_due:
-                        await self._housekeeping(thread)
+                if self._store.checkpoint_due:
+                    await self._housekeeping(thread)
                 if self._reads:
                     self._run_reads()
                     if self._reads:  # a page led to the next one: others have a turn in between
@@ -229,16 +275,20 @@ class Writer:
         for read in reads:
             read(self._store)
 
-    async def _commit_group(self, thread: CommitThread) -> None:
+    def _begin_group(self) -> list[Job]:
         group = [*self._kept, *self._jobs]
         self._kept, self._jobs, self._due = [], [], False
         self._busy_at = trio.current_time()
+        return group
+
+    async def _commit_group(self, thread: CommitThread) -> None:
+        group = self._begin_group()
         errors: list[Exception | None]
         try:
             units = [job.unit() for job in group]
             if any(units):
                 errors = self._store.apply(units)
-                await self._commit(thread, len(group))
+                await self._commit(thread)
             else:
                 errors = [None] * len(group)
         except StoreFull as full:
@@ -251,15 +301,13 @@ class Writer:
         for job, error in zip(group, errors, strict=True):
             self._answer(job, error)
 
-    async def _commit(self, thread: CommitThread, jobs: int) -> None:
-        """In the loop when there is little traffic and the disk is quick, which saves a lone client two
-        switches of threads; else in the worker, beside which the loop goes on.
-        """
+    async def _commit(self, thread: CommitThread) -> None:
+        """In the worker, beside which the loop goes on."""
         begun = time.perf_counter()
-        if jobs <= INLINE_JOBS and self._commit_s < INLINE_COMMIT_S:
-            self._store.commit()
-        else:
-            await thread.run(self._store.commit)
+        await thread.run(self._store.commit)
+        self._measured(begun)
+
+    def _measured(self, begun: float) -> None:
         self._commit_s += COMMIT_TIME_WEIGHT * (time.perf_counter() - begun - self._commit_s)
 
     def _answer(self, job: Job, error: Exception | None) -> None:
@@ -279,7 +327,7 @@ class Writer:
                 unit = job.unit()
                 if unit:
                     error = self._store.apply([unit])[0]
-                    await self._commit(thread, 1)
+                    await self._commit(thread)
             except StoreFull as full:
                 error = full
             if error is not None:

@@ -22,6 +22,8 @@ BALLAST_BYTES: Final = 16 * 1024 * 1024  # a WAL of 4 MiB, its checkpoint, and a
 CRITICAL_BYTES: Final = (
     4 * 1024 * 1024
 )  # less than this is free: the ballast goes before SQLite meets the end
+PLENTY: Final = 32  # times the upper mark: so much room cannot go within the next few groups
+UNASKED_GROUPS: Final = 15  # of them where there is plenty, since asking costs as much as a small insert
 assert CRITICAL_BYTES < BALLAST_BYTES < LOW_WATER_BYTES
 
 
@@ -48,6 +50,7 @@ class SpaceGuard:
         self._free_bytes = free_bytes
         self._refusing = False
         self._tripped = False
+        self._unasked = 0
         self._ballast_present = (
             os.path.exists(ballast_path) and os.path.getsize(ballast_path) >= ballast_bytes
         )
@@ -55,6 +58,9 @@ class SpaceGuard:
 
     def refuse_posts(self) -> bool:
         """Ask before each group with new messages."""
+        if self._unasked:
+            self._unasked -= 1
+            return False
         free = self._free_bytes()
         if free < CRITICAL_BYTES:
             self.drop_ballast()
@@ -66,11 +72,14 @@ class SpaceGuard:
             self._refusing = free < self._resume_bytes
         else:
             self._refusing = free < self._low_water_bytes
+            if free > PLENTY * self._resume_bytes:
+                self._unasked = UNASKED_GROUPS
         return self._refusing
 
     def trip(self) -> None:
         """SQLite met the end of the disk: make room for settling, and refuse new messages at least once."""
         self._tripped = True
+        self._unasked = 0
         self.drop_ballast()
 
     def drop_ballast(self) -> None:
