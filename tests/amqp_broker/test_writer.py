@@ -297,3 +297,87 @@ def test_deferred_work_wakes_a_writer_that_had_gone_idle() -> None:
             writer.stop()
 
     run_with_virtual_clock(main)
+
+
+async def quick(writer: Writer, store: Probe) -> None:
+    """Let the writer learn that this disk is quick."""
+    for number in range(100, 200):
+        job = Note(post(number), store)
+        writer.submit(job)
+        await job.done.wait()
+    await trio.testing.wait_all_tasks_blocked()
+    store.calls.clear()
+
+
+def test_a_small_group_is_committed_in_the_turn_that_made_it() -> None:
+    """With a quick disk and an idle writer `commit_or_wake` has committed and answered when it returns."""
+
+    async def main() -> None:
+        store = new_store()
+        async with trio.open_nursery() as nursery:
+            writer = await run_with(store, nursery)
+            await quick(writer, store)
+            job = Note(post(500), store)
+            writer.collect(job)
+            assert store.calls == []
+            writer.commit_or_wake()
+            assert store.calls == ["apply 1", "commit", "finished job"]
+            writer.stop()
+
+    trio.run(main)
+
+
+def test_a_slow_disk_never_holds_the_loop() -> None:
+    """Where commits take longer, the group is left to the worker."""
+
+    async def main() -> None:
+        store = new_store()
+        async with trio.open_nursery() as nursery:
+            writer = await run_with(store, nursery)
+            job = Note(post(500), store)
+            writer.collect(job)
+            writer.commit_or_wake()
+            assert not job.done.is_set()
+            await job.done.wait()
+            writer.stop()
+
+    trio.run(main)
+
+
+def test_a_full_store_met_in_a_turn_is_left_to_the_writer() -> None:
+    """The group that found no room is withdrawn and goes job by job in the writer's own task."""
+
+    async def main() -> None:
+        store = new_store()
+        async with trio.open_nursery() as nursery:
+            writer = await run_with(store, nursery)
+            await quick(writer, store)
+            store.full = True
+            refused, settled = Note(post(500), store, "post"), Note([Retire(1, 100, 100)], store, "retire")
+            writer.collect(refused)
+            writer.collect(settled)
+            writer.commit_or_wake()
+            assert refused.withdrawn and not refused.done.is_set()
+            await settled.done.wait()
+            assert isinstance(refused.error, StoreFull) and settled.error is None
+            writer.stop()
+
+    trio.run(main)
+
+
+def test_an_io_error_met_in_a_turn_ends_the_writer() -> None:
+    """Nobody is answered, and the failure comes out of the writer's task, which ends the broker."""
+
+    async def main() -> None:
+        store = new_store()
+        job = Note(post(500), store)
+        with pytest.RaisesGroup(StoreFailed, flatten_subgroups=True):
+            async with trio.open_nursery() as nursery:
+                writer = await run_with(store, nursery)
+                await quick(writer, store)
+                store.broken = True
+                writer.collect(job)
+                writer.commit_or_wake()
+        assert not job.done.is_set()
+
+    trio.run(main)

@@ -75,3 +75,10 @@ def commit_fails(of: TransactionTable, transaction: Transaction) -> Ended:
 def done(ended: Ended) -> list[tuple[str, list[Any], Any, bool]]:
     """The works of an end, readable."""
     return [(work.effect.name, work.items, work.outcome, work.settles) for work in ended.works]
+
+
+def dispose(of: Any, transaction: Transaction, items: list[Any], outcome: Any = ACCEPTED, **how: Any) -> Any:
+    """A disposition of holder `consumer` in the transaction, unsettled unless said."""
+    settled = how.get("settled", False)
+    holder = how.get("holder", "consumer")
+    return of.dispose(holder, items, state(transaction, outcome), settled, RELEASED)

@@ -49,14 +49,21 @@ _DURABILITY: Final = (
         "the writer acknowledges before COMMIT",
         "amqp_broker/writer.py",
         """                errors = self._store.apply(units)
-                await thread.run(self._store.commit)
+                await self._commit(thread)
 """,
         """                errors = self._store.apply(units)
                 for job, error in zip(group, errors, strict=True):
                     job.finished(error)
-                await thread.run(self._store.commit)
+                await self._commit(thread)
                 return
 """,
+        WRITER,
+    ),
+    Mutant(
+        "a small group is acknowledged without its COMMIT",
+        "amqp_broker/writer.py",
+        "            self._store.commit()\n        except StoreFull:\n",
+        "            pass\n        except StoreFull:\n",
         WRITER,
     ),
     Mutant(
@@ -83,8 +90,8 @@ _DURABILITY: Final = (
     Mutant(
         "an outcome is confirmed before it is stored",
         "amqp_broker/dispatcher.py",
-        "elif deliveries:\n            self._nodes.writer.submit(job)\n",
-        "elif deliveries:\n            link.settle(deliveries, state) or self._nodes.writer.submit(job)\n",
+        "elif deliveries:\n            self._nodes.writer.collect(job)\n",
+        "elif deliveries:\n            link.settle(deliveries, state) or self._nodes.writer.collect(job)\n",
         KILLS,
     ),
 )
