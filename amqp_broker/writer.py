@@ -29,6 +29,7 @@ INLINE_JOBS: Final = 8  # of a group that is committed in the loop: larger ones 
 COMMIT_TIME_WEIGHT: Final = 0.1  # of the newest commit in the average that predicts the next
 DEFER_S: Final = 0.01  # how long work that nobody waits for may wait for a commit that happens anyway
 DEFERRED_JOBS: Final = 64  # of them at most: beyond it they are a group of their own
+HOUSEKEEPING_EVERY_S: Final = 1.0  # a step of it also where there is never a pause
 IDLE_AFTER_S: Final = (
     0.2  # without work for so long, the writer offers the store time for its own (checkpoints)
 )
@@ -102,6 +103,7 @@ class Writer:
         self._reads: list[Callable[[Store], None]] = []
         self._task: trio.lowlevel.Task | None = None
         self._deferred_at = self._busy_at = trio.current_time()
+        self._housekeeping_at = self._busy_at + HOUSEKEEPING_EVERY_S
         self._stopping = False
         self._commit_s = 2 * INLINE_COMMIT_S  # what a commit takes, on average; the first are not trusted
         self.failure: StoreFailed | None = None
@@ -197,7 +199,7 @@ class Writer:
                     raise self.failure
                 if self._due:
                     await self._commit_group(thread)
-                if self._store.checkpoint_due:
+                if self._store.checkpoint_due or trio.current_time() >= self._housekeeping_at:
                     await self._housekeeping(thread)
                 if self._reads:
                     self._run_reads()
@@ -253,6 +255,7 @@ class Writer:
     async def _housekeeping(self, thread: CommitThread) -> bool:
         """A bounded step of the store's own work, in the worker; True if more waits."""
         now = trio.current_time()
+        self._housekeeping_at = now + HOUSEKEEPING_EVERY_S
         more = False
 
         def step() -> None:

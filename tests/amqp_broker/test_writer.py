@@ -43,6 +43,10 @@ class Probe(MemoryStore):
             raise StoreFull("no room for new messages")
         return super().apply(units)
 
+    def idle(self, now: float) -> bool:
+        self.calls.append("idle")
+        return super().idle(now)
+
     def commit(self) -> None:
         if self.gate is not None:
             assert self.gate.wait(5)
@@ -381,3 +385,21 @@ def test_an_io_error_met_in_a_turn_ends_the_writer() -> None:
         assert not job.done.is_set()
 
     trio.run(main)
+
+
+def test_the_store_gets_its_turn_also_without_a_pause() -> None:
+    """A step of housekeeping is made once a second although jobs keep coming."""
+
+    async def main() -> None:
+        store = new_store()
+        async with trio.open_nursery() as nursery:
+            writer = await run_with(store, nursery)
+            for number in range(60):
+                job = Note(post(number), store)
+                writer.submit(job)
+                await job.done.wait()
+                await trio.sleep(IDLE_AFTER_S / 4)
+            writer.stop()
+        assert 2 <= store.calls.count("idle") <= 4
+
+    run_with_virtual_clock(main)

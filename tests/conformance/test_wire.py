@@ -18,6 +18,7 @@ from amqp_broker.frames import (
     Open,
     SaslInit,
     encode_frame,
+    encode_sasl_frame,
 )
 from tests.conformance.scripted_server import Step, scripted_server
 
@@ -102,9 +103,11 @@ def test_the_end_of_the_stream_is_told() -> None:
 
 def test_a_reset_is_an_end_only_where_it_may_be() -> None:
     """A reset counts as the end of the stream unless a clean end is asked for."""
-    with Dialogue("reset") as peer:
+    with Dialogue(8, "reset") as peer:
+        peer.send_header(AMQP_HEADER)
         peer.expect_eof()
-    with Dialogue("reset") as peer, pytest.raises(Unexpected, match="reset the connection"):
+    with Dialogue(8, "reset") as peer, pytest.raises(Unexpected, match="reset the connection"):
+        peer.send_header(AMQP_HEADER)
         peer.expect_eof(reset_allowed=False)
 
 
@@ -143,8 +146,7 @@ def test_another_condition_is_told(conditions: tuple[str, ...]) -> None:
 
 
 def test_a_wrong_condition_is_told() -> None:
-    """A close with an error of another condition is not what was expected; any error will do for ANY_ERROR.
-    """
+    """A close with an error of another condition is not what was expected; any will do for ANY_ERROR."""
     with Dialogue(AMQP_HEADER + OPEN + _close("amqp:not-found"), 8) as peer:
         peer.expect_header()
         with pytest.raises(Unexpected, match=r"expected close with amqp:decode-error, got close\(error"):
@@ -200,10 +202,12 @@ def test_one_write_holds_everything_back() -> None:
 
 def test_everything_is_in_the_transcript() -> None:
     """What was sent and what came stands in the transcript, as people read it."""
-    dialogue = Dialogue(AMQP_HEADER + OPEN)
+    init = SaslInit(mechanism="ANONYMOUS")
+    sent = len(SASL_HEADER + encode_sasl_frame(init) + encode_frame(3, End()))
+    dialogue = Dialogue(AMQP_HEADER + OPEN, sent)  # the server reads all of it before it closes
     with dialogue as peer:
         peer.send_header(SASL_HEADER)
-        peer.send_sasl(SaslInit(mechanism="ANONYMOUS"))
+        peer.send_sasl(init)
         peer.send(End(), channel=3)
         peer.expect_header()
         peer.expect(Open)
