@@ -12,6 +12,7 @@ from amqp_broker.frames.encoding import encode_value
 from amqp_broker.frames.errors import AmqpError, DecodeError, EncodeError, FramingError
 from amqp_broker.frames.fast_encoding import (
     MAX_TRANSFER_HEAD_BYTES,
+    MAX_TRANSFER_STATE_BYTES,
     TransferEncoder,
     encode_disposition,
     encode_flow,
@@ -130,6 +131,7 @@ __all__ = [
     "EMPTY_FRAME",
     "FLOW_CODE",
     "MAX_TRANSFER_HEAD_BYTES",
+    "MAX_TRANSFER_STATE_BYTES",
     "MIN_MAX_FRAME_SIZE",
     "RECEIVER",
     "REPR_CHARACTERS_MAX",

@@ -31,16 +31,25 @@ class TransferEncoder:
     """Outgoing transfer frames of one link: everything that does not change is encoded once.
 
     `head_bytes` is the size of a first frame without payload. The delivery-tag is the delivery-id as four
-    bytes, so it is unique among what can be unsettled on a link (2.6.12).
+    bytes, so it is unique among what can be unsettled on a link (2.6.12). Every frame carries `state`, an
+    encoded delivery-state of at most MAX_TRANSFER_STATE_BYTES, or b"" for none; `largest_head_bytes` bounds
+    the heads of split deliveries.
     """
 
-    __slots__ = ("pack", "prefix", "head_bytes", "suffix", "message_format", "settled", "_channel", "_handle")
+    __slots__ = (
+        "pack", "prefix", "head_bytes", "largest_head_bytes", "suffix", "message_format", "settled", "state",
+        "_channel", "_handle", "_format_settled",
+    )  # fmt: skip
 
-    def __init__(self, channel: int, handle: int, settled: bool) -> None:
+    def __init__(self, channel: int, handle: int, settled: bool, state: bytes = b"") -> None:
+        assert len(state) <= MAX_TRANSFER_STATE_BYTES, "the fields fit into a list8"
         self._channel = channel.to_bytes(2, "big")
         self._handle = encode_uint(handle)
         self.message_format = 0
         self.settled = settled
+        self.state = state
+        self.largest_head_bytes = MAX_TRANSFER_HEAD_BYTES + (len(state) + 2 if state else 0)
+        self._format_settled = b""
         self.prefix = b""
         self.suffix = b""
         self.head_bytes = 0
@@ -50,13 +59,15 @@ class TransferEncoder:
     def set_format(self, message_format: int) -> None:
         """Prepares for messages of this message-format."""
         self.message_format = message_format
-        self.suffix = encode_uint(message_format) + (b"\x41" if self.settled else b"\x42")
+        self._format_settled = encode_uint(message_format) + (b"\x41" if self.settled else b"\x42")
+        # Behind `settled` come more and rcv-settle-mode, both not set, and then the state.
+        self.suffix = self._format_settled + (b"\x40\x40" + self.state if self.state else b"")
         fields_bytes = len(self._handle) + 5 + 6 + len(self.suffix)
         self.prefix = (
             b"\x02\x00"
             + self._channel
             + b"\x00\x53\x14\xc0"
-            + bytes((fields_bytes + 1, 5))
+            + bytes((fields_bytes + 1, 8 if self.state else 5))
             + self._handle
             + b"\x70"
         )
@@ -72,21 +83,30 @@ class TransferEncoder:
             + _pack_u32(delivery_id)
             + b"\xa0\x04"
             + _pack_u32(delivery_id)
-            + self.suffix
+            + self._format_settled
+            + b"\x41"
         )
-        return self._frame(fields + b"\x41", 6, payload_bytes)
+        return self._with_state(fields, 6, payload_bytes)
 
     def continuation(self, more: bool, payload_bytes: int) -> bytes:
-        """The head of a later transfer; delivery-id, tag, format and settled hold on from the first
-        (2.7.5).
+        """The head of a later transfer; delivery-id, tag, format and settled hold on from the first (2.7.5),
+        a state is told again: all frames have to name their transaction explicitly (4.4.1).
         """
-        if more:
-            return self._frame(self._handle + b"\x40\x40\x40\x40\x41", 6, payload_bytes)
+        if more or self.state:
+            last = b"\x41" if more else b"\x42"
+            return self._with_state(self._handle + b"\x40\x40\x40\x40" + last, 6, payload_bytes)
         return self._frame(self._handle, 1, payload_bytes)
 
     def abort(self) -> bytes:
         """The frame that aborts the delivery that is being sent."""
-        return self._frame(self._handle + b"\x40\x40\x40\x40\x42\x40\x40\x40\x41", 10, 0)
+        state = self.state or b"\x40"
+        return self._frame(self._handle + b"\x40\x40\x40\x40\x42\x40" + state + b"\x40\x41", 10, 0)
+
+    def _with_state(self, fields: bytes, count: int, payload_bytes: int) -> bytes:
+        """A frame whose fields end with `more`, and the state behind them."""
+        if self.state:
+            return self._frame(fields + b"\x40" + self.state, 8, payload_bytes)
+        return self._frame(fields, count, payload_bytes)
 
     def _frame(self, fields: bytes, count: int, payload_bytes: int) -> bytes:
         body = b"\x00\x53\x14\xc0" + bytes((len(fields) + 1, count)) + fields
@@ -96,6 +116,8 @@ class TransferEncoder:
 
 # The largest head that the methods of TransferEncoder make (handle 5, id 5, tag 6, format 5, settled, more).
 MAX_TRANSFER_HEAD_BYTES: Final = FRAME_HEADER_BYTES + 6 + 5 + 5 + 6 + 5 + 1 + 1
+# A txn-id has at most 32 octets (4.5.5), so a transactional-state without outcome has at most 41.
+MAX_TRANSFER_STATE_BYTES: Final = 200
 
 _pack_disposition: Final = struct.Struct(">IHHIBBBBIBIB").pack
 _DISPOSITION_BYTES: Final = 26
@@ -147,5 +169,8 @@ def encode_flow(
         (b"\x40" if next_incoming_id < 0 else encode_uint(next_incoming_id)) + encode_uint(incoming_window)
         + encode_uint(next_outgoing_id) + encode_uint(outgoing_window) + link
     )  # fmt: skip
-    body = b"\x00\x53\x13\xc0" + bytes((len(fields) + 1, 4 + link_fields)) + fields
+    if len(fields) < 255:
+        body = b"\x00\x53\x13\xc0" + bytes((len(fields) + 1, 4 + link_fields)) + fields
+    else:  # only with properties
+        body = b"\x00\x53\x13\xd0" + _pack_u32(len(fields) + 4) + _pack_u32(4 + link_fields) + fields
     return _pack_u32(FRAME_HEADER_BYTES + len(body)) + b"\x02\x00" + channel.to_bytes(2, "big") + body

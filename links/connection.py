@@ -135,6 +135,14 @@ class Connection:
             self._answer_echoes()
         return self.output.size_bytes
 
+    def partial_txn_ids(self) -> set[bytes]:
+        """The txn-ids of all incoming deliveries that are not complete: they must not be discharged
+        (4.4.1).
+        """
+        partials = [link.partial for link in self.partial_links if link.partial is not None]
+        txn_ids = [getattr(partial.state, "txn_id", None) for partial in partials]
+        return {txn_id for txn_id in txn_ids if isinstance(txn_id, bytes)}
+
     def take_events(self) -> list[Event]:
         """What was told since the last call of anything that returns events: the caller's own detach, end and
         close.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from amqp_broker.frames import Attach, Error, Open
@@ -112,6 +112,23 @@ class CreditReceived(Event):
 
     def __init__(self, link: SenderLink) -> None:
         self.link = link
+
+
+class FlowReceived(Event):
+    """A flow of the receiver named a transaction for what it acquires from here on, or, with `txn_id` None,
+    ended this. One for each such flow, at its place among the events. A flow without properties says nothing
+    of transactions: the txn-id is state of the link, set by an entry of the map, cleared by the discharge
+    (4.4.3).
+
+    Answer each with `link.flow_handled()`: the link sends nothing until then, so that no credit is used
+    outside of its transaction. Reading goes on. `txn_id` is what the peer sent, of whatever type.
+    """
+
+    __slots__ = ("link", "txn_id")
+
+    def __init__(self, link: SenderLink, txn_id: Any) -> None:
+        self.link = link
+        self.txn_id = txn_id
 
 
 class CreditDrained(Event):

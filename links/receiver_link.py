@@ -6,7 +6,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amqp_broker.frames import RECEIVER, Attach, TransferHead, TransferShape, encode_uint
+from amqp_broker.frames import (
+    RECEIVER,
+    Attach,
+    Symbol,
+    TransferHead,
+    TransferShape,
+    encode_uint,
+    encode_value,
+)
 from amqp_broker.links.deliveries import Delivery, PartialDelivery
 from amqp_broker.links.dispositions import encode_state, runs_of
 from amqp_broker.links.errors import (
@@ -96,15 +104,20 @@ class ReceiverLink(Link):
             if room != state.outstanding:
                 self._send_flow(room, False)
 
-    def flow(self, credit: int, drain: bool = False, echo: bool = False) -> None:
+    def flow(
+        self, credit: int, drain: bool = False, echo: bool = False, properties: dict[str, Any] | None = None
+    ) -> None:
         """Gives exactly this credit, once; `drain` asks the sender to use it up or give it back
         (CreditDrained).
+
+        `properties` are those of the flow: `{"txn-id": ...}` makes what the sender acquires for this credit
+        part of the transaction (4.4.3).
         """
         state = self.flow_state
         state.kept = False
         state.drain = drain
         if self.state is _ATTACHED or self.state is LinkState.ATTACH_SENT:
-            self._send_flow(credit, echo)
+            self._send_flow(credit, echo, properties)
 
     def processed(self, count: int) -> None:
         """The caller is done with `count` of the deliveries it was given: credit and session window are
@@ -335,14 +348,18 @@ class ReceiverLink(Link):
         if short:
             self.renew()
 
-    def _send_flow(self, credit: int, echo: bool) -> None:
+    def _send_flow(self, credit: int, echo: bool, properties: dict[str, Any] | None = None) -> None:
         flow = self.flow_state
         flow.grant(credit)
         count = encode_uint(flow.delivery_count & 0xFFFFFFFF) if self.remote_attach is not None else b"\x40"
         fields = encode_uint(self.handle) + count + encode_uint(credit)
-        if echo or flow.drain:
+        if echo or flow.drain or properties is not None:
             fields += b"\x40" + (b"\x41" if flow.drain else b"\x42") + (b"\x41" if echo else b"\x42")
-            self.session.send_flow(fields, 6)
+            if properties is None:
+                self.session.send_flow(fields, 6)
+            else:
+                named = {Symbol(name): value for name, value in properties.items()}
+                self.session.send_flow(fields + encode_value(named), 7)
         else:
             self.session.send_flow(fields, 3)
 

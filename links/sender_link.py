@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.frames import MAX_TRANSFER_HEAD_BYTES, SENDER, Attach, TransferEncoder, encode_uint
+from amqp_broker.frames import MAX_TRANSFER_STATE_BYTES, SENDER, Attach, TransferEncoder, encode_uint
 from amqp_broker.links.deliveries import OutgoingDelivery, Sendable, SendingDelivery
 from amqp_broker.links.dispositions import encode_state
 from amqp_broker.links.errors import LocalProtocolError
+from amqp_broker.links.events import FlowReceived
 from amqp_broker.links.link import Link
 from amqp_broker.links.link_states import LinkState
 from amqp_broker.links.windows import SenderCredit
@@ -26,12 +27,11 @@ _MIXED = 2
 
 
 class SenderLink(Link):
-    """We send. `txn_id` and `flow_properties` are those of the receiver's last flow (4.4.1)."""
+    """We send. Transactions of the receiver's flows are told by FlowReceived (4.4.3)."""
 
     def __init__(self, session: Session, name: str, handle: int) -> None:
         super().__init__(session, name, handle, SENDER)
         self.flow_state = SenderCredit(session.settings.initial_delivery_count)
-        self.flow_properties: dict[str, Any] | None = None
         self.unsettled_count = 0
         self.remote_max_message_size = 0
         """Octets; 0 is none."""
@@ -40,9 +40,15 @@ class SenderLink(Link):
         over.
         """
         self._sending: SendingDelivery | None = None
-        self._sending_settled = False
+        self._sending_encoder: TransferEncoder | None = None
         self._encoder: TransferEncoder | None = None
         self._settled_encoder: TransferEncoder | None = None
+        # Those of `send_in`, for the state that it had last: one transaction is many sends.
+        self._state_encoders: dict[bool, TransferEncoder] = {}
+        self._encoded_state = b""
+        # FlowReceived events without an answer, and whether the last flow named a transaction.
+        self._flows_told = 0
+        self._flow_in_transaction = False
         self._credit_told = False
         # 2.7.3: after an incomplete unsettled map of the receiver no new deliveries may be sent.
         self._may_send_new = True
@@ -61,11 +67,6 @@ class SenderLink(Link):
     def available(self) -> int:
         """What the receiver was or will be told about waiting messages."""
         return self.flow_state.available
-
-    @property
-    def txn_id(self) -> bytes | None:
-        """The txn-id of the receiver's last flow (4.4.1): acquisitions belong to this transaction."""
-        return None if self.flow_properties is None else self.flow_properties.get("txn-id")
 
     def accept(
         self,
@@ -110,6 +111,41 @@ class SenderLink(Link):
         settled = self.snd_settle_mode == _SETTLED or (settled and self.snd_settle_mode == _MIXED)
         encoder = self._settled_encoder if settled else self._encoder
         assert encoder is not None, "an attached link has its encoders"
+        return self._send_messages(messages, settled, encoder)
+
+    def send_in(
+        self, messages: Sequence[Sendable], state: Any, settled: bool = False
+    ) -> tuple[int, list[OutgoingDelivery]]:
+        """`send` whose transfers all carry `state`, the transactional-state of the work (4.4); how many it
+        took, and what of them was sent unsettled.
+
+        Raises LocalProtocolError when the encoded state has more than MAX_TRANSFER_STATE_BYTES octets, and
+        EncodeError.
+        """
+        encoded = encode_state(state)
+        if len(encoded) > MAX_TRANSFER_STATE_BYTES:
+            raise LocalProtocolError(
+                f"a state of {len(encoded)} octets on transfers, at most {MAX_TRANSFER_STATE_BYTES} go"
+            )
+        if self.state is not _ATTACHED:
+            return 0, []
+        settled = self.snd_settle_mode == _SETTLED or (settled and self.snd_settle_mode == _MIXED)
+        if encoded != self._encoded_state:
+            self._encoded_state = encoded
+            self._state_encoders.clear()
+        encoder = self._state_encoders.get(settled)
+        if encoder is None:
+            encoder = TransferEncoder(self.session.channel, self.handle, settled, encoded)
+            self._state_encoders[settled] = encoder
+        first = self.session.next_outgoing_delivery
+        taken = self._send_messages(messages, settled, encoder)
+        if settled:
+            return taken, []
+        unsettled = self.session.unsettled_out
+        return taken, [unsettled[number] for number in range(first, first + taken)]
+
+    def _send_messages(self, messages: Sequence[Sendable], settled: bool, encoder: TransferEncoder) -> int:
+        """Sends what credit and everything else allow; how many it took."""
         bound = min(len(messages), self.flow_state.credit)
         taken = 0
         while taken < bound:
@@ -147,7 +183,7 @@ class SenderLink(Link):
         output = session.output
         if self.state is not _ATTACHED or self._sending is not None or not session.writable:
             return 0
-        if not self._may_send_new:
+        if self._flows_told or not self._may_send_new:
             return 0
         if output.size_bytes >= output.limit_bytes:
             return 0
@@ -225,8 +261,8 @@ class SenderLink(Link):
             self.unsettled_count += 1
         sending = SendingDelivery(message)
         self._sending = sending
-        self._sending_settled = settled
-        room = self._piece_bytes()
+        self._sending_encoder = encoder
+        room = self._piece_bytes(encoder)
         payload = sending.next_bytes(room)
         session.output.write(encoder.first_of_many(number & 0xFFFFFFFF, len(payload)))
         session.output.write(payload)
@@ -245,9 +281,9 @@ class SenderLink(Link):
         session = self.session
         output = session.output
         window = session.window
-        encoder = self._settled_encoder if self._sending_settled else self._encoder
-        assert encoder is not None, "an attached link has its encoders"
-        room = self._piece_bytes()
+        encoder = self._sending_encoder
+        assert encoder is not None, "what is being sent has its encoder"
+        room = self._piece_bytes(encoder)
         while window.remote_incoming_window > 0 and output.size_bytes < output.limit_bytes:
             payload = sending.next_bytes(room)
             more = sending.sent_bytes < sending.total_bytes
@@ -260,11 +296,10 @@ class SenderLink(Link):
                 return True
         return False
 
-    def _piece_bytes(self) -> int:
+    def _piece_bytes(self, encoder: TransferEncoder) -> int:
         """The payload of one transfer of a message that is split."""
-        return (
-            min(self.session.connection.remote_max_frame_size, LARGEST_FRAME_BYTES) - MAX_TRANSFER_HEAD_BYTES
-        )
+        largest = min(self.session.connection.remote_max_frame_size, LARGEST_FRAME_BYTES)
+        return largest - encoder.largest_head_bytes
 
     def settle(self, deliveries: list[OutgoingDelivery], state: Any = None) -> None:
         """Settles what the receiver did not settle: a settled disposition for each range of consecutive ids
@@ -291,11 +326,20 @@ class SenderLink(Link):
 
     def drained(self) -> None:
         """Nothing is left to send: gives all credit back and tells the receiver (2.6.7). Nothing unless
-        `drain`.
+        `drain`, and nothing while a FlowReceived has no answer: its messages were not looked for yet.
         """
+        if self._flows_told:
+            return
         if self.state is _ATTACHED and self.flow_state.drain and self.flow_state.credit:
             self.flow_state.drained()
             self.answer_echo()
+
+    def flow_handled(self) -> None:
+        """Answers a FlowReceived: after the last one the link may send again, and CreditReceived says so."""
+        if self._flows_told:
+            self._flows_told -= 1
+            if not self._flows_told:
+                self.wake()
 
     # --- for the session
 
@@ -319,10 +363,18 @@ class SenderLink(Link):
     ) -> None:
         """The receiver's flow."""
         self.flow_state.flow_received(delivery_count, link_credit, drain)
-        self.flow_properties = properties
+        if properties is not None:
+            self._tell_flow(properties.get("txn-id"))
         if drain and not self.flow_state.credit:
             self.answer_echo()
         self.wake()
+
+    def _tell_flow(self, txn_id: Any) -> None:
+        """Tells each flow that names a transaction, and the one whose properties end this."""
+        if txn_id is not None or self._flow_in_transaction:
+            self._flow_in_transaction = txn_id is not None
+            self._flows_told += 1
+            self.session.connection.events.tell(FlowReceived(self, txn_id))
 
     def wake(self) -> None:
         """Tells the caller, once until it was given the events, that it may send."""

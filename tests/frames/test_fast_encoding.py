@@ -13,12 +13,15 @@ from amqp_broker.frames import (
     Frame,
     FrameReader,
     Rejected,
+    Symbol,
+    TransactionalState,
     Transfer,
     TransferEncoder,
     encode_composite,
     encode_disposition,
     encode_flow,
     encode_uint,
+    encode_value,
 )
 from tests.strategies import integers
 
@@ -76,6 +79,33 @@ def test_pieces_are_what_was_meant(
     assert decoded(encoder.abort()).performative == Transfer(handle=handle, aborted=True)
 
 
+@given(channels, handles, formats, st.booleans(), numbers, st.integers(1, 180))
+def test_every_frame_carries_the_state(
+    channel: int, handle: int, message_format: int, settled: bool, number: int, txn_id_bytes: int
+) -> None:
+    """4.4.1: all frames of a split delivery name their transaction, and so does the one that aborts it."""
+    state = TransactionalState(txn_id=b"t" * txn_id_bytes)
+    encoder = TransferEncoder(channel, handle, settled, encode_composite(state))
+    encoder.set_format(message_format)
+    whole = Transfer(
+        handle=handle, delivery_id=number, delivery_tag=number.to_bytes(4, "big"),
+        message_format=message_format, settled=settled, state=state,
+    )  # fmt: skip
+    head = encoder.pack(encoder.head_bytes + 3, encoder.prefix, number, 0xA004, number, encoder.suffix)
+    assert len(head) == encoder.head_bytes <= encoder.largest_head_bytes
+    assert decoded(head + b"abc").performative == whole
+    whole.more = True
+    pieces = [
+        (encoder.first_of_many(number, 3), whole),
+        (encoder.continuation(True, 3), Transfer(handle=handle, more=True, state=state)),
+        (encoder.continuation(False, 3), Transfer(handle=handle, state=state)),
+    ]
+    for frame, transfer in pieces:
+        assert len(frame) <= encoder.largest_head_bytes
+        assert decoded(frame + b"abc").performative == transfer
+    assert decoded(encoder.abort()).performative == Transfer(handle=handle, aborted=True, state=state)
+
+
 @given(channels, st.booleans(), numbers, numbers, st.booleans(), st.sampled_from([0, 1, 200, 400]))
 def test_a_disposition_is_what_was_meant(
     channel: int, role: bool, first: int, last: int, settled: bool, text: int
@@ -102,3 +132,15 @@ def test_a_flow_is_what_was_meant(
     if link:
         expected.handle, expected.delivery_count, expected.link_credit = 3, 300, 0
     assert frame.performative == expected and frame.channel == channel
+
+
+@given(st.integers(0, 400))
+def test_a_flow_with_properties_is_what_was_meant(octets: int) -> None:
+    """The seventh field of a link, also when it makes the list a long one."""
+    properties = encode_value({Symbol("txn-id"): b"t" * octets})
+    fields = encode_uint(3) + encode_uint(300) + encode_uint(0) + b"\x40\x42\x42" + properties
+    frame = decoded(encode_flow(0, 1, 2, 3, 4, fields, 7))
+    assert frame.performative == Flow(
+        next_incoming_id=1, incoming_window=2, next_outgoing_id=3, outgoing_window=4, handle=3,
+        delivery_count=300, link_credit=0, properties={"txn-id": b"t" * octets},
+    )  # fmt: skip

@@ -279,15 +279,6 @@ def test_many_flows_are_one_event() -> None:
     assert [type(event) for event in peer.feed(frames)] == [CreditReceived]
 
 
-def test_the_transaction_of_a_flow() -> None:
-    """4.4.1: properties of the last flow stand on the link."""
-    peer, link = attached(credit=0)
-    peer.say(flow(handle=0, delivery_count=0, link_credit=1, properties={"txn-id": b"txn"}))
-    assert link.txn_id == b"txn" and link.flow_properties == {"txn-id": b"txn"}
-    peer.say(flow(handle=0, delivery_count=0, link_credit=1))
-    assert link.txn_id is None
-
-
 # --- outcomes
 
 
