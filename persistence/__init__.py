@@ -26,7 +26,17 @@ from amqp_broker.persistence.store import (
     SpaceState,
     Store,
 )
-from amqp_broker.persistence.verbs import CreateNode, DeleteNode, Post, Purge, Retire, Return, Unit, Verb
+from amqp_broker.persistence.verbs import (
+    CreateNode,
+    DeleteNode,
+    Discharged,
+    Post,
+    Purge,
+    Retire,
+    Return,
+    Unit,
+    Verb,
+)
 
 if TYPE_CHECKING:
     from amqp_broker.persistence.store_checks import check_store
@@ -34,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CreateNode",
     "DeleteNode",
+    "Discharged",
     "MemoryStore",
     "NoSuchNode",
     "NodeExists",

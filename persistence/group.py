@@ -13,7 +13,16 @@ from typing import Final
 from amqp_broker.persistence.directory import MAX_SEGMENT_BYTES, MAX_SEGMENT_MESSAGES
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.runs import Run, RunCache, bits_between
-from amqp_broker.persistence.verbs import CreateNode, DeleteNode, Post, Purge, Retire, Return, Unit
+from amqp_broker.persistence.verbs import (
+    CreateNode,
+    DeleteNode,
+    Discharged,
+    Post,
+    Purge,
+    Retire,
+    Return,
+    Unit,
+)
 
 EVERYTHING: Final = 1 << 62  # an offset above all others
 
@@ -199,7 +208,7 @@ class QueueChanges:
 class Group:
     """The changes of one group, by queue, and its new and deleted nodes in their order."""
 
-    __slots__ = ("_nodes", "_runs", "created", "node_verbs", "queues")
+    __slots__ = ("_nodes", "_runs", "created", "discharges", "node_verbs", "queues")
 
     def __init__(self, nodes: dict[int, NodeState], runs: RunCache) -> None:
         self._nodes = nodes
@@ -207,6 +216,7 @@ class Group:
         self.queues: dict[int, QueueChanges] = {}
         self.node_verbs: list[CreateNode | DeleteNode] = []
         self.created: dict[int, NodeState] = {}
+        self.discharges: list[Discharged] = []
 
     def changes(self, queue_id: int) -> QueueChanges | None:
         """None if there is no such node (any more)."""
@@ -222,29 +232,37 @@ class Group:
         """Gather the verbs of a unit that was admitted. Raises StoreFull, StoreFailed (it may read runs)."""
         for verb in unit:
             kind = type(verb)
-            if kind is CreateNode:
-                assert isinstance(verb, CreateNode)
-                node = NodeState(verb.queue_id, verb.name, verb.kind, verb.settings)
-                self.created[verb.queue_id] = node
-                self.queues[verb.queue_id] = QueueChanges(node, self._runs)
-                self.node_verbs.append(verb)
-                continue
-            changes = self.changes(verb.queue_id)
-            if changes is None:
-                continue  # retired or returned after the node was deleted: nothing is left to do
+            # What is left over of a node that was deleted, nothing is to be done for.
             if kind is Post:
                 assert isinstance(verb, Post)
-                changes.post(verb.records)
+                if (changes := self.changes(verb.queue_id)) is not None:
+                    changes.post(verb.records)
             elif kind is Retire:
                 assert isinstance(verb, Retire)
-                changes.retire(verb.first_offset, verb.last_offset)
+                if (changes := self.changes(verb.queue_id)) is not None:
+                    changes.retire(verb.first_offset, verb.last_offset)
             elif kind is Return:
                 assert isinstance(verb, Return)
-                changes.change(verb)
-            elif kind is Purge:
-                changes.purge()
+                if (changes := self.changes(verb.queue_id)) is not None:
+                    changes.change(verb)
+            elif kind is Discharged:
+                assert isinstance(verb, Discharged) and verb is unit[-1], f"{verb!r} is not the last verb"
+                self.discharges.append(verb)
             else:
-                assert isinstance(verb, DeleteNode), f"unknown verb {verb!r}"
-                changes.purge()
-                changes.purged_to = EVERYTHING
-                self.node_verbs.append(verb)
+                assert isinstance(verb, CreateNode | DeleteNode | Purge), f"unknown verb {verb!r}"
+                self._add_node_verb(verb)
+
+    def _add_node_verb(self, verb: CreateNode | DeleteNode | Purge) -> None:
+        if isinstance(verb, CreateNode):
+            node = NodeState(verb.queue_id, verb.name, verb.kind, verb.settings)
+            self.created[verb.queue_id] = node
+            self.queues[verb.queue_id] = QueueChanges(node, self._runs)
+            self.node_verbs.append(verb)
+            return
+        changes = self.changes(verb.queue_id)
+        if changes is None:
+            return
+        changes.purge()
+        if isinstance(verb, DeleteNode):
+            changes.purged_to = EVERYTHING
+            self.node_verbs.append(verb)

@@ -10,7 +10,17 @@ from amqp_broker.persistence.errors import NoSuchNode
 from amqp_broker.persistence.node_table import NodeTable
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.store import ReadResult, Recovered, RecoveredNode, SpaceState
-from amqp_broker.persistence.verbs import CreateNode, DeleteNode, Post, Purge, Retire, Return, Unit, Verb
+from amqp_broker.persistence.verbs import (
+    CreateNode,
+    DeleteNode,
+    Discharged,
+    Post,
+    Purge,
+    Retire,
+    Return,
+    Unit,
+    Verb,
+)
 
 COMPACT_ORDER_AT = 1024  # offsets already retired that are carried in a queue's order before it is rewritten
 
@@ -83,6 +93,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._nodes = NodeTable()
         self._queues: dict[int, _Queue] = {}
+        self._outcomes: dict[bytes, int] = {}
         self._pending: list[Verb] = []
         self._numbering: dict[int, int] = {}  # next offsets, as the group under way leaves them
         self._applied = False
@@ -123,6 +134,7 @@ class MemoryStore:
 
     def _check_numbering(self, unit: Unit) -> None:
         for verb in unit:
+            assert type(verb) is not Discharged or verb is unit[-1], f"{verb!r} is not the last verb"
             if isinstance(verb, Post):
                 queue = self._queues.get(verb.queue_id)
                 expected = self._numbering.get(verb.queue_id, queue.next_offset if queue else 0)
@@ -148,6 +160,9 @@ class MemoryStore:
     def _run(self, verb: Verb) -> None:
         if isinstance(verb, CreateNode):
             self._queues[verb.queue_id] = _Queue(copy.deepcopy(verb))
+            return
+        if isinstance(verb, Discharged):
+            self._outcomes[verb.txn_id] = verb.at_ms
             return
         queue = self._queues.get(verb.queue_id)
         if queue is None:
@@ -185,6 +200,10 @@ class MemoryStore:
                 return ReadResult(records, records[-1].offset + 1, [])
             records.append(queue.fresh(queue_id, offset))
         return ReadResult(records, max(from_offset, queue.next_offset), [])
+
+    def discharged(self, txn_id: bytes) -> int | None:
+        assert not self._applied, "discharged between apply and commit"
+        return self._outcomes.get(txn_id)
 
     def idle(self, now: float) -> bool:
         return False

@@ -78,8 +78,17 @@ def _first_version(database: Database) -> None:
     database.execute("INSERT INTO meta VALUES ('store_id', ?)", [str(uuid.uuid4())]).fetchall()
 
 
+_DISCHARGE_TABLE: Final = """
+CREATE TABLE discharge (txn_id BLOB PRIMARY KEY, at_ms INTEGER NOT NULL) STRICT, WITHOUT ROWID
+"""
+
+
+def _second_version(database: Database) -> None:
+    database.execute(_DISCHARGE_TABLE).fetchall()
+
+
 # Step n makes version n out of version n-1. A step is never changed once it was released.
-MIGRATIONS: Final[tuple[Callable[[Database], None], ...]] = (_first_version,)
+MIGRATIONS: Final[tuple[Callable[[Database], None], ...]] = (_first_version, _second_version)
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 
 

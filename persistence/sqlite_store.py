@@ -181,7 +181,7 @@ class SqliteStore:
             if error is None:
                 group.add(unit)
             errors.append(error)
-        if group.queues:
+        if group.queues or group.discharges:
             try:
                 self._write(group, deletes_segments=True)
             except StoreCorrupt:
@@ -194,7 +194,11 @@ class SqliteStore:
         writer = GroupWriter(self._unit, self._next_segment_id, deletes_segments)
         self._unit.begin()
         fault_point("apply.begun")
-        if writer.write(group):
+        wrote = writer.write(group)
+        if group.discharges:
+            rows = [(verb.txn_id, verb.at_ms) for verb in group.discharges]
+            self._unit.execute_many("REPLACE INTO discharge VALUES (?, ?)", rows)
+        if wrote or group.discharges:
             self._writer = writer
         else:
             self._unit.rollback()
@@ -274,6 +278,16 @@ class SqliteStore:
         except StoreCorrupt:
             pass  # the same; what stands in the way is for the checker
         self._count_wal(self._page_size * _PAGES_OF_A_COMMIT)
+
+    def discharged(self, txn_id: bytes) -> int | None:
+        """See `Store`."""
+        self._take_turn("discharged")
+        try:
+            self._checked()
+            rows = self._unit.query("SELECT at_ms FROM discharge WHERE txn_id=?", (txn_id,))
+            return rows[0][0] if rows else None
+        finally:
+            self._turn = _IDLE
 
     # Housekeeping
 

@@ -70,5 +70,17 @@ class Purge:
     queue_id: int
 
 
-Verb = CreateNode | DeleteNode | Post | Retire | Return | Purge
+@attrs.define
+class Discharged:
+    """Keep that a transaction was committed, with the rest of its unit, of which this is the last verb.
+
+    Only commits are kept (presumed abort). `at_ms` is the time of the discharge, in milliseconds of the Unix
+    epoch. A `txn_id` is never used twice.
+    """
+
+    txn_id: bytes
+    at_ms: int
+
+
+Verb = CreateNode | DeleteNode | Post | Retire | Return | Purge | Discharged
 Unit = list[Verb]
