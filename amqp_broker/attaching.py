@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.authorisation import BROWSE, RECEIVE, SEND
+from amqp_broker.authorisation import BROWSE, RECEIVE, SEND, TRANSACT
 from amqp_broker.frames import Coordinator, Error, Source, Target
 from amqp_broker.links import AttachReceived, ReceiverLink, SenderLink
 from amqp_broker.persistence import StoreFull
@@ -47,7 +47,8 @@ async def _accept_producer(
 ) -> None:
     target = event.attach.target
     if isinstance(target, Coordinator):
-        raise TerminusRefused("amqp:not-implemented", "this broker has no transaction coordinator yet")
+        _accept_control(task, nodes, link, event)
+        return
     if not isinstance(target, Target):
         raise TerminusRefused("amqp:invalid-field", f"expected a target, got {target!r:.80}")
     queue: Queue | None = None
@@ -60,7 +61,7 @@ async def _accept_producer(
     answer = target_answer(target, None if queue is None else queue.name)
     credit = nodes.config.limits.link_credit
     producer = Producer(task, link, queue, credit, bool(target.dynamic))
-    task.dispatcher.producers[link] = producer
+    task.dispatcher.posts.producers[link] = producer
     if queue is not None:
         queue.producers.add(producer)
     full = queue is not None and queue.full()
@@ -74,6 +75,17 @@ async def _accept_producer(
         producer.blocked = True
         queue.blocked.append(producer)
     task.log.debug("link.attached", name=link.name, role="receiver", target=answer.address)
+
+
+def _accept_control(
+    task: ConnectionTask, nodes: NodeService, link: ReceiverLink, event: AttachReceived
+) -> None:
+    if not nodes.authoriser.authorise(task.principal, TRANSACT):
+        raise TerminusRefused("amqp:unauthorized-access", f"{task.principal.rule_name!r} may not transact")
+    transactions = task.dispatcher.transactions
+    task.dispatcher.posts.services[link] = transactions
+    transactions.attach(link, event)
+    task.log.debug("link.attached", name=link.name, role="receiver", target="the coordinator")
 
 
 async def _accept_consumer(

@@ -63,6 +63,12 @@ MIN_PEER_IDLE_TIME_OUT_MS: Final = 1_000  # below it a peer makes us send empty 
 MAX_UNSETTLED_PER_LINK: Final = 2_048  # as LINK_CREDIT
 MAX_UNSETTLED_PER_SESSION: Final = 5_000  # the peer's disposition may cost a walk over these
 
+# Transactions.
+MAX_TRANSACTIONS: Final = 64  # live ones of a connection: a controller works on a few at a time
+TRANSACTION_TIMEOUT_MS: Final = 120_000  # from the declare; what a transaction holds is free again then
+TRANSACTION_OPERATIONS: Final = 10_000  # what one discharge puts into one store commit
+TRANSACTION_BYTES: Final = 64 * MIB  # messages that only the transaction keeps in memory
+
 # Nodes.
 ADDRESS_BYTES: Final = 255  # also what a file system and a str8 take, although no address becomes a path
 MAX_NODES: Final = 100_000  # queues on first use must not be a way to fill memory
@@ -118,6 +124,11 @@ class BrokerLimits:
     max_unsettled_per_link: int = _limit(MAX_UNSETTLED_PER_LINK, 1, 1_000_000, "deliveries")
     max_unsettled_per_session: int = _limit(MAX_UNSETTLED_PER_SESSION, 1, 10_000_000, "deliveries")
 
+    max_transactions: int = _limit(MAX_TRANSACTIONS, 1, 65_536, "transactions")
+    transaction_timeout_ms: int = _limit(TRANSACTION_TIMEOUT_MS, 100, HOUR_MS, "milliseconds")
+    transaction_operations: int = _limit(TRANSACTION_OPERATIONS, 1, 10_000_000, "operations")
+    transaction_bytes: int = _limit(TRANSACTION_BYTES, 1_024, 64 * GIB, "bytes")
+
     address_bytes: int = _limit(ADDRESS_BYTES, 1, ADDRESS_BYTES, "bytes")
     max_nodes: int = _limit(MAX_NODES, 1, 10_000_000, "nodes")
     queue_window_messages: int = _limit(QUEUE_WINDOW_MESSAGES, 1, 10_000_000, "messages")
@@ -142,6 +153,7 @@ RELATIONS: Final = (
     ("max_message_size_bytes", "partial_deliveries_bytes"),
     ("max_frame_size_bytes", "output_buffer_bytes"),
     ("max_unsettled_per_link", "max_unsettled_per_session"),
+    ("max_message_size_bytes", "transaction_bytes"),
 )
 """(lower, higher): the first never exceeds the second, or one of the two could not be reached."""
 

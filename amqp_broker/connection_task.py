@@ -20,7 +20,7 @@ import trio
 from amqp_broker.attaching import answer_attach
 from amqp_broker.authentication import Challenge, Login, Success
 from amqp_broker.authorisation import ANONYMOUS, CONNECT, Principal
-from amqp_broker.dispatcher import Dispatcher, deleted_error
+from amqp_broker.dispatcher import Dispatcher
 from amqp_broker.frames import Error
 from amqp_broker.links import (
     AttachReceived,
@@ -31,6 +31,7 @@ from amqp_broker.links import (
     CreditReceived,
     DeliveriesReceived,
     DeliveriesSettled,
+    FlowReceived,
     LinkAttached,
     LinkDetached,
     OutcomesReceived,
@@ -42,14 +43,17 @@ from amqp_broker.links import (
     SessionEnded,
 )
 from amqp_broker.log_setup import logger
+from amqp_broker.posts import deleted_error
 from amqp_broker.queue import Consumer, Queue
 from amqp_broker.transport import transport_of
 
 if TYPE_CHECKING:
     from amqp_broker.broker import Broker
+    from amqp_broker.coordinator import Ended
     from amqp_broker.jobs import Posting, Settlement
     from amqp_broker.listener import PeerInfo
     from amqp_broker.producers import Producer
+    from amqp_broker.transactional_jobs import DischargeJob
 
 CLOSE_GRACE_S: Final = 2.0  # after our close was written, how long the peer's may take
 
@@ -85,9 +89,10 @@ class ConnectionTask:
         self._output_bound = broker.config.limits.output_buffer_bytes
         self._deadline = float("inf")
         self._dispatch: dict[type, Callable[[Any], None]] = {
-            DeliveriesReceived: self.dispatcher.on_deliveries,
+            DeliveriesReceived: self.dispatcher.posts.on_deliveries,
             OutcomesReceived: self.dispatcher.on_outcomes,
             CreditReceived: self.dispatcher.on_credit,
+            FlowReceived: self.dispatcher.on_flow,
             DeliveriesSettled: self.dispatcher.on_sender_settled,
             LinkDetached: self.dispatcher.on_detached,
             SessionBegun: self._on_nothing,
@@ -112,12 +117,20 @@ class ConnectionTask:
 
     def posted(self, posting: Posting, error: Exception | None) -> None:
         """A posting of this connection was committed, or refused by the store."""
-        self._post_mail(self.dispatcher.posted, posting, error)
+        self._post_mail(self.dispatcher.posts.posted, posting, error)
 
     def settled(self, settlement: Settlement, error: Exception | None) -> None:
         """Outcomes that this connection's peer gave were committed."""
         if settlement.deliveries or error is not None:
             self._post_mail(self.dispatcher.settled, settlement, error)
+
+    def tell_discharged(self, job: DischargeJob, ended: Ended) -> None:
+        """The discharge of a transaction of this connection is decided."""
+        self._post_mail(self.dispatcher.transactions.tell_discharged, job, ended)
+
+    def tell_ended(self, ended: Ended) -> None:
+        """A transaction of this connection was rolled back from outside."""
+        self._post_mail(self._tell_ended, ended, None)
 
     def unblock(self, producer: Producer) -> None:
         """A full queue has room again."""
@@ -261,6 +274,7 @@ class ConnectionTask:
         if now >= self._deadline:
             self._deadline = float("inf")
             self._check_write_stall(now)
+            self.dispatcher.transactions.expire(now)
             await self._handle(engine.handle_timeout(now))
         self._read_mail()
         if events := engine.take_events():
@@ -323,6 +337,9 @@ class ConnectionTask:
 
     def _set_timer(self) -> None:
         deadline = self.engine.next_deadline()
+        transaction_deadline = self.dispatcher.transactions.next_deadline()
+        if transaction_deadline is not None:
+            deadline = transaction_deadline if deadline is None else min(deadline, transaction_deadline)
         if self._writing_since is not None:
             stall = self._writing_since + self._nodes.config.limits.write_stall_timeout_ms / 1000
             deadline = stall if deadline is None else min(deadline, stall)
@@ -363,8 +380,9 @@ class ConnectionTask:
             self.log.exception("connection.internal_error")
         for consumer in list(self.dispatcher.consumers.values()):
             self.dispatcher.on_detached(LinkDetached(consumer.link, True, None, []))
-        for producer in list(self.dispatcher.producers.values()):
-            self.dispatcher.on_detached(LinkDetached(producer.link, True, None, []))
+        for link in [*self.dispatcher.posts.producers, *self.dispatcher.posts.services]:
+            self.dispatcher.on_detached(LinkDetached(link, True, None, []))
+        self.dispatcher.transactions.connection_gone()
 
     # Mail
 
@@ -372,14 +390,17 @@ class ConnectionTask:
         self.dispatcher.send_assigned(consumer)
 
     def _unblock(self, producer: Producer, _: None) -> None:
-        self.dispatcher.unblock(producer)
+        self.dispatcher.posts.unblock(producer)
+
+    def _tell_ended(self, ended: Ended, _: None) -> None:
+        self.dispatcher.transactions.tell(ended)
 
     def _detach_deleted(self, link: ReceiverLink | SenderLink, queue: Queue) -> None:
-        if link in self.dispatcher.consumers or link in self.dispatcher.producers:
+        if self.dispatcher.holds(link):
             link.detach(deleted_error(queue))
 
     def _detach_stolen(self, link: ReceiverLink | SenderLink, _: None) -> None:
-        if link in self.dispatcher.consumers or link in self.dispatcher.producers:
+        if self.dispatcher.holds(link):
             description = f"container {self.container_id!r} attached {link.name!r} on another connection"
             link.detach(Error(condition="amqp:link:stolen", description=description))
 

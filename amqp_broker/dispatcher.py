@@ -1,5 +1,4 @@
-"""From the events of one connection's engine to the nodes, and back: posting, and the outcomes of what was
-sent.
+"""From the nodes to one connection's receivers, and back: what is sent, and the outcomes of that.
 
 Everything here runs in the turn of the connection's own task and waits for nothing but the answer to an
 attach.
@@ -10,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.frames import Accepted, DecodeError, Error, Modified, Received, Rejected, Released
-from amqp_broker.jobs import Posting, Settlement, retire_verbs, return_verbs
+from amqp_broker.frames import Accepted, Error, Modified, Received, Rejected, Released, TransactionalState
+from amqp_broker.jobs import Settlement, retire_verbs, return_verbs
 from amqp_broker.links import (
     CreditReceived,
-    DeliveriesReceived,
     DeliveriesSettled,
-    Delivery,
+    FlowReceived,
     LinkDetached,
     OutcomesReceived,
     OutgoingDelivery,
@@ -24,10 +22,11 @@ from amqp_broker.links import (
     SenderLink,
 )
 from amqp_broker.persistence import Record
-from amqp_broker.producers import Producer
-from amqp_broker.queue import Consumer, Queue
-from amqp_broker.records import annotate, changed, prepare, record_of
+from amqp_broker.posts import Posts
+from amqp_broker.queue import Consumer
+from amqp_broker.records import annotate, changed, prepare
 from amqp_broker.termini import OUTCOMES
+from amqp_broker.transactions import Transactions
 
 if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
@@ -36,18 +35,17 @@ ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
 
 
-def deleted_error(queue: Queue) -> Error:
-    """Why a link of a queue that is gone ends."""
-    return Error(condition="amqp:resource-deleted", description=f"queue {queue.name!r} was deleted")
-
-
 class Dispatcher:
-    """Serves the links of one connection. `task` is its owner, `nodes` what all connections share."""
+    """Serves the links of one connection. `task` is its owner, `nodes` what all connections share.
+
+    What they post is served by `posts`, and what names a transaction by `transactions`.
+    """
 
     def __init__(self, task: Any, nodes: NodeService) -> None:
         self._task = task
         self._nodes = nodes
-        self.producers: dict[ReceiverLink, Producer] = {}
+        self.transactions = Transactions(task, self, nodes)
+        self.posts = Posts(task, nodes, self.transactions)
         self.consumers: dict[SenderLink, Consumer] = {}
         self.stalled: set[Consumer] = set()
         self._outcomes: dict[type, Callable[[Consumer, list[OutgoingDelivery], Any, bool], None]] = {
@@ -57,124 +55,9 @@ class Dispatcher:
             Modified: self._modify,
         }
 
-    # What a client posted
-
-    def on_deliveries(self, event: DeliveriesReceived) -> None:
-        """A run of complete messages on one link."""
-        link = event.link
-        producer = self.producers.get(link)
-        if producer is None:
-            return
-        deliveries = event.deliveries
-        if producer.queue is None:
-            for delivery in deliveries:
-                self._post_by_properties(producer, delivery)
-            return
-        queue = producer.queue
-        now_ms = self._nodes.wall_clock_ms()
-        persistent = queue.persistent
-        queue_id = queue.queue_id
-        try:
-            records = [
-                record_of(d.payload, d.message_format, now_ms, queue_id, persistent) for d in deliveries
-            ]
-        except DecodeError:
-            self._post_up_to_malformed(link, deliveries, queue, now_ms)
-            return
-        self._post(link, deliveries, queue, records)
-
-    def _post_up_to_malformed(
-        self, link: ReceiverLink, deliveries: list[Delivery], queue: Queue, now_ms: int
-    ) -> None:
-        """What came before a message with malformed sections is taken, wherever a read ended."""
-        records: list[Record] = []
-        for delivery in deliveries:
-            try:
-                records.append(
-                    record_of(
-                        delivery.payload, delivery.message_format, now_ms, queue.queue_id, queue.persistent
-                    )
-                )
-            except DecodeError as error:
-                if records:
-                    self._post(link, deliveries[: len(records)], queue, records)
-                self._malformed(link, error)
-                return
-
-    def _post(
-        self, link: ReceiverLink, deliveries: list[Delivery], queue: Queue, records: list[Record]
-    ) -> None:
-        if queue.deleted:
-            link.detach(deleted_error(queue))
-            return
-        posting = Posting(self._task, link, deliveries, queue, records, self._nodes)
-        if posting.durable_count or queue.pending_posts > 1:
-            self._nodes.writer.collect(posting)  # nothing overtakes what stands before it in its queue
-        else:
-            posting.unit()
-            posting.finished(None)
-
-    def _post_by_properties(self, producer: Producer, delivery: Delivery) -> None:
-        """The anonymous terminus: each message names its node in properties.to."""
-        link = producer.link
-        now_ms = self._nodes.wall_clock_ms()
-        try:
-            found = self._nodes.relay_target(self._task.principal, delivery.payload)
-            if isinstance(found, Error):
-                self.refuse_posts(link, [delivery], found)
-                return
-            record = record_of(
-                delivery.payload, delivery.message_format, now_ms, found.queue_id, found.persistent
-            )
-        except DecodeError as error:
-            self._malformed(link, error)
-            return
-        self._post(link, [delivery], found, [record])
-
-    def _malformed(self, link: ReceiverLink, error: DecodeError) -> None:
-        """A message that misrepresents its sections ends the session (behaviour paper 2.2.1)."""
-        link.session.end(Error(condition=error.condition, description=error.description))
-
-    def posted(self, posting: Posting, error: Exception | None) -> None:
-        """In the turn after the commit: tell the sender, and renew its credit."""
-        link = posting.link
-        if link not in self.producers:
-            return
-        if error is None:
-            link.settle(posting.deliveries, ACCEPTED)
-        else:
-            self.refuse_posts(
-                link,
-                posting.deliveries,
-                Error(condition="amqp:resource-limit-exceeded", description=str(error)),
-            )
-            return
-        self._processed(link, len(posting.deliveries))
-
-    def refuse_posts(self, link: ReceiverLink, deliveries: list[Delivery], error: Error) -> None:
-        """These messages were not stored: rejected where the sender listens, else the link is detached (fail
-        fast).
-        """
-        if any(delivery.settled for delivery in deliveries):
-            link.detach(error)
-            return
-        link.settle(deliveries, Rejected(error=error))
-        self._processed(link, len(deliveries))
-
-    def _processed(self, link: ReceiverLink, count: int) -> None:
-        producer = self.producers[link]
-        queue = producer.queue
-        if queue is not None and not producer.blocked and queue.full():
-            producer.blocked = True
-            queue.blocked.append(producer)
-            link.set_credit(0)
-        link.processed(count)
-
-    def unblock(self, producer: Producer) -> None:
-        """The queue has room again: the link gets its credit back."""
-        if producer.link in self.producers:
-            producer.blocked = False
-            producer.link.set_credit(producer.credit)
+    def holds(self, link: object) -> bool:
+        """Whether `link` is attached here."""
+        return link in self.consumers or self.posts.holds(link)
 
     # What a client receives
 
@@ -183,6 +66,12 @@ class Dispatcher:
         consumer = self.consumers.get(event.link)
         if consumer is not None:
             self.offer(consumer)
+
+    def on_flow(self, event: FlowReceived) -> None:
+        """A flow of a link on which we send named a transaction, or none after one (4.4.1)."""
+        consumer = self.consumers.get(event.link)
+        if consumer is not None:
+            self.transactions.on_flow(consumer, event.txn_id)
 
     def offer(self, consumer: Consumer) -> None:
         """Send what waits for this consumer, and ask its queue for more."""
@@ -229,7 +118,8 @@ class Dispatcher:
         records = list(pending)
         link = consumer.link
         prepare(records, self._nodes.wall_clock_ms())
-        taken = link.send(records)
+        transactional = self.transactions.acquires(consumer)
+        taken = self.transactions.send(consumer, records) if transactional else link.send(records)
         if taken == len(records):
             pending.clear()
         else:
@@ -240,7 +130,7 @@ class Dispatcher:
                 consumer.demand = 0
                 consumer.queue.take_back([pending.pop() for _ in range(excess)])
                 self._nodes.pump(consumer.queue)
-        if taken and consumer.settled and not consumer.browser:
+        if taken and consumer.settled and not consumer.browser and not transactional:
             sent = records[:taken]
             self._settle(consumer, [], sent, ACCEPTED, retire_verbs(consumer.queue.queue_id, sent))
 
@@ -249,34 +139,47 @@ class Dispatcher:
     def on_outcomes(self, event: OutcomesReceived) -> None:
         """A run of deliveries got the same state from their receiver."""
         consumer = self.consumers.get(event.link)
-        if consumer is None:
-            return
-        state = event.state
-        if state is None or type(state) is Received:
-            if not event.settled:
+        if consumer is not None:
+            self.dispose(consumer, event.deliveries, event.state, event.settled)
+
+    def dispose(
+        self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any, settled: bool
+    ) -> None:
+        """What the receiver says of a run of its deliveries."""
+        transactional = type(state) is TransactionalState
+        outcome = state.outcome if transactional else state
+        if outcome is None or type(outcome) is Received:
+            if not settled and not transactional:
                 return
-            state = consumer.default_outcome
-        deliveries = event.deliveries
+            outcome = consumer.default_outcome
         if consumer.decided:
-            deliveries = self._undecided(consumer, deliveries, event.settled)
+            deliveries = self._undecided(consumer, deliveries, settled)
+        handler = self._outcomes.get(type(outcome))
         if not deliveries:
-            if consumer.demand == 0:
-                self.offer(consumer)
+            pass
+        elif handler is None or OUTCOMES[type(outcome)] not in consumer.outcomes:
+            self._refuse_outcome(consumer, outcome, deliveries if settled else [])
             return
-        handler = self._outcomes.get(type(state))
-        if handler is None or OUTCOMES[type(state)] not in consumer.outcomes:
-            self._refuse_outcome(consumer, state, deliveries if event.settled else [])
-            return
-        if consumer.browser:
-            if not event.settled:
-                event.link.settle(deliveries, state)
-            self.offer(consumer)
-            return
-        if not event.settled:
-            consumer.decided.update([delivery.number for delivery in deliveries])
-        handler(consumer, deliveries, state, event.settled)
+        elif consumer.browser:
+            if not settled:
+                consumer.link.settle(deliveries, state)
+        elif transactional:
+            self.transactions.dispose(consumer, deliveries, state, settled)
+        else:
+            if self.transactions.holds_any:
+                deliveries = self.transactions.dispose_plainly(consumer, deliveries, state, settled)
+            if not settled:
+                consumer.decided.update([delivery.number for delivery in deliveries])
+            if deliveries:
+                handler(consumer, deliveries, outcome, settled)
         if consumer.demand == 0:
             self.offer(consumer)
+
+    def apply(
+        self, consumer: Consumer, deliveries: list[OutgoingDelivery], outcome: Any, settled: bool
+    ) -> None:
+        """Do what an outcome says with deliveries that no transaction holds."""
+        self._outcomes[type(outcome)](consumer, deliveries, outcome, settled)
 
     def _undecided(
         self, consumer: Consumer, deliveries: list[OutgoingDelivery], settled: bool
@@ -291,7 +194,8 @@ class Dispatcher:
     def _refuse_outcome(self, consumer: Consumer, state: object, settled: list[OutgoingDelivery]) -> None:
         """Detach for an outcome that the source does not offer; what the peer settled by it comes back."""
         if not consumer.browser:
-            self._return(consumer, [delivery.message for delivery in settled])
+            free = self.transactions.holder_gone(consumer, settled)
+            self._return(consumer, [delivery.message for delivery in free])
         link = consumer.link
         offered = ", ".join(sorted(consumer.outcomes))
         description = f"expected one of the outcomes that the source offers ({offered}), got {state!r:.120}"
@@ -321,8 +225,15 @@ class Dispatcher:
         self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any, settled: bool
     ) -> None:
         records = [delivery.message for delivery in deliveries]
-        queue = consumer.queue
         effects = bool(state.delivery_failed or state.message_annotations)
+        self._change(consumer, records, state)
+        verbs = return_verbs(consumer.queue.queue_id, records) if effects else []
+        self._settle(consumer, [] if settled else deliveries, [], state, verbs)
+        self._return(consumer, records)
+
+    def _change(self, consumer: Consumer, records: list[Record], state: Any) -> None:
+        """What `modified` does to messages (3.4.5)."""
+        queue = consumer.queue
         for record in records:
             if state.delivery_failed:
                 record.delivery_count += 1
@@ -332,8 +243,11 @@ class Dispatcher:
                 queue.grew(record, len(record.body) - before)
             if state.undeliverable_here:
                 queue.exclude(record, consumer)
-        verbs = return_verbs(queue.queue_id, records) if effects else []
-        self._settle(consumer, [] if settled else deliveries, [], state, verbs)
+
+    def give_back(self, consumer: Consumer, records: list[Record], outcome: Any) -> None:
+        """Messages return to their places as an outcome says, which the store knows already."""
+        if type(outcome) is Modified:
+            self._change(consumer, records, outcome)
         self._return(consumer, records)
 
     def _return(self, consumer: Consumer, records: list[Record]) -> None:
@@ -376,10 +290,10 @@ class Dispatcher:
         """A link is gone: what it held goes back to its place, as the default outcome says."""
         link = event.link
         self._nodes.link_names.release(self._task.link_key(link), link)
-        producer = self.producers.pop(link, None) if isinstance(link, ReceiverLink) else None
-        if producer is not None:
-            self._nodes.forget_producer(producer)
-        consumer = self.consumers.pop(link, None) if isinstance(link, SenderLink) else None
+        if isinstance(link, ReceiverLink):
+            self.posts.on_detached(link)
+            return
+        consumer = self.consumers.pop(link, None)
         if consumer is None:
             return
         queue = consumer.queue
@@ -389,6 +303,7 @@ class Dispatcher:
         consumer.pending.clear()
         if not consumer.browser:
             held = [delivery for delivery in event.unsettled if delivery.number not in consumer.decided]
+            held = self.transactions.holder_gone(consumer, held)
             queue.take_back(waiting)
             if held:
                 self._outcomes[type(consumer.default_outcome)](consumer, held, consumer.default_outcome, True)

@@ -17,6 +17,9 @@ from amqp_broker.queue import Queue
 class Nodes(Protocol):
     """What a finished job tells: a queue has something to distribute, or room again."""
 
+    def wall_clock_ms(self) -> int:
+        """Milliseconds of the Unix epoch."""
+
     def pump(self, queue: Queue) -> None:
         """Distribute what `queue` has."""
 
@@ -52,6 +55,15 @@ def retire_verbs(queue_id: int, records: Sequence[Record]) -> Unit:
     return unit
 
 
+def post_verbs(queue_id: int, records: Sequence[Record], durable_count: int) -> Unit:
+    """What the store has to take of numbered messages, of which `durable_count` are durable."""
+    if not durable_count:
+        return []
+    if durable_count == len(records):
+        return [Post(queue_id, records)]
+    return [Post(queue_id, run) for run in _durable_runs(records)]
+
+
 class Posting:
     """A run of messages from one link to one queue."""
 
@@ -78,12 +90,7 @@ class Posting:
 
     def unit(self) -> Unit:
         self.queue.number(self.records)
-        if not self.durable_count:
-            return []
-        records = self.records
-        if self.durable_count == len(records):
-            return [Post(self.queue.queue_id, records)]
-        return [Post(self.queue.queue_id, run) for run in _durable_runs(records)]
+        return post_verbs(self.queue.queue_id, self.records, self.durable_count)
 
     def withdraw(self) -> None:
         """Nothing was stored: the offsets are free again."""

@@ -19,6 +19,7 @@ from amqp_broker.frames import Error, Message
 from amqp_broker.jobs import Step, retire_verbs
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import OutgoingDelivery
+from amqp_broker.live_transactions import LiveTransactions
 from amqp_broker.log_setup import logger
 from amqp_broker.persistence import Quarantined, Record, Store, StoreError, Unit
 from amqp_broker.producers import Producer
@@ -45,6 +46,7 @@ class NodeService:
         self.wall_clock_ms = wall_clock_ms
         self.registry = Registry(config, self.store_step)
         self.link_names = LinkNames()
+        self.live_transactions = LiveTransactions()
         self._paging: set[Queue] = set()
         self._log = logger("nodes")
 

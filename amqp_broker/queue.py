@@ -90,6 +90,7 @@ class Queue:
 
     __slots__ = (
         "_excluded",
+        "_in_transactions",
         "_volatile_bytes",
         "backlog",
         "blocked",
@@ -106,6 +107,8 @@ class Queue:
         "producers",
         "queue_id",
         "recovered_to",
+        "reserved_bytes",
+        "reserved_messages",
     )
 
     def __init__(self, name: str, queue_id: int, limits: QueueLimits, *, persistent: bool = True) -> None:
@@ -121,6 +124,9 @@ class Queue:
         self.message_count = 0
         self.byte_count = 0
         self._volatile_bytes = 0
+        self.reserved_messages = 0
+        self.reserved_bytes = 0
+        self._in_transactions: dict[int, Record] = {}
         self.producers: set[Producer] = set()
         self.deleted = False
         self.blocked: list[Producer] = []
@@ -157,17 +163,42 @@ class Queue:
         """Whether senders should get no more credit."""
         limits = self.limits
         return (
-            self.message_count >= limits.max_messages
-            or self.byte_count >= limits.max_bytes
+            self.message_count + self.reserved_messages >= limits.max_messages
+            or self.byte_count + self.reserved_bytes >= limits.max_bytes
             or self._volatile_bytes >= limits.max_volatile_bytes
         )
+
+    def reserve(self, records: Sequence[Record]) -> int:
+        """Keep room for messages that a transaction posts, in their order; returns how many of them have
+        it.
+        """
+        limits = self.limits
+        messages = max(0, limits.max_messages - self.message_count - self.reserved_messages)
+        room = limits.max_bytes - self.byte_count - self.reserved_bytes
+        if self._volatile_bytes >= limits.max_volatile_bytes:
+            return 0
+        count = 0
+        size = 0
+        for record in records[:messages]:
+            if size >= room:  # as `full`: the message that crosses the bound is still taken
+                break
+            size += len(record.body)
+            count += 1
+        self.reserved_messages += count
+        self.reserved_bytes += size
+        return count
+
+    def unreserve(self, messages: int, size: int) -> None:
+        """Give back what `reserve` kept: the messages are there now, or never will be."""
+        self.reserved_messages -= messages
+        self.reserved_bytes -= size
 
     def roomy(self) -> bool:
         """Whether a queue that was full has drained far enough to take from its senders again."""
         limits = self.limits
         return (
-            self.message_count <= limits.max_messages * RESUME_PART
-            and self.byte_count <= limits.max_bytes * RESUME_PART
+            self.message_count + self.reserved_messages <= limits.max_messages * RESUME_PART
+            and self.byte_count + self.reserved_bytes <= limits.max_bytes * RESUME_PART
             and self._volatile_bytes <= limits.max_volatile_bytes * RESUME_PART
         )
 
@@ -221,12 +252,35 @@ class Queue:
         return fit
 
     def _browse(self, browser: Consumer, grants: list[tuple[Consumer, list[Record]]], now_ms: int) -> None:
-        while browser.demand > 0 and (run := self.backlog.peek(browser.cursor, browser.demand)):
+        while browser.demand > 0 and (run := self._shown_to(browser, browser.demand)):
             browser.cursor = run[-1].offset + 1
             run = fresh(run, now_ms)
             browser.demand -= len(run)
             if run:
                 grants.append((browser, run))
+
+    def _shown_to(self, browser: Consumer, count: int) -> list[Record]:
+        """What of the memory comes next for a browser, at most `count`: the available messages, and those
+        that a live transaction has acquired, which are there until its commit removes them.
+        """
+        run = self.backlog.peek(browser.cursor, count)
+        if self._in_transactions:
+            acquired = [
+                record for offset, record in self._in_transactions.items() if offset >= browser.cursor
+            ]
+            if acquired:
+                run = sorted([*run, *acquired], key=_offset)[:count]
+        return run
+
+    def acquire_in_transaction(self, records: Iterable[Record]) -> None:
+        """A live transaction acquires what a consumer was sent: browsers go on seeing it."""
+        for record in records:
+            self._in_transactions[record.offset] = record
+
+    def end_in_transaction(self, records: Iterable[Record]) -> None:
+        """The transaction that acquired these is over."""
+        for record in records:
+            self._in_transactions.pop(record.offset, None)
 
     def browse_page_wanted(self, browser: Consumer) -> int:
         """The offset from which a browser wants to be read from disk, or -1."""
@@ -294,7 +348,7 @@ class Queue:
         """Whether there is nothing that `consumer` could be sent now or after a page was read."""
         backlog = self.backlog
         if consumer.browser:
-            return not backlog.peek(consumer.cursor, 1) and self._disk_from_for(consumer) < 0
+            return not self._shown_to(consumer, 1) and self._disk_from_for(consumer) < 0
         if backlog.page_wanted():
             return False
         if not backlog.loaded():
@@ -307,3 +361,7 @@ class Queue:
 def fresh(records: Sequence[Record], now_ms: int) -> list[Record]:
     """Those of `records` whose time to live has not run out."""
     return [record for record in records if not 0 < record.expires_at_ms <= now_ms]
+
+
+def _offset(record: Record) -> int:
+    return record.offset

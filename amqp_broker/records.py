@@ -98,12 +98,17 @@ def changed(record: Record) -> None:
     record.header_bytes = b""
 
 
-def annotate(record: Record, annotations: dict[str, object]) -> None:
-    """Merge the message-annotations of a modified outcome into the message (3.4.5)."""
+def annotated(record: Record, annotations: dict[str, object]) -> bytes:
+    """The message's message-annotations section with those of a modified outcome merged into it (3.4.5)."""
     message = Message(record.body)
     merged = dict(message.message_annotations or {})
     merged.update({Symbol(key): value for key, value in annotations.items()})
-    record.annotations = encode_section("message-annotations", merged)
+    return encode_section("message-annotations", merged)
+
+
+def annotate(record: Record, annotations: dict[str, object]) -> None:
+    """Merge the message-annotations of a modified outcome into the message (3.4.5)."""
+    record.annotations = annotated(record, annotations)
     replace_annotations(record)
 
 

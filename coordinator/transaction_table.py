@@ -211,6 +211,10 @@ class TransactionTable:
         else:
             self._acquiring[holder] = self.find(txn_id)
 
+    def acquires(self, holder: Any) -> bool:
+        """Whether what is sent to `holder` now belongs to a transaction; `acquiring` says to which."""
+        return holder in self._acquiring
+
     def acquiring(self, holder: Any) -> Transaction | None:
         """The transaction to which what is sent to `holder` now belongs.
 
@@ -256,8 +260,10 @@ class TransactionTable:
 
     def next_deadline(self) -> float | None:
         """When `expired` is worth asking, in seconds of the caller's clock; None is never."""
-        deadlines = [found.deadline for found in self._live.values() if found.state is not _DISCHARGING]
-        return min(deadlines) if deadlines else None
+        for found in self._live.values():  # in the order of their deadlines, since all may last equally long
+            if found.state is not _DISCHARGING:
+                return found.deadline
+        return None
 
     def expired(self, now: float) -> list[Ended]:
         """Those that lasted too long are rolled back; their ids are remembered for a while."""

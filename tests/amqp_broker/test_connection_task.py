@@ -14,7 +14,6 @@ import trio.testing
 
 from amqp_broker.broker import Broker, open_broker
 from amqp_broker.configuration import ListenerConfig
-from amqp_broker.dispatcher import Dispatcher
 from amqp_broker.frames import (
     AMQP_HEADER,
     RECEIVER,
@@ -35,6 +34,7 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.listener import peer_of_stream
+from amqp_broker.posts import Posts
 from amqp_broker.testing import memory_config, run_with_virtual_clock
 
 Pair = Callable[[], tuple[Any, Any]]
@@ -231,14 +231,14 @@ def test_a_fault_of_ours_ends_one_connection_only(monkeypatch: pytest.MonkeyPatc
     """An exception in one connection closes it with amqp:internal-error; the others and the broker live
     on.
     """
-    original = Dispatcher.on_deliveries
+    original = Posts.on_deliveries
 
-    def fail(self: Dispatcher, event: Any) -> None:
+    def fail(self: Posts, event: Any) -> None:
         if event.link.target.address == "cursed":
             raise AssertionError("planted")
         original(self, event)
 
-    monkeypatch.setattr(Dispatcher, "on_deliveries", fail)
+    monkeypatch.setattr(Posts, "on_deliveries", fail)
 
     async def main() -> None:
         async with serving() as (broker, connect):

@@ -1,0 +1,76 @@
+"""All transactions of the broker that are not over, by txn-id: for an administrator, and for who asks how one
+ended.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import attrs
+
+from amqp_broker.coordinator import Transaction
+
+
+@attrs.frozen
+class LiveTransaction:
+    """What an administrator sees of one transaction. Ages are seconds, sizes octets of message bodies.
+
+    `state` is LIVE, ROLLBACK_ONLY (it can't commit any more; `reason` says why) or DISCHARGING (the store is
+    at it).
+    """
+
+    txn_id: bytes
+    container_id: str
+    principal: str
+    state: str
+    age_s: float
+    timeout_in_s: float
+    posted: int
+    retired: int
+    acquired: int
+    size_bytes: int
+    reason: str | None
+
+
+class TransactionHolder(Protocol):
+    """The connection that a transaction belongs to."""
+
+    def describe(self, transaction: Transaction) -> LiveTransaction:
+        """What an administrator sees of it."""
+
+    def force_rollback(self, txn_id: bytes, reason: str) -> bool:
+        """Roll it back now; False if the store is at it already, or it is over."""
+
+
+class LiveTransactions:
+    """The directory; each connection enters its own."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self) -> None:
+        self._entries: dict[bytes, tuple[Transaction, TransactionHolder]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def enter(self, transaction: Transaction, holder: TransactionHolder) -> None:
+        """A transaction was declared."""
+        self._entries[transaction.txn_id] = (transaction, holder)
+
+    def leave(self, transaction: Transaction) -> None:
+        """It is over; harmless when said twice."""
+        self._entries.pop(transaction.txn_id, None)
+
+    def find(self, txn_id: bytes) -> Transaction | None:
+        """The transaction of this id, unless it is over."""
+        entry = self._entries.get(txn_id)
+        return None if entry is None else entry[0]
+
+    def describe(self) -> list[LiveTransaction]:
+        """All of them, the oldest first."""
+        return [holder.describe(transaction) for transaction, holder in self._entries.values()]
+
+    def force_rollback(self, txn_id: bytes, reason: str) -> bool:
+        """Roll one back by hand; False if there is none of this id, or the store is at it already."""
+        entry = self._entries.get(txn_id)
+        return entry is not None and entry[1].force_rollback(txn_id, reason)

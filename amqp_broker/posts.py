@@ -1,0 +1,238 @@
+"""What a client posts on one connection: from the transfers of its links to the nodes, and the answers.
+
+Everything here runs in the turn of the connection's own task and waits for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from amqp_broker.frames import Accepted, DecodeError, Error, Rejected, TransactionalState
+from amqp_broker.jobs import Posting
+from amqp_broker.links import DeliveriesReceived, Delivery, ReceiverLink
+from amqp_broker.persistence import Record
+from amqp_broker.producers import Producer
+from amqp_broker.queue import Queue
+from amqp_broker.records import record_of
+
+if TYPE_CHECKING:
+    from amqp_broker.coordinator import Transaction
+    from amqp_broker.node_service import NodeService
+    from amqp_broker.transactions import Transactions
+
+ACCEPTED: Final = Accepted()
+
+
+def deleted_error(queue: Queue) -> Error:
+    """Why a link of a queue that is gone ends."""
+    return Error(condition="amqp:resource-deleted", description=f"queue {queue.name!r} was deleted")
+
+
+class Service(Protocol):
+    """What stands behind a link that feeds no queue: the coordinator, or a node that answers questions."""
+
+    def on_deliveries(self, link: ReceiverLink, deliveries: list[Delivery]) -> None:
+        """A run of complete messages; the service calls `link.processed`."""
+
+    def on_detached(self, link: ReceiverLink) -> None:
+        """The link is gone."""
+
+
+class Posts:
+    """Serves the receiving links of one connection. `task` is its owner, `nodes` what all connections
+    share.
+    """
+
+    def __init__(self, task: Any, nodes: NodeService, transactions: Transactions) -> None:
+        self._task = task
+        self._nodes = nodes
+        self._transactions = transactions
+        self.producers: dict[ReceiverLink, Producer] = {}
+        self.services: dict[ReceiverLink, Service] = {}
+
+    def holds(self, link: object) -> bool:
+        """Whether `link` is attached here."""
+        return link in self.producers or link in self.services
+
+    def on_deliveries(self, event: DeliveriesReceived) -> None:
+        """A run of complete messages on one link."""
+        link = event.link
+        deliveries = event.deliveries
+        producer = self.producers.get(link)
+        if producer is None:
+            service = self.services.get(link)
+            if service is not None:
+                service.on_deliveries(link, deliveries)
+            return
+        for delivery in deliveries:
+            if delivery.state is not None:
+                self._post_by_state(producer, deliveries)
+                return
+        self._post_run(producer, deliveries, None)
+
+    def _post_by_state(self, producer: Producer, deliveries: list[Delivery]) -> None:
+        """Some of the run name transactions: each stretch of one transaction, or of none, for itself."""
+        start = 0
+        while start < len(deliveries) and producer.link in self.producers and producer.link.attached:
+            txn_id = _txn_id(deliveries[start])
+            end = start + 1
+            while end < len(deliveries) and _txn_id(deliveries[end]) == txn_id:
+                end += 1
+            transaction = None
+            if txn_id is not None:
+                transaction = self._transactions.find(producer.link, txn_id)
+                if transaction is None:
+                    return  # nothing is stored outside of the transaction that was meant
+            self._post_run(producer, deliveries[start:end], transaction)
+            start = end
+
+    def _post_run(
+        self, producer: Producer, deliveries: list[Delivery], transaction: Transaction | None
+    ) -> None:
+        link = producer.link
+        queue = producer.queue
+        if queue is None:
+            for delivery in deliveries:
+                self._post_by_properties(producer, delivery, transaction)
+            return
+        now_ms = self._nodes.wall_clock_ms()
+        persistent = queue.persistent
+        queue_id = queue.queue_id
+        try:
+            records = [
+                record_of(d.payload, d.message_format, now_ms, queue_id, persistent) for d in deliveries
+            ]
+        except DecodeError:
+            self._post_up_to_malformed(link, deliveries, queue, now_ms, transaction)
+            return
+        self._post(link, deliveries, queue, records, transaction)
+
+    def _post_up_to_malformed(
+        self,
+        link: ReceiverLink,
+        deliveries: list[Delivery],
+        queue: Queue,
+        now_ms: int,
+        transaction: Transaction | None,
+    ) -> None:
+        """What came before a message with malformed sections is taken, wherever a read ended."""
+        records: list[Record] = []
+        for delivery in deliveries:
+            try:
+                records.append(
+                    record_of(
+                        delivery.payload, delivery.message_format, now_ms, queue.queue_id, queue.persistent
+                    )
+                )
+            except DecodeError as error:
+                if records:
+                    self._post(link, deliveries[: len(records)], queue, records, transaction)
+                self._malformed(link, error)
+                return
+
+    def _post(
+        self,
+        link: ReceiverLink,
+        deliveries: list[Delivery],
+        queue: Queue,
+        records: list[Record],
+        transaction: Transaction | None,
+    ) -> None:
+        if queue.deleted:
+            link.detach(deleted_error(queue))
+            return
+        if transaction is not None:
+            self._transactions.post(transaction, link, deliveries, queue, records)
+            return
+        posting = Posting(self._task, link, deliveries, queue, records, self._nodes)
+        if posting.durable_count or queue.pending_posts > 1:
+            self._nodes.writer.collect(posting)  # nothing overtakes what stands before it in its queue
+        else:
+            posting.unit()
+            posting.finished(None)
+
+    def _post_by_properties(
+        self, producer: Producer, delivery: Delivery, transaction: Transaction | None
+    ) -> None:
+        """The anonymous terminus: each message names its node in properties.to."""
+        link = producer.link
+        now_ms = self._nodes.wall_clock_ms()
+        try:
+            found = self._nodes.relay_target(self._task.principal, delivery.payload)
+            if isinstance(found, Error):
+                if transaction is None:
+                    self.refuse_posts(link, [delivery], found)
+                else:
+                    self._transactions.refuse_posts(transaction, link, [delivery], found)
+                    self.processed(link, 1)
+                return
+            record = record_of(
+                delivery.payload, delivery.message_format, now_ms, found.queue_id, found.persistent
+            )
+        except DecodeError as error:
+            self._malformed(link, error)
+            return
+        self._post(link, [delivery], found, [record], transaction)
+
+    def _malformed(self, link: ReceiverLink, error: DecodeError) -> None:
+        """A message that misrepresents its sections ends the session (behaviour paper 2.2.1)."""
+        link.session.end(Error(condition=error.condition, description=error.description))
+
+    def posted(self, posting: Posting, error: Exception | None) -> None:
+        """In the turn after the commit: tell the sender, and renew its credit."""
+        link = posting.link
+        if link not in self.producers:
+            return
+        if error is None:
+            link.settle(posting.deliveries, ACCEPTED)
+        else:
+            self.refuse_posts(
+                link,
+                posting.deliveries,
+                Error(condition="amqp:resource-limit-exceeded", description=str(error)),
+            )
+            return
+        self.processed(link, len(posting.deliveries))
+
+    def refuse_posts(self, link: ReceiverLink, deliveries: list[Delivery], error: Error) -> None:
+        """These messages were not stored: rejected where the sender listens, else the link is detached (fail
+        fast).
+        """
+        if any(delivery.settled for delivery in deliveries):
+            link.detach(error)
+            return
+        link.settle(deliveries, Rejected(error=error))
+        self.processed(link, len(deliveries))
+
+    def processed(self, link: ReceiverLink, count: int) -> None:
+        """`count` deliveries are done with: credit is renewed, unless the queue is full."""
+        producer = self.producers.get(link)
+        if producer is None:
+            return
+        queue = producer.queue
+        if queue is not None and not producer.blocked and queue.full():
+            producer.blocked = True
+            queue.blocked.append(producer)
+            link.set_credit(0)
+        link.processed(count)
+
+    def unblock(self, producer: Producer) -> None:
+        """The queue has room again: the link gets its credit back."""
+        if producer.link in self.producers:
+            producer.blocked = False
+            producer.link.set_credit(producer.credit)
+
+    def on_detached(self, link: ReceiverLink) -> None:
+        """A link is gone."""
+        service = self.services.pop(link, None)
+        if service is not None:
+            service.on_detached(link)
+        producer = self.producers.pop(link, None)
+        if producer is not None:
+            self._nodes.forget_producer(producer)
+
+
+def _txn_id(delivery: Delivery) -> object:
+    """The transaction that a transfer names (4.5.4), or None."""
+    state = delivery.state
+    return state.txn_id if isinstance(state, TransactionalState) else None

@@ -1,0 +1,369 @@
+"""The transactions of one connection on the wire: its control links, and the work that names a txn-id.
+
+    control link --declare, discharge-->  +--------------+ --DischargeJob--> writer --> one commit
+    posts, dispositions, flows with   --> | Transactions | <--finished-------+
+    a txn-id, from the dispatcher         +--------------+ --Ended--> queues now, the peer in the owner's turn
+
+What becomes of what is decided in room `coordinator`; here it is done. `_execute` touches queues only and
+runs where the decision falls, also in the writer's task; `tell` touches the engine and runs in a turn of its
+owner.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from amqp_broker.coordinator import (
+    CONTROL_LINK_CREDIT,
+    TXN_ID_BYTES,
+    ControlLinkTerminated,
+    Disposed,
+    Effect,
+    Ended,
+    Transaction,
+    TransactionError,
+    TransactionLimits,
+    TransactionState,
+    TransactionTable,
+    Work,
+    coordinator_answer,
+    decode_request,
+    failed_answer,
+)
+from amqp_broker.frames import Accepted, Declare, Declared, Error, Rejected, Released, TransactionalState
+from amqp_broker.live_transactions import LiveTransaction
+from amqp_broker.transactional_jobs import DischargeJob, TransactionalPosting, records_of
+
+if TYPE_CHECKING:
+    from amqp_broker.connection_task import ConnectionTask
+    from amqp_broker.dispatcher import Dispatcher
+    from amqp_broker.links import AttachReceived, Delivery, OutgoingDelivery, ReceiverLink
+    from amqp_broker.node_service import NodeService
+    from amqp_broker.persistence import Record
+    from amqp_broker.queue import Consumer, Queue
+
+ACCEPTED: Final = Accepted()
+RELEASED: Final = Released()
+
+
+class Transactions:
+    """Serves one connection; `task` is its owner, `dispatcher` knows its links."""
+
+    def __init__(self, task: ConnectionTask, dispatcher: Dispatcher, nodes: NodeService) -> None:
+        self._task = task
+        self._dispatcher = dispatcher
+        self._nodes = nodes
+        limits = nodes.config.limits
+        self._table = TransactionTable(
+            task,
+            "",
+            TransactionLimits(
+                limits.max_transactions,
+                limits.transaction_operations,
+                limits.transaction_bytes,
+                limits.transaction_timeout_ms / 1000,
+            ),
+        )
+
+    # Control links: declare and discharge
+
+    def attach(self, link: ReceiverLink, event: AttachReceived) -> None:
+        """Accept a link to the coordinator (4.1); it is never resumed."""
+        self._table.container_id = self._task.container_id
+        link.accept(source=event.attach.source, target=coordinator_answer(), credit=2 * CONTROL_LINK_CREDIT)
+
+    def on_deliveries(self, link: ReceiverLink, deliveries: list[Delivery]) -> None:
+        """Requests on a control link."""
+        for delivery in deliveries:
+            if not link.attached:  # one before it in the same run ended the link
+                return
+            link.processed(1)  # at once: what may be under way is bounded by the live transactions
+            try:
+                self._answer_request(link, delivery)
+            except TransactionError as error:
+                self._answer(link, delivery, error)
+
+    def _answer_request(self, link: ReceiverLink, delivery: Delivery) -> None:
+        request = decode_request(delivery.payload, delivery.settled, delivery.state)
+        if isinstance(request, Declare):
+            txn_id = secrets.token_bytes(TXN_ID_BYTES)
+            transaction = self._table.declare(link, request, txn_id, trio.current_time())
+            self._nodes.live_transactions.enter(transaction, self)
+            link.settle([delivery], Declared(txn_id=txn_id))
+            return
+        found = self._table.discharge(link, request, self._task.engine.partial_txn_ids())
+        if isinstance(found, Ended):
+            self._end(found)
+            self._answer(link, delivery, found.error)
+        else:
+            self._nodes.writer.collect(DischargeJob(self, self._nodes, found, link, delivery))
+
+    def _answer(self, link: ReceiverLink, delivery: Delivery, error: TransactionError | None) -> None:
+        """Accepted, or the error: rejected where the source of the control link offers that, else its end
+        (4.3).
+        """
+        if error is None:
+            link.settle([delivery], ACCEPTED)
+            return
+        rejected = failed_answer(link.source, error)
+        if rejected is None:
+            link.detach(error.error())
+        else:
+            link.settle([delivery], rejected)
+
+    def discharged(self, job: DischargeJob, error: Exception | None) -> None:
+        """The commit of a discharge returned, or nothing of it was stored. Not in the owner's turn."""
+        transaction = job.transaction
+        if error is None:
+            ended = self._table.commit_done(transaction)
+        else:
+            self._task.log.warning(
+                "transaction.not_stored", txn_id=transaction.txn_id.hex(), reason=str(error)
+            )
+            ended = self._table.commit_failed(transaction, str(error))
+        self._task.tell_discharged(job, ended)
+        self._execute(ended)
+
+    def tell_discharged(self, job: DischargeJob, ended: Ended) -> None:
+        """In the owner's turn, in one write: what the transaction settles, then the answer to its
+        discharge.
+        """
+        self.tell(ended)
+        self._answer(job.link, job.delivery, ended.error)
+
+    # Posting
+
+    def find(self, link: ReceiverLink, txn_id: object) -> Transaction | None:
+        """The transaction that transfers on `link` name; None when there is none, and the link is gone."""
+        try:
+            return self._table.find(txn_id)
+        except TransactionError as error:
+            link.detach(error.error())
+            return None
+
+    def post(
+        self,
+        transaction: Transaction,
+        link: ReceiverLink,
+        deliveries: list[Delivery],
+        queue: Queue,
+        records: list[Record],
+    ) -> None:
+        """Messages become part of the transaction, and their sender gets the provisional outcome (4.4.2)."""
+        count = queue.reserve(records)
+        if count:
+            posting = TransactionalPosting(queue, records[:count], self._nodes)
+            refused = self._table.enlist(transaction, posting)
+            if refused is None:
+                state = TransactionalState(txn_id=transaction.txn_id, outcome=ACCEPTED)
+                link.settle(deliveries[:count], state)
+            else:
+                posting.rolled_back()
+                self.refuse_posts(transaction, link, deliveries[:count], refused.error())
+        if count < len(deliveries):
+            full = Error(
+                condition="amqp:resource-limit-exceeded", description=f"queue {queue.name!r} is full"
+            )
+            self.refuse_posts(transaction, link, deliveries[count:], full)
+        self._dispatcher.posts.processed(link, len(deliveries))
+
+    def refuse_posts(
+        self, transaction: Transaction, link: ReceiverLink, deliveries: list[Delivery], error: Error
+    ) -> None:
+        """These can't be done: the controller is told, and decides. Who sent them settled is not told, so the
+        transaction can't commit (4.4.2).
+        """
+        if transaction.state is TransactionState.LIVE and any(delivery.settled for delivery in deliveries):
+            self._table.fail(transaction, f"{error.condition}: {error.description}")
+        link.settle(deliveries, TransactionalState(txn_id=transaction.txn_id, outcome=Rejected(error=error)))
+
+    # Retirement
+
+    @property
+    def holds_any(self) -> bool:
+        """Whether a plain disposition has to be shown to `dispose_plainly`."""
+        return self._table.holds_any
+
+    def dispose(
+        self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: TransactionalState, settled: bool
+    ) -> None:
+        """Outcomes in a transaction (4.4.3)."""
+        table = self._table
+        self._disposed(
+            consumer, table.dispose(consumer, deliveries, state, settled, consumer.default_outcome)
+        )
+
+    def dispose_plainly(
+        self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any, settled: bool
+    ) -> list[OutgoingDelivery]:
+        """Outcomes outside of transactions; returns those that no transaction holds."""
+        disposed = self._table.dispose_plainly(deliveries, state, settled)
+        self._disposed(consumer, disposed)
+        return disposed.free
+
+    def _disposed(self, consumer: Consumer, disposed: Disposed) -> None:
+        for work in disposed.works:
+            self._do(work)
+        for error in disposed.errors:
+            if isinstance(error, ControlLinkTerminated):
+                control: ReceiverLink = error.control  # type: ignore[assignment]
+                control.detach(error.error())
+            else:
+                consumer.link.detach(error.error())
+
+    # Acquisition
+
+    def on_flow(self, consumer: Consumer, txn_id: object) -> None:
+        """A flow of the receiver named a transaction, or none after one: what is sent from now on belongs to
+        it (4.4.1).
+        """
+        link = consumer.link
+        if txn_id is not None and consumer.browser:
+            description = "a browser acquires nothing, so no transaction can acquire on it (4.4.1)"
+            link.detach(Error(condition="amqp:not-implemented", description=description))
+            return
+        try:
+            self._table.flow(consumer, txn_id)
+        except TransactionError as error:
+            link.detach(error.error())
+            return
+        link.flow_handled()
+
+    def acquires(self, consumer: Consumer) -> bool:
+        """Whether what is sent to `consumer` now belongs to a transaction."""
+        return self._table.acquires(consumer)
+
+    def send(self, consumer: Consumer, records: list[Record]) -> int:
+        """Send in the transaction that the consumer's last flow named; returns how many were sent."""
+        table = self._table
+        link = consumer.link
+        try:
+            transaction = table.acquiring(consumer)
+            assert transaction is not None, "ask `acquires` before"
+            room = table.admit(transaction, [len(record.body) for record in records])
+        except TransactionError as error:
+            link.detach(error.error())
+            return 0
+        state = TransactionalState(txn_id=transaction.txn_id)
+        taken, deliveries = link.send_in(records[:room], state)
+        sent = records[:taken]
+        table.acquired(transaction, consumer, sent if consumer.settled else deliveries, consumer.settled)
+        consumer.queue.acquire_in_transaction(sent)
+        return taken
+
+    # Ends
+
+    def on_detached(self, link: ReceiverLink) -> None:
+        """A control link is gone: what it declared and did not discharge rolls back at once (4.1)."""
+        for ended in self._table.control_closed(link):
+            self._end(ended)
+
+    def holder_gone(self, consumer: Consumer, deliveries: list[OutgoingDelivery]) -> list[OutgoingDelivery]:
+        """A consumer's link is gone; returns those of its deliveries that no transaction holds."""
+        return self._table.holder_gone(consumer, deliveries)
+
+    def connection_gone(self) -> None:
+        """Roll back everything that the store is not at."""
+        for ended in self._table.connection_gone():
+            self._end(ended)
+
+    def next_deadline(self) -> float | None:
+        """When `expire` is worth a call, in trio's time."""
+        return self._table.next_deadline()
+
+    def expire(self, now: float) -> None:
+        """Roll back what lasted too long."""
+        for ended in self._table.expired(now):
+            self._task.log.warning("transaction.timed_out", txn_id=ended.transaction.txn_id.hex())
+            self._end(ended)
+
+    def force_rollback(self, txn_id: bytes, reason: str) -> bool:
+        """An administrator's rollback, in any task; False if the store is at it already."""
+        ended = self._table.force_rollback(txn_id, reason)
+        if ended is None:
+            return False
+        self._task.log.warning("transaction.forced_back", txn_id=txn_id.hex(), reason=reason)
+        self._task.tell_ended(ended)
+        self._execute(ended)
+        return True
+
+    def describe(self, transaction: Transaction) -> LiveTransaction:
+        """What an administrator sees of it."""
+        now = trio.current_time()
+        return LiveTransaction(
+            txn_id=transaction.txn_id,
+            container_id=transaction.container_id,
+            principal=self._task.principal.name,
+            state=transaction.state.value,
+            age_s=transaction.age(now),
+            timeout_in_s=max(0.0, transaction.deadline - now),
+            posted=transaction.posted,
+            retired=transaction.retired,
+            acquired=transaction.acquired,
+            size_bytes=transaction.size_bytes,
+            reason=None if transaction.reason is None else str(transaction.reason),
+        )
+
+    # What an end does
+
+    def _end(self, ended: Ended) -> None:
+        self.tell(ended)
+        self._execute(ended)
+
+    def tell(self, ended: Ended) -> None:
+        """The peer's part of an end, in the owner's turn."""
+        txn_id = ended.transaction.txn_id
+        for work in ended.works:
+            link = work.holder.link
+            if work.late is not None:
+                self._dispatcher.dispose(work.holder, work.items, work.late.state, work.late.settled)
+            elif work.settles:
+                released = work.effect is Effect.RELEASE
+                link.settle(
+                    work.items,
+                    RELEASED if released else TransactionalState(txn_id=txn_id, outcome=work.outcome),
+                )
+            elif work.effect is Effect.RELEASE:
+                for item in work.items:
+                    link.abort_sending(item)  # if it was sent settled and is still on its way
+
+    def _execute(self, ended: Ended) -> None:
+        """The queues' part: nothing here touches an engine."""
+        self._nodes.live_transactions.leave(ended.transaction)
+        queues: dict[Queue, None] = {}
+        for posting in ended.postings:
+            assert isinstance(posting, TransactionalPosting)
+            queues[posting.queue] = None
+            if ended.committed:
+                posting.committed()
+            else:
+                posting.rolled_back()
+        for queue in queues:
+            if ended.committed:
+                self._nodes.pump(queue)
+            else:
+                self._nodes.drained(queue)
+        consumers = dict.fromkeys(ended.holders)
+        for work in ended.works:
+            work.holder.queue.end_in_transaction(records_of(work))
+            self._do(work)
+            consumers[work.holder] = None
+        for consumer in consumers:
+            consumer.owner.deliver(consumer, [])  # its credit stays, and may be used outside of it now
+
+    def _do(self, work: Work) -> None:
+        consumer = work.holder
+        if work.effect is Effect.RETIRE:
+            if type(work.outcome) is Rejected:
+                self._nodes.rejected(consumer.queue, work.items, work.outcome)
+            consumer.queue.retire(records_of(work))
+            self._nodes.drained(consumer.queue)
+        elif work.effect is Effect.RETURN:
+            self._dispatcher.give_back(consumer, records_of(work), work.outcome)
+        elif work.effect is Effect.RELEASE:
+            self._dispatcher.give_back(consumer, records_of(work), RELEASED)
+        elif work.effect is Effect.APPLY_DEFAULT:
+            self._dispatcher.apply(consumer, work.items, consumer.default_outcome, True)
