@@ -22,6 +22,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.links.connection_frames import CLOSING, frame_received, header_received
 from amqp_broker.links.connection_states import CONNECTION_TABLE, ConnectionInput, ConnectionState
+from amqp_broker.links.dispositions import txn_id_of
 from amqp_broker.links.errors import (
     FRAME_SIZE_TOO_SMALL,
     FRAMING_ERROR,
@@ -140,8 +141,8 @@ class Connection:
         (4.4.1).
         """
         partials = [link.partial for link in self.partial_links if link.partial is not None]
-        txn_ids = [getattr(partial.state, "txn_id", None) for partial in partials]
-        return {txn_id for txn_id in txn_ids if isinstance(txn_id, bytes)}
+        txn_ids = [txn_id_of(partial.state) for partial in partials]
+        return {txn_id for txn_id in txn_ids if txn_id is not None}
 
     def take_events(self) -> list[Event]:
         """What was told since the last call of anything that returns events: the caller's own detach, end and

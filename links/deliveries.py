@@ -73,12 +73,16 @@ class PartialDelivery:
 
 
 class SendingDelivery:
-    """A message that needs several transfers, while they are being sent."""
+    """A message that needs several transfers, while they are being sent. `aborted`: no more of it is sent but
+    the transfer that says so.
+    """
 
-    __slots__ = ("message", "sent_bytes", "total_bytes")
+    __slots__ = ("message", "number", "sent_bytes", "total_bytes", "aborted")
 
-    def __init__(self, message: Sendable) -> None:
+    def __init__(self, message: Sendable, number: int) -> None:
         self.message = message
+        self.number = number
+        self.aborted = False
         self.sent_bytes = 0
         self.total_bytes = len(message.header_bytes) + len(message.body)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from amqp_broker.frames import Accepted, Released, decode_composite, encode_composite
+from amqp_broker.frames import Accepted, Released, TransactionalState, decode_composite, encode_composite
 from amqp_broker.links.serial import SERIAL_MASK
 
 _PLAIN_STATES: Final[dict[bytes, Any]] = {
@@ -17,6 +17,11 @@ _PLAIN_STATES: Final[dict[bytes, Any]] = {
 }
 _ACCEPTED_BYTES: Final = b"\x00\x53\x24\x45"
 _RELEASED_BYTES: Final = b"\x00\x53\x26\x45"
+# A peer that settles one by one sends the same state again and again. The bounds are such that neither many
+# peers nor one with ever new states can fill the memory.
+_MAX_RECENT_STATES: Final = 32
+_MAX_RECENT_BYTES: Final = 96
+_recent_states: Final[dict[bytes, Any]] = {}
 
 
 def encode_state(state: Any) -> bytes:
@@ -30,9 +35,24 @@ def encode_state(state: Any) -> bytes:
 
 
 def decode_state(data: bytes) -> Any:
-    """The delivery-state that `data` encodes wholly. Raises DecodeError."""
+    """The delivery-state that `data` encodes wholly: the identical object for the same bytes when they came
+    lately, so that runs join; nobody may change it. Raises DecodeError.
+    """
     known = _PLAIN_STATES.get(data)
-    return decode_composite(data)[0] if known is None else known
+    if known is None:
+        known = _recent_states.get(data)
+        if known is None:
+            known = decode_composite(data)[0]
+            if len(data) <= _MAX_RECENT_BYTES:
+                if len(_recent_states) >= _MAX_RECENT_STATES:
+                    _recent_states.clear()
+                _recent_states[data] = known
+    return known
+
+
+def txn_id_of(state: object) -> bytes | None:
+    """The txn-id of a transactional-state (4.5.8); None for every other state."""
+    return state.txn_id if type(state) is TransactionalState else None
 
 
 def runs_of(delivery_ids: list[int], next_number: int) -> list[tuple[int, int]]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from amqp_broker.frames import TransactionalState
+from amqp_broker.links.dispositions import txn_id_of
+
 if TYPE_CHECKING:
     from amqp_broker.frames import Attach, Error, Open
     from amqp_broker.links.deliveries import Delivery, OutgoingDelivery
@@ -170,13 +173,12 @@ class OutcomesReceived(Event):
     @property
     def txn_id(self) -> bytes | None:
         """The opaque txn-id when the state is a transactional-state (4.5.4), else None."""
-        txn_id: bytes | None = getattr(self.state, "txn_id", None)
-        return txn_id
+        return txn_id_of(self.state)
 
     @property
     def outcome(self) -> object:
         """The outcome inside a transactional-state, or the state itself."""
-        return getattr(self.state, "outcome", None) if self.txn_id is not None else self.state
+        return self.state.outcome if type(self.state) is TransactionalState else self.state
 
 
 class DeliveriesSettled(Event):

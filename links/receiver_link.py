@@ -16,7 +16,7 @@ from amqp_broker.frames import (
     encode_value,
 )
 from amqp_broker.links.deliveries import Delivery, PartialDelivery
-from amqp_broker.links.dispositions import encode_state, runs_of
+from amqp_broker.links.dispositions import encode_state, runs_of, txn_id_of
 from amqp_broker.links.errors import (
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
@@ -156,6 +156,20 @@ class ReceiverLink(Link):
             [delivery for delivery in deliveries if delivery.rcv_settle_mode == _SECOND], state, encoded
         )
 
+    def dispose(self, deliveries: list[Delivery], state: Any, settled: bool) -> None:
+        """Tells `state` for `deliveries`, settled or not whatever the settle mode: a transaction controller
+        keeps what it retires unsettled until the discharge (4.4.2).
+
+        Unsettled ones may be told again; DeliveriesSettled follows when the sender settles them.
+        """
+        if self.state is not _ATTACHED or not deliveries:
+            return
+        encoded = encode_state(state)
+        if settled:
+            self._settle_first([delivery.delivery_id for delivery in deliveries], encoded)
+        else:
+            self._settle_second(deliveries, state, encoded)
+
     # --- for the session
 
     def on_attach(self, attach: Attach, ours: bool) -> None:
@@ -192,6 +206,8 @@ class ReceiverLink(Link):
                 f"delivery-id {head.delivery_id} on link {self.name[:64]!r} while delivery "
                 f"{partial.delivery_id} is incomplete: a link sends one delivery at a time",
             )
+        elif state is not None:
+            _check_transaction(partial, state)
         self.partial = partial
         if head.settled == 1 and not partial.settled:
             partial.settled = True
@@ -324,6 +340,9 @@ class ReceiverLink(Link):
             for taken_first, taken_last, link in session.unsettled_in.take(first, last):
                 assert link is self, "a link settles its own deliveries only"
                 settled += taken_last - taken_first + 1
+                if self._awaiting:
+                    for number in range(taken_first, taken_last + 1):
+                        self._awaiting.pop(number, None)
                 session.send_disposition(RECEIVER, taken_first, taken_last, True, encoded)
         self._count_settled(settled)
 
@@ -383,3 +402,26 @@ class ReceiverLink(Link):
         """Raises LocalProtocolError unless the link is attached."""
         if self.state is not _ATTACHED:
             raise LocalProtocolError(f"{self!r} is not attached")
+
+
+def _check_transaction(partial: PartialDelivery, state: object) -> None:
+    """A later transfer with a state. Raises a link error when it is of another transaction.
+
+    "Note that if delivery is split across several `transfer` frames then all frames MUST be explicitly
+    associated with the same transaction" (4.4.1): what begins outside of a transaction cannot join one later.
+    A later transfer without a state is taken, as "the state of the delivery (not the transfer)" (2.7.5)
+    stays what it was.
+    """
+    before = txn_id_of(partial.state)
+    after = txn_id_of(state)
+    if before != after:
+        raise link_error(
+            NOT_ALLOWED,
+            f"a transfer of delivery {partial.delivery_id} is in {_transaction(after)}, "
+            f"but its first one was in {_transaction(before)} (4.4.1)",
+        )
+
+
+def _transaction(txn_id: bytes | None) -> str:
+    """In words, shortened to what a txn-id may have."""
+    return "no transaction" if txn_id is None else f"transaction {txn_id[:32].hex()}"

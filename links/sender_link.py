@@ -7,7 +7,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.frames import MAX_TRANSFER_STATE_BYTES, SENDER, Attach, TransferEncoder, encode_uint
+from amqp_broker.frames import (
+    MAX_TRANSFER_STATE_BYTES,
+    SENDER,
+    Accepted,
+    Attach,
+    TransactionalState,
+    TransferEncoder,
+    encode_uint,
+)
 from amqp_broker.links.deliveries import OutgoingDelivery, Sendable, SendingDelivery
 from amqp_broker.links.dispositions import encode_state
 from amqp_broker.links.errors import LocalProtocolError
@@ -57,6 +65,13 @@ class SenderLink(Link):
     def credit(self) -> int:
         """How many messages may still be sent."""
         return self.flow_state.credit
+
+    @property
+    def sending(self) -> bool:
+        """A message is half sent, or its abort waits for the session's window; CreditReceived tells when that
+        is over.
+        """
+        return self._sending is not None
 
     @property
     def drain(self) -> bool:
@@ -259,7 +274,7 @@ class SenderLink(Link):
         if not settled:
             session.unsettled_out[number] = OutgoingDelivery(number, self, message)
             self.unsettled_count += 1
-        sending = SendingDelivery(message)
+        sending = SendingDelivery(message, number)
         self._sending = sending
         self._sending_encoder = encoder
         room = self._piece_bytes(encoder)
@@ -283,6 +298,13 @@ class SenderLink(Link):
         window = session.window
         encoder = self._sending_encoder
         assert encoder is not None, "what is being sent has its encoder"
+        if sending.aborted:
+            # Few octets, and whoever aborts wants it said before what is written next.
+            if window.remote_incoming_window > 0:
+                output.write(encoder.abort())
+                window.sent(1)
+                self._sent()
+            return self._sending is None
         room = self._piece_bytes(encoder)
         while window.remote_incoming_window > 0 and output.size_bytes < output.limit_bytes:
             payload = sending.next_bytes(room)
@@ -291,10 +313,14 @@ class SenderLink(Link):
             output.write(payload)
             window.sent(1)
             if not more:
-                self._sending = None
-                session.connection.sending_links.discard(self)
+                self._sent()
                 return True
         return False
+
+    def _sent(self) -> None:
+        self._sending = None
+        self._sending_encoder = None
+        self.session.connection.sending_links.discard(self)
 
     def _piece_bytes(self, encoder: TransferEncoder) -> int:
         """The payload of one transfer of a message that is split."""
@@ -305,16 +331,22 @@ class SenderLink(Link):
         """Settles what the receiver did not settle: a settled disposition for each range of consecutive ids
         (2.7.6).
 
-        Deliveries that are settled already are passed over.
+        Deliveries that are settled already are passed over. One that is still being sent is aborted, which
+        settles it too (2.7.5), unless its outcome is accepted: then the receiver gets the rest.
         """
         session = self.session
         pop = session.unsettled_out.pop
         encoded = encode_state(state)
+        sending = self._sending
+        before = self.unsettled_count
         first = last = -1
         for delivery in deliveries:
             if delivery.link is not self or pop(delivery.number, None) is None:
                 continue
             self.unsettled_count -= 1
+            if sending is not None and sending.number == delivery.number and not _accepts(state):
+                self._abort(sending)
+                continue
             if delivery.number != last + 1 or first < 0:
                 if first >= 0:
                     session.send_disposition(SENDER, first, last, True, encoded)
@@ -322,7 +354,29 @@ class SenderLink(Link):
             last = delivery.number
         if first >= 0:
             session.send_disposition(SENDER, first, last, True, encoded)
+        if self.unsettled_count < before:
             session.wake_blocked()
+
+    def abort_sending(self, message: Sendable) -> bool:
+        """Sends no more of `message`, settled or not, but the transfer that aborts it (2.6.14); False when it
+        is not the one being sent.
+
+        The abort waits while the session's window is closed: see `sending`. An aborted delivery has used up
+        its credit: the delivery-count went on with its first transfer, at both ends.
+        """
+        sending = self._sending
+        if sending is None or sending.message is not message:
+            return False
+        if self.session.unsettled_out.pop(sending.number, None) is not None:
+            self.unsettled_count -= 1
+        self._abort(sending)
+        self.session.wake_blocked()
+        return True
+
+    def _abort(self, sending: SendingDelivery) -> None:
+        if not sending.aborted:
+            sending.aborted = True
+            self.go_on()
 
     def drained(self) -> None:
         """Nothing is left to send: gives all credit back and tells the receiver (2.6.7). Nothing unless
@@ -411,8 +465,7 @@ class SenderLink(Link):
         return self.flow_state.initial_delivery_count & 0xFFFFFFFF
 
     def _drop(self) -> list[OutgoingDelivery]:
-        self._sending = None
-        self.session.connection.sending_links.discard(self)
+        self._sent()
         if not self.unsettled_count:
             return []
         unsettled = self.session.unsettled_out
@@ -421,3 +474,9 @@ class SenderLink(Link):
             del unsettled[delivery.number]
         self.unsettled_count = 0
         return mine
+
+
+def _accepts(state: Any) -> bool:
+    """Whether the message is the receiver's after this outcome, also as part of a transaction."""
+    outcome = state.outcome if type(state) is TransactionalState else state
+    return type(outcome) is Accepted

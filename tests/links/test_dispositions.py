@@ -66,3 +66,28 @@ def test_a_state_that_is_none_is_nothing() -> None:
     assert encode_state(None) == b""
     with pytest.raises(DecodeError):
         decode_state(b"\x00\x53\x24\xc0")
+
+
+def test_a_state_that_came_lately_is_the_identical_object() -> None:
+    """Dispositions one by one in one transaction join into one run by this."""
+    data = encode_composite(TransactionalState(txn_id=b"t" * 32, outcome=Modified(delivery_failed=True)))
+    assert decode_state(data) is decode_state(bytes(bytearray(data)))
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    """Ever new states, or large ones, fill no memory and are still decoded."""
+    from amqp_broker.links import dispositions
+
+    for number in range(1_000):
+        state = TransactionalState(txn_id=number.to_bytes(32, "big"), outcome=Accepted())
+        assert decode_state(encode_composite(state)) == state
+    assert len(dispositions._recent_states) <= 32
+    large = encode_composite(TransactionalState(txn_id=b"t" * 200))
+    assert decode_state(large) == decode_state(large) and large not in dispositions._recent_states
+
+
+def test_what_is_broken_is_not_remembered() -> None:
+    """It raises each time."""
+    for _ in range(2):
+        with pytest.raises(DecodeError):
+            decode_state(b"\x00\x53\x34\xc0\x01\x00")
