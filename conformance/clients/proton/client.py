@@ -11,7 +11,7 @@ from uuid import uuid4
 from proton import Delivery, Link, Message
 from proton.handlers import MessagingHandler
 from proton.reactor import AtLeastOnce, LinkOption
-from proton.utils import BlockingConnection
+from proton.utils import BlockingConnection, BlockingSender
 
 TIMEOUT_S = 20
 
@@ -31,9 +31,13 @@ class Inbox(MessagingHandler):
     def __init__(self) -> None:
         super().__init__(prefetch=0, auto_accept=False, auto_settle=False)
         self.arrived: deque[tuple[Delivery, Message]] = deque()
+        self.error: str | None = None
 
     def on_message(self, event: Any) -> None:
         self.arrived.append((event.delivery, event.message))
+
+    def on_link_error(self, event: Any) -> None:
+        self.error = event.link.remote_condition.name
 
 
 class SettleSecond(LinkOption):
@@ -51,7 +55,7 @@ class Receiver:
         self._inbox = Inbox()
         self._blocking = client.connection.create_receiver(
             address,
-            credit=credit or None,
+            credit=credit,
             handler=self._inbox,
             name=uuid4().hex,
             options=options or [AtLeastOnce()],
@@ -59,8 +63,13 @@ class Receiver:
         self.link = self._blocking.link
 
     def receive(self) -> tuple[Delivery, Message]:
-        self._connection.wait(lambda: self._inbox.arrived, timeout=TIMEOUT_S, msg="no message arrived")
-        return self._inbox.arrived.popleft()
+        inbox = self._inbox
+        self._connection.wait(
+            lambda: inbox.arrived or inbox.error, timeout=TIMEOUT_S, msg="no message arrived"
+        )
+        if not inbox.arrived:
+            raise CheckFailed(f"expected a message, got a detach with {inbox.error}")
+        return inbox.arrived.popleft()
 
     def accept(self) -> Message:
         """Receives one message and settles it as accepted."""
@@ -72,6 +81,13 @@ class Receiver:
     def waiting(self) -> int:
         return len(self._inbox.arrived)
 
+    def drained(self) -> int:
+        """How many have arrived when the broker says that it has no more; the credit left is gone then."""
+        self.link.drain(0)
+        self._connection.wait(lambda: not self.link.draining(), timeout=TIMEOUT_S, msg="drain not answered")
+        self.link.drain_mode = False
+        return self.waiting
+
     def close(self) -> None:
         self._blocking.close()
 
@@ -80,7 +96,7 @@ class Client:
     """One connection, and the queue of one check."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self.url = url
         self.queue = f"clients-proton-{uuid4().hex[:12]}"
         self.connection = self._connect()
 
@@ -88,17 +104,46 @@ class Client:
         user = os.environ.get("AMQP_USER")
         if user:
             return BlockingConnection(
-                self._url,
+                self.url,
                 timeout=TIMEOUT_S,
                 user=user,
                 password=os.environ.get("AMQP_PASSWORD", ""),
                 allowed_mechs="PLAIN",
                 allow_insecure_mechs=True,
             )
-        return BlockingConnection(self._url, timeout=TIMEOUT_S, allowed_mechs="ANONYMOUS")
+        return BlockingConnection(self.url, timeout=TIMEOUT_S, allowed_mechs="ANONYMOUS")
+
+    def another(self) -> Client:
+        """A second connection, for the same queue; to be used in a ``with`` statement."""
+        other = Client(self.url)
+        other.queue = self.queue
+        return other
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def receiver(self, credit: int = 10, options: Any = None) -> Receiver:
         return Receiver(self, self.queue, credit, options)
+
+    def receiver_of(self, address: str, credit: int) -> Receiver:
+        return Receiver(self, address, credit, None)
+
+    def session(self) -> Any:
+        """One more session beside the one that all other links are on."""
+        session = self.connection.conn.session()
+        session.open()
+        return session
+
+    def sender_on(self, session: Any, address: str) -> BlockingSender:
+        link = self.connection.container.create_sender(session, address, name=uuid4().hex)
+        return BlockingSender(self.connection, link)
+
+    def flush(self) -> None:
+        """Returns when the broker has seen what was done so far; proton writes only while it waits."""
+        self.receiver(credit=0).close()
 
     def sender(self, options: Any = None) -> Any:
         return self.connection.create_sender(self.queue, name=uuid4().hex, options=options)
