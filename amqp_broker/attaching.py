@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.authorisation import BROWSE, RECEIVE, SEND, TRANSACT
+from amqp_broker.control_nodes import ControlNodeLink
 from amqp_broker.frames import Coordinator, Error, Source, Target
 from amqp_broker.links import AttachReceived, ReceiverLink, SenderLink
 from amqp_broker.persistence import StoreFull
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from amqp_broker.connection_task import ConnectionTask
     from amqp_broker.node_service import NodeService
 
+CONTROL_NODE_CREDIT: Final = 100  # messages to one of the broker's own nodes that may be under way on a link
 SETTLED_MODE: Final = 1  # snd-settle-mode settled (2.8.2)
 
 
@@ -51,6 +53,16 @@ async def _accept_producer(
         return
     if not isinstance(target, Target):
         raise TerminusRefused("amqp:invalid-field", f"expected a target, got {target!r:.80}")
+    node = nodes.control_nodes.get(target.address) if isinstance(target.address, str) else None
+    if node is not None and not target.dynamic:
+        task.dispatcher.posts.services[link] = ControlNodeLink(task, node)
+        link.accept(
+            source=event.attach.source,
+            target=target_answer(target, target.address),
+            max_message_size=nodes.config.limits.max_message_size_bytes,
+            credit=CONTROL_NODE_CREDIT,
+        )
+        return
     queue: Queue | None = None
     if target.dynamic:
         if target.address is not None:

@@ -19,6 +19,7 @@ from amqp_broker.authorisation import Authoriser
 from amqp_broker.configuration import BrokerConfig, ListenerConfig
 from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.links import ConnectionSettings, Limits, PartialBytes
+from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log_setup import logger
 from amqp_broker.node_service import NodeService
 from amqp_broker.persistence import MemoryStore, Store, StoreFailed
@@ -134,6 +135,19 @@ class Broker:
         """Make the queues that the configuration wants to exist from the start."""
         for name in self.config.queues_at_start():
             await self.nodes.registry.create(name)
+
+    # Administration
+
+    def transactions(self) -> list[LiveTransaction]:
+        """The transactions that are not over, the oldest first: age, container, and the work done in each."""
+        return self.nodes.live_transactions.describe()
+
+    def roll_back_transaction(self, txn_id: bytes, reason: str = "an administrator rolled it back") -> bool:
+        """Roll back a live transaction by force; its controller is told `reason` when it uses it next.
+
+        False when there is no such transaction, or when its discharge is in the store already.
+        """
+        return self.nodes.live_transactions.force_rollback(txn_id, reason)
 
     # Stopping
 

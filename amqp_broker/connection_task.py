@@ -13,6 +13,7 @@ the back-pressure of TCP; the protocol's own is credit and window, which are ren
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -31,6 +32,7 @@ from amqp_broker.links import (
     CreditReceived,
     DeliveriesReceived,
     DeliveriesSettled,
+    Delivery,
     FlowReceived,
     LinkAttached,
     LinkDetached,
@@ -123,6 +125,10 @@ class ConnectionTask:
         """Outcomes that this connection's peer gave were committed."""
         if settlement.deliveries or error is not None:
             self._post_mail(self.dispatcher.settled, settlement, error)
+
+    def answered(self, link: ReceiverLink, delivery: Delivery, outcome: Any) -> None:
+        """One of the broker's own nodes is done with a message of this connection."""
+        self._post_mail(partial(self._answer, outcome), link, delivery)
 
     def tell_discharged(self, job: DischargeJob, ended: Ended) -> None:
         """The discharge of a transaction of this connection is decided."""
@@ -391,6 +397,9 @@ class ConnectionTask:
 
     def _unblock(self, producer: Producer, _: None) -> None:
         self.dispatcher.posts.unblock(producer)
+
+    def _answer(self, outcome: Any, link: ReceiverLink, delivery: Delivery) -> None:
+        self.dispatcher.posts.answered(link, delivery, outcome)
 
     def _tell_ended(self, ended: Ended, _: None) -> None:
         self.dispatcher.transactions.tell(ended)

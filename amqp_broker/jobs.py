@@ -65,14 +65,14 @@ def post_verbs(queue_id: int, records: Sequence[Record], durable_count: int) -> 
 
 
 class Posting:
-    """A run of messages from one link to one queue."""
+    """A run of messages from one link to one queue; without an owner it is the broker that posts."""
 
     __slots__ = ("deliveries", "durable_count", "link", "nodes", "owner", "queue", "records", "size")
 
     def __init__(
         self,
-        owner: PostOwner,
-        link: ReceiverLink,
+        owner: PostOwner | None,
+        link: ReceiverLink | None,
         deliveries: list[Delivery],
         queue: Queue,
         records: list[Record],
@@ -105,7 +105,8 @@ class Posting:
         queue.pending_posts -= 1
         if error is None:
             queue.make_available(self.records, self.size)
-        self.owner.posted(self, error)
+        if self.owner is not None:
+            self.owner.posted(self, error)
         if error is None:
             self.nodes.pump(queue)
 

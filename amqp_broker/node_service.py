@@ -15,16 +15,18 @@ import trio
 from amqp_broker.addresses import AddressError, parse_address
 from amqp_broker.authorisation import CREATE, SEND, Authoriser, Principal
 from amqp_broker.configuration import BrokerConfig
+from amqp_broker.control_nodes import ControlNode
 from amqp_broker.frames import Error, Message
-from amqp_broker.jobs import Step, retire_verbs
+from amqp_broker.jobs import Posting, Step, retire_verbs
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import OutgoingDelivery
 from amqp_broker.live_transactions import LiveTransactions
 from amqp_broker.log_setup import logger
+from amqp_broker.outcome_questions import OUTCOME_ADDRESS, OutcomeQuestions
 from amqp_broker.persistence import Quarantined, Record, Store, StoreError, Unit
 from amqp_broker.producers import Producer
 from amqp_broker.queue import Consumer, Queue, fresh
-from amqp_broker.records import replace_annotations
+from amqp_broker.records import record_of, replace_annotations
 from amqp_broker.registry import NodeRefused, Registry
 from amqp_broker.writer import Writer
 
@@ -47,6 +49,7 @@ class NodeService:
         self.registry = Registry(config, self.store_step)
         self.link_names = LinkNames()
         self.live_transactions = LiveTransactions()
+        self.control_nodes: dict[str, ControlNode] = {OUTCOME_ADDRESS: OutcomeQuestions(self)}
         self._paging: set[Queue] = set()
         self._log = logger("nodes")
 
@@ -76,7 +79,7 @@ class NodeService:
             )
         return self.registry.create_temporary(name)
 
-    def relay_target(self, principal: Principal, payload: bytes) -> Queue | Error:
+    def relay_target(self, principal: Principal, payload: bytes) -> Queue | ControlNode | Error:
         """Where a message sent through the anonymous terminus goes, or why it goes nowhere. Raises
         DecodeError.
         """
@@ -91,6 +94,8 @@ class NodeService:
             parsed = parse_address(address, self.config.limits.address_bytes)
         except AddressError as error:
             return Error(condition="amqp:invalid-field", description=str(error))
+        if parsed.name in self.control_nodes:
+            return self.control_nodes[parsed.name]
         if not self.authoriser.authorise(principal, SEND, parsed):
             return Error(
                 condition="amqp:unauthorized-access",
@@ -106,6 +111,16 @@ class NodeService:
         return queue
 
     # Movement
+
+    def post(self, queue: Queue, payload: bytes) -> None:
+        """Put a message of the broker itself, encoded, into a queue."""
+        record = record_of(payload, 0, self.wall_clock_ms(), queue.queue_id, queue.persistent)
+        posting = Posting(None, None, [], queue, [record], self)
+        if posting.durable_count or queue.pending_posts > 1:
+            self.writer.submit(posting)
+        else:
+            posting.unit()
+            posting.finished(None)
 
     def pump(self, queue: Queue) -> None:
         """Hand what `queue` assigns to the tasks that own the links, and have the disk read where it is

@@ -5,6 +5,7 @@ Everything here runs in the turn of the connection's own task and waits for noth
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from amqp_broker.frames import Accepted, DecodeError, Error, Rejected, TransactionalState
@@ -16,6 +17,7 @@ from amqp_broker.queue import Queue
 from amqp_broker.records import record_of
 
 if TYPE_CHECKING:
+    from amqp_broker.control_nodes import ControlNode
     from amqp_broker.coordinator import Transaction
     from amqp_broker.node_service import NodeService
     from amqp_broker.transactions import Transactions
@@ -166,6 +168,9 @@ class Posts:
                     self._transactions.refuse_posts(transaction, link, [delivery], found)
                     self.processed(link, 1)
                 return
+            if not isinstance(found, Queue):
+                self._ask(link, delivery, found, transaction)
+                return
             record = record_of(
                 delivery.payload, delivery.message_format, now_ms, found.queue_id, found.persistent
             )
@@ -174,6 +179,26 @@ class Posts:
             return
         self._post(link, [delivery], found, [record], transaction)
 
+    def _ask(
+        self, link: ReceiverLink, delivery: Delivery, node: ControlNode, transaction: Transaction | None
+    ) -> None:
+        """A message for one of the broker's own nodes."""
+        if transaction is not None:
+            description = (
+                "expected a queue in properties.to: the broker's own nodes take part in no transaction"
+            )
+            error = Error(condition="amqp:not-allowed", description=description)
+            self._transactions.refuse_posts(transaction, link, [delivery], error)
+            self.processed(link, 1)
+            return
+        node.receive(self._task.principal, delivery.payload, partial(self._task.answered, link, delivery))
+
+    def answered(self, link: ReceiverLink, delivery: Delivery, outcome: Any) -> None:
+        """One of the broker's own nodes is done with a message."""
+        if self.holds(link):
+            link.settle([delivery], outcome)
+            link.processed(1)
+
     def _malformed(self, link: ReceiverLink, error: DecodeError) -> None:
         """A message that misrepresents its sections ends the session (behaviour paper 2.2.1)."""
         link.session.end(Error(condition=error.condition, description=error.description))
@@ -181,7 +206,7 @@ class Posts:
     def posted(self, posting: Posting, error: Exception | None) -> None:
         """In the turn after the commit: tell the sender, and renew its credit."""
         link = posting.link
-        if link not in self.producers:
+        if link is None or link not in self.producers:
             return
         if error is None:
             link.settle(posting.deliveries, ACCEPTED)

@@ -45,6 +45,10 @@ class FaultyStore:
         """As the real store."""
         return self._store.read(queue_id, from_offset, max_messages, max_bytes)
 
+    def discharged(self, txn_id: bytes) -> int | None:
+        """As the real store."""
+        return self._store.discharged(txn_id)
+
     def idle(self, now: float) -> bool:
         """As the real store."""
         return self._store.idle(now)

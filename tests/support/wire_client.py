@@ -342,7 +342,13 @@ class WireSession:
         """Queue one frame on this channel."""
         self.connection.put(encode_frame(self.channel, performative, payload))
 
-    def flow(self, link: WireReceiver | None = None, *, echo: bool = False) -> None:
+    def flow(
+        self,
+        link: WireReceiver | None = None,
+        *,
+        echo: bool = False,
+        properties: dict[str, object] | None = None,
+    ) -> None:
         """The session's state, and that of a receiving link."""
         self.put(
             Flow(
@@ -355,6 +361,7 @@ class WireSession:
                 link_credit=None if link is None else link.credit,
                 drain=False if link is None else link.drain,
                 echo=echo,
+                properties=properties,
             )
         )
 

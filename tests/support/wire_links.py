@@ -65,9 +65,18 @@ class WireSender:
         return self.credit > 0 and self.session.remote_window > 0
 
     def send(
-        self, payload: bytes, *, settled: bool = False, tag: bytes | None = None, message_format: int = 0
+        self,
+        payload: bytes,
+        *,
+        settled: bool = False,
+        tag: bytes | None = None,
+        message_format: int = 0,
+        txn_id: bytes | None = None,
     ) -> int:
-        """Queue one delivery, in as many frames as it takes; returns its delivery id. Needs `may_send`."""
+        """Queue one delivery, in as many frames as it takes; returns its delivery id. Needs `may_send`.
+
+        With a txn-id it is posted in that transaction.
+        """
         session = self.session
         assert self.may_send, f"link {self.name}: credit {self.credit}, window {session.remote_window}"
         delivery_id = session.next_delivery_id
@@ -88,6 +97,7 @@ class WireSender:
                 message_format=message_format,
                 settled=settled,
                 more=number + 1 < len(pieces),
+                state=None if txn_id is None else TransactionalState(txn_id=txn_id),
             )
             session.put(transfer, piece)
             session.next_outgoing_id = (session.next_outgoing_id + 1) % SERIAL
@@ -117,11 +127,17 @@ class WireReceiver:
         """Delivery ids in the order in which the peer settled them after our unsettled outcome."""
         self._partial: Arrived | None = None
 
-    def flow(self, credit: int, *, drain: bool = False) -> None:
-        """Set the credit; with `drain` the peer sends what it has and then uses up the rest."""
+    def flow(self, credit: int, *, drain: bool = False, txn_id: bytes | None = None) -> None:
+        """Set the credit; with `drain` the peer sends what it has and then uses up the rest.
+
+        With a txn-id what is sent from now on is acquired in that transaction; b"" ends that.
+        """
         self.credit = credit
         self.drain = drain
-        self.session.flow(self)
+        properties: dict[str, object] | None = None
+        if txn_id is not None:
+            properties = {"txn-id": txn_id} if txn_id else {}
+        self.session.flow(self, properties=properties)
 
     def settle(
         self, deliveries: Sequence[Arrived] | Iterable[int], state: Outcome, *, settled: bool = True

@@ -1,0 +1,146 @@
+"""The node `$transactions`: how did a discharge end whose answer was lost?
+
+    question   properties: correlation-id = the txn-id (binary, or its hex digits as a string),
+                           reply-to = a queue that the asker reads
+    reply      properties: correlation-id as asked, subject = the word; body: amqp-value, the same word
+
+    committed       it is stored; application property committed_at_ms says when (Unix epoch)
+    pending         its discharge has arrived and the store is at it: ask again
+    live            declared, and not discharged yet
+    not-committed   rolled back, or never discharged, or older than what the store keeps (README)
+
+The words are exact because the question is answered between two commits: the live transactions are looked at
+first, then the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from amqp_broker.addresses import AddressError, parse_address
+from amqp_broker.authorisation import SEND, TRANSACT, Principal
+from amqp_broker.coordinator import TransactionState
+from amqp_broker.frames import (
+    Accepted,
+    AmqpValue,
+    DecodeError,
+    Error,
+    Long,
+    Message,
+    Properties,
+    Rejected,
+    encode_message,
+)
+
+if TYPE_CHECKING:
+    from amqp_broker.node_service import NodeService
+    from amqp_broker.persistence import Store
+    from amqp_broker.queue import Queue
+
+OUTCOME_ADDRESS: Final = "$transactions"
+TXN_ID_BYTES_MAX: Final = 32  # 4.5.4: binary of at most 32 octets
+
+COMMITTED: Final = "committed"
+PENDING: Final = "pending"
+LIVE: Final = "live"
+NOT_COMMITTED: Final = "not-committed"
+
+Answer = Callable[[Any], None]
+"""Takes the outcome of a question: accepted when its reply is posted, rejected when there can be none."""
+
+
+class OutcomeQuestions:
+    """The node; `nodes` is what all connections share."""
+
+    def __init__(self, nodes: NodeService) -> None:
+        self._nodes = nodes
+
+    def receive(self, principal: Principal, payload: bytes, answer: Answer) -> None:
+        """Take one question of `principal`."""
+        error = self._ask(principal, payload, answer)
+        if error is not None:
+            answer(Rejected(error=error))
+
+    def _ask(self, principal: Principal, payload: bytes, answer: Answer) -> Error | None:
+        if not self._nodes.authoriser.authorise(principal, TRANSACT):
+            return Error(
+                condition="amqp:unauthorized-access", description=f"{principal.rule_name!r} may not transact"
+            )
+        try:
+            properties = Message(payload).properties or Properties()
+        except DecodeError as error:
+            return Error(condition=error.condition, description=error.description)
+        txn_id = _txn_id(properties.correlation_id)
+        if txn_id is None:
+            return _invalid(
+                "expected the txn-id in properties.correlation-id, as binary or as a string of hex digits, "
+                f"got {properties.correlation_id!r:.80}"
+            )
+        queue = self._reply_queue(principal, properties.reply_to)
+        if isinstance(queue, Error):
+            return queue
+        self._nodes.writer.read(partial(self._look, txn_id, properties.correlation_id, queue, answer))
+        return None
+
+    def _reply_queue(self, principal: Principal, reply_to: object) -> Queue | Error:
+        if reply_to is None:
+            return _invalid("expected the address of a queue in properties.reply-to, got null")
+        try:
+            parsed = parse_address(reply_to, self._nodes.config.limits.address_bytes)
+        except AddressError as error:
+            return _invalid(f"properties.reply-to: {error}")
+        if not self._nodes.authoriser.authorise(principal, SEND, parsed):
+            return Error(
+                condition="amqp:unauthorized-access",
+                description=f"{principal.rule_name!r} may not send to {parsed.name!r}",
+            )
+        queue = self._nodes.registry.find(parsed)
+        if queue is None:
+            return Error(
+                condition="amqp:not-found", description=f"properties.reply-to: no queue {parsed.name!r}"
+            )
+        return queue
+
+    def _look(self, txn_id: bytes, correlation_id: Any, queue: Queue, answer: Answer, store: Store) -> None:
+        if queue.deleted or queue.full():
+            why = "was deleted" if queue.deleted else "is full"
+            condition = "amqp:resource-deleted" if queue.deleted else "amqp:resource-limit-exceeded"
+            error = Error(condition=condition, description=f"properties.reply-to: queue {queue.name!r} {why}")
+            answer(Rejected(error=error))
+            return
+        word, committed_at_ms = self._outcome(txn_id, store)
+        self._nodes.post(
+            queue,
+            encode_message(
+                properties=Properties(correlation_id=correlation_id, subject=word),
+                application_properties=None
+                if committed_at_ms is None
+                else {"committed_at_ms": Long(committed_at_ms)},
+                body=AmqpValue(word),
+            ),
+        )
+        answer(Accepted())
+
+    def _outcome(self, txn_id: bytes, store: Store) -> tuple[str, int | None]:
+        transaction = self._nodes.live_transactions.find(txn_id)
+        if transaction is not None:
+            return PENDING if transaction.state is TransactionState.DISCHARGING else LIVE, None
+        committed_at_ms = store.discharged(txn_id)
+        return NOT_COMMITTED if committed_at_ms is None else COMMITTED, committed_at_ms
+
+
+def _txn_id(correlation_id: object) -> bytes | None:
+    if isinstance(correlation_id, str):
+        try:
+            correlation_id = bytes.fromhex(correlation_id)
+        except ValueError:
+            return None
+    if isinstance(correlation_id, bytes) and 0 < len(correlation_id) <= TXN_ID_BYTES_MAX:
+        return correlation_id
+    return None
+
+
+def _invalid(description: str) -> Error:
+    return Error(condition="amqp:invalid-field", description=description)

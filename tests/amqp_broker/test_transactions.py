@@ -1,0 +1,305 @@
+"""Transactions on the wire of a real broker: what the conformance scenarios can't see, and what they stand
+on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from amqp_broker.broker import Broker
+from amqp_broker.configuration import BrokerLimits, QueuePolicy
+from amqp_broker.embedding import RunningBroker, running_broker
+from amqp_broker.frames import (
+    Accepted,
+    AmqpValue,
+    Error,
+    Message,
+    Modified,
+    Properties,
+    Rejected,
+    Released,
+    Symbol,
+    TransactionalState,
+    encode_message,
+)
+from amqp_broker.testing import memory_config
+from tests.support.broker_clients import at_rest, bodies, browse, message, receive, send, session_to
+from tests.support.controllers import Controller
+from tests.support.wire_client import PeerError, WireSender, WireSession
+
+
+@pytest.fixture
+def broker() -> Iterator[RunningBroker]:
+    """A broker whose queue `small` takes three messages."""
+    config = memory_config(
+        limits=BrokerLimits(max_transactions=3, transaction_operations=10),
+        queue_policies=(QueuePolicy(pattern="small", max_messages=3),),
+    )
+    with running_broker(config) as running:
+        yield running
+
+
+def post(sender: WireSender, txn_id: bytes, *texts: bytes, settled: bool = False) -> list[object]:
+    """Post in a transaction; the provisional outcomes."""
+    connection = sender.session.connection
+    numbers = [sender.send(message(text, durable=True), txn_id=txn_id, settled=settled) for text in texts]
+    if settled:
+        connection.flush()
+        return []
+    connection.pump_until(lambda: all(number in sender.outcomes for number in numbers))
+    return [sender.outcomes[number] for number in numbers]
+
+
+def error_of(state: object) -> Error:
+    """The error of a rejected outcome, provisional or not."""
+    outcome = state.outcome if isinstance(state, TransactionalState) else state
+    assert isinstance(outcome, Rejected) and outcome.error is not None, f"expected rejected, got {state!r}"
+    return outcome.error
+
+
+def outcome_of(sender: WireSender, payload: bytes) -> object:
+    """Send one message and wait for its outcome."""
+    number = sender.send(payload)
+    sender.session.connection.pump_until(lambda: number in sender.outcomes)
+    return sender.outcomes[number]
+
+
+def subject_of(payload: bytes) -> str | None:
+    """properties.subject of a message."""
+    properties = Message(payload).properties
+    assert properties is not None
+    return properties.subject
+
+
+def reserved(broker: RunningBroker, name: str) -> tuple[int, int]:
+    """(messages, octets) that open transactions keep in a queue."""
+
+    def there(running: Broker) -> tuple[int, int]:
+        queue = running.nodes.registry._queues[name]
+        return queue.reserved_messages, queue.reserved_bytes
+
+    found = broker.call(there)
+    assert isinstance(found, tuple)
+    return found
+
+
+def test_a_post_keeps_room_until_its_transaction_ends(broker: RunningBroker) -> None:
+    """Capacity is reserved at the post: a full queue gives a provisional `rejected`, and the commit of the
+    rest holds (rows "capacity and TTL" and "an unsettled post that is rejected").
+    """
+    with session_to(broker) as session:
+        controller = Controller(session)
+        sender = session.attach_sender("s", "small")
+        session.connection.pump_until(lambda: sender.may_send)
+        txn_id = controller.declare()
+        states = post(sender, txn_id, b"1", b"2", b"3", b"4")
+        outcomes = [state.outcome for state in states if isinstance(state, TransactionalState)]
+        assert [type(outcome) for outcome in outcomes] == [Accepted, Accepted, Accepted, Rejected]
+        assert error_of(states[3]).condition == "amqp:resource-limit-exceeded"
+        assert reserved(broker, "small")[0] == 3
+        controller.commit(txn_id)
+        assert reserved(broker, "small") == (0, 0)
+        receiver = session.attach_receiver("r", "small", credit=10)
+        assert bodies(receive(receiver, 3)) == [b"1", b"2", b"3"]
+
+
+def test_a_rollback_gives_the_room_back(broker: RunningBroker) -> None:
+    """After a rollback senders that waited for room have credit again."""
+    with session_to(broker) as session:
+        controller = Controller(session)
+        sender = session.attach_sender("s", "small")
+        session.connection.pump_until(lambda: sender.may_send)
+        txn_id = controller.declare()
+        post(sender, txn_id, b"1", b"2", b"3")
+        session.connection.pump_until(lambda: sender.credit == 0)
+        controller.roll_back(txn_id)
+        session.connection.pump_until(lambda: sender.may_send)
+        assert reserved(broker, "small") == (0, 0)
+        send(sender, b"4")
+        receiver = session.attach_receiver("r", "small", credit=10)
+        assert bodies(receive(receiver, 1)) == [b"4"]
+
+
+def test_an_administrator_sees_live_transactions_and_rolls_one_back(broker: RunningBroker) -> None:
+    """Age, container and work done; after the forced rollback the controller is told why (4.4)."""
+    with session_to(broker, "the-controller") as session:
+        controller = Controller(session)
+        sender = session.attach_sender("s", "q")
+        send(sender, b"a")
+        receiver = session.attach_receiver("r", "q", credit=10)
+        (delivery,) = receive(receiver, 1)
+        txn_id, other = controller.declare(), controller.declare()
+        post(sender, txn_id, b"b", b"c")
+        receiver.settle([delivery], TransactionalState(txn_id=txn_id, outcome=Accepted()), settled=False)
+        controller.roll_back(other)
+        (live,) = broker.call(Broker.transactions)
+        assert (live.txn_id, live.container_id, live.state) == (txn_id, "the-controller", "LIVE")
+        assert (live.posted, live.retired, live.acquired) == (2, 1, 0)
+        assert live.age_s >= 0 and live.timeout_in_s <= 120
+        assert broker.call(Broker.roll_back_transaction, txn_id, "no work at night")
+        assert not broker.call(Broker.roll_back_transaction, txn_id, "twice")
+        assert broker.call(Broker.transactions) == []
+        state = controller.discharge(txn_id)
+        assert error_of(state).condition == "amqp:transaction:rollback"
+        assert "no work at night" in (error_of(state).description or "")
+        receiver.settle([delivery], Released())  # a rolled back retirement leaves it acquired
+        assert bodies(receive(receiver, 1)) == [b"a"]
+        assert not receiver.deliveries
+
+
+def test_a_flood_of_declares_is_answered_and_leaks_nothing(broker: RunningBroker) -> None:
+    """max_transactions live ones for a connection; what comes beyond is rejected, and all is free again
+    after its end.
+    """
+    with session_to(broker) as session:
+        controller = Controller(session)
+        live = [controller.declare() for _ in range(3)]
+        with pytest.raises(AssertionError, match="resource-limit-exceeded"):
+            controller.declare()
+        controller.roll_back(live[0])
+        controller.declare()
+        assert len(broker.call(Broker.transactions)) == 3
+    at_rest(broker)
+    assert broker.call(Broker.transactions) == []
+
+
+def test_too_many_operations_leave_rollback_only(broker: RunningBroker) -> None:
+    """transaction_operations bounds one transaction: the controller is told at the post, and at the
+    discharge.
+    """
+    with session_to(broker) as session:
+        controller = Controller(session)
+        sender = session.attach_sender("s", "q")
+        session.connection.pump_until(lambda: sender.may_send)
+        txn_id = controller.declare()
+        for number in range(10):
+            post(sender, txn_id, b"%d" % number)
+        (state,) = post(sender, txn_id, b"one too many")
+        assert error_of(state).condition == "amqp:resource-limit-exceeded"
+        assert error_of(controller.discharge(txn_id)).condition == "amqp:transaction:rollback"
+        assert reserved(broker, "q") == (0, 0)
+
+
+def test_a_browser_sees_what_a_live_transaction_has_acquired(broker: RunningBroker) -> None:
+    """Row "isolation": other links don't, and after the commit nobody does."""
+    with session_to(broker) as session, session_to(broker) as other:
+        sender = session.attach_sender("s", "q")
+        send(sender, b"1", b"2", b"3")
+        controller = Controller(session)
+        txn_id = controller.declare()
+        receiver = session.attach_receiver("r", "q")
+        receiver.flow(2, txn_id=txn_id)
+        acquired = receive(receiver, 2)
+        assert bodies(acquired) == [b"1", b"2"]
+        browser = browse(other, "b", "q", credit=10)
+        assert bodies(receive(browser, 3)) == [b"1", b"2", b"3"]
+        rival = other.attach_receiver("rival", "q", credit=10)
+        assert bodies(receive(rival, 1)) == [b"3"] and not rival.deliveries
+        receiver.settle(acquired, TransactionalState(txn_id=txn_id, outcome=Accepted()))
+        controller.commit(txn_id)
+        late = browse(other, "late", "q")
+        late.flow(10, drain=True)
+        other.connection.pump_until(lambda: late.credit == 0)
+        assert not late.deliveries
+
+
+def test_modified_in_a_transaction_changes_the_message_at_commit_only(broker: RunningBroker) -> None:
+    """A retirement with modified: the count and annotations are the message's after the commit (4.4.3)."""
+    with session_to(broker) as session:
+        sender = session.attach_sender("s", "q")
+        send(sender, b"1", durable=True)
+        controller = Controller(session)
+        receiver = session.attach_receiver("r", "q", credit=1)
+        modified = Modified(delivery_failed=True, message_annotations={"x-opt-tried": True})
+        for end in (controller.roll_back, controller.commit):
+            (delivery,) = receive(receiver, 1)
+            assert Message(delivery.payload).header.delivery_count == 0
+            txn_id = controller.declare()
+            receiver.settle([delivery], TransactionalState(txn_id=txn_id, outcome=modified), settled=False)
+            end(txn_id)
+            if end == controller.roll_back:  # it stays acquired by the link: let it go, unchanged
+                receiver.settle([delivery], Released())
+                receiver.flow(1)
+        receiver.flow(1)
+        (again,) = receive(receiver, 1)
+        found = Message(again.payload)
+        assert found.header.delivery_count == 1
+        assert found.message_annotations == {Symbol("x-opt-tried"): True}
+
+
+def ask(session: WireSession, correlation_id: object, name: str = "asker") -> tuple[str | None, object]:
+    """The word that `$transactions` answers with, and the outcome of the question."""
+    receiver = session.attach_receiver(f"{name}-replies", "replies", credit=1)
+    sender = session.attach_sender(name, "$transactions")
+    session.connection.pump_until(lambda: sender.may_send)
+    properties = Properties(correlation_id=correlation_id, reply_to="replies")
+    state = outcome_of(sender, encode_message(properties=properties, body=b""))
+    word = None
+    if isinstance(state, Accepted):
+        (reply,) = receive(receiver, 1)
+        receiver.settle([reply], Accepted())
+        found = Message(reply.payload)
+        assert found.properties is not None and found.properties.correlation_id == correlation_id
+        (section,) = found.body_sections()
+        assert isinstance(section, AmqpValue) and section.value == found.properties.subject
+        word = found.properties.subject
+    receiver.detach()
+    sender.detach()
+    return word, state
+
+
+def test_the_outcome_of_a_discharge_can_be_asked_by_anybody_who_knows_its_id(broker: RunningBroker) -> None:
+    """live, then committed or not-committed, from another connection, as binary and as hex digits."""
+    with session_to(broker) as session, session_to(broker, "other") as other:
+        controller = Controller(session)
+        first, second = controller.declare(), controller.declare()
+        assert ask(other, first)[0] == "live"
+        controller.commit(first)
+        controller.roll_back(second)
+        assert ask(other, first)[0] == "committed"
+        assert ask(other, first.hex())[0] == "committed"
+        assert ask(other, second)[0] == "not-committed"
+        assert ask(other, b"no such id")[0] == "not-committed"
+
+
+def test_a_question_without_an_id_or_without_a_queue_for_the_reply_is_rejected(broker: RunningBroker) -> None:
+    """The rejection says what was expected."""
+    with session_to(broker) as session:
+        for correlation_id in (None, "no hex", b"x" * 33):
+            word, state = ask(session, correlation_id)
+            assert word is None
+            assert "correlation-id" in (error_of(state).description or "")
+        sender = session.attach_sender("s", "$transactions")
+        session.connection.pump_until(lambda: sender.may_send)
+        for reply_to, condition in ((None, "amqp:invalid-field"), ("nowhere", "amqp:not-found")):
+            properties = Properties(correlation_id=b"id", reply_to=reply_to)
+            assert (
+                error_of(outcome_of(sender, encode_message(properties=properties, body=b""))).condition
+                == condition
+            )
+
+
+def test_the_question_can_be_asked_through_the_anonymous_terminus(broker: RunningBroker) -> None:
+    """The same address is the same node everywhere."""
+    with session_to(broker) as session:
+        txn_id = Controller(session).declare()
+        receiver = session.attach_receiver("r", "replies", credit=1)
+        sender = session.attach_sender("relay", None)
+        session.connection.pump_until(lambda: sender.may_send)
+        properties = Properties(to="$transactions", correlation_id=txn_id, reply_to="replies")
+        assert isinstance(outcome_of(sender, encode_message(properties=properties, body=b"")), Accepted)
+        (reply,) = receive(receiver, 1)
+        assert subject_of(reply.payload) == "live"
+
+
+def test_a_question_in_a_transaction_is_refused(broker: RunningBroker) -> None:
+    """The broker's own nodes take part in none, and say so."""
+    with session_to(broker) as session:
+        txn_id = Controller(session).declare()
+        sender = session.attach_sender("s", "$transactions")
+        session.connection.pump_until(lambda: sender.may_send)
+        sender.send(encode_message(body=b""), txn_id=txn_id)
+        with pytest.raises(PeerError, match="not-allowed"):
+            session.connection.pump_until(lambda: sender.detached)
