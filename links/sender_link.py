@@ -357,15 +357,20 @@ class SenderLink(Link):
         if self.unsettled_count < before:
             session.wake_blocked()
 
-    def abort_sending(self, message: Sendable) -> bool:
-        """Sends no more of `message`, settled or not, but the transfer that aborts it (2.6.14); False when it
-        is not the one being sent.
+    def abort_sending(self, message: Sendable | OutgoingDelivery) -> bool:
+        """Sends no more of `message`, settled by anyone or not, but the transfer that aborts it (2.6.14);
+        False when it is not the one being sent.
 
         The abort waits while the session's window is closed: see `sending`. An aborted delivery has used up
         its credit: the delivery-count went on with its first transfer, at both ends.
         """
         sending = self._sending
-        if sending is None or sending.message is not message:
+        if sending is None:
+            return False
+        if isinstance(message, OutgoingDelivery):
+            if message.link is not self or message.number != sending.number:
+                return False
+        elif message is not sending.message:
             return False
         if self.session.unsettled_out.pop(sending.number, None) is not None:
             self.unsettled_count -= 1

@@ -27,7 +27,7 @@ from amqp_broker.links import (
     SenderLink,
 )
 from tests.links.pair import Message, Pair, of_type
-from tests.links.raw_peer import RawPeer, flow
+from tests.links.raw_peer import RawPeer, flow, receiver_attach
 
 STATE = TransactionalState(txn_id=b"txn")
 LARGE = 5_000
@@ -119,6 +119,19 @@ def test_abort_sending(settled: bool) -> None:
     assert not link.abort_sending(message) and not link.sending
 
 
+def test_what_the_receiver_settled_is_aborted_by_its_delivery() -> None:
+    """4.4.3: it settled in the transaction before it had all; a discharge that fails ends the sending too."""
+    peer, link, message, sent = half_sent(2)
+    peer.say(Disposition(role=RECEIVER, first=0, settled=True, state=STATE))
+    link.settle(sent, Released())
+    assert link.sending and link.unsettled_count == 0
+    assert not link.abort_sending(OutgoingDelivery(1, link, message))
+    assert link.abort_sending(sent[0])
+    widen(peer, 2)
+    assert peer.heard() == [Transfer(handle=0, aborted=True, state=STATE)]
+    assert not link.abort_sending(sent[0])
+
+
 def test_an_abort_does_not_wait_for_the_output() -> None:
     """It is on its way before what the caller writes next: the answer to the discharge (4.4.3)."""
     peer = RawPeer().open(max_frame_size=65_536)
@@ -192,9 +205,11 @@ def test_a_link_that_ends_is_not_aborted_too() -> None:
 def test_room_that_an_abort_makes_wakes_others() -> None:
     """The unsettled bounds are the session's: another link may send again."""
     peer, link, _, sent = half_sent(1)
-    other = peer.attach_receiver(1, "other", credit=10)
+    peer.say(receiver_attach(1, "other"))
+    other = link.session.input_links[1]
+    assert isinstance(other, SenderLink)
     peer.say(flow(next_incoming_id=1, incoming_window=0, handle=1, delivery_count=0, link_credit=9))
-    assert other.send([Message(b"x")]) == 0 and other.blocked
+    assert other.send([Message(b"x")]) == 0 and other.blocked and link.sending
     peer.server.take_events()
     link.settle(sent, Released())
     assert other in [event.link for event in of_type(peer.server.take_events(), CreditReceived)]

@@ -173,6 +173,7 @@ def test_a_client_tells_again_after_a_rollback() -> None:
     pair.flush()
     (settled,) = of_type(pair.client_events, DeliveriesSettled)
     assert settled.deliveries == found[1:]
+    assert not receiver._awaiting, "nothing of it is kept"
 
 
 def test_nothing_is_told_of_a_link_that_went() -> None:
