@@ -62,7 +62,9 @@ class Dispatcher:
     # What a client receives
 
     def on_credit(self, event: CreditReceived) -> None:
-        """Credit or drain of a link on which we send changed."""
+        """Credit or drain of a link on which we send changed, or it may send again."""
+        if self.transactions.aborting and not event.link.sending:
+            self.transactions.on_sent(event.link)
         consumer = self.consumers.get(event.link)
         if consumer is not None:
             self.offer(consumer)
@@ -293,6 +295,8 @@ class Dispatcher:
         if isinstance(link, ReceiverLink):
             self.posts.on_detached(link)
             return
+        if self.transactions.aborting:
+            self.transactions.on_sent(link)
         consumer = self.consumers.pop(link, None)
         if consumer is None:
             return

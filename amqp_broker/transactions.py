@@ -40,7 +40,7 @@ from amqp_broker.transactional_jobs import DischargeJob, TransactionalPosting, r
 if TYPE_CHECKING:
     from amqp_broker.connection_task import ConnectionTask
     from amqp_broker.dispatcher import Dispatcher
-    from amqp_broker.links import AttachReceived, Delivery, OutgoingDelivery, ReceiverLink
+    from amqp_broker.links import AttachReceived, Delivery, OutgoingDelivery, ReceiverLink, SenderLink
     from amqp_broker.node_service import NodeService
     from amqp_broker.persistence import Record
     from amqp_broker.queue import Consumer, Queue
@@ -56,6 +56,7 @@ class Transactions:
         self._task = task
         self._dispatcher = dispatcher
         self._nodes = nodes
+        self._aborting: list[tuple[set[SenderLink], ReceiverLink, Delivery, TransactionError | None]] = []
         limits = nodes.config.limits
         self._table = TransactionTable(
             task,
@@ -96,8 +97,9 @@ class Transactions:
             return
         found = self._table.discharge(link, request, self._task.engine.partial_txn_ids())
         if isinstance(found, Ended):
-            self._end(found)
-            self._answer(link, delivery, found.error)
+            self.tell(found)
+            self._answer_when_aborted(found, link, delivery)
+            self._execute(found)
         else:
             self._nodes.writer.collect(DischargeJob(self, self._nodes, found, link, delivery))
 
@@ -132,7 +134,34 @@ class Transactions:
         discharge.
         """
         self.tell(ended)
-        self._answer(job.link, job.delivery, ended.error)
+        self._answer_when_aborted(ended, job.link, job.delivery)
+
+    def _answer_when_aborted(self, ended: Ended, link: ReceiverLink, delivery: Delivery) -> None:
+        """4.4.3: "If the discharge indicates the failure of the transaction the resource MUST abort or
+        complete the sending the remainder of the message before completing the discharge."
+
+        What is half sent is aborted by `tell`, which may have to wait for the peer's window.
+        """
+        sending = {work.holder.link for work in ended.works if work.effect is Effect.RELEASE}
+        sending = {each for each in sending if each.sending}
+        if sending:
+            self._aborting.append((sending, link, delivery, ended.error))
+        else:
+            self._answer(link, delivery, ended.error)
+
+    @property
+    def aborting(self) -> bool:
+        """Whether the answer to a discharge waits until what is half sent is aborted."""
+        return bool(self._aborting)
+
+    def on_sent(self, link: SenderLink) -> None:
+        """`link` is not in the middle of a message any more."""
+        for waiting in list(self._aborting):
+            sending, control, delivery, error = waiting
+            sending.discard(link)
+            if not sending:
+                self._aborting.remove(waiting)
+                self._answer(control, delivery, error)
 
     # Posting
 

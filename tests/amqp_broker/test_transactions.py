@@ -14,7 +14,9 @@ from amqp_broker.embedding import RunningBroker, running_broker
 from amqp_broker.frames import (
     Accepted,
     AmqpValue,
+    Discharge,
     Error,
+    Flow,
     Message,
     Modified,
     Properties,
@@ -25,7 +27,7 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.testing import memory_config
-from tests.support.broker_clients import at_rest, bodies, browse, message, receive, send, session_to
+from tests.support.broker_clients import at_rest, bodies, body_of, browse, message, receive, send, session_to
 from tests.support.controllers import Controller
 from tests.support.wire_client import PeerError, WireSender, WireSession
 
@@ -303,3 +305,40 @@ def test_a_question_in_a_transaction_is_refused(broker: RunningBroker) -> None:
         sender.send(encode_message(body=b""), txn_id=txn_id)
         with pytest.raises(PeerError, match="not-allowed"):
             session.connection.pump_until(lambda: sender.detached)
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_what_is_half_sent_is_aborted_before_a_failed_discharge_is_answered(
+    broker: RunningBroker, settled: bool
+) -> None:
+    """4.4.3: "the resource MUST abort or complete the sending the remainder of the message before completing
+    the discharge"; while the session's window is closed the answer waits.
+    """
+    body = b"x" * 200_000
+    with session_to(broker) as session, session_to(broker) as other:
+        send(session.attach_sender("s", "q"), body)
+        controller = Controller(session)
+        txn_id = controller.declare()
+        receiver = session.attach_receiver("r", "q", snd_settle_mode=1 if settled else 0)
+        receiver.credit = 1
+        session.put(
+            Flow(
+                next_incoming_id=session.next_incoming_id,
+                incoming_window=1,
+                next_outgoing_id=session.next_outgoing_id,
+                outgoing_window=1_000,
+                handle=receiver.handle,
+                delivery_count=0,
+                link_credit=1,
+                properties={"txn-id": txn_id},
+            )
+        )
+        session.connection.pump_until(lambda: receiver._partial is not None)
+        number = controller.ask(Discharge(txn_id=txn_id, fail=True))
+        session.connection.flush()
+        (delivery,) = receive(other.attach_receiver("rival", "q", credit=1), 1)  # it is available again
+        assert body_of(delivery) == body
+        assert not session.connection.pump(0.05) and number not in controller.link.outcomes
+        session.flow()
+        assert isinstance(controller.answer(number), Accepted)
+        assert receiver._partial is None and not receiver.deliveries
