@@ -97,9 +97,8 @@ class Transactions:
             return
         found = self._table.discharge(link, request, self._task.engine.partial_txn_ids())
         if isinstance(found, Ended):
-            self.tell(found)
+            self._end(found)
             self._answer_when_aborted(found, link, delivery)
-            self._execute(found)
         else:
             self._nodes.writer.collect(DischargeJob(self, self._nodes, found, link, delivery))
 
@@ -339,8 +338,8 @@ class Transactions:
     # What an end does
 
     def _end(self, ended: Ended) -> None:
-        self.tell(ended)
         self._execute(ended)
+        self.tell(ended)
 
     def tell(self, ended: Ended) -> None:
         """The peer's part of an end, in the owner's turn."""
@@ -355,6 +354,8 @@ class Transactions:
                     work.items,
                     RELEASED if released else TransactionalState(txn_id=txn_id, outcome=work.outcome),
                 )
+                if link.attached:  # else its end is under way, and names deliveries that are decided here
+                    work.holder.decided.difference_update([item.number for item in work.items])
             elif work.effect is Effect.RELEASE:
                 for item in work.items:
                     link.abort_sending(item)  # if it was sent settled and is still on its way
@@ -378,6 +379,8 @@ class Transactions:
         consumers = dict.fromkeys(ended.holders)
         for work in ended.works:
             work.holder.queue.end_in_transaction(records_of(work))
+            if work.settles:  # until `tell` settles them, nothing else decides them once more
+                work.holder.decided.update([item.number for item in work.items])
             self._do(work)
             consumers[work.holder] = None
         for consumer in consumers:

@@ -342,3 +342,28 @@ def test_what_is_half_sent_is_aborted_before_a_failed_discharge_is_answered(
         session.flow()
         assert isinstance(controller.answer(number), Accepted)
         assert receiver._partial is None and not receiver.deliveries
+
+
+@pytest.mark.parametrize("end", ["cut", "session"])
+def test_what_was_acquired_is_there_once_after_everything_ended_together(
+    broker: RunningBroker, end: str
+) -> None:
+    """Links that end together, the control link first: its rollback gives the messages back, and the
+    receiver's end does not do it again (4.1, 4.4.4).
+    """
+    with session_to(broker) as session:
+        send(session.attach_sender("s", "q"), b"1", b"2", durable=True)
+    with session_to(broker) as session:
+        controller = Controller(session)
+        receiver = session.attach_receiver("r", "q")
+        receiver.flow(2, txn_id=controller.declare())
+        receive(receiver, 2)
+        if end == "session":
+            session.end()
+    with session_to(broker) as session:
+        receiver = session.attach_receiver("r", "q", credit=10)
+        assert bodies(receive(receiver, 2)) == [b"1", b"2"]
+        receiver.flow(10, drain=True)
+        session.connection.pump_until(lambda: receiver.credit == 0)
+        assert not receiver.deliveries
+    assert not broker.call(Broker.transactions)
