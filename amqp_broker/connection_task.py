@@ -79,6 +79,7 @@ class ConnectionTask:
         self._inbox: bytes | None = None
         self._eof = False
         self._mail: list[Mail] = []
+        self._gone = False
         self._handling: list[Any] = []  # events, while they are handled
         self._output: bytes | memoryview = b""
         self._writing = False
@@ -175,6 +176,9 @@ class ConnectionTask:
             trio.lowlevel.reschedule(owner)
 
     def _post_mail(self, handler: Callable[..., None], first: Any, second: Any) -> None:
+        if self._gone:
+            handler(first, second)  # the engine is dead; what a commit still does to queues has to be done
+            return
         self._mail.append((handler, first, second))
         self.wake()
 
@@ -389,6 +393,8 @@ class ConnectionTask:
         for link in [*self.dispatcher.posts.producers, *self.dispatcher.posts.services]:
             self.dispatcher.on_detached(LinkDetached(link, True, None, []))
         self.dispatcher.transactions.connection_gone()
+        self._gone = True
+        self._read_mail()
 
     # Mail
 
