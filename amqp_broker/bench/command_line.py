@@ -9,23 +9,30 @@ import selectors
 import subprocess
 import sys
 import time
-from typing import IO, Any
+from typing import IO, Any, Final
 
-from amqp_broker.bench.report import as_text, combine, is_clean
+from amqp_broker.bench import report as report_module
+from amqp_broker.bench import transaction_report
 from amqp_broker.bench.settings import SMALLEST_BODY, BenchSettings, parse_url
+from amqp_broker.bench.transaction_options import add_transactions, transactional
 
 DESCRIPTION = """Sends and receives messages through an AMQP 1.0 broker and reports the rate, latencies,
 losses, duplicates and order. The queue must exist (or be made on first use) and should be empty. Exit status:
-0 when every message came once and in order, 1 when not, 2 for a wrong command."""
+0 when every message came once and in order, 1 when not, 2 for a wrong command. With --transactions it
+measures declare, postings, retirements and discharge, and looks afterwards what is in the queues."""
+
+
+NAMES: Final = {"send": "sender", "receive": "receiver", "rtt": "round-trips", "control": "controller"}
 
 
 class Worker:
     """One process of the run and what it has said so far."""
 
     def __init__(self, settings: BenchSettings, role: str, pair: int) -> None:
-        self.name = {"send": "sender", "receive": "receiver", "rtt": "round-trips"}[role] + f"-{pair}"
+        self.name = f"{NAMES[role]}-{pair}"
         self.role = role
         self.at = 0
+        self.paused = False
         self.result: dict[str, Any] | None = None
         self.error: str | None = None
         command = [sys.executable, "-m", "amqp_broker.bench.worker", role, str(pair), settings.to_json()]
@@ -44,6 +51,7 @@ class Worker:
             return False
         said = json.loads(line)
         self.at = said.get("at", self.at)
+        self.paused = said.get("paused", self.paused)
         self.result = said.get("result", self.result)
         self.error = said.get("error", self.error)
         return True
@@ -51,6 +59,7 @@ class Worker:
     def begin(self) -> None:
         """Let it go; one that has ended already says why itself."""
         assert self.process.stdin is not None
+        self.paused = False
         try:
             self.process.stdin.write(b"\n")
             self.process.stdin.flush()
@@ -73,19 +82,24 @@ def run(argv: list[str]) -> int:
     try:
         options = parser.parse_args(argv)
         settings = make_settings(options)
+        runs = transactional(options, settings) if options.transactions else [settings]
     except ValueError as error:
         print(f"amqp-broker bench: {error}", file=sys.stderr)
         return 2
     except SystemExit as left:
         return int(left.code or 0)
-    try:
-        results = measure(settings, rtt=options.rtt, progress=sys.stderr.isatty() or options.progress)
-    except RuntimeError as error:
-        print(f"amqp-broker bench: {error}", file=sys.stderr)
-        return 1
-    report = combine(settings, results)
-    print(json.dumps(report, indent=2) if options.json else as_text(report))
-    return 0 if is_clean(settings, report) else 1
+    status = 0
+    for settings in runs:
+        try:
+            results = measure(settings, rtt=options.rtt, progress=sys.stderr.isatty() or options.progress)
+        except RuntimeError as error:
+            print(f"amqp-broker bench: {error}", file=sys.stderr)
+            return 1
+        report_of = transaction_report if settings.transactions else report_module
+        report = report_of.combine(settings, results)
+        print(json.dumps(report, indent=2) if options.json else report_of.as_text(report), flush=True)
+        status |= not report_of.is_clean(settings, report)
+    return status
 
 
 def measure(
@@ -94,7 +108,7 @@ def measure(
     """Run the processes; their results by name. Raises RuntimeError with the first one's error."""
     workers: list[Worker] = []
     try:
-        roles = ["rtt"] if rtt else ["receive", "send"]
+        roles = ["control"] if settings.transactions else ["rtt"] if rtt else ["receive", "send"]
         for role in roles:
             # Receivers stand before the first message is sent, so that a queue is never filled by accident.
             fresh = [Worker(settings, role, pair) for pair in range(settings.pairs)]
@@ -127,6 +141,10 @@ def listen(workers: list[Worker], settings: BenchSettings, progress: bool) -> No
                     selector.unregister(key.fileobj)
                 if worker.error:
                     return
+            if all(worker.paused for worker in workers):
+                # All have measured: from now on they may disturb each other.
+                for worker in workers:
+                    worker.begin()
             if progress:
                 shown = show(workers, settings, time.monotonic() - started)
     if shown:
@@ -135,6 +153,10 @@ def listen(workers: list[Worker], settings: BenchSettings, progress: bool) -> No
 
 def show(workers: list[Worker], settings: BenchSettings, elapsed: float) -> bool:
     """One line that is written over and over."""
+    if settings.transactions:
+        done, total = sum(worker.at for worker in workers), settings.transactions * settings.pairs
+        print(f"\r{elapsed:5.1f} s  discharged {done:,} of {total:,}", end="", file=sys.stderr, flush=True)
+        return True
     sent = sum(worker.at for worker in workers if worker.role != "receive")
     received = sum(worker.at for worker in workers if worker.role != "send")
     total = settings.count * settings.pairs
@@ -195,6 +217,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--pairs", type=int, default=1, help="senders and receivers, each through ADDRESS0, ADDRESS1, ...")
     add("--rtt", action="store_true", help="one message at a time: the time of a round trip")
     add("--rate", type=float, default=0.0, help="with --rtt: messages a second at most (default: no limit)")
+    add_transactions(parser)
     add("--timeout", type=float, default=30.0, help="give up after so many seconds without progress")
     add("--user", help="user for SASL PLAIN (default: the URL's, else ANONYMOUS)")
     add("--password", help="password for SASL PLAIN")

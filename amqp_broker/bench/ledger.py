@@ -36,7 +36,7 @@ class Ledger:
 
     def add(self, number: int, latency_ns: int) -> None:
         """One message."""
-        if not 0 <= number < self.count:
+        if not 0 <= number < len(self._seen):
             self.foreign += 1
         elif self._seen[number]:
             self.duplicates += 1
@@ -54,7 +54,7 @@ class Ledger:
         otherwise.
         """
         end = first + count
-        if first <= self.highest or end > self.count:
+        if first <= self.highest or end > len(self._seen):
             return False
         self._seen[first:end] = b"\1" * count
         self.received += count

@@ -7,7 +7,6 @@ import time
 from amqp_broker.bench.ledger import Ledger
 from amqp_broker.bench.settings import BenchSettings
 from amqp_broker.bench.shapes import Shape
-from amqp_broker.bench.templates import columns
 from amqp_broker.bench.wire import WIDE_WINDOW, Wire, wait_for
 from amqp_broker.frames import RECEIVER, Flow, encode_frame
 
@@ -20,10 +19,10 @@ DISPOSITION_TAIL = bytes.fromhex("41 00532445")
 class Receiver:
     """One connection with one receiving link."""
 
-    def __init__(self, settings: BenchSettings, pair: int) -> None:
+    def __init__(self, settings: BenchSettings, pair: int, ledger: Ledger | None = None) -> None:
         self.settings = settings
         self.wire = Wire(settings, settings.address_of(pair), RECEIVER, f"receiver-{pair}")
-        self.ledger = Ledger(settings.count)
+        self.ledger = Ledger(settings.count) if ledger is None else ledger
         self.delivery_count = self.wire.remote_delivery_count
         self.credit = 0
         self.overruns = 0
@@ -67,8 +66,7 @@ class Receiver:
             else:
                 self._run(shape, at, count, now_ns)
         self._accept()
-        if self.credit <= self.settings.credit // 2 and self.ledger.lost:
-            self._grant()
+        self._renew()
         if not self.ledger.lost and not self.last_at:
             self.last_at = time.monotonic()
 
@@ -88,7 +86,7 @@ class Receiver:
         buffer, size = self.wire.buffer, shape.size
         first = shape.delivery_id(buffer, at)
         ours = shape.run == self.settings.run
-        if ours and count > 1 and self._consecutive(shape, at, count):
+        if ours and count > 1 and shape.consecutive(buffer, at, count):
             if self.ledger.add_run(shape.number(buffer, at), count):
                 self._latencies(shape, at, count, now_ns)
                 self._delivered(first, count, shape.settled)
@@ -99,19 +97,6 @@ class Receiver:
             else:
                 self.ledger.foreign += 1
             self._delivered(shape.delivery_id(buffer, place), 1, shape.settled)
-
-    def _consecutive(self, shape: Shape, at: int, count: int) -> bool:
-        """Whether delivery-ids and numbers of a run both go up by one."""
-        buffer, size, end = self.wire.buffer, shape.size, at + count * shape.size
-        number, identity = shape.number(buffer, at), shape.delivery_id(buffer, at)
-        for start, values in (
-            (at + shape.stamp_at + 8, columns(number, count, 8)),
-            (at + shape.id_at, columns(identity, count, shape.id_width) if shape.id_width else []),
-        ):
-            for place, value in enumerate(values, start):
-                if buffer[place:end:size] != value:
-                    return False
-        return shape.id_width > 0
 
     def _latencies(self, shape: Shape, at: int, count: int, now_ns: int) -> None:
         """Count a run's latencies; its times only grow, and whole slices of it were stamped at once."""
@@ -166,11 +151,15 @@ class Receiver:
         each = [disposition((first + i) % SERIAL, (first + i) % SERIAL) for i in range(span)]
         self.wire.write(b"".join(each))
 
+    def _renew(self) -> None:
+        if self.credit <= self.settings.credit // 2 and self.ledger.lost:
+            self._grant()
+
     def _grant(self) -> None:
         self.credit = self.settings.credit
         self._flow(link=True)
 
-    def _flow(self, link: bool) -> None:
+    def _flow(self, link: bool, drain: bool = False) -> None:
         flow = Flow(
             next_incoming_id=self.wire.next_incoming_id % SERIAL,
             incoming_window=WIDE_WINDOW,
@@ -179,6 +168,7 @@ class Receiver:
             handle=0 if link else None,
             delivery_count=self.delivery_count if link else None,
             link_credit=self.credit if link else None,
+            drain=drain,
         )
         self.wire.write(encode_frame(0, flow))
 

@@ -73,13 +73,18 @@ def as_text(report: dict[str, Any]) -> str:
     lines.append(f"  outcomes: {outcomes or 'none (sent settled)'}")
     lines += [f"  {report[name]:,} {text}" for name, text in REMARKS.items() if report[name]]
     lines += [f"  {name} made no progress and gave up" for name in report["stalled"]]
+    return "\n".join([*lines, *share_of_a_core(report)])
+
+
+def share_of_a_core(report: dict[str, Any]) -> list[str]:
+    """How much the tool itself had to do, and a warning when that was too much."""
     busy = ", ".join(f"{name} {share:.0%}" for name, share in report["busy"].items())
-    lines.append(f"  the tool's own share of a core: {busy}")
+    lines = [f"  the tool's own share of a core: {busy}"]
     if report["bottleneck"]:
         lines.append(
             f"  THE TOOL WAS THE BOTTLENECK ({', '.join(report['bottleneck'])}): the broker can do more"
         )
-    return "\n".join(lines)
+    return lines
 
 
 REMARKS: Final = {

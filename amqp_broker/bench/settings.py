@@ -33,10 +33,34 @@ class BenchSettings:
     rate: float = 0.0
     timeout_s: float = 30.0
     run: int = 0
+    # The transactional mode: how many transactions, and what each of them does.
+    transactions: int = 0
+    in_each: int = 10
+    retire: bool = False
+    retire_settled: bool = False
+    live: int = 1
+    roll_back_every: int = 0
 
     def address_of(self, pair: int) -> str:
         """The address of one pair: the address itself when there is only one."""
         return self.address if self.pairs == 1 else f"{self.address}{pair}"
+
+    def input_of(self, pair: int) -> str:
+        """Where the transactions of one pair take from what they retire."""
+        return self.address_of(pair) + "-input"
+
+    @property
+    def postings(self) -> int:
+        """Messages that the transactions of one pair post."""
+        return self.transactions * self.in_each
+
+    def rolls_back(self, number: int) -> bool:
+        """Whether the transaction of this number is to be discharged with fail=true (4.3)."""
+        return self.roll_back_every > 0 and number % self.roll_back_every == self.roll_back_every - 1
+
+    def only(self, address: str, count: int) -> BenchSettings:
+        """The same for one queue with so many messages, each accepted outside of any transaction."""
+        return attrs.evolve(self, address=address, count=count, pairs=1, settled=False, settle_each=False)
 
     def to_json(self) -> str:
         """For the command line of a worker process."""
@@ -49,6 +73,8 @@ class BenchSettings:
 
     def describe(self) -> str:
         """One line for the head of the report."""
+        if self.transactions:
+            return self._describe_transactions()
         kind = ("durable" if self.durable else "non-durable") + (
             ", settled" if self.settled else ", unsettled"
         )
@@ -56,6 +82,20 @@ class BenchSettings:
         return (
             f"{self.count:,} messages of {self.body:,} B for each of {pairs}, {kind}, "
             f"credit {self.credit:,}, in flight {self.in_flight:,}"
+        )
+
+    def _describe_transactions(self) -> str:
+        kind = ("durable" if self.durable else "non-durable") + (
+            ", posted settled" if self.settled else ", posted unsettled"
+        )
+        retiring = f" and {self.in_each:,} retirements" if self.retire else ""
+        if self.retire:
+            kind += ", retired settled" if self.retire_settled else ", retired unsettled"
+        live = "one at a time" if self.live == 1 else f"{self.live:,} at once"
+        connections = "1 connection" if self.pairs == 1 else f"each of {self.pairs} connections"
+        return (
+            f"{self.transactions:,} transactions of {self.in_each:,} postings{retiring} of {self.body:,} B "
+            f"on {connections}, {live}, {kind}"
         )
 
 

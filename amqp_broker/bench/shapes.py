@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from amqp_broker.bench.templates import columns
+
 TRANSFER: Final = b"\x00\x53\x14"
 DATA: Final = 0x75
 # Bytes behind the constructor, by the constructor's upper half (part 1, 1.2); variable ones are handled
@@ -23,9 +25,7 @@ STAMP_BYTES: Final = 24
 
 
 def skip(data: bytes | bytearray, at: int) -> int:
-    """The place behind the value at `at`; raises ValueError for no value at all, IndexError beyond the
-    data.
-    """
+    """The place behind the value at `at`; ValueError for no value at all, IndexError beyond the data."""
     constructor = data[at]
     if constructor == 0:
         return skip(data, skip(data, at + 1))
@@ -91,6 +91,18 @@ class Shape:
                 if column.count(value) != count:
                     count -= len(column.lstrip(constant[place - at - offset : place - at - offset + 1]))
         return count
+
+    def consecutive(self, buffer: bytearray, at: int, count: int) -> bool:
+        """Whether delivery-ids and numbers of `count` frames from `at` on both go up by one."""
+        size, end = self.size, at + count * self.size
+        number, identity = self.number(buffer, at), self.delivery_id(buffer, at)
+        identities = columns(identity, count, self.id_width) if self.id_width else []
+        places = (at + self.stamp_at + 8, columns(number, count, 8)), (at + self.id_at, identities)
+        for start, values in places:
+            for place, value in enumerate(values, start):
+                if buffer[place:end:size] != value:
+                    return False
+        return self.id_width > 0
 
     def number(self, buffer: bytearray, at: int) -> int:
         """The message's number in its run."""

@@ -53,6 +53,8 @@ class BenchError(Exception):
 class Wire:
     """One connection: handshake, reading and writing without blocking, heartbeats."""
 
+    HANDLE_MAX = 0
+
     def __init__(self, settings: BenchSettings, address: str, role: bool, name: str) -> None:
         self.settings = settings
         self.address = address
@@ -62,6 +64,8 @@ class Wire:
         self.next_outgoing_id = 0
         self.remote_window = 0
         self.remote_delivery_count = 0
+        # Flows that came while the handshake waited for something else.
+        self.early_flows: list[Flow] = []
         self.remote_max_frame_size = MAX_FRAME_SIZE
         self.heartbeat_s = 0.0
         self.written_at = time.monotonic()
@@ -88,7 +92,10 @@ class Wire:
             channel_max=0,
         )
         begin = Begin(
-            next_outgoing_id=0, incoming_window=WIDE_WINDOW, outgoing_window=WIDE_WINDOW, handle_max=0
+            next_outgoing_id=0,
+            incoming_window=WIDE_WINDOW,
+            outgoing_window=WIDE_WINDOW,
+            handle_max=self.HANDLE_MAX,
         )
         self.socket.sendall(encode_frame(0, opening))
         opened = self._expect(Open)
@@ -98,12 +105,20 @@ class Wire:
         begun = self._expect(Begin)
         self.next_incoming_id = begun.next_outgoing_id
         self.remote_window = begun.incoming_window
-        self.socket.sendall(encode_frame(0, self._attach()))
-        attached = self._expect(Attach)
-        if (attached.target if self.role == SENDER else attached.source) is None:
-            refusal = self._expect(Detach)
-            raise BenchError(f"{self.name}: the broker refuses {self.address!r}: {describe(refusal.error)}")
+        self._attach_links()
+
+    def _attach_links(self) -> None:
+        attached = self._attached(self._attach(), repr(self.address))
         self.remote_delivery_count = attached.initial_delivery_count or 0
+
+    def _attached(self, attach: Attach, what: str) -> Attach:
+        """The broker's answer to this attach; raises BenchError when it refuses the terminus."""
+        self.socket.sendall(encode_frame(0, attach))
+        attached = self._expect(Attach)
+        if (attached.target if attach.role == SENDER else attached.source) is None:
+            refusal = self._expect(Detach)
+            raise BenchError(f"{self.name}: the broker refuses {what}: {describe(refusal.error)}")
+        return attached
 
     def _attach(self) -> Attach:
         return Attach(
@@ -163,6 +178,7 @@ class Wire:
                 raise BenchError(f"{self.name}: the broker sent {describe_frame(performative)}")
             if not isinstance(performative, Flow):
                 raise BenchError(f"{self.name}: expected {kind.__name__}, got {performative!r:.200}")
+            self.early_flows.append(performative)
 
     @property
     def writing(self) -> bool:

@@ -1,51 +1,21 @@
 """One process of a run: `python -m amqp_broker.bench.worker ROLE PAIR SETTINGS`, started by the command line.
 
 It writes JSON lines: `{"ready": true}` once its link is attached, `{"at": n}` twice a second, and at the end
-`{"result": ...}` or `{"error": "..."}`. It begins when a line comes in on standard input.
+`{"result": ...}` or `{"error": "..."}`. It begins when a line comes in on standard input; a controller says
+`{"paused": true}` when it has measured, and looks into its queues when another line comes.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 
+from amqp_broker.bench.progress import PROGRESS_S, Clock, say
 from amqp_broker.bench.receiver import Receiver
 from amqp_broker.bench.round_trip import RoundTrips
 from amqp_broker.bench.sender import Sender
 from amqp_broker.bench.settings import BenchSettings
+from amqp_broker.bench.transaction_run import control
 from amqp_broker.bench.wire import BenchError
-
-PROGRESS_S = 0.5
-
-
-def say(**line: object) -> None:
-    """One line for the command line."""
-    print(json.dumps(line), flush=True)
-
-
-class Clock:
-    """Progress twice a second, and an end when nothing has moved for too long."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self.timeout_s = timeout_s
-        self.moved_at = self.said_at = time.monotonic()
-        self.cpu = time.process_time()
-        self.position = -1
-
-    def tick(self, position: int, at: int) -> bool:
-        """False when `position` has stood still for the whole time-out."""
-        now = time.monotonic()
-        if position != self.position:
-            self.position, self.moved_at = position, now
-        if now - self.said_at > PROGRESS_S:
-            self.said_at = now
-            say(at=at)
-        return now - self.moved_at < self.timeout_s
-
-    def cpu_s(self) -> float:
-        """The processor time that this process took since it began, in seconds."""
-        return time.process_time() - self.cpu
 
 
 def send(settings: BenchSettings, pair: int) -> dict[str, object]:
@@ -98,7 +68,7 @@ def round_trips(settings: BenchSettings, pair: int) -> dict[str, object]:
     return result
 
 
-ROLES = {"send": send, "receive": receive, "rtt": round_trips}
+ROLES = {"send": send, "receive": receive, "rtt": round_trips, "control": control}
 
 
 def main(argv: list[str]) -> int:
