@@ -111,6 +111,8 @@ async def _accept_consumer(
             "amqp:not-implemented",
             f"expected distribution-mode move or copy, got {source.distribution_mode!r:.80}",
         )
+    if isinstance(event.attach.target, Coordinator):
+        raise TerminusRefused("amqp:not-implemented", "nothing is sent to a coordinator from here (4.5.1)")
     browser = source.distribution_mode == COPY
     if source.dynamic:
         if source.address is not None:

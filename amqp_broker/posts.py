@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from amqp_broker.coordinator import TransactionError
 from amqp_broker.frames import Accepted, DecodeError, Error, Rejected, TransactionalState
 from amqp_broker.jobs import Posting
 from amqp_broker.links import DeliveriesReceived, Delivery, ReceiverLink
@@ -66,6 +67,8 @@ class Posts:
             if service is not None:
                 service.on_deliveries(link, deliveries)
             return
+        if producer.ended:
+            return
         for delivery in deliveries:
             if delivery.state is not None:
                 self._post_by_state(producer, deliveries)
@@ -75,15 +78,17 @@ class Posts:
     def _post_by_state(self, producer: Producer, deliveries: list[Delivery]) -> None:
         """Some of the run name transactions: each stretch of one transaction, or of none, for itself."""
         start = 0
-        while start < len(deliveries) and producer.link in self.producers and producer.link.attached:
+        while start < len(deliveries) and not producer.ended:
             txn_id = _txn_id(deliveries[start])
             end = start + 1
             while end < len(deliveries) and _txn_id(deliveries[end]) == txn_id:
                 end += 1
             transaction = None
             if txn_id is not None:
-                transaction = self._transactions.find(producer.link, txn_id)
-                if transaction is None:
+                try:
+                    transaction = self._transactions.find(txn_id)
+                except TransactionError as error:
+                    producer.detach(error.error())
                     return  # nothing is stored outside of the transaction that was meant
             self._post_run(producer, deliveries[start:end], transaction)
             start = end
@@ -91,11 +96,11 @@ class Posts:
     def _post_run(
         self, producer: Producer, deliveries: list[Delivery], transaction: Transaction | None
     ) -> None:
-        link = producer.link
         queue = producer.queue
         if queue is None:
             for delivery in deliveries:
-                self._post_by_properties(producer, delivery, transaction)
+                if not producer.ended:
+                    self._post_by_properties(producer, delivery, transaction)
             return
         now_ms = self._nodes.wall_clock_ms()
         persistent = queue.persistent
@@ -105,13 +110,13 @@ class Posts:
                 record_of(d.payload, d.message_format, now_ms, queue_id, persistent) for d in deliveries
             ]
         except DecodeError:
-            self._post_up_to_malformed(link, deliveries, queue, now_ms, transaction)
+            self._post_up_to_malformed(producer, deliveries, queue, now_ms, transaction)
             return
-        self._post(link, deliveries, queue, records, transaction)
+        self._post(producer, deliveries, queue, records, transaction)
 
     def _post_up_to_malformed(
         self,
-        link: ReceiverLink,
+        producer: Producer,
         deliveries: list[Delivery],
         queue: Queue,
         now_ms: int,
@@ -128,20 +133,21 @@ class Posts:
                 )
             except DecodeError as error:
                 if records:
-                    self._post(link, deliveries[: len(records)], queue, records, transaction)
-                self._malformed(link, error)
+                    self._post(producer, deliveries[: len(records)], queue, records, transaction)
+                self._malformed(producer, error)
                 return
 
     def _post(
         self,
-        link: ReceiverLink,
+        producer: Producer,
         deliveries: list[Delivery],
         queue: Queue,
         records: list[Record],
         transaction: Transaction | None,
     ) -> None:
+        link = producer.link
         if queue.deleted:
-            link.detach(deleted_error(queue))
+            producer.detach(deleted_error(queue))
             return
         if transaction is not None:
             self._transactions.post(transaction, link, deliveries, queue, records)
@@ -175,9 +181,9 @@ class Posts:
                 delivery.payload, delivery.message_format, now_ms, found.queue_id, found.persistent
             )
         except DecodeError as error:
-            self._malformed(link, error)
+            self._malformed(producer, error)
             return
-        self._post(link, [delivery], found, [record], transaction)
+        self._post(producer, [delivery], found, [record], transaction)
 
     def _ask(
         self, link: ReceiverLink, delivery: Delivery, node: ControlNode, transaction: Transaction | None
@@ -199,9 +205,10 @@ class Posts:
             link.settle([delivery], outcome)
             link.processed(1)
 
-    def _malformed(self, link: ReceiverLink, error: DecodeError) -> None:
+    def _malformed(self, producer: Producer, error: DecodeError) -> None:
         """A message that misrepresents its sections ends the session (behaviour paper 2.2.1)."""
-        link.session.end(Error(condition=error.condition, description=error.description))
+        producer.ended = True
+        producer.link.session.end(Error(condition=error.condition, description=error.description))
 
     def posted(self, posting: Posting, error: Exception | None) -> None:
         """In the turn after the commit: tell the sender, and renew its credit."""
@@ -224,7 +231,7 @@ class Posts:
         fast).
         """
         if any(delivery.settled for delivery in deliveries):
-            link.detach(error)
+            self.producers[link].detach(error)
             return
         link.settle(deliveries, Rejected(error=error))
         self.processed(link, len(deliveries))

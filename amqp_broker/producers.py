@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from amqp_broker.frames import Error
 from amqp_broker.links import ReceiverLink
 from amqp_broker.queue import Queue
 
@@ -16,7 +17,7 @@ class Producer:
     names its node).
     """
 
-    __slots__ = ("blocked", "credit", "link", "owner", "queue", "temporary")
+    __slots__ = ("blocked", "credit", "ended", "link", "owner", "queue", "temporary")
 
     def __init__(
         self, owner: ConnectionTask, link: ReceiverLink, queue: Queue | None, credit: int, temporary: bool
@@ -27,3 +28,12 @@ class Producer:
         self.credit = credit
         self.temporary = temporary
         self.blocked = False
+        self.ended = False
+
+    def detach(self, error: Error) -> None:
+        """End the link: nothing more that arrived on it is taken.
+
+        What the peer sent before a detach of its own is taken, although the link is gone by then.
+        """
+        self.ended = True
+        self.link.detach(error)

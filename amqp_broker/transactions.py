@@ -56,6 +56,7 @@ class Transactions:
         self._task = task
         self._dispatcher = dispatcher
         self._nodes = nodes
+        self._terminated: set[ReceiverLink] = set()
         self._aborting: list[tuple[set[SenderLink], ReceiverLink, Delivery, TransactionError | None]] = []
         limits = nodes.config.limits
         self._table = TransactionTable(
@@ -79,7 +80,7 @@ class Transactions:
     def on_deliveries(self, link: ReceiverLink, deliveries: list[Delivery]) -> None:
         """Requests on a control link."""
         for delivery in deliveries:
-            if not link.attached:  # one before it in the same run ended the link
+            if link in self._terminated:
                 return
             link.processed(1)  # at once: what may be under way is bounded by the live transactions
             try:
@@ -111,9 +112,16 @@ class Transactions:
             return
         rejected = failed_answer(link.source, error)
         if rejected is None:
-            link.detach(error.error())
+            self._terminate(link, error)
         else:
             link.settle([delivery], rejected)
+
+    def _terminate(self, control: ReceiverLink, error: TransactionError) -> None:
+        """End a control link: no request that arrived on it is heard any more, and what it declared rolls
+        back. What the peer asked before a detach of its own is done, although the link is gone by then.
+        """
+        self._terminated.add(control)
+        control.detach(error.error())
 
     def discharged(self, job: DischargeJob, error: Exception | None) -> None:
         """The commit of a discharge returned, or nothing of it was stored. Not in the owner's turn."""
@@ -164,13 +172,9 @@ class Transactions:
 
     # Posting
 
-    def find(self, link: ReceiverLink, txn_id: object) -> Transaction | None:
-        """The transaction that transfers on `link` name; None when there is none, and the link is gone."""
-        try:
-            return self._table.find(txn_id)
-        except TransactionError as error:
-            link.detach(error.error())
-            return None
+    def find(self, txn_id: object) -> Transaction:
+        """The transaction that transfers name. Raises TransactionError: their link is detached with it."""
+        return self._table.find(txn_id)
 
     def post(
         self,
@@ -238,7 +242,7 @@ class Transactions:
         for error in disposed.errors:
             if isinstance(error, ControlLinkTerminated):
                 control: ReceiverLink = error.control  # type: ignore[assignment]
-                control.detach(error.error())
+                self._terminate(control, error)
             else:
                 consumer.link.detach(error.error())
 
@@ -286,6 +290,7 @@ class Transactions:
 
     def on_detached(self, link: ReceiverLink) -> None:
         """A control link is gone: what it declared and did not discharge rolls back at once (4.1)."""
+        self._terminated.discard(link)
         for ended in self._table.control_closed(link):
             self._end(ended)
 

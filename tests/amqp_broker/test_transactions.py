@@ -27,7 +27,17 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.testing import memory_config
-from tests.support.broker_clients import at_rest, bodies, body_of, browse, message, receive, send, session_to
+from tests.support.broker_clients import (
+    at_rest,
+    bodies,
+    body_of,
+    browse,
+    counts,
+    message,
+    receive,
+    send,
+    session_to,
+)
 from tests.support.controllers import Controller
 from tests.support.wire_client import PeerError, WireSender, WireSession
 
@@ -367,3 +377,46 @@ def test_what_was_acquired_is_there_once_after_everything_ended_together(
         session.connection.pump_until(lambda: receiver.credit == 0)
         assert not receiver.deliveries
     assert not broker.call(Broker.transactions)
+
+
+def test_what_came_before_a_detach_counts(broker: RunningBroker) -> None:
+    """Posts that were sent settled and the detach of their link in one read: the messages are part of the
+    transaction (4.4.4.1), and a discharge before the detach of its control link is done.
+    """
+    with session_to(broker) as session:
+        controller = Controller(session)
+        sender = session.attach_sender("s", "q", snd_settle_mode=1)
+        session.connection.pump_until(lambda: sender.may_send)
+        txn_id = controller.declare()
+        for text in (b"1", b"2"):
+            sender.send(message(text), settled=True, txn_id=txn_id)
+        sender.detach()
+        controller.ask(Discharge(txn_id=txn_id))
+        controller.link.detach()
+        at_rest(broker)
+        receiver = session.attach_receiver("r", "q", credit=10)
+        assert bodies(receive(receiver, 2)) == [b"1", b"2"]
+
+
+def test_a_control_link_that_was_terminated_hears_nothing_more(broker: RunningBroker) -> None:
+    """4.4.2: an outcome in one transaction for what another holds terminates the control link; a discharge
+    that was sent behind it commits nothing.
+    """
+    with session_to(broker) as session:
+        sender = session.attach_sender("s", "q")
+        send(sender, b"1")
+        controller = Controller(session)
+        first, second = controller.declare(), controller.declare()
+        receiver = session.attach_receiver("r", "q", credit=1)
+        (delivery,) = receive(receiver, 1)
+        number = sender.send(message(b"2"), txn_id=second)
+        session.connection.pump_until(lambda: number in sender.outcomes)
+        for txn_id in (first, second):
+            state = TransactionalState(txn_id=txn_id, outcome=Accepted())
+            receiver.settle([delivery], state, settled=False)
+        controller.ask(Discharge(txn_id=second))
+        with pytest.raises(PeerError, match="amqp:transaction:rollback"):
+            session.connection.pump_until(lambda: controller.link.detached)
+        at_rest(broker)
+        assert counts(broker, "q")[0] == 1
+        assert broker.call(Broker.transactions) == []
