@@ -70,7 +70,7 @@ class Dispatcher:
             self.offer(consumer)
 
     def on_flow(self, event: FlowReceived) -> None:
-        """A flow of a link on which we send named a transaction, or none after one (4.4.1)."""
+        """A flow of a link on which we send named a transaction, or none after one (4.4.3)."""
         consumer = self.consumers.get(event.link)
         if consumer is not None:
             self.transactions.on_flow(consumer, event.txn_id)

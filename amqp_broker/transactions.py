@@ -184,7 +184,7 @@ class Transactions:
         queue: Queue,
         records: list[Record],
     ) -> None:
-        """Messages become part of the transaction, and their sender gets the provisional outcome (4.4.2)."""
+        """Messages become part of the transaction, and their sender gets the provisional outcome (4.4.1)."""
         count = queue.reserve(records)
         if count:
             posting = TransactionalPosting(queue, records[:count], self._nodes)
@@ -206,7 +206,7 @@ class Transactions:
         self, transaction: Transaction, link: ReceiverLink, deliveries: list[Delivery], error: Error
     ) -> None:
         """These can't be done: the controller is told, and decides. Who sent them settled is not told, so the
-        transaction can't commit (4.4.2).
+        transaction can't commit (4.4.4).
         """
         if transaction.state is TransactionState.LIVE and any(delivery.settled for delivery in deliveries):
             self._table.fail(transaction, f"{error.condition}: {error.description}")
@@ -222,7 +222,7 @@ class Transactions:
     def dispose(
         self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: TransactionalState, settled: bool
     ) -> None:
-        """Outcomes in a transaction (4.4.3)."""
+        """Outcomes in a transaction (4.4.2)."""
         table = self._table
         self._disposed(
             consumer, table.dispose(consumer, deliveries, state, settled, consumer.default_outcome)
@@ -250,11 +250,11 @@ class Transactions:
 
     def on_flow(self, consumer: Consumer, txn_id: object) -> None:
         """A flow of the receiver named a transaction, or none after one: what is sent from now on belongs to
-        it (4.4.1).
+        it (4.4.3).
         """
         link = consumer.link
         if txn_id is not None and consumer.browser:
-            description = "a browser acquires nothing, so no transaction can acquire on it (4.4.1)"
+            description = "a browser acquires nothing, so no transaction can acquire on it (4.4.3)"
             link.detach(Error(condition="amqp:not-implemented", description=description))
             return
         try:
