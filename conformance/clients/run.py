@@ -1,4 +1,4 @@
-"""Builds the five client programs and runs them against an AMQP 1.0 broker that is already running.
+"""Builds the six client programs and runs them against an AMQP 1.0 broker that is already running.
 
 ``python conformance/clients/run.py amqp://127.0.0.1:5672`` needs Python 3.11 and the clients' toolchains; the
 first build loads the libraries from their package registries. README.md says what each program shows.
@@ -49,7 +49,10 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class Client:
-    """One client program: what it needs, how it is built, how it is called (the URL comes after)."""
+    """One client program: what it needs, how it is built, how it is called.
+
+    The URL comes after the command, and after that, if not all checks are wanted, a part of their names.
+    """
 
     name: str
     tools: tuple[str, ...]
@@ -154,7 +157,7 @@ def build_rhea(client: Client) -> None:
     call(client, ["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error"])
 
 
-def build_qpid_jms(client: Client) -> None:
+def build_with_maven(client: Client) -> None:
     call(client, ["mvn", "--batch-mode", "--quiet", "package"])
 
 
@@ -166,16 +169,22 @@ def build_fe2o3_amqp(client: Client) -> None:
     call(client, ["cargo", "build", "--quiet", "--locked"], {"CARGO_TARGET_DIR": str(BUILD / "fe2o3-amqp")})
 
 
-def jms_command() -> list[str]:
-    target = HERE / "qpid-jms" / "target"
+def java_command(name: str, *options: str) -> list[str]:
+    target = HERE / name / "target"
     class_path = os.pathsep.join([str(target / "classes"), str(target / "lib" / "*")])
-    return ["java", "-cp", class_path, "interop.Interop"]
+    return ["java", *options, "-cp", class_path, "interop.Interop"]
+
+
+def protonj2_command() -> list[str]:
+    """Without Netty's search for leaks: it tells pages about what the library leaves to the collector."""
+    return java_command("protonj2", "-Dio.netty.leakDetection.level=disabled")
 
 
 CLIENTS = (
     Client("proton", (), build_proton, lambda: [proton_python(), str(HERE / "proton" / "interop.py")]),
     Client("rhea", ("npm", "node"), build_rhea, lambda: ["node", str(HERE / "rhea" / "interop.js")]),
-    Client("qpid-jms", ("mvn", "javac", "java"), build_qpid_jms, jms_command),
+    Client("qpid-jms", ("mvn", "javac", "java"), build_with_maven, lambda: java_command("qpid-jms")),
+    Client("protonj2", ("mvn", "javac", "java"), build_with_maven, protonj2_command),
     Client("go-amqp", ("go",), build_go_amqp, lambda: [str(BUILD / "go-amqp")]),
     Client(
         "fe2o3-amqp",
@@ -207,8 +216,8 @@ def stop(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def run(client: Client, url: str, verbose: bool) -> Result:
-    """Runs a built client and counts its lines."""
+def run(client: Client, url: str, verbose: bool, checks: str = "") -> Result:
+    """Runs a built client, all of it or the checks with this in their names, and counts its lines."""
     result = Result(client.name)
     say(f"run {client.name}: {url}")
 
@@ -218,7 +227,7 @@ def run(client: Client, url: str, verbose: bool) -> Result:
 
     started = time.monotonic()
     with subprocess.Popen(
-        [*client.command(), url],
+        [*client.command(), url, *([checks] if checks else [])],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
@@ -252,7 +261,7 @@ def table(results: Sequence[Result]) -> str:
 
 
 def broker_url(url: str) -> str:
-    """Checks the URL early: five programs in five languages would each complain in their own way."""
+    """Checks the URL early: six programs in five languages would each complain in their own way."""
     parts = urlsplit(url)
     if parts.scheme != "amqp" or not parts.hostname or parts.path not in ("", "/") or parts.query:
         raise argparse.ArgumentTypeError(f"expected amqp://host:port, got {url!r}")
@@ -281,9 +290,10 @@ def chosen(names: str) -> list[Client]:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="run.py", description="Five AMQP 1.0 clients against a broker.")
+    parser = argparse.ArgumentParser(prog="run.py", description="Six AMQP 1.0 clients against a broker.")
     parser.add_argument("url", nargs="?", type=broker_url, help="amqp://host:port of the broker")
     parser.add_argument("--only", type=chosen, default=list(CLIENTS), metavar="NAMES", help="as rhea,go-amqp")
+    parser.add_argument("--checks", default="", metavar="PART", help="the checks with this in their names")
     parser.add_argument("--build-only", action="store_true", help="build the clients and stop")
     parser.add_argument("--keep-going", action="store_true", help="go on to the next client after a failure")
     parser.add_argument("--verbose", action="store_true", help="print the checks that passed, too")
@@ -302,7 +312,7 @@ def main(arguments: Sequence[str]) -> int:
     for client in options.only:
         result = build(client)
         if not result.problem and not options.build_only:
-            result = run(client, options.url, options.verbose)
+            result = run(client, options.url, options.verbose, options.checks)
         results.append(result)
         failed = bool(result.problem) if options.build_only else not result.passed
         if failed and not options.keep_going:

@@ -1,4 +1,4 @@
-"""How the runner judges a client program, told with small programs in place of the five."""
+"""How the runner judges a client program, told with small programs in place of the six."""
 
 from __future__ import annotations
 
@@ -57,6 +57,19 @@ def test_the_program_gets_the_url() -> None:
     assert result.counts == {"ok": 1, "skip": 0, "FAIL": 0}
 
 
+def test_some_of_the_checks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """--checks reaches the program as a second argument, and only then."""
+    monkeypatch.setattr(run, "check_broker", lambda url: None)
+    monkeypatch.setattr(run, "CLIENTS", (client_that("import sys; print('ok', *sys.argv[1:])"),))
+    for more in ([], ["--checks", "older than"]):
+        assert run.main(["amqp://127.0.0.1:1", "--verbose", *more]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("proton: ok")] == [
+        "proton: ok amqp://127.0.0.1:1",
+        "proton: ok amqp://127.0.0.1:1 older than",
+    ]
+
+
 def test_only_failures_and_skips_are_shown_unless_verbose(capsys: pytest.CaptureFixture[str]) -> None:
     """Hundreds of lines that say ok would hide the one that does not."""
     client = client_that("print('ok a'); print('FAIL b: c'); raise SystemExit(1)")
@@ -89,7 +102,7 @@ def test_every_tool_has_a_way_to_get_it() -> None:
 
 
 def test_every_client_has_its_folder() -> None:
-    """The table of clients and the folders beside the runner are the same five."""
+    """The table of clients and the folders beside the runner are the same six."""
     folders = {
         path.name
         for path in RUNNER.parent.iterdir()
@@ -102,7 +115,7 @@ def test_every_client_has_its_folder() -> None:
     "url", ["127.0.0.1:5672", "http://127.0.0.1", "amqp://u:p@127.0.0.1", "amqp://h/queue"]
 )
 def test_a_bad_url_is_refused_before_anything_is_built(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The URL is checked once, here, and not five times by five programs."""
+    """The URL is checked once, here, and not six times by six programs."""
     with pytest.raises(SystemExit) as ended:
         run.main([url])
     assert ended.value.code == 2
@@ -123,7 +136,7 @@ def test_an_unknown_client_is_refused_with_the_known_ones(capsys: pytest.Capture
     with pytest.raises(SystemExit):
         run.main(["amqp://127.0.0.1:1", "--only", "rhea,qpid"])
     assert (
-        "unknown client qpid; there are proton, rhea, qpid-jms, go-amqp, fe2o3-amqp"
+        "unknown client qpid; there are proton, rhea, qpid-jms, protonj2, go-amqp, fe2o3-amqp"
         in capsys.readouterr().err
     )
 

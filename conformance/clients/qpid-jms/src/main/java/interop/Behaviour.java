@@ -1,6 +1,7 @@
 package interop;
 
 import static interop.Client.expect;
+import static interop.Client.numbers;
 import static interop.Client.receive;
 import static interop.Client.text;
 
@@ -9,7 +10,6 @@ import jakarta.jms.DeliveryMode;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
-import jakarta.jms.QueueBrowser;
 import jakarta.jms.Session;
 import jakarta.jms.TemporaryQueue;
 import java.util.ArrayList;
@@ -199,18 +199,8 @@ final class Behaviour {
 
     private static void browse(Client client) throws Exception {
         client.sendTexts(numbers(3));
-        try (Session session = client.session(); QueueBrowser browser = session.createBrowser(client.queue(session))) {
-            List<String> browsed = new ArrayList<>();
-            for (Object message : Collections.list(browser.getEnumeration())) {
-                browsed.add(text((Message) message));
-            }
-            expect("browsed", numbers(3), browsed);
-        }
+        expect("browsed", numbers(3), client.browsed());
         expect("consumed", numbers(3), client.nextTexts(3));
-    }
-
-    private static List<String> numbers(int count) {
-        return IntStream.range(0, count).mapToObj(String::valueOf).collect(Collectors.toList());
     }
 
     private static void order(Client client) throws Exception {

@@ -7,12 +7,16 @@ import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
 import jakarta.jms.Queue;
+import jakarta.jms.QueueBrowser;
 import jakarta.jms.Session;
 import jakarta.jms.TextMessage;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import java.util.UUID;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import org.apache.qpid.jms.JmsConnectionFactory;
 
 /** One connection and the queue of one check. */
@@ -21,16 +25,26 @@ final class Client implements AutoCloseable {
     /** Qpid JMS's own acknowledge mode: each message has its own outcome. */
     static final int INDIVIDUAL_ACKNOWLEDGE = 101;
 
-    private final String url;
+    final String url;
     private final String options;
-    final String queueName = "clients-qpid-jms-" + UUID.randomUUID().toString().substring(0, 13);
+    final String queueName;
     private Connection connection;
 
     /** Options are those of Qpid JMS's connection URI, such as "jms.prefetchPolicy.all=1". */
     Client(String url, String options) throws JMSException {
+        this(url, options, "clients-qpid-jms-" + UUID.randomUUID().toString().substring(0, 13));
+    }
+
+    Client(String url, String options, String queueName) throws JMSException {
         this.url = url;
         this.options = options;
+        this.queueName = queueName;
         connection = connect();
+    }
+
+    /** Another connection to the same queue, with the same options. */
+    Client another() throws JMSException {
+        return new Client(url, options, queueName);
     }
 
     private Connection connect() throws JMSException {
@@ -64,8 +78,17 @@ final class Client implements AutoCloseable {
         return connection.createSession(false, acknowledgeMode);
     }
 
+    Session transacted() throws JMSException {
+        return connection.createSession(true, Session.SESSION_TRANSACTED);
+    }
+
     Queue queue(Session session) throws JMSException {
         return session.createQueue(queueName);
+    }
+
+    /** The name of a queue of this check beside the one that each check has. */
+    String queueName(String suffix) {
+        return queueName + "-" + suffix;
     }
 
     MessageConsumer consumer(int acknowledgeMode) throws JMSException {
@@ -75,7 +98,14 @@ final class Client implements AutoCloseable {
 
     /** Sends one text message for each body. */
     void sendTexts(List<String> bodies) throws JMSException {
-        try (Session session = session(); MessageProducer producer = session.createProducer(queue(session))) {
+        try (Session session = session()) {
+            sendTexts(session, queueName, bodies);
+        }
+    }
+
+    /** The same on a session that is there, so that the messages belong to its transaction, if it has one. */
+    static void sendTexts(Session session, String queueName, List<String> bodies) throws JMSException {
+        try (MessageProducer producer = session.createProducer(session.createQueue(queueName))) {
             for (String body : bodies) {
                 producer.send(session.createTextMessage(body));
             }
@@ -99,12 +129,42 @@ final class Client implements AutoCloseable {
 
     List<String> nextTexts(int count) throws JMSException {
         try (Session session = session(); MessageConsumer consumer = session.createConsumer(queue(session))) {
+            return receiveTexts(consumer, count);
+        }
+    }
+
+    /** Takes everything that the queue has for a new consumer now; a drain that is answered tells that it is all. */
+    List<String> rest() throws JMSException {
+        return rest(queueName);
+    }
+
+    List<String> rest(String ofQueue) throws JMSException {
+        try (Session session = session(); MessageConsumer consumer = session.createConsumer(session.createQueue(ofQueue))) {
             List<String> bodies = new ArrayList<>();
-            while (bodies.size() < count) {
-                bodies.add(text(receive(consumer)));
+            for (Message message = consumer.receiveNoWait(); message != null; message = consumer.receiveNoWait()) {
+                bodies.add(text(message));
             }
             return bodies;
         }
+    }
+
+    /** What a browser sees now. */
+    List<String> browsed() throws JMSException {
+        try (Session session = session(); QueueBrowser browser = session.createBrowser(queue(session))) {
+            List<String> bodies = new ArrayList<>();
+            for (Object message : Collections.list(browser.getEnumeration())) {
+                bodies.add(text((Message) message));
+            }
+            return bodies;
+        }
+    }
+
+    static List<String> receiveTexts(MessageConsumer consumer, int count) throws JMSException {
+        List<String> bodies = new ArrayList<>();
+        while (bodies.size() < count) {
+            bodies.add(text(receive(consumer)));
+        }
+        return bodies;
     }
 
     static Message receive(MessageConsumer consumer) throws JMSException {
@@ -132,6 +192,15 @@ final class Client implements AutoCloseable {
         if (!Arrays.deepEquals(left, right)) {
             throw new Failure(what, expected, got);
         }
+    }
+
+    static List<String> numbers(int count) {
+        return numbers(0, count);
+    }
+
+    /** The numbers from first up to, not including, end. */
+    static List<String> numbers(int first, int end) {
+        return IntStream.range(first, end).mapToObj(String::valueOf).collect(Collectors.toList());
     }
 
     interface Making {

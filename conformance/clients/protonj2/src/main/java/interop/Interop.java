@@ -1,0 +1,86 @@
+package interop;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * protonj2 against any AMQP 1.0 broker: Interop amqp://host:port
+ *
+ * <p>Prints one line for each check and exits 0 if none failed. Each check has its own queue and its own connection.
+ */
+public final class Interop {
+    private static final String[] SKIPS = {
+        "receiver-settle-mode second: the client sets first",
+        "amqp-value array, described: the client's codec writes Java arrays of primitives only",
+        "transactional acquisition: the client never sets a txn-id on a link",
+        "transaction, an outcome that is not settled: the client settles each outcome that it gives in a transaction",
+        "transaction, discharge with a message half sent: a stream sender has a session of its own without transactions",
+        "transaction, two in one session, one over two sessions: a session has its own and one at a time",
+    };
+
+    private final String url;
+    private final String part;
+    private final Map<String, Check> checks = new LinkedHashMap<>();
+    private final List<String> skips = new ArrayList<>(List.of(SKIPS));
+
+    private Interop(String url, String part) {
+        this.url = url;
+        this.part = part;
+    }
+
+    interface Check {
+        void run(Peer peer) throws Exception;
+    }
+
+    void check(String name, Check check) {
+        checks.put(name, check);
+    }
+
+    /** A check that cannot be made in this run, and why. */
+    void skip(String name, String reason) {
+        skips.add(name + ": " + reason);
+    }
+
+    private boolean run(String name, Check check) {
+        try (Peer peer = new Peer(url)) {
+            check.run(peer);
+        } catch (Exception problem) {
+            String message = problem instanceof Peer.Failure ? problem.getMessage() : "expected no error, got " + problem;
+            System.out.println("FAIL " + name + ": " + message.replaceAll("\\s+", " "));
+            return false;
+        }
+        System.out.println("ok " + name);
+        return true;
+    }
+
+    private boolean runAll() {
+        int ran = 0;
+        int failed = 0;
+        for (Map.Entry<String, Check> item : checks.entrySet()) {
+            if (item.getKey().contains(part)) {
+                ran++;
+                failed += run(item.getKey(), item.getValue()) ? 0 : 1;
+            }
+        }
+        for (String reason : skips) {
+            System.out.println("skip " + reason);
+        }
+        return ran > 0 && failed == 0;
+    }
+
+    public static void main(String[] arguments) {
+        if (arguments.length != 1 && arguments.length != 2) {
+            System.err.println("usage: Interop amqp://host:port [part of a check's name]");
+            System.exit(2);
+        }
+        Interop interop = new Interop(arguments[0], arguments.length == 2 ? arguments[1] : "");
+        Messages.register(interop);
+        Behaviour.register(interop);
+        Transactions.register(interop);
+        TransactionEnds.register(interop);
+        boolean passed = interop.runAll();
+        System.exit(passed ? 0 : 1);
+    }
+}
