@@ -60,6 +60,8 @@ def settled_commit_rejected(client: Client) -> None:
     sender = client.sender(AtMostOnce())
     for number in range(OPERATIONS + 1):
         transaction.send(sender.link, Message(body=uint(number)))
+    # What waits for credit would come behind the discharge, with an id that is not known any more.
+    client.connection.wait(lambda: not sender.link.queued, timeout=TIMEOUT_S, msg="no credit for all sends")
     expect("commit", f"{COMMIT_FAILED}: {ROLLBACK}", controller.discharge(transaction, fail=False))
     expect("arrived", 0, client.receiver().drained())
 

@@ -20,21 +20,13 @@ use tokio::time::timeout;
 
 use crate::client::{
     AnyDelivery, AnyMessage, Checked, Client, accept, accept_bodies, body_of, close, credentials, expect, open,
-    receive, step, string, text, value, with_body,
+    receive, step, string, strings, text, texts, value, with_body,
 };
 
 const LARGE_BODY_BYTES: usize = 8 * 1024 * 1024;
 const ORDERED_MESSAGES: i32 = 1_000;
 const COMPETING_MESSAGES: i32 = 200;
 const QUIET: Duration = Duration::from_millis(300);
-
-fn texts(bodies: &[&str]) -> Vec<AnyMessage> {
-    bodies.iter().map(|body| text(body)).collect()
-}
-
-fn strings(bodies: &[&str]) -> Vec<Value> {
-    bodies.iter().map(|body| string(body)).collect()
-}
 
 /// Octets of a linear congruence: no two parts of the body are alike, so that a misplaced part is seen.
 fn large_octets() -> Vec<u8> {
@@ -106,7 +98,7 @@ async fn next_after(client: &mut Client, outcome: TerminalDeliveryState) -> Chec
     client.next().await
 }
 
-fn header_of(delivery: &AnyDelivery) -> Header {
+pub fn header_of(delivery: &AnyDelivery) -> Header {
     delivery.message().header.clone().unwrap_or_default()
 }
 
@@ -132,7 +124,7 @@ async fn redelivered(client: &mut Client, count: u32, outcome: TerminalDeliveryS
     Ok(again)
 }
 
-fn modified(failed: bool, undeliverable_here: bool) -> Modified {
+pub fn modified(failed: bool, undeliverable_here: bool) -> Modified {
     Modified {
         delivery_failed: Some(failed),
         undeliverable_here: Some(undeliverable_here),

@@ -12,6 +12,7 @@ use fe2o3_amqp::{Connection, Delivery, Receiver, Sender, Session};
 use fe2o3_amqp_types::definitions::{ReceiverSettleMode, SenderSettleMode};
 use fe2o3_amqp_types::messaging::{AmqpValue, Body, Message, Outcome, Source};
 use serde_amqp::Value;
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// What a check returns: nothing, or the sentence that follows FAIL.
@@ -69,6 +70,14 @@ pub fn string(text: &str) -> Value {
     Value::String(text.to_string())
 }
 
+pub fn texts(bodies: &[&str]) -> Vec<AnyMessage> {
+    bodies.iter().map(|body| text(body)).collect()
+}
+
+pub fn strings(bodies: &[&str]) -> Vec<Value> {
+    bodies.iter().map(|body| string(body)).collect()
+}
+
 pub fn credentials() -> Option<(String, String)> {
     let user = env::var("AMQP_USER").ok()?;
     Some((user, env::var("AMQP_PASSWORD").unwrap_or_default()))
@@ -77,6 +86,8 @@ pub fn credentials() -> Option<(String, String)> {
 pub struct Client {
     url: String,
     queue: String,
+    /// In the names of the links: one of another connection of this container would take a link of the same name over.
+    name: String,
     links: u32,
     connection: ConnectionHandle<()>,
     session: SessionHandle<()>,
@@ -85,13 +96,14 @@ pub struct Client {
 impl Client {
     pub async fn connect(url: &str) -> Checked<Self> {
         let moment = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|error| error.to_string())?;
-        let queue = format!("clients-fe2o3-amqp-{}-{:x}", std::process::id(), moment.as_nanos());
+        let name = format!("{}-{:x}", std::process::id(), moment.as_nanos());
         let profile = match credentials() {
             Some((username, password)) => SaslProfile::Plain { username, password },
             None => SaslProfile::Anonymous,
         };
         let (connection, session) = open(url, profile).await?;
-        Ok(Self { url: url.to_string(), queue, links: 0, connection, session })
+        let queue = format!("clients-fe2o3-amqp-{name}");
+        Ok(Self { url: url.to_string(), queue, name, links: 0, connection, session })
     }
 
     pub async fn reconnect(self) -> Checked<Self> {
@@ -105,9 +117,9 @@ impl Client {
         step("close", self.connection.close()).await
     }
 
-    fn link_name(&mut self) -> String {
+    pub fn link_name(&mut self) -> String {
         self.links += 1;
-        format!("link-{}", self.links)
+        format!("link-{}-{}", self.name, self.links)
     }
 
     pub async fn sender(&mut self, snd: SenderSettleMode, rcv: ReceiverSettleMode) -> Checked<Sender> {
@@ -139,6 +151,20 @@ impl Client {
 
     pub fn queue(&self) -> &str {
         &self.queue
+    }
+
+    pub fn session(&mut self) -> &mut SessionHandle<()> {
+        &mut self.session
+    }
+
+    /// One more session beside the one that all other links are on.
+    pub async fn another_session(&mut self) -> Checked<SessionHandle<()>> {
+        step("begin", Session::begin(&mut self.connection)).await
+    }
+
+    /// One more connection, for the same queue.
+    pub async fn another(&self) -> Checked<Self> {
+        Ok(Self { queue: self.queue.clone(), ..Self::connect(&self.url).await? })
     }
 
     /// Sends each message unsettled and waits for its outcome, which must be accepted.
@@ -182,8 +208,13 @@ impl Client {
 }
 
 pub async fn open(url: &str, profile: SaslProfile) -> Checked<(ConnectionHandle<()>, SessionHandle<()>)> {
-    let builder = Connection::builder().container_id("amqp-interop-fe2o3").sasl_profile(profile);
-    let mut connection = step("connect", builder.open(url)).await?;
+    let address = url.trim_start_matches("amqp://").trim_end_matches('/');
+    let stream = step("connect", TcpStream::connect(address)).await?;
+    // The library leaves Nagle's algorithm on: each frame behind another would wait 40 ms for the broker's kernel.
+    stream.set_nodelay(true).map_err(|error| error.to_string())?;
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let builder = Connection::builder().container_id("amqp-interop-fe2o3").hostname(host).sasl_profile(profile);
+    let mut connection = step("open", builder.open_with_stream(stream)).await?;
     let session = step("begin", Session::begin(&mut connection)).await?;
     Ok((connection, session))
 }

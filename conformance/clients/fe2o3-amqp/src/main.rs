@@ -2,9 +2,12 @@
 //!
 //! Prints one line for each check and exits 0 if none failed. Each check has its own queue and its own connection.
 
+mod acquisition;
 mod behaviour;
 mod client;
 mod messages;
+mod transaction_errors;
+mod transactions;
 mod values;
 
 use std::process::ExitCode;
@@ -96,6 +99,68 @@ async fn links_and_connections(run: &mut Run) {
     }
 }
 
+async fn posting_and_retirement(run: &mut Run) {
+    run.check("transaction: post, commit and roll back", transactions::posting_scoped).await;
+    run.check("transaction: post, commit and roll back, owned control link", transactions::posting_owned).await;
+    run.check("transaction: post pre-settled, commit and roll back", transactions::posting_settled).await;
+    run.check("transaction: 1,000 posts without waiting for each", transactions::posting_pipelined).await;
+    run.check("transaction: a message of 1 MiB, commit and roll back", transactions::posting_large).await;
+    run.check("transaction: a plain send on the same link is not part of it", transactions::posting_mixed).await;
+    run.check("transaction: retire settled with each outcome and commit", transactions::retire_settled).await;
+    run.check("transaction: retire unsettled with each outcome and commit", transactions::retire_unsettled).await;
+    let name = "transaction: retire settled and roll back: the source's default outcome";
+    run.check(name, transactions::rollback_settled).await;
+    let name = "transaction: retire unsettled and roll back: stays with its link";
+    run.check(name, transactions::rollback_unsettled).await;
+    let name = "transaction: two outcomes for one delivery: the last one wins";
+    run.check(name, transactions::last_outcome_wins).await;
+    run.check("transaction: 200 messages moved: each once, in order", transactions::moved).await;
+}
+
+async fn ends_of_transactions(run: &mut Run) {
+    run.check("transaction: dropped: rolled back", transactions::dropped).await;
+    run.check("transaction: dropped with its own control link: rolled back", transactions::owned_dropped).await;
+    run.check("transaction: its control link is closed: rolled back at once", transactions::controller_closed).await;
+    run.check("transaction: its control link's session ends: rolled back", transactions::session_ends).await;
+    run.check("transaction: its connection ends: rolled back", transactions::connection_ends).await;
+    run.check("transaction: over three sessions", transactions::several_sessions).await;
+    run.check("transaction: two control links on two sessions", transactions::two_controllers).await;
+    run.check("transaction: 20 at a time, some committed, some rolled back", transactions::several_live).await;
+}
+
+async fn acquisition(run: &mut Run) {
+    run.check("acquisition: accept, commit and roll back", acquisition::acquired).await;
+    run.check("acquisition: each other outcome, commit and roll back", acquisition::outcomes).await;
+    run.check("acquisition: rolled back to the old place", acquisition::back_in_place).await;
+    run.check("acquisition: no outcome at the discharge", acquisition::without_outcome).await;
+    run.check("acquisition: pre-settled, commit and roll back", acquisition::settled).await;
+    run.check("acquisition: credit left over is drained before the discharge", acquisition::credit_drained).await;
+    let name = "acquisition: credit left over at the discharge acquires outside";
+    run.check(name, acquisition::credit_left).await;
+    run.check("acquisition: more credit by a flow without properties", acquisition::more_credit).await;
+    run.check("acquisition: with drain", acquisition::drained).await;
+    run.check("acquisition: dropped: rolled back", acquisition::dropped).await;
+    run.check("acquisition: by a browser: not-implemented", acquisition::browser).await;
+    run.check("acquisition: 200 messages moved: each once, in order", acquisition::moved).await;
+}
+
+async fn failing_transactions(run: &mut Run) {
+    use transaction_errors as errors;
+    run.check("transaction: 10,001 operations: the commit is rejected", errors::too_many_rejected).await;
+    let name = "transaction: a failed commit where rejected is not offered: detached";
+    run.check(name, errors::too_many_detached).await;
+    let name = "transaction: one that can only roll back is rolled back without an error";
+    run.check(name, errors::rolled_back_after_bound).await;
+    run.check("transaction: declare rejected, the others go on", errors::too_many_live).await;
+    run.check("transaction: a declare with a global-id is rejected", errors::global_id).await;
+    run.check("transaction: work with an unknown id", errors::unknown_id).await;
+    run.check("transaction: work with an empty id", errors::empty_id).await;
+    run.check("transaction: work with a discharged id", errors::discharged_id).await;
+    run.check("transaction: work with an id of another connection", errors::foreign_id).await;
+    let name = "transaction: outcomes for one delivery in two live transactions";
+    run.check(name, errors::two_transactions).await;
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -107,6 +172,11 @@ async fn main() -> ExitCode {
     what_messages_carry(&mut run).await;
     settling(&mut run).await;
     links_and_connections(&mut run).await;
+    posting_and_retirement(&mut run).await;
+    ends_of_transactions(&mut run).await;
+    acquisition(&mut run).await;
+    failing_transactions(&mut run).await;
+    println!("skip transaction discharged twice, or through another control link: the library sees to it itself");
     println!("skip amqp-value array empty: fe2o3-amqp writes it without the element constructor of part 1.6.24");
     println!("skip reconnect by the library: fe2o3-amqp leaves it to the application");
     if run.ran > 0 && run.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
