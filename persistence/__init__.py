@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from amqp_broker.persistence.errors import (
     NodeExists,
     NoSuchNode,
+    OutcomesDamaged,
     StoreCorrupt,
     StoreError,
     StoreFailed,
@@ -48,6 +49,7 @@ __all__ = [
     "MemoryStore",
     "NoSuchNode",
     "NodeExists",
+    "OutcomesDamaged",
     "Post",
     "Purge",
     "Quarantined",

@@ -9,11 +9,13 @@ signs anything with it.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Sequence
 from typing import Final
 from zlib import crc32
 
 _RUN: Final = struct.Struct("<8q").pack
 _CHANGED: Final = struct.Struct("<3q?").pack
+_OUTCOME: Final = struct.Struct("<2q").pack
 
 
 def body_seed(segment_id: int) -> int:
@@ -49,8 +51,23 @@ def changed_checksum(
 
 def changed_is_sound(*row: object) -> bool:
     """Does a row of `changed`, its checksum last, match? A damaged row may hold values of any type."""
+    return is_sound(changed_checksum, row)
+
+
+def generation_checksum(first_number: int, opened_at_ms: int) -> int:
+    """Of a row of `discharge_generation`, in the order of its columns."""
+    return crc32(_OUTCOME(first_number, opened_at_ms))
+
+
+def outcome_checksum(generation: int, txn_id: bytes, at_ms: int) -> int:
+    """Of a row of `discharge`, in the order of its columns."""
+    return crc32(txn_id, crc32(_OUTCOME(generation, at_ms)))
+
+
+def is_sound(checksum_of: Callable[..., int], row: Sequence[object]) -> bool:
+    """Does a row, its checksum last, match? A damaged one may hold values of any type."""
     *values, checksum = row
     try:
-        return changed_checksum(*values) == checksum  # type: ignore[arg-type]
+        return checksum_of(*values) == checksum
     except (struct.error, TypeError):
         return False

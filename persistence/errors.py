@@ -32,6 +32,10 @@ class StoreCorrupt(StoreFailed):
     """
 
 
+class OutcomesDamaged(StoreError):
+    """The stored outcomes cannot be read: whether a transaction committed is unknown. The rest is well."""
+
+
 class StoreInUse(StoreError):
     """Another broker, in this process or another, holds the data directory."""
 

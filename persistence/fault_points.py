@@ -6,8 +6,12 @@ time, the first by default. The points:
 
 `apply.begun`, `apply.done`: after BEGIN, and when all statements of a group ran.
 `commit.before`, `commit.after`: around COMMIT; what passed the second one is durable.
+`discharge.after_retires`, `discharge.after_posts`, `discharge.before_record`, `discharge.after_record`,
+`discharge.before_commit`, `discharge.after_commit`: in a group that discharges transactions, when what its
+units retire, post and record as outcomes is written, and around its COMMIT. Other groups do not pass them.
 `checkpoint.before`, `checkpoint.after`.
-`sweep.before_commit`, `compaction.before_commit`, `quarantine.before_commit`: housekeeping units.
+`forget.before_commit` (outcomes), `sweep.before_commit`, `compaction.before_commit`,
+`quarantine.before_commit`: housekeeping units.
 `migration.before`, `migration.step`, `migration.before_commit`, `migration.after`: making or changing the
 schema. `backup.before`, `backup.step`, `backup.before_rename`, `backup.after`.
 """
@@ -26,8 +30,15 @@ FAULT_POINTS: Final = (
     "apply.done",
     "commit.before",
     "commit.after",
+    "discharge.after_retires",
+    "discharge.after_posts",
+    "discharge.before_record",
+    "discharge.after_record",
+    "discharge.before_commit",
+    "discharge.after_commit",
     "checkpoint.before",
     "checkpoint.after",
+    "forget.before_commit",
     "sweep.before_commit",
     "compaction.before_commit",
     "quarantine.before_commit",

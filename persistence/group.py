@@ -153,8 +153,7 @@ class QueueChanges:
         if first > last:
             return
         if self.changed:
-            for offset in [offset for offset in self.changed if first <= offset <= last]:
-                del self.changed[offset]
+            self._forget_changes(first, last)
         if first <= self.node.changed_high and last >= self.node.changed_low:
             self.retired_ranges.append((first, last))
         if self.pending and last >= self.pending[0].first:
@@ -167,6 +166,15 @@ class QueueChanges:
                 return
             self._retire_in(run, max(first, run.first), min(last, run.end - 1))
             first = run.end
+
+    def _forget_changes(self, first: int, last: int) -> None:
+        """In the time of the smaller one: a unit may return and retire thousands of messages, each alone."""
+        if last - first < len(self.changed):
+            for offset in range(first, last + 1):
+                self.changed.pop(offset, None)
+        else:
+            for offset in [offset for offset in self.changed if first <= offset <= last]:
+                del self.changed[offset]
 
     def _retire_in(self, run: Run, first: int, last: int) -> None:
         touched = self.touched.get(run.first)

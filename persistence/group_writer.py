@@ -9,6 +9,7 @@ from typing import Final
 
 from amqp_broker.persistence.checksums import changed_checksum
 from amqp_broker.persistence.directory import DirectoryDamaged, decode_directory, encode_segment
+from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.group import EVERYTHING, Group, NodeState, PendingRun, QueueChanges, TouchedRun
 from amqp_broker.persistence.runs import Run, RunCache, bytes_of_bits
 from amqp_broker.persistence.sqlite_library import Parameters
@@ -82,6 +83,8 @@ class GroupWriter:
             self.orphans = dead_segments
         elif dead_segments:
             delete_segments(self._unit, dead_segments)
+        if group.discharges:
+            fault_point("discharge.after_retires")
         if segments:
             self._unit.execute_many(INSERT_SEGMENT, segments)
             self._unit.execute_many(INSERT_RUN, [run.row() for run in self.new_runs])

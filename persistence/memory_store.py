@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import islice
 
 from amqp_broker.persistence.errors import NoSuchNode
+from amqp_broker.persistence.generations import KEEP_COUNT, KEEP_MS, Generations
 from amqp_broker.persistence.node_table import NodeTable
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.store import ReadResult, Recovered, RecoveredNode, SpaceState
@@ -88,12 +90,16 @@ class _Queue:
 
 
 class MemoryStore:
-    """A `Store` that forgets everything at the end of the process. It never refuses for want of room."""
+    """A `Store` that forgets everything at the end of the process. It never refuses for want of room.
 
-    def __init__(self) -> None:
+    Outcomes of transactions are forgotten after `discharge_keep_ms`, and beyond `discharge_keep_count`.
+    """
+
+    def __init__(self, *, discharge_keep_ms: int = KEEP_MS, discharge_keep_count: int = KEEP_COUNT) -> None:
         self._nodes = NodeTable()
         self._queues: dict[int, _Queue] = {}
-        self._outcomes: dict[bytes, int] = {}
+        self._outcomes: dict[bytes, int] = {}  # in the order of their commits
+        self._generations = Generations(discharge_keep_ms, discharge_keep_count)
         self._pending: list[Verb] = []
         self._numbering: dict[int, int] = {}  # next offsets, as the group under way leaves them
         self._applied = False
@@ -153,6 +159,7 @@ class MemoryStore:
         self._applied = False
         for verb in self._pending:
             self._run(verb)
+        self._keep_outcomes([verb for verb in self._pending if isinstance(verb, Discharged)])
         self._pending = []
         self._numbering.clear()
         self._nodes.keep()
@@ -162,8 +169,7 @@ class MemoryStore:
             self._queues[verb.queue_id] = _Queue(copy.deepcopy(verb))
             return
         if isinstance(verb, Discharged):
-            self._outcomes[verb.txn_id] = verb.at_ms
-            return
+            return  # `_keep_outcomes` has it
         queue = self._queues.get(verb.queue_id)
         if queue is None:
             return  # retired or returned after its node was deleted: nothing is left to do
@@ -177,6 +183,11 @@ class MemoryStore:
             queue.purge()
         elif isinstance(verb, DeleteNode):
             del self._queues[verb.queue_id]
+
+    def _keep_outcomes(self, discharges: list[Discharged]) -> None:
+        if discharges:
+            self._outcomes.update({verb.txn_id: verb.at_ms for verb in discharges})
+            self._generations.keep(self._generations.place(discharges))
 
     def abandon(self) -> None:
         assert self._applied, "abandon without apply"
@@ -206,7 +217,11 @@ class MemoryStore:
         return self._outcomes.get(txn_id)
 
     def idle(self, now: float) -> bool:
-        return False
+        before = self._generations.count
+        self._generations.forget(self._generations.forgettable(now))
+        for txn_id in [*islice(self._outcomes, before - self._generations.count)]:
+            del self._outcomes[txn_id]
+        return self._generations.forgettable(now) > 0
 
     @property
     def checkpoint_due(self) -> bool:

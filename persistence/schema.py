@@ -7,7 +7,8 @@ can be stored now and get its place in a queue later. `changed`: what was return
 effects. `node.next_offset` is written only when the highest run goes, since otherwise that run tells it;
 everything below `node.purged_to` is gone and is swept later; a deleted node keeps its row, without a name,
 until it is swept. `checksum` columns: checksums.py. `quarantine`: what did not match its checksum, for a
-human to look at.
+human to look at. `discharge`: the transactions that were committed, by the generation in which they are
+forgotten (outcomes.py).
 """
 
 from __future__ import annotations
@@ -78,18 +79,29 @@ def _first_version(database: Database) -> None:
     database.execute("INSERT INTO meta VALUES ('store_id', ?)", [str(uuid.uuid4())]).fetchall()
 
 
+_GENERATION_TABLE: Final = """
+CREATE TABLE discharge_generation (
+    first_number INTEGER PRIMARY KEY, opened_at_ms INTEGER NOT NULL, checksum INTEGER NOT NULL
+) STRICT, WITHOUT ROWID
+"""
+
 _DISCHARGE_TABLE: Final = """
-CREATE TABLE discharge (txn_id BLOB PRIMARY KEY, at_ms INTEGER NOT NULL) STRICT, WITHOUT ROWID
+CREATE TABLE discharge (
+    generation INTEGER NOT NULL, txn_id BLOB NOT NULL, at_ms INTEGER NOT NULL, checksum INTEGER NOT NULL,
+    PRIMARY KEY (generation, txn_id)
+) STRICT, WITHOUT ROWID
 """
 
 
 def _second_version(database: Database) -> None:
-    database.execute(_DISCHARGE_TABLE).fetchall()
+    for statement in (_GENERATION_TABLE, _DISCHARGE_TABLE):
+        database.execute(statement).fetchall()
 
 
 # Step n makes version n out of version n-1. A step is never changed once it was released.
 MIGRATIONS: Final[tuple[Callable[[Database], None], ...]] = (_first_version, _second_version)
 SCHEMA_VERSION: Final = len(MIGRATIONS)
+DISCHARGE_VERSION: Final = 2  # the first one with the tables of outcomes
 
 
 def bring_up_to_date(

@@ -22,10 +22,12 @@ from amqp_broker.persistence.errors import NoSuchNode, StoreCorrupt, StoreFull
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.free_space import SpaceGuard, free_bytes_of
+from amqp_broker.persistence.generations import KEEP_COUNT, KEEP_MS, Placed
 from amqp_broker.persistence.group import EVERYTHING, Group, NodeState
 from amqp_broker.persistence.group_writer import GroupWriter
 from amqp_broker.persistence.housekeeping import Compactor, orphan_step, sweep_step
 from amqp_broker.persistence.node_table import NodeTable
+from amqp_broker.persistence.outcomes import Outcomes
 from amqp_broker.persistence.quarantine import put_into_quarantine
 from amqp_broker.persistence.reader import Page, PageReader
 from amqp_broker.persistence.recovery import load
@@ -68,8 +70,11 @@ class SqliteStore:
         synchronous: str = "FULL",
         free_bytes: Callable[[], int] | None = None,
         run_cache_messages: int = CACHE_MESSAGES,
+        discharge_keep_ms: int = KEEP_MS,
+        discharge_keep_count: int = KEEP_COUNT,
     ) -> None:
-        """Open or make the store. Sizes in bytes; `ballast_bytes` 0 is no ballast.
+        """Open or make the store. Sizes in bytes; `ballast_bytes` 0 is no ballast. Outcomes of transactions
+        are forgotten after `discharge_keep_ms`, and beyond `discharge_keep_count`.
 
         `synchronous`, `free_bytes` (room on the disk) and `run_cache_messages` are for tests. Raises
         StoreInUse, StoreTooNew, StoreCorrupt, StoreFailed, StoreFull, UnsafeSqlite, and OSError for the
@@ -92,6 +97,7 @@ class SqliteStore:
             raise
         self._runs = RunCache(self._unit, run_cache_messages)
         self._reader = PageReader(self._unit, self._runs)
+        self._outcomes = Outcomes(self._unit, discharge_keep_ms, discharge_keep_count)
         self._compactor = Compactor()
         self._table = NodeTable()
         self._nodes: dict[int, NodeState] = {}
@@ -101,6 +107,7 @@ class SqliteStore:
         self._turn = _IDLE
         self._group: Group | None = None
         self._writer: GroupWriter | None = None
+        self._placed: Placed | None = None  # the outcomes of the group under way
         self._closed = False
 
     def _open(self, pragmas: Pragmas) -> None:
@@ -145,6 +152,7 @@ class SqliteStore:
     def _load(self) -> Recovered:
         loaded = load(self._unit, self._runs)
         if not self._next_segment_id:
+            self._outcomes.load()
             self._nodes = loaded.nodes
             self._sweep = loaded.sweep
             self._next_segment_id = loaded.next_segment_id
@@ -196,8 +204,8 @@ class SqliteStore:
         fault_point("apply.begun")
         wrote = writer.write(group)
         if group.discharges:
-            rows = [(verb.txn_id, verb.at_ms) for verb in group.discharges]
-            self._unit.execute_many("REPLACE INTO discharge VALUES (?, ?)", rows)
+            fault_point("discharge.after_posts")
+            self._placed = self._outcomes.write(group.discharges)
         if wrote or group.discharges:
             self._writer = writer
         else:
@@ -211,7 +219,12 @@ class SqliteStore:
             writer, group = self._writer, self._group
             if writer is None or group is None:
                 return
+            if self._placed is not None:
+                fault_point("discharge.before_commit")
             self._unit.commit()
+            if self._placed is not None:
+                fault_point("discharge.after_commit")
+                self._count_wal(self._page_size * self._outcomes.keep(self._placed))
             self._settle(writer, group)
         except StoreFull:
             self._space.trip()
@@ -247,7 +260,7 @@ class SqliteStore:
                 self._unit.rollback()
         finally:
             self._table.forget()
-            self._group = self._writer = None
+            self._group = self._writer = self._placed = None
             self._turn = _IDLE
 
     # Reading
@@ -284,18 +297,20 @@ class SqliteStore:
         self._take_turn("discharged")
         try:
             self._checked()
-            rows = self._unit.query("SELECT at_ms FROM discharge WHERE txn_id=?", (txn_id,))
-            return rows[0][0] if rows else None
+            return self._outcomes.find(txn_id)
+        except StoreCorrupt as error:
+            self._unit.give_up(error)
+            raise
         finally:
             self._turn = _IDLE
 
     # Housekeeping
 
     def idle(self, now: float) -> bool:
-        """See `Store`. One step of sweeping, or else of compaction; a checkpoint when due or when nothing
-        else waits.
+        """See `Store`. One step of forgetting outcomes; one of sweeping, or else of compaction; a checkpoint
+        when due or when nothing else waits.
 
-        `now` is not looked at: what happens depends on what was stored only.
+        `now` makes outcomes older; all else depends on what was stored only.
         """
         self._take_turn("idle")
         try:
@@ -304,7 +319,8 @@ class SqliteStore:
                 sync_directory(self.directory)
             if self.checkpoint_due:
                 self._checkpoint()
-            more = self._sweep_step() or self._compact_step()
+            more = self._forget_step(now)
+            more = self._sweep_step() or self._compact_step() or more
             if not more and self._wal_bytes + self._wal_guess:
                 self._checkpoint()
             return more
@@ -316,6 +332,12 @@ class SqliteStore:
             raise
         finally:
             self._turn = _IDLE
+
+    def _forget_step(self, now: float) -> bool:
+        pages, more = self._outcomes.forget_step(now)
+        if pages:
+            self._count_wal(self._page_size * pages)
+        return more
 
     def _sweep_step(self) -> bool:
         if self._orphans:

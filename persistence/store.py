@@ -2,7 +2,8 @@
 
 Turns. A store is used by one caller at a time, in strict turns: `apply` runs the statements, in the caller's
 thread; then `commit` (blocking, it may run in a worker thread) or `abandon` ends the group. `read`,
-`recover`, `idle` and `close` are turns of their own between groups. Overlap is an AssertionError.
+`recover`, `discharged`, `idle` and `close` are turns of their own between groups. Overlap is an
+AssertionError.
 """
 
 from __future__ import annotations
@@ -104,9 +105,15 @@ class Store(Protocol):
         Raises NoSuchNode or StoreFailed.
         """
 
+    def discharged(self, txn_id: bytes) -> int | None:
+        """When a transaction was committed (`at_ms` of its `Discharged`); None if it was not, or forgotten.
+
+        `idle` forgets outcomes that are too many or too old. Raises OutcomesDamaged or StoreFailed.
+        """
+
     def idle(self, now: float) -> bool:
-        """Housekeeping in bounded steps (checkpoint, sweeping, compaction); True if more waits. May run in a
-        worker.
+        """Housekeeping in bounded steps (checkpoint, forgetting outcomes, sweeping, compaction); True if
+        more waits. May run in a worker.
 
         `now` is monotonic seconds. Call it when nothing else is to do, and when `checkpoint_due` says so.
         """

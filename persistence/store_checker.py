@@ -13,8 +13,9 @@ from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decod
 from amqp_broker.persistence.errors import StoreTooNew
 from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.group import EVERYTHING
+from amqp_broker.persistence.outcomes_checker import outcome_findings
 from amqp_broker.persistence.runs import RUN_COLUMNS, Run, bytes_of_bits, run_from_row
-from amqp_broker.persistence.schema import SCHEMA_VERSION, schema_version
+from amqp_broker.persistence.schema import DISCHARGE_VERSION, SCHEMA_VERSION, schema_version
 from amqp_broker.persistence.sqlite_library import Connection, DatabaseError, connect, raise_translated
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME, LOCK_NAME
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
@@ -64,7 +65,7 @@ def _check(connection: Connection) -> list[str]:
     if version == 0:
         return []  # a store whose making was cut short: the next start makes it
     findings = [f"SQLite: {row[0]}" for row in unit.query("PRAGMA integrity_check") if row[0] != "ok"]
-    for finding in _Checker(unit).findings():
+    for finding in _Checker(unit).findings(version):
         findings.append(finding)
         if len(findings) >= MAX_FINDINGS:
             findings.append(f"and maybe more: only the first {MAX_FINDINGS} are told")
@@ -76,11 +77,13 @@ class _Checker:
     def __init__(self, unit: UnitOfWork) -> None:
         self._unit = unit
 
-    def findings(self) -> Iterator[str]:
+    def findings(self, version: int) -> Iterator[str]:
         yield from self._nodes()
         yield from self._runs()
         yield from self._references()
         yield from self._changed()
+        if version >= DISCHARGE_VERSION:
+            yield from outcome_findings(self._unit)
 
     def _nodes(self) -> Iterator[str]:
         rows = self._unit.query("SELECT id, name, settings, next_offset, purged_to FROM node")

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import json
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import fault_points
+from amqp_broker.persistence import Discharged, Post, Retire, fault_points
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm, fault_point
-from amqp_broker.persistence.sqlite import check_directory, check_store_file
-from amqp_broker.persistence.store_checks import offsets
+from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
+from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets
 from tests.persistence.stores import edit, run_child, small_store
 
-# Groups that post 20 large messages and retire all but one of the 20 before, so that segments become sparse;
-# a purge; a damaged message; a backup. After each commit one line says what is promised: (offsets kept,
-# next_offset).
+# Transactions (the outcomes of 16 are kept) that post 20 large messages and retire all but one of the 20
+# before, so that segments become sparse; a purge; a damaged message; a backup. After each commit one line
+# says what is promised: (offsets kept, next_offset).
 WORK = """
 import json, sys
 from pathlib import Path
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.persistence.store_checks import do, messages, new_queue
-from amqp_broker.persistence import Post, Retire, Purge, CreateNode
+from amqp_broker.persistence import Post, Retire, Purge, CreateNode, Discharged
 
 path = Path(sys.argv[1])
-store = SqliteStore(path / "data", ballast_bytes=0, checkpoint_bytes=256 * 1024)
+store = SqliteStore(path / "data", ballast_bytes=0, checkpoint_bytes=256 * 1024, discharge_keep_count=16)
 def promise(kept, first):
     print(json.dumps([kept, first]), flush=True)
 do(store, CreateNode("orders", "queue"), CreateNode("other", "queue"))
@@ -35,7 +36,7 @@ kept, first = [], 0
 for group in range(24):
     print(json.dumps("next"), flush=True)
     do(store, Post(queue_id, messages(first, 20, size=5000)), Retire(queue_id, first - 19, first - 1),
-       Post(other, messages(group, 1)))
+       Post(other, messages(group, 1)), Discharged(b"%d" % group, group))
     kept = [offset for offset in kept if offset % 20 == 0] + list(range(first, first + 20))
     first += 20
     promise(kept, first)
@@ -58,7 +59,7 @@ store.close()
 ONCE = ("migration", "quarantine", "backup")
 PASSES = [(point, 1) for point in FAULT_POINTS]
 PASSES += [(point, 2) for point in FAULT_POINTS if not point.startswith(ONCE)]
-PASSES += [(point, 9) for point in FAULT_POINTS if point.startswith(("apply", "commit"))]
+PASSES += [(point, 9) for point in FAULT_POINTS if point.startswith(("apply", "commit", "discharge"))]
 
 
 @pytest.mark.parametrize(("point", "nth"), PASSES)
@@ -87,10 +88,19 @@ def test_kill(point: str, nth: int, tmp_path: Path) -> None:
             assert store.read(1, 0, 1, 1).quarantined[0].offset == 0
         found = (offsets(store, 1), nodes[0].next_offset)
         assert found in [tuple(entry) for entry in possible], f"{found} is none of {possible}"
+    check_outcomes(store, nodes[0].next_offset // 20 if nodes else 0)
     store.close()
     if (tmp_path / "copy").exists():
         assert check_store_file(tmp_path / "copy") == []
     assert edit(tmp_path / "data", "PRAGMA integrity_check") == [("ok",)]
+
+
+def check_outcomes(store: SqliteStore, committed: int) -> None:
+    """Those of the transactions whose posts are there, and of no other; the oldest may be forgotten."""
+    outcomes = [store.discharged(b"%d" % group) for group in range(25)]
+    known = [at_ms for at_ms in outcomes if at_ms is not None]
+    assert known == [*range(committed - len(known), committed)], outcomes
+    assert len(known) >= min(committed, 16), outcomes
 
 
 def test_points_are_quiet_unless_armed() -> None:
@@ -116,6 +126,29 @@ def test_unknown_names_are_mistakes() -> None:
         arm("commit.befor")
     fault_points.arm_from_environment(None)
     fault_points.arm_from_environment("")
+
+
+def test_other_groups_pass_no_point_of_a_discharge(tmp_path: Path) -> None:
+    """Who counts the passes of a discharge counts transactions only."""
+    passed: list[str] = []
+    for point in FAULT_POINTS:
+        if point.startswith("discharge"):
+            arm(point, partial(passed.append, point))
+    store = small_store(tmp_path)
+    queue_id = new_queue(store)
+    do(store, Post(queue_id, messages(0, 5)), Retire(queue_id, 0, 1))
+    assert passed == []
+    do(store, Post(queue_id, messages(5, 5)), Retire(queue_id, 2, 2), Discharged(b"id", 5))
+    assert passed == [
+        "discharge.after_retires",
+        "discharge.after_posts",
+        "discharge.before_record",
+        "discharge.after_record",
+        "discharge.before_commit",
+        "discharge.after_commit",
+    ]
+    store.close()
+    disarm()
 
 
 def test_every_point_is_passed_somewhere() -> None:

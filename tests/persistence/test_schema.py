@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from amqp_broker.persistence import Post, StoreCorrupt, StoreTooNew
+from amqp_broker.persistence import Discharged, Post, Retire, StoreCorrupt, StoreTooNew
+from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE
 from amqp_broker.persistence.schema import MIGRATIONS, SCHEMA_VERSION, bring_up_to_date, schema_version
 from amqp_broker.persistence.sqlite import check_directory, check_store_file
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets
+from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets, read_all
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from tests.persistence.stores import edit, run_child, small_store
+from tests.persistence.version_1 import write_version_1
 
 
 def test_newer_schema_is_refused(tmp_path: Path) -> None:
@@ -92,6 +95,73 @@ def test_steps_run_in_order_and_together(tmp_path: Path) -> None:
         [("key",), ("value",), ("note",)],
     )
     assert edit(tmp_path, "SELECT DISTINCT note FROM meta") == [("new",)]
+
+
+def test_version_1_is_migrated(tmp_path: Path) -> None:
+    """A store that an older broker has left keeps its nodes, messages and marks, and takes discharges."""
+    write_version_1(tmp_path)
+    assert check_directory(tmp_path) == [], "the checker knows older versions"
+    assert edit(tmp_path, "PRAGMA user_version") == [(1,)], "and leaves them as they are"
+    store = small_store(tmp_path)
+    assert [(n.queue_id, n.name, n.settings, n.next_offset) for n in store.recover().nodes] == [
+        (1, "orders", {"limit": 5}, 6),
+        (3, "empty", {}, 3),
+    ]
+    found = read_all(store, 1)
+    assert [(record.offset, record.body) for record in found] == [
+        (offset, b"%d:........" % offset) for offset in (0, 3, 4, 5)
+    ]
+    assert [(r.delivery_count, r.annotations) for r in found] == [
+        (0, None),
+        (0, None),
+        (2, b"notes"),
+        (0, None),
+    ]
+    assert store.discharged(b"id") is None
+    do(store, Retire(1, 0, 3), Post(3, messages(3, 1)), Discharged(b"id", 5))
+    while store.idle(0.0):
+        pass
+    store.close()
+    assert check_directory(tmp_path) == []
+    assert edit(tmp_path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
+    assert edit(tmp_path, "SELECT id FROM node ORDER BY id") == [(1,), (3,)], "the deleted node was swept"
+    store = small_store(tmp_path)
+    assert (offsets(store, 1), offsets(store, 3), store.discharged(b"id")) == ([4, 5], [3], 5)
+    store.close()
+
+
+def test_migrated_and_new_stores_have_the_same_tables(tmp_path: Path) -> None:
+    """Whichever way it came about: one schema."""
+    write_version_1(tmp_path / "old")
+    sql = "SELECT name, type FROM sqlite_schema ORDER BY name"
+    columns = "SELECT m.name, i.* FROM sqlite_schema m, pragma_table_xinfo(m.name) i ORDER BY m.name, i.cid"
+    for name in ("old", "new"):
+        small_store(tmp_path / name).close()
+    for question in (sql, columns):
+        assert edit(tmp_path / "old", question) == edit(tmp_path / "new", question)
+
+
+@pytest.mark.parametrize(
+    "point", ["migration.before", "migration.step", "migration.before_commit", "migration.after"]
+)
+def test_migration_is_killed(point: str, tmp_path: Path) -> None:
+    """The file has the old version or the new one, and the next start makes it the new one."""
+    write_version_1(tmp_path)
+    code = """
+import sys
+from amqp_broker.persistence.sqlite import SqliteStore
+SqliteStore(sys.argv[1], ballast_bytes=0)
+"""
+    child = run_child(code, tmp_path, **{ENVIRONMENT_VARIABLE: point})
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    assert check_directory(tmp_path) == []
+    version = SCHEMA_VERSION if point == "migration.after" else 1
+    assert edit(tmp_path, "PRAGMA user_version") == [(version,)]
+    store = small_store(tmp_path)
+    do(store, Discharged(b"id", 5))
+    assert offsets(store, 1) == [0, 3, 4, 5]
+    store.close()
+    assert check_directory(tmp_path) == []
 
 
 def test_plugins_of_sqlite_utils_are_not_run(tmp_path: Path) -> None:

@@ -10,13 +10,29 @@ import pytest
 
 from amqp_broker.persistence import MemoryStore, Store
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
-from amqp_broker.persistence.store_checks import CHECKS, MakeStore, check_store
+from amqp_broker.persistence.store_checks import (
+    CHECKS,
+    KEEPING_CHECKS,
+    MakeKeepingStore,
+    MakeStore,
+    check_store,
+)
+
+
+def keeping_memory_store(keep_ms: int, keep_count: int) -> Store:
+    return MemoryStore(discharge_keep_ms=keep_ms, discharge_keep_count=keep_count)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_memory_store(check: Callable[[MakeStore], None]) -> None:
     """The reference does what every store does."""
     check(MemoryStore)
+
+
+@pytest.mark.parametrize("check", KEEPING_CHECKS, ids=lambda check: check.__name__)
+def test_memory_store_forgets(check: Callable[[MakeKeepingStore], None]) -> None:
+    """The reference keeps outcomes of transactions as every store does."""
+    check(keeping_memory_store)
 
 
 @pytest.mark.parametrize("cache", [None, 1], ids=["cache", "no cache"])
@@ -36,6 +52,22 @@ def test_sqlite_store(check: Callable[[MakeStore], None], cache: int | None, tmp
         assert check_directory(directory) == []
 
 
+@pytest.mark.parametrize("check", KEEPING_CHECKS, ids=lambda check: check.__name__)
+def test_sqlite_store_forgets(check: Callable[[MakeKeepingStore], None], tmp_path: Path) -> None:
+    """The store on disk forgets outcomes as the reference does, and leaves a sound file."""
+
+    def make_store(keep_ms: int, keep_count: int) -> Store:
+        return SqliteStore(
+            tmp_path / "data",
+            ballast_bytes=0,
+            discharge_keep_ms=keep_ms,
+            discharge_keep_count=keep_count,
+        )
+
+    check(make_store)
+    assert check_directory(tmp_path / "data") == []
+
+
 def test_as_one_function() -> None:
     """The suite runs as the one call that other implementations use."""
-    check_store(MemoryStore)
+    check_store(MemoryStore, keeping_memory_store)

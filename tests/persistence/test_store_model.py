@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from amqp_broker.persistence import (
     CreateNode,
     DeleteNode,
+    Discharged,
     MemoryStore,
     Post,
     Purge,
@@ -27,7 +28,13 @@ from amqp_broker.persistence.store_checks import fields, read_all
 NAMES = st.sampled_from(["a", "b", "c"])
 CHOICE = st.integers(0, 1000)
 SMALL = st.integers(0, 12)
+KEEP_COUNT = 40  # outcomes of transactions
+PART_MS = 7 * 86_400_000 // 16  # of the time for keeping: so far apart are two generations of outcomes
 ENDS = st.sampled_from([True, True, True, False])  # does the group end with this verb?
+
+
+def ends_a_transaction(unit: Unit) -> bool:
+    return bool(unit) and isinstance(unit[-1], Discharged)
 
 
 class StoreModel(RuleBasedStateMachine):
@@ -37,7 +44,8 @@ class StoreModel(RuleBasedStateMachine):
         super().__init__()
         self.folder = TemporaryDirectory()
         self.number = 0
-        self.model = MemoryStore()
+        self.model = MemoryStore(discharge_keep_count=KEEP_COUNT)
+        self.transactions = 0
         self.units: list[tuple[Unit, Unit]] = []
         self.next_offsets: dict[int, int] = {}
 
@@ -53,7 +61,11 @@ class StoreModel(RuleBasedStateMachine):
 
     def open(self) -> SqliteStore:
         return SqliteStore(
-            self.directory, ballast_bytes=0, checkpoint_bytes=64 * 1024, run_cache_messages=self.cache
+            self.directory,
+            ballast_bytes=0,
+            checkpoint_bytes=64 * 1024,
+            run_cache_messages=self.cache,
+            discharge_keep_count=KEEP_COUNT,
         )
 
     def unit_both(self, one: Unit, two: Unit, ends: bool) -> None:
@@ -158,11 +170,39 @@ class StoreModel(RuleBasedStateMachine):
             verb = Purge(self.queue(choice))
             self.unit_both([verb], [verb], ends)
 
+    @rule(
+        at_ms=st.sampled_from([0, 1, PART_MS, PART_MS + 1, -5 * PART_MS]),
+        alone=st.integers(0, 12),
+        ends=ENDS,
+    )
+    def discharge(self, at_ms: int, alone: int, ends: bool) -> None:
+        """The last unit becomes a transaction, beside some that do nothing else."""
+        unit: Unit = []
+        other: Unit = []
+        if self.units and not ends_a_transaction(self.units[-1][0]):
+            unit, other = self.units.pop()
+        for _ in range(alone + 1):
+            verb = Discharged(b"%d" % self.transactions, at_ms + self.transactions)
+            self.transactions += 1
+            self.unit_both([*unit, verb], [*other, verb], ends=False)
+            unit, other = [], []
+        if ends:
+            self.group_ends()
+
+    @rule()
+    def ask_for_outcomes(self) -> None:
+        for number in range(self.transactions + 1):
+            name = b"%d" % number
+            assert self.store.discharged(name) == self.model.discharged(name)
+
     @precondition(lambda self: len(self.units) > 1)
     @rule()
     def join_units(self) -> None:
-        """The last two units become one that happens wholly or not."""
+        """The last two units become one that happens wholly or not; a transaction ends its unit."""
         one, two = self.units.pop(), self.units.pop()
+        for unit in two:
+            if ends_a_transaction(unit):
+                unit.pop()
         self.unit_both(two[0] + one[0], two[1] + one[1], ends=False)
 
     def apply_both(self) -> None:
@@ -193,7 +233,7 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule()
     def idle(self) -> None:
-        self.store.idle(0.0)
+        assert self.store.idle(0.0) or not self.model.idle(0.0)
 
     @rule()
     def restart(self) -> None:
@@ -251,7 +291,10 @@ class StoreModel(RuleBasedStateMachine):
                 found = list(map(fields, read_all(self.store, node.queue_id)))
                 assert found == list(map(fields, read_all(self.model, node.queue_id)))
             while self.store.idle(0.0):
+                self.model.idle(0.0)
+            while self.model.idle(0.0):
                 pass
+            self.ask_for_outcomes()
             self.store.close()
             assert check_directory(self.directory) == []
         self.folder.cleanup()

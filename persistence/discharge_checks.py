@@ -1,0 +1,192 @@
+"""What every store does with discharged transactions; a part of store_checks.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from amqp_broker.persistence.errors import NodeExists, NoSuchNode
+from amqp_broker.persistence.store import Store
+from amqp_broker.persistence.store_check_helpers import (
+    do,
+    do_units,
+    messages,
+    new_queue,
+    offsets,
+    read_all,
+)
+from amqp_broker.persistence.verbs import CreateNode, Discharged, Post, Retire, Return, Unit
+
+MakeKeepingStore = Callable[[int, int], Store]  # (keep_ms, keep_count)
+
+TXN_ID_BYTES: Final = 16
+FORGETTING_PARTS: Final = 16  # of the limits: a store may forget so much more than it must, or later
+
+
+def txn_id(number: int) -> bytes:
+    """A name as brokers make them: without order."""
+    return (number * 0x9E3779B97F4A7C15F39CC0605CEDC835 % (1 << 128)).to_bytes(TXN_ID_BYTES, "big")
+
+
+def check_outcome_of_a_discharge(make_store: Callable[[], Store]) -> None:
+    """What was recorded is answered with its own time, what was not with None; names have any length."""
+    store = make_store()
+    assert store.discharged(txn_id(1)) is None
+    names = [txn_id(1), txn_id(2), b"", b"\x00", b"\x00\x00", bytes(300)]
+    assert do_units(store, [[Discharged(name, 1000 + at)] for at, name in enumerate(names)]) == [None] * 6
+    assert [store.discharged(name) for name in names] == [1000, 1001, 1002, 1003, 1004, 1005]
+    for unknown in (txn_id(3), txn_id(1)[:-1], txn_id(1) + b"\x00", bytes(3)):
+        assert store.discharged(unknown) is None, unknown
+    store.close()
+
+
+def check_discharge_is_one_unit(make_store: Callable[[], Store]) -> None:
+    """Posts, retires and returns of several queues and the outcome happen in one commit."""
+    store = make_store()
+    one, two, three = (new_queue(store, name) for name in ("one", "two", "three"))
+    do(store, Post(one, messages(0, 10)), Post(two, messages(0, 10)))
+    unit: Unit = [
+        Post(two, messages(10, 5)),
+        Retire(one, 2, 4),
+        Post(three, messages(0, 1)),
+        Retire(two, 0, 0),
+        Return(one, 5, 3),
+        Discharged(txn_id(1), 7),
+    ]
+    assert store.apply([unit]) == [None]
+    store.abandon()
+    assert (offsets(store, one), offsets(store, three)) == ([*range(10)], [])
+    assert store.discharged(txn_id(1)) is None, "the group was abandoned"
+    do(store, *unit)
+    assert offsets(store, one) == [0, 1, *range(5, 10)]
+    assert read_all(store, one)[2].delivery_count == 3
+    assert (offsets(store, two), offsets(store, three)) == ([*range(1, 15)], [0])
+    assert store.discharged(txn_id(1)) == 7
+    store.close()
+
+
+def check_refused_discharge_leaves_no_outcome(make_store: Callable[[], Store]) -> None:
+    """A transaction that cannot happen is refused alone and was not committed; its neighbours were."""
+    store = make_store()
+    queue_id = new_queue(store)
+    errors = do_units(
+        store,
+        [
+            [Post(queue_id, messages(0, 1)), Discharged(txn_id(1), 1)],
+            [Post(queue_id, messages(1, 1)), Post(queue_id + 9, messages(0, 1)), Discharged(txn_id(2), 2)],
+            [Retire(queue_id, 0, 0), CreateNode("orders", "queue"), Discharged(txn_id(3), 3)],
+            [Post(queue_id, messages(1, 1)), Discharged(txn_id(4), 4)],
+        ],
+    )
+    assert [type(error) for error in errors] == [type(None), NoSuchNode, NodeExists, type(None)], errors
+    assert [store.discharged(txn_id(number)) for number in range(1, 5)] == [1, None, None, 4]
+    assert offsets(store, queue_id) == [0, 1]
+    store.close()
+
+
+def check_discharge_is_last_of_its_unit(make_store: Callable[[], Store]) -> None:
+    """Anywhere else it is a mistake of the caller, and nothing happens."""
+    store = make_store()
+    queue_id = new_queue(store)
+    try:
+        store.apply([[Discharged(txn_id(1), 1), Post(queue_id, messages(0, 1))]])
+    except AssertionError:
+        assert offsets(store, queue_id) == []
+        assert store.discharged(txn_id(1)) is None
+        do(store, Post(queue_id, messages(0, 1)), Discharged(txn_id(1), 1))
+        store.close()
+        return
+    raise AssertionError("expected an AssertionError")
+
+
+def check_large_discharge(make_store: Callable[[], Store]) -> None:
+    """Ten thousand posts over twenty queues and ten thousand retires, one message each, are one unit."""
+    store = make_store()
+    queues = [new_queue(store, f"q{number}") for number in range(20)]
+    do(store, *[Post(queue_id, messages(0, 500)) for queue_id in queues])
+    unit: Unit = [Post(queue_id, messages(offset, 1)) for offset in range(500, 1000) for queue_id in queues]
+    unit += [Retire(queue_id, offset, offset) for offset in range(500) for queue_id in queues]
+    assert len(unit) == 20_000
+    refused: Unit = [*unit, Post(max(queues) + 1, messages(0, 1)), Discharged(txn_id(1), 1)]
+    small: Unit = [Return(queues[0], 499, 5), Discharged(txn_id(2), 2)]
+    errors = do_units(store, [refused, small])
+    assert [type(error) for error in errors] == [NoSuchNode, type(None)], errors
+    assert [store.discharged(txn_id(1)), store.discharged(txn_id(2))] == [None, 2]
+    for queue_id in queues:
+        assert offsets(store, queue_id) == [*range(500)]
+    assert store.read(queues[0], 499, 1, 1).records[0].delivery_count == 5
+    assert do_units(store, [[*unit, Discharged(txn_id(1), 1)], [Discharged(txn_id(3), 3)]]) == [None, None]
+    for queue_id in queues:
+        assert offsets(store, queue_id) == [*range(500, 1000)]
+    assert [store.discharged(txn_id(number)) for number in (1, 2, 3)] == [1, 2, 3]
+    store.close()
+
+
+def check_only_the_newest_outcomes_are_kept(make_store: MakeKeepingStore) -> None:
+    """`idle` leaves `keep_count` at most, and not much less; the oldest go first."""
+    store = make_store(1_000_000_000, 320)
+    for first in range(0, 1000, 100):
+        do_units(store, [[Discharged(txn_id(number), 5)] for number in range(first, first + 100)])
+    while store.idle(0.0):
+        pass
+    kept = [number for number in range(1000) if store.discharged(txn_id(number)) is not None]
+    assert kept == [*range(kept[0], 1000)], "not the newest"
+    assert 320 - 320 // FORGETTING_PARTS <= len(kept) <= 320, len(kept)
+    do(store, Discharged(txn_id(1000), 5))
+    assert store.discharged(txn_id(1000)) == 5
+    store.close()
+
+
+def check_outcomes_are_kept_for_their_time(make_store: MakeKeepingStore) -> None:
+    """Seen by `idle` for `keep_ms` they go, and not before; a newer one does not keep the older ones."""
+    store = make_store(16_000, 1000)
+    do(store, Discharged(txn_id(1), 1_000_000))
+    store.idle(100.0)
+    store.idle(115.0)
+    do(store, Discharged(txn_id(2), 1_015_000))
+    store.idle(115.5)
+    assert [store.discharged(txn_id(1)), store.discharged(txn_id(2))] == [1_000_000, 1_015_000]
+    while store.idle(117.0):
+        pass
+    assert [store.discharged(txn_id(1)), store.discharged(txn_id(2))] == [None, 1_015_000]
+    while store.idle(131.6):
+        pass
+    assert store.discharged(txn_id(2)) is None
+    do(store, Discharged(txn_id(3), 1_032_000))
+    assert store.discharged(txn_id(3)) == 1_032_000
+    store.close()
+
+
+def check_wrong_clocks_forget_nothing_fresh(make_store: MakeKeepingStore) -> None:
+    """The wall clock goes back by a year, forth by two: time passes only as `idle` is told."""
+    store = make_store(16_000, 1000)
+    year_ms = 365 * 86_400_000
+    times = [2 * year_ms, year_ms, year_ms + 1, 3 * year_ms, 3, 2 * year_ms]
+    for number, at_ms in enumerate(times):
+        do(store, Discharged(txn_id(number), at_ms))
+        while store.idle(100.0 + number):
+            pass
+    assert [store.discharged(txn_id(number)) for number in range(6)] == times
+    while store.idle(117.5):
+        pass
+    found = [store.discharged(txn_id(number)) for number in range(6)]
+    assert (found[0], found[3:]) == (None, times[3:]), found
+    while store.idle(121.5):
+        pass
+    assert [store.discharged(txn_id(number)) for number in range(6)] == [None] * 6
+    store.close()
+
+
+DISCHARGE_CHECKS: Final[tuple[Callable[[Callable[[], Store]], None], ...]] = (
+    check_outcome_of_a_discharge,
+    check_discharge_is_one_unit,
+    check_refused_discharge_leaves_no_outcome,
+    check_discharge_is_last_of_its_unit,
+    check_large_discharge,
+)
+
+KEEPING_CHECKS: Final[tuple[Callable[[MakeKeepingStore], None], ...]] = (
+    check_only_the_newest_outcomes_are_kept,
+    check_outcomes_are_kept_for_their_time,
+    check_wrong_clocks_forget_nothing_fresh,
+)

@@ -1,0 +1,80 @@
+"""What the checks of stores, and the tests of this room, are written with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.store import RecoveredNode, Store
+from amqp_broker.persistence.verbs import CreateNode, Unit, Verb
+
+
+def do(store: Store, *verbs: Verb) -> None:
+    """One unit, committed; it must not be refused."""
+    errors = do_units(store, [list(verbs)])
+    assert errors == [None], f"expected the unit to happen, got {errors!r}"
+
+
+def do_units(store: Store, units: Iterable[Unit]) -> list[Exception | None]:
+    """One group of units, committed."""
+    errors = store.apply(list(units))
+    store.commit()
+    return errors
+
+
+def new_queue(store: Store, name: str = "orders") -> int:
+    """The id of a new queue."""
+    create = CreateNode(name, "queue")
+    do(store, create)
+    return create.queue_id
+
+
+def messages(first: int, count: int, size: int = 10) -> list[Record]:
+    """Messages with consecutive offsets whose bodies tell them apart."""
+    return [Record(offset, (b"%d:" % offset).ljust(size, b".")) for offset in range(first, first + count)]
+
+
+def fields(record: Record) -> tuple[object, ...]:
+    """All that a store keeps of a message."""
+    return (
+        record.queue_id,
+        record.offset,
+        record.body,
+        record.message_format,
+        record.priority,
+        record.expires_at_ms,
+        record.enqueued_at_ms,
+        record.durable,
+        record.delivery_count,
+        record.acquired_before,
+        record.annotations,
+    )
+
+
+def read_all(store: Store, queue_id: int, page: int = 1000, max_bytes: int = 1 << 40) -> list[Record]:
+    """Everything in a queue, page by page; each page obeys its bounds."""
+    found: list[Record] = []
+    node = node_of(store, queue_id)
+    at = 0
+    while at < node.next_offset:
+        result = store.read(queue_id, at, page, max_bytes)
+        assert not result.quarantined, result.quarantined
+        assert len(result.records) <= page, f"{len(result.records)} messages, asked for {page}"
+        size = sum(len(record.body) for record in result.records)
+        assert size <= max_bytes or len(result.records) == 1, f"{size} bytes, asked for {max_bytes}"
+        assert result.records or result.next_offset == node.next_offset, "an empty page before the end"
+        assert result.next_offset > at, "a page that does not get on"
+        found.extend(result.records)
+        at = result.next_offset
+    return found
+
+
+def offsets(store: Store, queue_id: int) -> list[int]:
+    """The offsets that a queue holds."""
+    return [record.offset for record in read_all(store, queue_id)]
+
+
+def node_of(store: Store, queue_id: int) -> RecoveredNode:
+    """What recovery says about a node."""
+    (node,) = [node for node in store.recover().nodes if node.queue_id == queue_id]
+    return node
