@@ -62,18 +62,18 @@ class Receiver:
         )
         self.link = self._blocking.link
 
-    def receive(self) -> tuple[Delivery, Message]:
+    def receive(self, timeout_s: float = TIMEOUT_S) -> tuple[Delivery, Message]:
         inbox = self._inbox
         self._connection.wait(
-            lambda: inbox.arrived or inbox.error, timeout=TIMEOUT_S, msg="no message arrived"
+            lambda: inbox.arrived or inbox.error, timeout=timeout_s, msg="no message arrived"
         )
         if not inbox.arrived:
             raise CheckFailed(f"expected a message, got a detach with {inbox.error}")
         return inbox.arrived.popleft()
 
-    def accept(self) -> Message:
+    def accept(self, timeout_s: float = TIMEOUT_S) -> Message:
         """Receives one message and settles it as accepted."""
-        delivery, message = self.receive()
+        delivery, message = self.receive(timeout_s)
         settle(delivery, Delivery.ACCEPTED)
         return message
 

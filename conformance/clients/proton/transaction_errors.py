@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from client import TIMEOUT_S, Client, check, expect, text
@@ -9,8 +10,11 @@ from controller import ACCEPTED, COMMIT_FAILED, DECLARE_FAILED, DECLARED, Contro
 from proton import Delivery, Endpoint, Message, uint
 from proton.reactor import AtMostOnce, Transaction
 
-OPERATIONS = 10_000
+OPERATIONS = int(os.environ.get("AMQP_TXN_OPERATIONS", "10000"))
 """What a transaction may do; a broker that allows more fails these checks, one that allows less too."""
+
+LIMIT_S = os.environ.get("AMQP_TXN_TIMEOUT_S")
+"""After how many seconds the broker rolls a transaction back; it is known only if it is told."""
 
 LIVE = 64
 """Transactions that one connection may have at a time."""
@@ -18,6 +22,7 @@ LIVE = 64
 UNKNOWN_ID = "amqp:transaction:unknown-id"
 ROLLBACK = "amqp:transaction:rollback"
 LIMIT = "amqp:resource-limit-exceeded"
+TIMEOUT = "amqp:transaction:timeout"
 
 
 def overfill(client: Client, controller: Controller) -> Transaction:
@@ -114,6 +119,47 @@ def declare_detached(client: Client) -> None:
     expect("live", LIVE - 1, len(live))
     expect("declare", f"control link: {LIMIT}", controller.result(controller.ask()))
     expect("arrived", 0, client.receiver().drained())
+
+
+# --- the time of a transaction
+
+
+def rolled_back_by_time(client: Client, controller: Controller) -> Transaction:
+    """A transaction that the broker has rolled back: what it had received is at another link."""
+    client.send([text("kept")])
+    receiver = client.receiver(credit=1)
+    transaction = controller.declare(settle_before_discharge=True)
+    transaction.accept(receiver.receive()[0])
+    controller.send(transaction, client.sender(), [text("never")])
+    other = client.receiver()
+    message = other.accept(TIMEOUT_S + float(LIMIT_S or 0))
+    expect("body, delivery-count", ("kept", 0), (message.body, message.delivery_count))
+    expect("more", 0, other.drained())
+    other.close()
+    return transaction
+
+
+def older_rejected(client: Client) -> None:
+    controller = Controller(client, offer_rejected=True)
+    transaction = rolled_back_by_time(client, controller)
+    expect("commit", f"{COMMIT_FAILED}: {TIMEOUT}", controller.discharge(transaction, fail=False))
+    transaction = controller.declare()
+    controller.send(transaction, client.sender(), [text("the next one")])
+    controller.commit(transaction)
+    expect("the next transaction", "the next one", client.receiver().accept().body)
+
+
+def older_send(client: Client) -> None:
+    transaction = rolled_back_by_time(client, Controller(client))
+    sender = client.connection.create_sender(client.queue, handler=Detached())
+    transaction.send(sender.link, text("never"))
+    expect("sending link", TIMEOUT, detached_with(client, sender.link))
+    expect("arrived", 0, client.receiver().drained())
+
+
+if LIMIT_S:
+    check("transaction: older than the limit: rolled back, the commit is told why")(older_rejected)
+    check("transaction: older than the limit: a send in it detaches the link")(older_send)
 
 
 # --- ids that are not known

@@ -19,8 +19,12 @@ use crate::transactions::{
     unsettled_sender,
 };
 
-/// What a transaction may do, and how many a connection may have at a time.
-const OPERATIONS: i32 = 10_000;
+/// What a transaction may do.
+fn operations() -> i32 {
+    std::env::var("AMQP_TXN_OPERATIONS").ok().and_then(|number| number.parse().ok()).unwrap_or(10_000)
+}
+
+/// How many transactions a connection may have at a time.
 const LIVE: usize = 64;
 
 const LIMIT: ErrorCondition = ErrorCondition::AmqpError(AmqpError::ResourceLimitExceeded);
@@ -69,8 +73,8 @@ async fn post_many(client: &mut Client, transaction: &Transaction<'_>, count: i3
 
 /// One post too many. How many are rejected with it is the broker's choice: the transaction can only roll back now.
 async fn expect_bound(client: &mut Client, transaction: &Transaction<'_>) -> Checked<()> {
-    let (rejected, accepted) = post_many(client, transaction, OPERATIONS + 1).await?;
-    expect("all were answered", OPERATIONS + 1, rejected + accepted)?;
+    let (rejected, accepted) = post_many(client, transaction, operations() + 1).await?;
+    expect("all were answered", operations() + 1, rejected + accepted)?;
     expect(&format!("some of them, not all, were rejected: {rejected}"), true, 0 < rejected && 0 < accepted)
 }
 
@@ -127,6 +131,26 @@ pub async fn too_many_live(mut client: Client) -> Checked<Client> {
     for transaction in live {
         discharge(transaction, false).await?;
     }
+    discharge(declare(&controller).await?, false).await?;
+    close_controller(controller).await?;
+    Ok(client)
+}
+
+/// The broker rolls back what is older than its limit, by itself; the next use is told (part 4.5.8).
+pub async fn older(mut client: Client) -> Checked<Client> {
+    const TIMEOUT: ErrorCondition = ErrorCondition::TransactionError(TransactionError::Timeout);
+    let controller = controller(&mut client).await?;
+    client.send(texts(&["kept"])).await?;
+    let mut receiver = client.receiver(1).await?;
+    let delivery = receive(&mut receiver).await?;
+    let mut sender = unsettled_sender(&mut client).await?;
+    let mut transaction = declare(&controller).await?;
+    post(&transaction, &mut sender, texts(&["never"])).await?;
+    step("accept", transaction.accept(&mut receiver, &delivery)).await?;
+    expect("comes again by itself", string("kept"), body_of(&client.next().await?))?;
+    nothing_there(&mut client, "after the limit").await?;
+    expect("commit", Refusal::Rejected(TIMEOUT), refusal(transaction.discharge(false).await))?;
+    std::mem::forget(transaction);
     discharge(declare(&controller).await?, false).await?;
     close_controller(controller).await?;
     Ok(client)
