@@ -8,11 +8,16 @@ import attrs
 
 from amqp_broker.conformance.dialogue import Session
 from amqp_broker.conformance.outcomes import CannotConnect, NotApplicable, Unexpected
-from amqp_broker.conformance.transcript import Transcript
+from amqp_broker.conformance.transcript import Transcript, describe
 from amqp_broker.conformance.wire import STEP_TIMEOUT_S, Peer
 from amqp_broker.frames import (
     AMQP_HEADER,
     SASL_HEADER,
+    Attach,
+    Close,
+    Coordinator,
+    Detach,
+    End,
     Open,
     SaslInit,
     SaslMechanisms,
@@ -70,6 +75,11 @@ class Findings:
 
     container_id: str = ""
     properties: dict[str, object] = attrs.field(factory=dict)
+    coordinator: tuple[str, ...] | None = None
+    """The capabilities of the transaction coordinator (4.5.1); None where there is no coordinator."""
+
+    no_coordinator: str = ""
+    """What the broker answered instead, where there is none."""
 
     def mechanisms_usable(self, address: Address) -> bool:
         """Whether the SASL layer lets us in; otherwise AMQP's header without it does."""
@@ -196,6 +206,15 @@ class Broker:
         if not self.findings.bare_header:
             raise NotApplicable("the broker does not accept AMQP without a SASL layer")
 
+    def require_coordinator(self, *capabilities: str) -> None:
+        """Ends the scenario as not applicable unless there is a coordinator that offers ``capabilities``."""
+        offered = self.findings.coordinator
+        if offered is None:
+            raise NotApplicable(f"no coordinator: {self.findings.no_coordinator}")
+        for capability in capabilities:
+            if capability not in offered:
+                raise NotApplicable(f"the coordinator does not offer {capability}")
+
     def discard(self) -> None:
         """Drops what connections are left."""
         for peer in self._peers:
@@ -209,12 +228,34 @@ def probe(settings: Settings) -> Findings:
         findings = _login_ways(broker)
         broker.findings = findings if findings.mechanisms_usable(settings.address) else Findings((), True)
         _, opened = broker.opened()
+        coordinator, no_coordinator = _coordinator(broker)
     except (Unexpected, OSError) as error:
         raise CannotConnect(f"{settings.address}: no AMQP 1.0 broker answers there: {error}") from error
     finally:
         broker.discard()
     properties = {str(key): value for key, value in (opened.properties or {}).items()}
-    return attrs.evolve(findings, container_id=opened.container_id or "", properties=properties)
+    return attrs.evolve(
+        findings,
+        container_id=opened.container_id or "",
+        properties=properties,
+        coordinator=coordinator,
+        no_coordinator=no_coordinator,
+    )
+
+
+def _coordinator(broker: Broker) -> tuple[tuple[str, ...] | None, str]:
+    """Returns what the coordinator says it can do, or None and what came instead of a coordinator (4.2)."""
+    session = broker.session()
+    session.send_attach_sender(None, target=Coordinator(capabilities=("amqp:local-transactions",)))
+    try:
+        answer = session.peer.expect_frame(Attach, Detach, End, Close).performative
+        if isinstance(answer, Attach) and isinstance(answer.target, Coordinator):
+            return tuple(str(one) for one in answer.target.capabilities or ()), ""
+        if isinstance(answer, Attach):
+            answer = session.peer.expect_frame(Detach, End, Close).performative
+    except (Unexpected, OSError) as error:
+        return None, f"an attach to one: {error}"
+    return None, f"an attach to one is answered with {describe(answer)}"
 
 
 def _login_ways(broker: Broker) -> Findings:

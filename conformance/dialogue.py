@@ -47,7 +47,11 @@ class Delivery:
 
 
 class Session:
-    """One session: our channel, the broker's, and the counters of 2.5.6."""
+    """One session: our channel, the broker's, and the counters of 2.5.6.
+
+    ``seen`` has the broker's performatives in order; ``outcomes`` its last disposition about each delivery
+    that we sent, ``settlements`` the last one about each that we received.
+    """
 
     def __init__(self, peer: Peer, channel: int = 0) -> None:
         self.peer = peer
@@ -64,6 +68,9 @@ class Session:
         self.own_address = ""
         self.remote_handles: dict[str, int] = {}
         self.last_attach: Attach | None = None
+        self.seen: list[Any] = []
+        self.outcomes: dict[int, Disposition] = {}
+        self.settlements: dict[int, Disposition] = {}
         peer.observers.append(self._observe)
 
     def begin(self, **fields: Any) -> Begin:
@@ -119,8 +126,7 @@ class Session:
     def attach_sender(
         self, address: str | None, handle: int = 0, name: str | None = None, **fields: Any
     ) -> "Sender":
-        """Attaches a link on which we send, waits for the broker's attach, and checks that it has a target.
-        """
+        """Attaches a link on which we send; waits for the broker's attach, which must have a target."""
         sender = self.send_attach_sender(address, handle, name, **fields)
         sender.expect_attach()
         return sender
@@ -203,16 +209,28 @@ class Session:
         if self.remote_channel is None or frame.channel != self.remote_channel:
             return
         performative = frame.performative
+        self.seen.append(performative)
         if isinstance(performative, Attach):
             self.remote_handles[performative.name] = performative.handle
             self.last_attach = performative
         elif isinstance(performative, Transfer) and self.next_incoming_id is not None:
             self.next_incoming_id = (self.next_incoming_id + 1) & 0xFFFF_FFFF
+        elif isinstance(performative, Disposition):
+            known = self.outcomes if performative.role is RECEIVER else self.settlements
+            for delivery_id in ids_of(performative):
+                known[delivery_id] = performative
         elif isinstance(performative, Flow):
             self.remote_flow = performative
             for sender in self.senders.values():
                 if sender.remote_handle is not None and performative.handle == sender.remote_handle:
                     sender.credit_flow = performative
+
+
+def ids_of(disposition: Disposition) -> range:
+    """Returns the delivery-ids that a disposition is about, at most 65,536 of them (2.7.6)."""
+    first = disposition.first or 0
+    last = first if disposition.last is None else disposition.last
+    return range(first, min(last, first + 0xFFFF) + 1)
 
 
 class Link:
@@ -231,7 +249,8 @@ class Link:
         """Waits for the broker's attach of this link; raises Unexpected when it refuses the terminus
         (2.6.3).
         """
-        answer = self.peer.expect_frame(*((Attach, End) if self.allowed_refusal else (Attach,))).performative
+        kinds = (Attach, End) if self.allowed_refusal else (Attach,)
+        answer = self.peer.expect_frame(*kinds, skip=(Disposition,)).performative
         if isinstance(answer, End):
             condition = answer.error.condition if answer.error else None
             if condition == self.allowed_refusal:
@@ -287,7 +306,8 @@ class Sender(Link):
     ) -> int:
         """Sends one delivery, waiting for credit first, and returns its delivery-id.
 
-        With ``frame_octets`` the payload is split over transfers that carry at most as many octets each.
+        With ``frame_octets`` the payload is split over transfers that carry at most as many octets each; a
+        ``state`` among ``fields`` stands in each of them (4.4.1).
         """
         if wait:
             self.await_credit()
@@ -303,9 +323,10 @@ class Sender(Link):
             "message_format": 0,
             **fields,
         }
+        later = {"state": fields["state"]} if "state" in fields else {}
         for index, piece in enumerate(pieces):
             more = index < len(pieces) - 1
-            session.send(Transfer(handle=self.handle, more=more, **(first if index == 0 else {})), piece)
+            session.send(Transfer(handle=self.handle, more=more, **(first if index == 0 else later)), piece)
         return delivery_id
 
     def expect_outcome(self, kind: type = Accepted, *, delivery_id: int | None = None) -> Any:

@@ -7,10 +7,27 @@ from collections.abc import Callable
 from typing import Any
 
 from amqp_broker.conformance.outcomes import Unexpected
-from amqp_broker.frames import Attach, Begin, Close, Detach, End, Flow, Frame, Open, Transfer
+from amqp_broker.frames import (
+    Attach,
+    Begin,
+    Close,
+    Declared,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Frame,
+    Open,
+    TransactionalState,
+    Transfer,
+)
 
 MAX_DELIVERY_TAG_OCTETS = 32
 """2.8.7: "A delivery-tag may be up to 32 octets of binary data." """
+
+
+MAX_TXN_ID_OCTETS = 32
+"""4.5.4: "A transaction-id may be up to 32 octets of binary data." """
 
 
 class Invariants:
@@ -23,11 +40,13 @@ class Invariants:
         self.closed = False
         self._handles: dict[tuple[int, int], Attach] = {}
         self._unfinished: dict[tuple[int, int], int] = {}
+        self._txn_ids: set[bytes] = set()
         self._checks: dict[type, Callable[[int, Any], None]] = {
             Attach: self._attach,
             Detach: self._detach,
             Flow: self._flow,
             Transfer: self._transfer,
+            Disposition: self._disposition,
             Begin: self._begin,
             End: self._end,
         }
@@ -109,7 +128,21 @@ class Invariants:
         if attach is not None and attach.role is False and flow.delivery_count is None:
             raise Unexpected("2.7.4-03: the sender's flow must carry its delivery-count")
 
+    def _disposition(self, channel: int, disposition: Disposition) -> None:
+        state = disposition.state
+        if isinstance(state, Declared):
+            txn_id = state.txn_id
+            if not isinstance(txn_id, bytes) or len(txn_id) > MAX_TXN_ID_OCTETS:
+                raise Unexpected(f"4.5.4-length: a txn-id is up to 32 octets of binary data, not {txn_id!r}")
+            self._txn_ids.add(txn_id)
+        self._in_transaction(state)
+
+    def _in_transaction(self, state: object) -> None:
+        if isinstance(state, TransactionalState) and state.txn_id not in self._txn_ids:
+            raise Unexpected(f"4.4-01: the txn-id {state.txn_id!r} was never declared on this connection")
+
     def _transfer(self, channel: int, transfer: Transfer) -> None:
+        self._in_transaction(transfer.state)
         key = (channel, transfer.handle)
         if key not in self._handles:
             raise Unexpected(f"2.7.5-handle: transfer on handle {transfer.handle}, which is not attached")

@@ -62,6 +62,8 @@ def run_scenario(scenario: Scenario, settings: Settings) -> Result:
     begun = time.monotonic()
     verdict, message = Verdict.PASSED, ""
     try:
+        if scenario.transactional:
+            broker.require_coordinator()
         scenario.body(broker)
     except NotApplicable as reason:
         verdict, message = Verdict.SKIPPED, str(reason)

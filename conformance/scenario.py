@@ -51,6 +51,11 @@ class Scenario:
         """The section of the standard that the id begins with."""
         return self.id.split("/")[0]
 
+    @property
+    def transactional(self) -> bool:
+        """Whether it is about part 4, and shows nothing where there is no coordinator."""
+        return self.section.startswith("4.")
+
 
 _registered: dict[str, Scenario] = {}
 

@@ -1,4 +1,4 @@
-"""The standard's requirements as data: one row for each MUST and SHOULD of parts 1, 2, 3 and 5.
+"""The standard's requirements as data: one row for each MUST and SHOULD of its five parts.
 
 Each row is shown by scenarios (they name the row) or says in a reason why none shows it.
 """
@@ -33,7 +33,7 @@ class Requirement:
 
     @property
     def part(self) -> int:
-        """The part of the standard (1 types, 2 transport, 3 messaging, 5 security)."""
+        """The part of the standard (1 types, 2 transport, 3 messaging, 4 transactions, 5 security)."""
         return int(self.section.split(".")[0])
 
     @property

@@ -23,10 +23,8 @@ from typing import NamedTuple
 
 NAMESPACE = "{http://www.amqp.org/schema/amqp.xsd}"
 
-PARTS = {1: "types", 2: "transport", 3: "messaging", 5: "security"}
-"""The parts with rows, by number, and the name of their XML file. Part 4 (transactions) comes with its own
-issue.
-"""
+PARTS = {1: "types", 2: "transport", 3: "messaging", 4: "transactions", 5: "security"}
+"""The parts of the standard, by number, and the name of their XML file."""
 
 LEVEL_PATTERN = re.compile(r"\b(?:MUST|SHOULD)(?: (?:NOT|not))?\b|\b(?:must|should)(?: (?:NOT|not))?\b")
 

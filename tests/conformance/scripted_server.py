@@ -5,7 +5,7 @@ misbehaves.
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 Step = bytes | int | str
 """Octets to send, a number of octets to wait for, or "reset" to drop the connection rudely."""
@@ -17,9 +17,13 @@ def _play(listener: socket.socket, dialogues: tuple[list[Step], ...]) -> None:
             connection, _ = listener.accept()
         except OSError:
             return
-        with connection:
-            connection.settimeout(10)
-            _converse(connection, steps)
+        threading.Thread(target=_serve, args=(connection, steps), daemon=True).start()
+
+
+def _serve(connection: socket.socket, steps: list[Step]) -> None:
+    with connection, suppress(ConnectionError):
+        connection.settimeout(10)
+        _converse(connection, steps)
 
 
 def _converse(connection: socket.socket, steps: list[Step]) -> None:
@@ -40,7 +44,7 @@ def _converse(connection: socket.socket, steps: list[Step]) -> None:
 
 @contextmanager
 def scripted_server(*dialogues: list[Step]) -> Iterator[int]:
-    """Serves one connection for each dialogue, one after the other; gives the port."""
+    """Serves one connection for each dialogue, in the order in which they come; gives the port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=_play, args=(listener, dialogues), daemon=True)
         thread.start()

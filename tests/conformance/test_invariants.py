@@ -7,12 +7,40 @@ import pytest
 from amqp_broker.conformance.invariants import Invariants
 from amqp_broker.conformance.outcomes import Unexpected
 from amqp_broker.conformance.requirements import load_requirements
-from amqp_broker.frames import Attach, Begin, Close, Detach, End, Flow, Frame, Open, Source, Target, Transfer
+from amqp_broker.frames import (
+    Accepted,
+    Attach,
+    Begin,
+    Close,
+    Declared,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Frame,
+    Open,
+    Source,
+    Target,
+    TransactionalState,
+    Transfer,
+)
+
+
+def _within(txn_id: bytes) -> TransactionalState:
+    return TransactionalState(txn_id=txn_id, outcome=Accepted())
+
 
 OPEN = (0, Open(container_id="broker"))
 BEGIN = (0, Begin(remote_channel=0, next_outgoing_id=0, incoming_window=1, outgoing_window=1))
 SENDS = (0, Attach(name="a", handle=0, role=False, source=Source(address="q"), initial_delivery_count=0))
-FIRST = Transfer(handle=0, delivery_id=0, delivery_tag=b"0", message_format=0, more=True)
+
+
+def _transfer(more: bool, state: TransactionalState | None = None) -> Transfer:
+    return Transfer(handle=0, delivery_id=0, delivery_tag=b"0", message_format=0, more=more, state=state)
+
+
+FIRST = _transfer(more=True)
+DECLARED = (0, Disposition(role=True, first=0, settled=True, state=Declared(txn_id=b"t" * 32)))
 FLOW: dict[str, Any] = {"incoming_window": 1, "next_outgoing_id": 0, "outgoing_window": 1}
 
 BREACHES: list[tuple[str, list[tuple[int, Any]]]] = [
@@ -59,6 +87,8 @@ BREACHES: list[tuple[str, list[tuple[int, Any]]]] = [
     ("2.7.5-01", [OPEN, BEGIN, SENDS, (0, Transfer(handle=0, delivery_tag=b"0", message_format=0))]),
     ("2.7.5-02", [OPEN, BEGIN, SENDS, (0, Transfer(handle=0, delivery_id=0, message_format=0))]),
     ("2.7.5-03", [OPEN, BEGIN, SENDS, (0, Transfer(handle=0, delivery_id=0, delivery_tag=b"0"))]),
+    ("4.5.4-length", [OPEN, BEGIN, (0, Disposition(role=True, first=0, state=Declared(txn_id=b"t" * 33)))]),
+    ("4.4-01", [OPEN, BEGIN, DECLARED, SENDS, (0, _transfer(True, _within(b"u")))]),
     ("2.6.14-01", [OPEN, BEGIN, SENDS, (0, FIRST), (0, Transfer(handle=0, delivery_id=1))]),
 ]
 
@@ -101,6 +131,9 @@ def test_a_good_dialogue_passes() -> None:
             BEGIN,
             SENDS,
             (0, None),
+            DECLARED,
+            (0, Disposition(role=True, first=1, settled=True, state=_within(b"t" * 32))),
+            (0, _transfer(False, _within(b"t" * 32))),
             (0, Close()),
         ]
     )

@@ -1,0 +1,131 @@
+"""Posts that cannot be done: nodes that are not there, queues that are full, messages that expire (4.4.1)."""
+
+import time
+
+from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.dialogue import Sender
+from amqp_broker.conformance.messages import data
+from amqp_broker.conformance.outcomes import NotApplicable
+from amqp_broker.conformance.scenario import scenario
+from amqp_broker.conformance.transactions import (
+    ROLLBACK,
+    TOO_MUCH,
+    Controller,
+    anonymous_sender,
+    elsewhere,
+    error_of,
+    expect_left,
+    expect_provisional,
+    expect_state,
+    post,
+    provisional,
+    within,
+)
+from amqp_broker.frames import (
+    Accepted,
+    Discharge,
+    Disposition,
+    Header,
+    Rejected,
+    encode_composite,
+)
+
+
+@scenario("4.4.1/rejected-then-commit", "4.4.1-informs", "4.4.1-05", profile="full")
+def rejected_then_commit(broker: Broker) -> None:
+    """A post that goes nowhere is provisionally rejected; the controller may commit the rest."""
+    control = Controller(broker)
+    sender, txn = control.session.attach_sender(broker.queue()), control.declare()
+    anonymous = anonymous_sender(control.session, handle=2)
+    post(sender, txn, b"good")
+    number = anonymous.send(elsewhere(broker.settings.unknown_address), state=within(txn))
+    error_of(expect_provisional(anonymous, number, txn, Rejected))
+    relayed = anonymous.send(elsewhere(broker.queue(), b"relayed"), state=within(txn))
+    expect_provisional(anonymous, relayed, txn, Accepted)
+    control.commit(txn)
+    expect_left(broker, broker.queue(), b"good", b"relayed")
+
+
+@scenario("4.4.1/expires", "4.4.1-not-available", profile="full", waits=True)
+def expires(broker: Broker) -> None:
+    """The time to live is judged at the commit: what has expired by then is not delivered."""
+    control = Controller(broker)
+    sender, txn = control.session.attach_sender(broker.queue()), control.declare()
+    sender.send(encode_composite(Header(ttl=200)) + data(b"short"), state=within(txn))
+    sender.send(encode_composite(Header(ttl=60_000)) + data(b"long"), state=within(txn))
+    time.sleep(0.4)
+    control.commit(txn)
+    expect_left(broker, broker.queue(), b"long")
+
+
+def _bounded(broker: Broker) -> str:
+    """Returns the address of a queue for which the broker's configuration may have a bound."""
+    return f"{broker.settings.address_prefix}bounded.{broker.container_id()}"
+
+
+def _fill(sender: Sender, txn: bytes) -> int:
+    """Posts in one write what the credit allows, and returns how many messages the queue took."""
+    sender.await_credit(5)
+    with sender.peer.one_write():
+        posts = post(sender, txn, *(b"%d" % number for number in range(min(sender.credit, 50))), wait=False)
+    outcomes = sender.session.outcomes
+    while posts[-1] not in outcomes:
+        sender.peer.expect_frame(Disposition)
+    for count, number in enumerate(posts):
+        outcome = getattr(outcomes[number].state, "outcome", None)
+        if isinstance(outcome, Rejected):
+            for late in posts[count:]:
+                error_of(provisional(sender.session, late, txn, Rejected), TOO_MUCH)
+            return count
+        expect_state(outcome, Accepted)
+    raise NotApplicable(f"the queue took {len(posts)} messages: there is no bound for it")
+
+
+@scenario("4.4.1/queue-full", "4.4.1-05", "4.4.1-informs", profile="full")
+def queue_full(broker: Broker) -> None:
+    """A post beyond the queue's capacity is provisionally rejected; the rest of the transaction commits."""
+    control = Controller(broker)
+    sender = control.session.attach_sender(_bounded(broker))
+    txn = control.declare()
+    count = _fill(sender, txn)
+    control.commit(txn)
+    expect_left(broker, _bounded(broker), *(b"%d" % number for number in range(count)))
+
+
+@scenario("4.4.1/queue-full-settled", "4.4.4-01", "4.5.8-rollback", profile="full")
+def queue_full_settled(broker: Broker) -> None:
+    """A settled post beyond the queue's capacity: nobody was told, so the transaction cannot commit."""
+    control = Controller(broker)
+    sender = control.session.attach_sender(_bounded(broker))
+    txn = control.declare()
+    count = _fill(sender, txn)
+    control.roll_back(txn)
+    txn = control.declare()
+    sender.await_credit(count + 1)
+    with control.peer.one_write():
+        post(sender, txn, *(b"%d" % number for number in range(count + 1)), settled=True, wait=False)
+    control.refused(Discharge(txn_id=txn, fail=False), ROLLBACK)
+    expect_left(broker, _bounded(broker))
+
+
+@scenario("4.4.1/capacity-reserved", "4.4.1-informs", "4.4.4-02", profile="full")
+def capacity_reserved(broker: Broker) -> None:
+    """What a transaction has posted has its place: others cannot take it, and a rollback frees it."""
+    control = Controller(broker)
+    sender = control.session.attach_sender(_bounded(broker))
+    txn = control.declare()
+    count = _fill(sender, txn)
+    stranger = Controller(broker, broker.session(container="stranger"))
+    other = stranger.session.attach_sender(_bounded(broker))
+    late = stranger.declare()
+    stranger.session.catch_up()
+    if other.credit:
+        (number,) = post(other, late, b"too much")
+        error_of(expect_provisional(other, number, late, Rejected), TOO_MUCH)
+    control.roll_back(txn)
+    other.await_credit(count)
+    posts = post(other, late, *(b"%d" % number for number in range(count)))
+    for number in posts:
+        expect_provisional(other, number, late, Accepted)
+    stranger.commit(late)
+    expect_left(broker, _bounded(broker), *(b"%d" % number for number in range(count)))

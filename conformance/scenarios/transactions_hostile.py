@@ -1,0 +1,280 @@
+"""Floods of transactions, ids that are none, connections cut anywhere: answered, and nothing left over."""
+
+import random
+
+from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.messages import AMQP_VALUE, data
+from amqp_broker.conformance.octets import NULL, binary8, described, list8, smalluint, string8
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.scenario import scenario
+from amqp_broker.conformance.transactions import (
+    ROLLBACK,
+    TOO_MUCH,
+    UNKNOWN_ID,
+    Controller,
+    acquire,
+    error_of,
+    expect_left,
+    expect_state,
+    post,
+    put,
+    receive_in,
+    request,
+    require_acquisition,
+    send_half,
+    within,
+)
+from amqp_broker.conformance.transcript import describe_value
+from amqp_broker.frames import (
+    Accepted,
+    Close,
+    Declare,
+    Declared,
+    Detach,
+    Discharge,
+    Disposition,
+    End,
+    Rejected,
+    TransactionalState,
+    Transfer,
+)
+
+MOST_TRANSACTIONS = 1_000
+"""A broker that lets one connection have more live transactions than this has no bound for a flood."""
+
+MOST_OPERATIONS = 12_000
+"""Operations after which this project's broker says that a transaction has too many, and some more."""
+
+
+@scenario("4.2/flood", "4.2-05", "4.2-06", "4.5.7-multi-txns", profile="full", alone=True)
+def flood(broker: Broker) -> None:
+    """Declares without end: the 65th live one and each more is rejected as too many; others work."""
+    control = Controller(broker)
+    live: list[bytes] = []
+    refused = 0
+    while len(live) < MOST_TRANSACTIONS and refused < 50:
+        state = control.answer(control.ask(Declare()))
+        if isinstance(state, Declared):
+            live.append(state.txn_id)
+        else:
+            error_of(expect_state(state, Rejected), TOO_MUCH)
+            refused += 1
+    if len(live) >= MOST_TRANSACTIONS:
+        raise Unexpected(f"{len(live)} live transactions on one connection, and no bound")
+    if len(live) != 64:
+        raise NotApplicable(f"this broker's bound is {len(live)}, which its configuration may have set")
+    sender = control.session.attach_sender(broker.queue())
+    post(sender, live[0], b"of the first")
+    stranger = Controller(broker, broker.session(container="stranger"))
+    stranger.commit(stranger.declare())
+    control.roll_back(live.pop())
+    live.append(control.declare())
+    control.refused(Declare(), TOO_MUCH)
+    for txn in live:
+        control.commit(txn)
+    expect_left(broker, broker.queue(), b"of the first")
+
+
+@scenario("4.2/pipelined-flood", "4.2-declared", "4.2-06", alone=True)
+def pipelined_flood(broker: Broker) -> None:
+    """Declares and discharges in writes as large as the credit allows: each request has its own answer."""
+    control = Controller(broker)
+    for _ in range(20):
+        control.link.await_credit()
+        count = min(control.link.credit, 50)
+        with control.peer.one_write():
+            requests = [control.ask(Declare(), wait=False) for _ in range(count)]
+        ids = []
+        for number in requests:
+            state = control.answer(number)
+            if isinstance(state, Declared):
+                ids.append(state.txn_id)
+            else:
+                error_of(expect_state(state, Rejected))
+        for txn in ids:
+            control.roll_back(txn)
+    control.peer.close()
+
+
+@scenario("4.3/guesses", "4.5.8-unknown-id", "4.3-02", alone=True)
+def guesses(broker: Broker) -> None:
+    """A thousand guessed ids are rejected, each with unknown-id; a transaction that is live stays so."""
+    control = Controller(broker)
+    txn = control.declare()
+    sender = control.session.attach_sender(broker.queue())
+    post(sender, txn, b"not guessed")
+    noise = random.Random(4)
+    for _ in range(1_000):
+        control.refused(Discharge(txn_id=noise.randbytes(len(txn)), fail=noise.random() < 0.5), UNKNOWN_ID)
+    control.commit(txn)
+    expect_left(broker, broker.queue(), b"not guessed")
+
+
+IDS = {
+    "null": NULL,
+    "a number": smalluint(7),
+    "a string": string8("txn"),
+    "no octets": binary8(b""),
+    "33 octets": binary8(b"x" * 33),
+    "a list": list8(smalluint(1)),
+    "70,000 octets": b"\xb0" + (70_000).to_bytes(4, "big") + b"x" * 70_000,
+}
+"""Txn-ids that are none."""
+
+
+@scenario("4.3/ids-that-are-none", "4.5.4-length", "4.3-01", alone=True)
+def ids_that_are_none(broker: Broker) -> None:
+    """A discharge whose txn-id is of another type, too long or null is answered with an error."""
+    for what, octets in IDS.items():
+        broker.transcript.event("", what)
+        control = Controller(broker, broker.session(container=what.replace(" ", "-")))
+        payload = described(AMQP_VALUE, described(0x32, _list(octets)))
+        control.link.send(payload, frame_octets=20_000)
+        answer = control.peer.expect_frame(Disposition, Detach, End, Close).performative
+        if isinstance(answer, Disposition):
+            error_of(expect_state(answer.state, Rejected))
+        elif answer.error is None:
+            raise Unexpected(f"{what}: expected an error, got {describe_value(answer)}")
+        control.peer.drop()
+    broker.still_serves()
+
+
+def _list(octets: bytes) -> bytes:
+    """Returns a list of one item, with sizes of four octets."""
+    return b"\xd0" + (len(octets) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x01" + octets
+
+
+@scenario("4.4/states-that-are-none", "4.4-requests", "4.5.4-length", alone=True)
+def states_that_are_none(broker: Broker) -> None:
+    """A transfer whose txn-id is of another type, too long or null ends in an error; nothing is posted."""
+    for txn_id in (None, 7, "txn", b"", b"x" * 33, [1], b"x" * 40_000):
+        control = Controller(broker)
+        sender = control.session.attach_sender(broker.queue())
+        state = TransactionalState(txn_id=txn_id)  # type: ignore[arg-type]
+        try:
+            sender.send(data(b"never"), state=state)
+        except Exception as error:  # our own encoder refuses it: nothing was sent
+            broker.transcript.event("", f"not sent: {error}")
+            continue
+        answer = control.peer.expect_frame(Disposition, Detach, End, Close).performative
+        if isinstance(answer, Disposition):
+            error_of(expect_state(getattr(answer.state, "outcome", None) or answer.state, Rejected))
+        elif answer.error is None:
+            raise Unexpected(f"{txn_id!r:.40}: expected an error, got {describe_value(answer)}")
+        control.peer.drop()
+    expect_left(broker, broker.queue())
+    broker.still_serves()
+
+
+@scenario("4.4/too-many-operations", "4.4.4-01", "4.5.8-rollback", profile="full", alone=True)
+def too_many_operations(broker: Broker) -> None:
+    """Posts without end in one transaction: it can then be rolled back only, and nothing is there."""
+    for fail in (False, True):
+        control = Controller(broker, broker.session(container=f"controller-{fail}"))
+        sender = control.session.attach_sender(broker.queue())
+        txn = control.declare()
+        posted = 0
+        while posted < MOST_OPERATIONS:
+            sender.await_credit()
+            with control.peer.one_write():
+                for _ in range(min(sender.credit, 500)):
+                    post(sender, txn, b"x", settled=True, wait=False)
+                    posted += 1
+        (last,) = post(sender, txn, b"too much")
+        while last not in control.session.outcomes:
+            control.peer.expect_frame(Disposition)
+        state = control.session.outcomes[last].state
+        error_of(expect_state(getattr(state, "outcome", None), Rejected), TOO_MUCH, ROLLBACK)
+        if fail:
+            control.roll_back(txn)
+        else:
+            control.refused(Discharge(txn_id=txn, fail=False), ROLLBACK)
+        control.commit(control.declare())
+        control.peer.close()
+    expect_left(broker, broker.queue())
+
+
+@scenario("4.4/cut-anywhere", "4.1-closed", "4.4.4-acquired", alone=True)
+def cut_anywhere(broker: Broker) -> None:
+    """Connections cut after each step of a transaction leave the queues as they were."""
+    require_acquisition(broker)
+    put(broker, broker.queue("in"), b"0", b"1", b"2")
+    for steps in range(1, 7):
+        session = broker.session(container=f"cut-{steps}")
+        control = Controller(broker, session)
+        sender = session.attach_sender(broker.queue("out"))
+        receiver = session.attach_receiver(broker.queue("in"))
+        txn = control.declare()
+        if steps > 1:
+            post(sender, txn, b"never", settled=True)
+        if steps > 2:
+            acquire(receiver, txn, 2)
+        if steps > 3:
+            delivery = receive_in(receiver, txn, skip=(Disposition,))
+        if steps > 4:
+            receiver.settle(delivery, within(txn, Accepted()), settled=steps % 2 == 0)
+        if steps > 5:
+            with control.peer.one_write():
+                session.flow(echo=True)
+                control.peer.send_octets(b"\x00\x00\x00\x40\x02\x00", "half a frame")
+        control.peer.drop()
+    expect_left(broker, broker.queue("out"))
+    expect_left(broker, broker.queue("in"), b"0", b"1", b"2")
+    broker.still_serves()
+
+
+@scenario("4.4/many-cut-at-once", "4.1-closed", "4.4.4-acquired", profile="full", alone=True)
+def many_cut_at_once(broker: Broker) -> None:
+    """Twenty connections with a live transaction each are cut: the queue is as it was, in its order."""
+    require_acquisition(broker)
+    bodies = [b"%02d" % number for number in range(40)]
+    put(broker, broker.queue(), *bodies)
+    controls = []
+    for number in range(20):
+        control = Controller(broker, broker.session(container=f"cut-{number}"))
+        receiver = control.session.attach_receiver(broker.queue())
+        txn = control.declare()
+        acquire(receiver, txn, 2)
+        for _ in range(2):
+            receiver.settle(receive_in(receiver, txn), within(txn, Accepted()), settled=number % 2 == 0)
+        controls.append(control)
+    for control in controls:
+        control.session.catch_up()
+    for control in controls:
+        control.peer.drop()
+    expect_left(broker, broker.queue(), *bodies, in_order=True)
+
+
+@scenario("4.4/churn", "4.5.3-discharge", "4.3-discharge", alone=True)
+def churn(broker: Broker) -> None:
+    """Five hundred transactions one after the other on one link: each is there, or not, as it was ended."""
+    control = Controller(broker)
+    sender = control.session.attach_sender(broker.queue())
+    kept = []
+    for number in range(500):
+        txn = control.declare()
+        body = b"%d" % number
+        post(sender, txn, body, settled=number % 3 == 0)
+        if number % 50 == 7:
+            control.commit(txn)
+            kept.append(body)
+        else:
+            control.roll_back(txn)
+    expect_left(broker, broker.queue(), *kept)
+
+
+@scenario("4.2/unfinished-requests", "4.2-body", "4.1-control-link", alone=True)
+def unfinished_requests(broker: Broker) -> None:
+    """Half a declare, and then an abort or the end of its link: no harm, and the next one is answered."""
+    control = Controller(broker)
+    half = request(Declare())[:3]
+    for number in range(20):
+        send_half(control.link, half)
+        if number % 2:
+            control.link.detach()
+            control = Controller(broker, control.session)
+        else:
+            control.session.send(Transfer(handle=control.link.handle, aborted=True))
+            control.commit(control.declare())
+    control.commit(control.declare())
+    control.peer.close()

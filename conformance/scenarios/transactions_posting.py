@@ -1,0 +1,317 @@
+"""Posting: what is sent in a transaction, and when it is there (4.4.1)."""
+
+from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.dialogue import Sender
+from amqp_broker.conformance.messages import data
+from amqp_broker.conformance.outcomes import Unexpected
+from amqp_broker.conformance.scenario import scenario
+from amqp_broker.conformance.transactions import (
+    MULTI_SSNS,
+    ROLLBACK,
+    UNKNOWN_ID,
+    Controller,
+    body_of,
+    copying,
+    error_of,
+    expect_detach,
+    expect_left,
+    expect_provisional,
+    expect_state,
+    post,
+    provisional,
+    put,
+    reader,
+    send_half,
+    within,
+)
+from amqp_broker.conformance.transcript import describe
+from amqp_broker.frames import (
+    Accepted,
+    Close,
+    Detach,
+    Discharge,
+    Disposition,
+    End,
+    Rejected,
+    Released,
+    Transfer,
+)
+
+NEVER_DECLARED = b"never declared.."
+
+HALF, REST = data(b"half of it")[:6], data(b"half of it")[6:]
+"""A message in two parts."""
+
+
+def _begun(broker: Broker, name: str = "q") -> tuple[Controller, Sender, bytes]:
+    """Returns a control link, a link to this scenario's queue, and a declared transaction."""
+    control = Controller(broker)
+    return control, control.session.attach_sender(broker.queue(name)), control.declare()
+
+
+@scenario("4.4.1/commit", "4.4.1-not-available", "4.4-state", "4.4-requests", "4.1-any-link")
+def commit(broker: Broker) -> None:
+    """What is posted unsettled is not there before the discharge, and is there after it."""
+    control, sender, txn = _begun(broker)
+    waiting = reader(broker, broker.queue(), 10)
+    post(sender, txn, b"1", b"2", b"3")
+    control.session.catch_up()
+    waiting.peer.expect_nothing(Transfer)
+    control.commit(txn)
+    got = [body_of(waiting.receive()) for _ in range(3)]
+    if sorted(got) != [b"1", b"2", b"3"]:
+        raise Unexpected(f"expected 1 2 3, got {got}")
+    waiting.peer.close()
+
+
+@scenario("4.4.1/rollback", "4.4.4-discarded", "4.4.1-not-available", "4.3-fail")
+def rollback(broker: Broker) -> None:
+    """What was posted unsettled is not there after a rollback; the link can be used for more."""
+    control, sender, txn = _begun(broker)
+    post(sender, txn, b"1", b"2")
+    control.roll_back(txn)
+    expect_left(broker, broker.queue())
+    again = control.declare()
+    post(sender, again, b"1", b"2")
+    control.commit(again)
+    expect_left(broker, broker.queue(), b"1", b"2")
+
+
+@scenario("4.4.1/settled-commit", "4.4.4-settled-post")
+def settled_commit(broker: Broker) -> None:
+    """What is posted settled is not there before the discharge, and is there after it."""
+    control, sender, txn = _begun(broker)
+    post(sender, txn, b"1", b"2", settled=True)
+    control.session.catch_up()
+    expect_left(broker, broker.queue())
+    control.commit(txn)
+    expect_left(broker, broker.queue(), b"1", b"2")
+
+
+@scenario("4.4.1/settled-rollback", "4.4.4-settled-discarded")
+def settled_rollback(broker: Broker) -> None:
+    """What was posted settled is not there after a rollback."""
+    control, sender, txn = _begun(broker)
+    post(sender, txn, b"1", b"2", settled=True)
+    control.roll_back(txn)
+    expect_left(broker, broker.queue())
+
+
+@scenario("4.4.1/provisional", "4.4.1-05", "4.4.4-03", "4.4-01", "4.5.6-outcome", "4.5.6-state")
+def provisional_outcome(broker: Broker) -> None:
+    """Each unsettled post has got accepted, in its own transaction, by the time of its discharge."""
+    control, sender, txn = _begun(broker)
+    posts = post(sender, txn, b"1", b"2", b"3")
+    control.commit(txn)
+    for number in posts:
+        provisional(control.session, number, txn, Accepted)
+    other = control.declare()
+    (number,) = post(sender, other, b"4")
+    control.commit(other)
+    provisional(control.session, number, other, Accepted)
+    control.peer.close()
+
+
+@scenario("4.4.1/provisional-at-once", "4.4.1-04", "4.4.1-informs", profile="full")
+def provisional_at_once(broker: Broker) -> None:
+    """The provisional outcome of a post comes, and settles it, before a discharge is sent."""
+    control, sender, txn = _begun(broker)
+    for body in (b"1", b"2"):
+        (number,) = post(sender, txn, body)
+        expect_provisional(sender, number, txn, Accepted)
+        if not control.session.outcomes[number].settled:
+            raise Unexpected(f"expected it settled, got {describe(control.session.outcomes[number])}")
+    control.peer.close()
+
+
+@scenario("4.4.1/in-order", "4.4.1-not-available", profile="full")
+def in_order(broker: Broker) -> None:
+    """Messages stand in the order of their posts, and transactions in the order of their commits."""
+    control, sender, first = _begun(broker)
+    second = control.declare()
+    for number in range(3):
+        post(sender, first, b"first %d" % number)
+        post(sender, second, b"second %d" % number, settled=True)
+    control.commit(second)
+    put(broker, broker.queue(), b"plain")
+    control.commit(first)
+    order = [b"second %d" % number for number in range(3)] + [b"plain"]
+    order += [b"first %d" % number for number in range(3)]
+    expect_left(broker, broker.queue(), *order, in_order=True)
+
+
+@scenario("4.4.1/plain-beside", "4.4-01", "4.4-state")
+def plain_beside(broker: Broker) -> None:
+    """A message that names no transaction is none of its work: it is there at once, on the same link."""
+    control, sender, txn = _begun(broker)
+    post(sender, txn, b"in it")
+    plain = sender.send(data(b"plain"))
+    while plain not in control.session.outcomes:
+        control.peer.expect_frame(Disposition)
+    expect_state(control.session.outcomes[plain].state, Accepted)
+    expect_left(broker, broker.queue(), b"plain")
+    control.roll_back(txn)
+    expect_left(broker, broker.queue(), b"plain")
+
+
+@scenario("4.4.1/several-queues", "4.1-distinct-links", "4.4.1-not-available")
+def several_queues(broker: Broker) -> None:
+    """One discharge makes all available that was posted on several links to several queues, or nothing."""
+    control = Controller(broker)
+    links = [
+        control.session.attach_sender(broker.queue(name), handle=handle, name=f"sender-{handle}")
+        for handle, name in enumerate(("one", "one", "two", "three"))
+    ]
+    for fail in (True, False):
+        txn = control.declare()
+        for number, sender in enumerate(links):
+            post(sender, txn, b"%d" % number, settled=number == 1)
+        control.discharge(txn, fail)
+    expect_left(broker, broker.queue("one"), b"0", b"1")
+    expect_left(broker, broker.queue("two"), b"2")
+    expect_left(broker, broker.queue("three"), b"3")
+
+
+@scenario("4.4.1/several-sessions", "4.5.7-multi-ssns", "4.1-any-link", "4.1-distinct-links")
+def several_sessions(broker: Broker) -> None:
+    """A transaction takes posts on every session of its connection."""
+    control = Controller(broker, needs=(MULTI_SSNS,))
+    txn = control.declare()
+    for channel in (1, 2):
+        session = broker.session_on(control.peer, channel)
+        session.begin()
+        sender = session.attach_sender(broker.queue(), name=f"on-session-{channel}")
+        post(sender, txn, b"on session %d" % channel)
+        session.catch_up()
+    post(control.session.attach_sender(broker.queue()), txn, b"on its own")
+    expect_left(broker, broker.queue())
+    control.commit(txn)
+    expect_left(broker, broker.queue(), b"on its own", b"on session 1", b"on session 2")
+
+
+@scenario("4.4.1/several-frames", "4.4.1-02", "4.4.1-not-available")
+def several_frames(broker: Broker) -> None:
+    """A message over many transfers, each of which names the transaction, is posted as a whole."""
+    control, sender, txn = _begun(broker)
+    body = bytes(range(256)) * 20
+    number = sender.send(data(body), state=within(txn), frame_octets=512)
+    sender.send(data(body[:1000]), state=within(txn), settled=True, frame_octets=512)
+    control.commit(txn)
+    provisional(control.session, number, txn, Accepted)
+    expect_left(broker, broker.queue(), body, body[:1000])
+
+
+@scenario("4.4.1/frames-of-two", "4.4.1-02", profile="full")
+def frames_of_two(broker: Broker) -> None:
+    """A message whose second transfer names another transaction than its first: the link is detached."""
+    control, sender, txn = _begun(broker)
+    other = control.declare()
+    send_half(sender, HALF, state=within(txn))
+    control.session.send(Transfer(handle=sender.handle, state=within(other)), REST)
+    expect_detach(sender)
+    control.commit(txn)
+    control.commit(other)
+    expect_left(broker, broker.queue())
+
+
+@scenario("4.4.1/partial", "4.4.1-partial", "4.4.1-03", "4.5.8-rollback")
+def partial(broker: Broker) -> None:
+    """A commit while a message is half sent: the control link is terminated, and all is rolled back."""
+    control, sender, txn = _begun(broker)
+    post(sender, txn, b"whole", settled=True)
+    send_half(sender, HALF, state=within(txn))
+    control.ask(Discharge(txn_id=txn, fail=False))
+    control.expect_detach(ROLLBACK)
+    expect_left(broker, broker.queue())
+
+
+@scenario("4.4.1/partial-rollback", "4.3-04", "4.4.1-partial", profile="full")
+def partial_rollback(broker: Broker) -> None:
+    """A rollback while a message is half sent is accepted; the rest of it then names an unknown id."""
+    control, sender, txn = _begun(broker)
+    send_half(sender, HALF, state=within(txn))
+    control.roll_back(txn)
+    control.session.send(Transfer(handle=sender.handle, state=within(txn)), REST)
+    expect_detach(sender, UNKNOWN_ID)
+    expect_left(broker, broker.queue())
+
+
+@scenario("4.4.1/partial-elsewhere", "4.4.1-partial", profile="full")
+def partial_elsewhere(broker: Broker) -> None:
+    """A message that is half sent in one transaction does not hinder the commit of another."""
+    control, sender, txn = _begun(broker)
+    send_half(sender, HALF, state=within(txn))
+    other = control.declare()
+    post(control.session.attach_sender(broker.queue(), handle=2, name="sender-2"), other, b"whole")
+    control.commit(other)
+    expect_left(broker, broker.queue(), b"whole")
+    control.session.send(Transfer(handle=sender.handle, aborted=True))
+    control.commit(txn)
+    expect_left(broker, broker.queue(), b"whole")
+
+
+@scenario("4.4.1/unknown-id", "4.5.8-unknown-id", "4.4-requests")
+def unknown_id(broker: Broker) -> None:
+    """A transfer that names an id that was never declared fails, settled or not; nothing is posted."""
+    for settled in (False, True):
+        control, sender, _ = _begun(broker)
+        post(sender, NEVER_DECLARED, b"never", settled=settled)
+        answer = control.peer.expect_frame(Detach, End, Close, Disposition).performative
+        if isinstance(answer, Disposition):
+            error_of(expect_state(getattr(answer.state, "outcome", None) or answer.state, Rejected))
+        elif answer.error is None:
+            raise Unexpected(f"expected an error, got {describe(answer)}")
+        control.peer.drop()
+    expect_left(broker, broker.queue())
+
+
+@scenario("4.4.1/unknown-id-detaches", "4.5.8-unknown-id", profile="full")
+def unknown_id_detaches(broker: Broker) -> None:
+    """A transfer that names an unknown id: its link is detached with it, and no other work is touched."""
+    control, sender, txn = _begun(broker)
+    other = control.session.attach_sender(broker.queue(), handle=2, name="sender-2")
+    post(sender, txn, b"good")
+    for wrong in (NEVER_DECLARED, txn[:15], txn + b"\x00", b"", b"x" * 32):
+        post(other, wrong, b"never")
+        expect_detach(other, UNKNOWN_ID)
+        other = control.session.attach_sender(broker.queue(), handle=2, name="sender-2")
+    control.commit(txn)
+    expect_left(broker, broker.queue(), b"good")
+
+
+@scenario("4.4.1/invisible-to-itself", "4.4.1-not-available")
+def invisible_to_itself(broker: Broker) -> None:
+    """Before its discharge a transaction's own connection does not get what it posted, either."""
+    control, sender, txn = _begun(broker)
+    receiver = control.session.attach_receiver(broker.queue(), credit=5)
+    post(sender, txn, b"not yet", settled=True)
+    control.peer.expect_nothing(Transfer)
+    control.commit(txn, skip=(Transfer,))
+    if control.session.next_incoming_id == 0:
+        receiver.receive()
+    control.peer.close()
+
+
+@scenario("4.4.1/invisible-to-browsers", "4.4.1-not-available")
+def invisible_to_browsers(broker: Broker) -> None:
+    """A copying link does not see what is posted before the discharge, either, and sees it after."""
+    control, sender, txn = _begun(broker)
+    browser = copying(broker, broker.queue())
+    browser.give_credit(10)
+    post(sender, txn, b"1", b"2")
+    control.session.catch_up()
+    browser.peer.expect_nothing(Transfer)
+    control.commit(txn)
+    for _ in range(2):
+        browser.receive()
+    browser.peer.close()
+
+
+@scenario("4.4.1/state-outcome-ignored", "4.4.1-05", profile="full")
+def state_outcome_ignored(broker: Broker) -> None:
+    """An outcome in the state of a transfer is not the sender's to say: the post is accepted."""
+    control, sender, txn = _begun(broker)
+    number = sender.send(data(b"there"), state=within(txn, Released()))
+    expect_provisional(sender, number, txn, Accepted)
+    control.commit(txn)
+    expect_left(broker, broker.queue(), b"there")

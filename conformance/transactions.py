@@ -1,0 +1,334 @@
+"""The controller's side of transactions: control links, and the work between declare and discharge (part 4).
+
+control = Controller(broker)
+txn = control.declare()
+post(sender, txn, b"the message")
+control.commit(txn)
+"""
+
+import itertools
+from typing import Any, TypeVar
+
+from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.dialogue import Delivery, Receiver, Sender, Session
+from amqp_broker.conformance.messages import AMQP_VALUE, DATA, data, header_of, split_sections
+from amqp_broker.conformance.octets import described
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.transcript import describe, describe_value
+from amqp_broker.conformance.wire import ANY_ERROR
+from amqp_broker.frames import (
+    Accepted,
+    Attach,
+    Coordinator,
+    Declare,
+    Declared,
+    Detach,
+    Discharge,
+    Disposition,
+    Error,
+    Flow,
+    Properties,
+    Rejected,
+    Source,
+    TransactionalState,
+    Transfer,
+    encode_composite,
+)
+
+T = TypeVar("T")
+
+LOCAL = "amqp:local-transactions"
+MULTI_TXNS = "amqp:multi-txns-per-ssn"
+MULTI_SSNS = "amqp:multi-ssns-per-txn"
+DISTRIBUTED = "amqp:distributed-transactions"
+
+UNKNOWN_ID = "amqp:transaction:unknown-id"
+ROLLBACK = "amqp:transaction:rollback"
+TIMEOUT = "amqp:transaction:timeout"
+TOO_MUCH = "amqp:resource-limit-exceeded"
+
+EVERY_OUTCOME = (
+    "amqp:accepted:list",
+    "amqp:rejected:list",
+    "amqp:released:list",
+    "amqp:modified:list",
+)
+
+_reader_numbers = itertools.count(1)
+
+
+def within(txn_id: bytes, outcome: Any = None) -> TransactionalState:
+    """Returns the state of a transfer, or of an outcome, in a transaction (4.5.6)."""
+    return TransactionalState(txn_id=txn_id, outcome=outcome)
+
+
+def request(value: Any) -> bytes:
+    """Returns the message to a coordinator: one amqp-value section that holds declare or discharge (4.2)."""
+    return described(AMQP_VALUE, encode_composite(value))
+
+
+class Controller:
+    """A control link to the broker's coordinator, on a session of its own unless one is given."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        session: Session | None = None,
+        *,
+        handle: int = 100,
+        name: str = "control",
+        needs: tuple[str, ...] = (),
+        outcomes: tuple[str, ...] | None = EVERY_OUTCOME,
+        **fields: Any,
+    ) -> None:
+        """Attaches the link; the scenario is not applicable where there is no coordinator, or not with
+        ``needs``.
+        """
+        broker.require_coordinator(*needs)
+        self.broker = broker
+        self.session = session or broker.session()
+        self.peer = self.session.peer
+        usual = {"source": Source(outcomes=outcomes), "target": Coordinator(capabilities=(LOCAL,))}
+        self.link = self.session.attach_sender(None, handle, name, **{**usual, **fields})
+
+    @property
+    def attach(self) -> Attach:
+        """The broker's attach of the control link."""
+        assert self.link.remote_attach is not None
+        return self.link.remote_attach
+
+    def ask(self, value: Any, **fields: Any) -> int:
+        """Sends a declare or discharge and returns its delivery-id; ``fields`` change the transfer."""
+        return self.link.send(request(value), **fields)
+
+    def answer(self, delivery_id: int, skip: tuple[type, ...] = ()) -> Any:
+        """Waits for the settled outcome of a request and returns it."""
+        outcomes = self.session.outcomes
+        while delivery_id not in outcomes:
+            self.peer.expect_frame(Disposition, skip=skip)
+        disposition = outcomes[delivery_id]
+        if not disposition.settled:
+            raise Unexpected(f"expected a settled outcome, got {describe(disposition)}")
+        return disposition.state
+
+    def declare(self) -> bytes:
+        """Declares a transaction and returns its txn-id."""
+        return expect_state(self.answer(self.ask(Declare())), Declared).txn_id
+
+    def discharge(self, txn_id: bytes, fail: bool | None, skip: tuple[type, ...] = ()) -> None:
+        """Ends a transaction; raises Unexpected unless the broker accepts it."""
+        expect_state(self.answer(self.ask(Discharge(txn_id=txn_id, fail=fail)), skip), Accepted)
+
+    def commit(self, txn_id: bytes, skip: tuple[type, ...] = ()) -> None:
+        """Ends a transaction successfully."""
+        self.discharge(txn_id, False, skip)
+
+    def roll_back(self, txn_id: bytes, skip: tuple[type, ...] = ()) -> None:
+        """Ends a transaction with the fail flag."""
+        self.discharge(txn_id, True, skip)
+
+    def expect_rejected(self, delivery_id: int, *conditions: str) -> Error:
+        """Waits until a request is rejected with an error of one of ``conditions`` (none: any) (4.2, 4.3)."""
+        return error_of(expect_state(self.answer(delivery_id), Rejected), *conditions)
+
+    def refused(self, value: Any, *conditions: str) -> None:
+        """Asks for what must be rejected with an error of one of ``conditions`` (none: any)."""
+        self.expect_rejected(self.ask(value), *conditions)
+
+    def expect_detach(self, *conditions: str) -> None:
+        """Waits until the broker ends the control link with an error, and answers."""
+        expect_detach(self.link, *conditions)
+
+
+def expect_state(state: object, kind: type[T]) -> T:
+    """Returns an outcome; raises Unexpected unless it is of ``kind``."""
+    if not isinstance(state, kind):
+        raise Unexpected(f"expected {kind.__name__.lower()}, got {describe_value(state)}")
+    return state
+
+
+def error_of(rejected: Rejected, *conditions: str) -> Error:
+    """Returns the error of a rejected; Unexpected unless there is one, of ``conditions`` (none: any)."""
+    error = rejected.error
+    if error is None or (conditions and error.condition not in conditions):
+        raise Unexpected(f"expected {' or '.join(conditions) or 'an error'}, got {describe(rejected)}")
+    return error
+
+
+def expect_detach(
+    link: Sender | Receiver, *conditions: str, skip: tuple[type, ...] = (Disposition, Transfer)
+) -> None:
+    """Waits until the broker ends this link with an error of ``conditions`` (none: any), and answers."""
+    detach = link.peer.expect(Detach, skip=skip)
+    wanted = conditions or (ANY_ERROR,)
+    if detach.handle != link.remote_handle or detach.error is None:
+        raise Unexpected(
+            f"expected detach of handle {link.remote_handle} with an error, got {describe(detach)}"
+        )
+    if wanted != (ANY_ERROR,) and detach.error.condition not in wanted:
+        raise Unexpected(f"expected {' or '.join(wanted)}, got {describe(detach)}")
+    link.session.send(Detach(handle=link.handle, closed=True))
+
+
+def post(sender: Sender, txn_id: bytes, *bodies: bytes, settled: bool = False, **fields: Any) -> list[int]:
+    """Posts messages in a transaction and returns their delivery-ids; nothing is waited for but credit."""
+    state = within(txn_id)
+    return [sender.send(data(body), state=state, settled=settled, **fields) for body in bodies]
+
+
+def send_half(sender: Sender, payload: bytes, **fields: Any) -> None:
+    """Sends the first transfer of a message that has more of them (2.6.14)."""
+    session = sender.session
+    sender.await_credit()
+    number = session.next_delivery_id
+    first = {"delivery_id": number, "delivery_tag": number.to_bytes(4, "big"), "message_format": 0, **fields}
+    session.send(Transfer(handle=sender.handle, more=True, **first), payload)
+    session.next_delivery_id += 1
+    sender.delivery_count += 1
+
+
+def expect_provisional(sender: Sender, delivery_id: int, txn_id: bytes, kind: type[T]) -> T:
+    """Waits for the provisional outcome of a post, in its transaction, and returns it (4.4.1)."""
+    outcomes = sender.session.outcomes
+    while delivery_id not in outcomes:
+        sender.peer.expect_frame(Disposition)
+    return provisional(sender.session, delivery_id, txn_id, kind)
+
+
+def provisional(session: Session, delivery_id: int, txn_id: bytes, kind: type[T]) -> T:
+    """Returns the provisional outcome of a post, which has come."""
+    disposition = session.outcomes.get(delivery_id)
+    if disposition is None:
+        raise Unexpected(f"4.4.1-04: delivery {delivery_id} has got no provisional outcome")
+    state = expect_state(disposition.state, TransactionalState)
+    if state.txn_id != txn_id:
+        raise Unexpected(f"4.4.4-03: expected the txn-id {txn_id.hex()}, got {describe(disposition)}")
+    return expect_state(state.outcome, kind)
+
+
+def anonymous_sender(session: Session, handle: int = 0) -> Sender:
+    """Returns a link on which each message names its node; not applicable where the broker refuses one."""
+    sender = session.send_attach_sender(None, handle, f"anonymous-{handle}")
+    try:
+        sender.expect_attach()
+    except Unexpected as refused:
+        if sender.remote_attach is None:
+            raise
+        raise NotApplicable(f"the broker has no anonymous terminus: {refused}") from refused
+    return sender
+
+
+def elsewhere(address: str, body: bytes = b"elsewhere") -> bytes:
+    """Returns a message that names its node, for an anonymous terminus."""
+    return encode_composite(Properties(to=address)) + data(body)
+
+
+def acquire(receiver: Receiver, txn_id: bytes, credit: int, **fields: Any) -> None:
+    """Gives credit, and says that what it acquires belongs to a transaction (4.4.3)."""
+    receiver.give_credit(credit, properties={"txn-id": txn_id}, **fields)
+
+
+def receive_in(receiver: Receiver, txn_id: bytes | None, skip: tuple[type, ...] = ()) -> Delivery:
+    """Returns the next delivery, whose transfer must name this transaction (None: no transaction)."""
+    delivery = receiver.receive(skip=skip)
+    state = delivery.transfer.state
+    named = state.txn_id if isinstance(state, TransactionalState) else None
+    if named != txn_id:
+        wanted = "no transaction" if txn_id is None else f"the txn-id {txn_id.hex()}"
+        raise Unexpected(
+            f"4.4-01: expected a transfer that names {wanted}, got {describe(delivery.transfer)}"
+        )
+    return delivery
+
+
+def link_flow(receiver: Receiver) -> Flow:
+    """Waits for the broker's flow of a link."""
+    while True:
+        flow: Flow = receiver.peer.expect_frame(Flow).performative
+        if flow.handle == receiver.remote_handle:
+            return flow
+
+
+def copying(broker: Broker, address: str) -> Receiver:
+    """Returns somebody else's link that copies; not applicable where the broker offers none (3.5.2)."""
+    receiver = reader(broker, address, source=Source(address=address, distribution_mode="copy"))
+    source = receiver.remote_attach and receiver.remote_attach.source
+    if getattr(source, "distribution_mode", None) != "copy":
+        raise NotApplicable("the broker offers no copying links")
+    return receiver
+
+
+def require_acquisition(broker: Broker) -> None:
+    """Ends the scenario as not applicable where links do not acquire in transactions (4.4.3)."""
+    control = Controller(broker, broker.session(container="asks"), name="asks")
+    receiver = control.session.attach_receiver(broker.queue("asks"))
+    acquire(receiver, control.declare(), 1, drain=True)
+    while True:
+        answer = control.peer.expect_frame(Flow, Detach).performative
+        if isinstance(answer, Detach):
+            if answer.error is not None and answer.error.condition == "amqp:not-implemented":
+                raise NotApplicable("links do not acquire in transactions (amqp:not-implemented)")
+            raise Unexpected(f"4.4.3-01: expected detach with amqp:not-implemented, got {describe(answer)}")
+        if answer.handle == receiver.remote_handle and not answer.link_credit:
+            break
+    control.peer.close()
+
+
+def body_of(delivery: Delivery) -> bytes:
+    """Returns the octets of a message's data section."""
+    for code, octets in split_sections(delivery.payload):
+        if code == DATA:
+            return octets[5:] if octets[3] == 0xA0 else octets[8:]
+    raise Unexpected("the message has no data section")
+
+
+def delivery_count(delivery: Delivery) -> int:
+    """Returns the delivery-count of a message (3.2.1)."""
+    return header_of(delivery.payload).delivery_count or 0
+
+
+def put(broker: Broker, address: str, *bodies: bytes) -> None:
+    """Puts messages into a queue, outside of any transaction, over a connection of their own."""
+    session = broker.session(container=f"writer-{next(_reader_numbers)}")
+    session.attach_sender(address).put(data(body) for body in bodies)
+    session.peer.close()
+
+
+def reader(broker: Broker, address: str, credit: int = 0, **fields: Any) -> Receiver:
+    """Returns a receiver on a connection of its own: somebody else."""
+    session = broker.session(container=f"reader-{next(_reader_numbers)}")
+    return session.attach_receiver(address, credit=credit, **fields)
+
+
+def expect_left(broker: Broker, address: str, *bodies: bytes, in_order: bool = False) -> list[Delivery]:
+    """Returns what somebody else gets from a queue: exactly these messages, else Unexpected."""
+    receiver = reader(broker, address, len(bodies) + 1)
+    deliveries = [receiver.receive() for _ in bodies]
+    receiver.peer.expect_nothing(Transfer, within_s=0.25)
+    got = [body_of(delivery) for delivery in deliveries]
+    if (got if in_order else sorted(got)) != (list(bodies) if in_order else sorted(bodies)):
+        raise Unexpected(f"expected {list(bodies)} at the queue, got {got}")
+    receiver.peer.close()
+    return deliveries
+
+
+class Delivered:
+    """A control link, and a receiver on its session with so many unsettled deliveries "0", "1", ..."""
+
+    def __init__(self, broker: Broker, count: int = 1, **fields: Any) -> None:
+        self.broker = broker
+        put(broker, broker.queue(), *(b"%d" % number for number in range(count)))
+        self.control = Controller(broker)
+        self.receiver: Receiver = self.control.session.attach_receiver(broker.queue(), credit=count, **fields)
+        self.deliveries: list[Delivery] = [self.receiver.receive() for _ in range(count)]
+        self.txn = self.control.declare()
+
+    def retire(self, outcome: Any, number: int = 0, *, settled: bool, txn: bytes | None = None) -> None:
+        """Gives one delivery its outcome in the transaction."""
+        state = within(self.txn if txn is None else txn, outcome)
+        self.receiver.settle(self.deliveries[number], state, settled=settled)
+
+    def left(self, *bodies: bytes) -> list[Delivery]:
+        """Closes the connection; returns what is at the queue then, which must be these messages."""
+        self.control.peer.close()
+        return expect_left(self.broker, self.broker.queue(), *bodies)
