@@ -2,6 +2,10 @@
 
 Each run gives the broker a first life that dies at the point (after some passes of it), a second one that
 recovers and dies there again where it passes it while starting, and a last one that is drained and checked.
+
+With `--transactions` all runs have controllers beside the plain clients; the points of a discharge have them
+in any case. At those it is also looked whether the discharge on whose way the broker died was in fact stored,
+or not stored, as its place before or after the COMMIT says.
 """
 
 from __future__ import annotations
@@ -10,13 +14,16 @@ import argparse
 import random
 import sys
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, POINTS
 from tests.crash.broker_process import NotListening
-from tests.crash.scenario import Scenario
+from tests.crash.fates import Fate, collect_accounts
+from tests.crash.scenario import TRANSACTIONS, Load, Scenario
+from tests.crash.traffic import Client
 
 SECONDS_TO_REACH: Final = 20.0
 PASSES: Final = (1, 3, 20)
@@ -25,10 +32,29 @@ OUT_OF_REACH: Final = {
     "backup": "the broker makes no backup under load: tests/persistence kills there",
     "compaction": "needs a large segment of which little is live, which load makes by chance only: "
     "tests/persistence kills there",
+    "forget": "needs a million outcomes or an age of days: tests/persistence kills there",
     "quarantine": "needs a damaged message: tests/persistence kills there",
     "sweep": "needs a queue that is purged or deleted: tests/persistence kills there",
 }
 """Points, by the word before the dot, that no load can reach, with the reason."""
+
+DISCHARGE: Final = "discharge."
+STORED: Final = ("discharge.after_commit",)
+"""The points of a discharge at which it is durable."""
+
+
+@dataclass(slots=True)
+class Run:
+    """What came of the kills at one point. `deaths` are the lives that ended there by themselves."""
+
+    complaints: list[str]
+    deaths: list[int] = field(default_factory=list)
+    transactions: str = ""
+
+    @property
+    def reached(self) -> bool:
+        """Whether the broker died at the point at all."""
+        return bool(self.deaths)
 
 
 def reachable_points() -> list[str]:
@@ -37,25 +63,45 @@ def reachable_points() -> list[str]:
 
 
 def run_point(
-    directory: Path, point: str, passes: int, seed: int, *, lives: int = 2
-) -> tuple[list[str], bool]:
-    """The complaints of a run that dies at the `passes`-th pass of `point`, and whether it died there."""
-    scenario = Scenario(directory, seed)
-    reached = False
+    directory: Path, point: str, passes: int, seed: int, *, lives: int = 2, transactions: bool = False
+) -> Run:
+    """A run that dies at the `passes`-th pass of `point`."""
+    discharging = point.startswith(DISCHARGE)
+    scenario = Scenario(directory, seed, TRANSACTIONS if transactions or discharging else Load())
+    deaths: list[int] = []
     for _ in range(lives):
         broker = scenario.start({ENVIRONMENT_VARIABLE: f"{point}:{passes}"})
-        clients = []
+        clients: list[Client] = []
         try:
             clients = scenario.clients(broker.wait_until_listening())
-            deadline = time.monotonic() + (SECONDS_TO_REACH if not reached else SECONDS_TO_REACH / 10)
+            deadline = time.monotonic() + (SECONDS_TO_REACH if not deaths else SECONDS_TO_REACH / 10)
             while broker.process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.01)
         except NotListening:
             pass  # it died while it was starting: the point is on that way
-        reached |= broker.process.poll() is not None
+        if broker.process.poll() is not None:
+            deaths.append(scenario.lives)
         broker.kill()
         scenario.join(clients)
-    return scenario.finish(), reached
+    complaints = scenario.finish()
+    if discharging:
+        complaints += check_deaths(scenario, point, deaths)
+    return Run(complaints, deaths, scenario.count_transactions() if scenario.load.transactional else "")
+
+
+def check_deaths(scenario: Scenario, point: str, deaths: list[int]) -> list[str]:
+    """At the death of each life a commit was on its way that is stored, or is not, as the point says."""
+    accounts = collect_accounts(scenario.history.steps)[0].values()
+    expected = Fate.COMMITTED if point in STORED else Fate.ABSENT
+    complaints = []
+    for life in deaths:
+        fates = [account.fate for account in accounts if account.life == life and account.lost_its_answer]
+        if expected not in fates:
+            complaints.append(
+                f"{point}: life {life} died there, and of {len(fates)} commits on their way none is "
+                f"{expected.value}"
+            )
+    return complaints
 
 
 def main() -> int:
@@ -63,21 +109,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.fault_points", description=__doc__)
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--points", nargs="*", default=reachable_points())
+    parser.add_argument("--passes", nargs="*", type=int, default=PASSES)
+    parser.add_argument("--transactions", action="store_true", help="controllers at every point")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     bad = 0
     for point in options.points:
         reached_once = False
-        for passes in PASSES:
+        for passes in options.passes:
             with TemporaryDirectory(prefix="fault-point-") as temporary:
-                complaints, reached = run_point(Path(temporary), point, passes, options.seed)
-            if not reached:
+                run = run_point(
+                    Path(temporary), point, passes, options.seed, transactions=options.transactions
+                )
+            if not run.reached:
                 break  # more passes would not be reached either
             reached_once = True
-            print(f"{point}:{passes}: {len(complaints)} complaints", flush=True)
-            for complaint in complaints:
+            words = f"; {run.transactions}" if run.transactions else ""
+            print(
+                f"{point}:{passes}: {len(run.deaths)} deaths, {len(run.complaints)} complaints{words}",
+                flush=True,
+            )
+            for complaint in run.complaints:
                 print(f"  {complaint}")
-            bad += bool(complaints)
+            bad += bool(run.complaints)
         if not reached_once:
             print(f"{point}: never reached in {SECONDS_TO_REACH} s")
             bad += 1

@@ -4,20 +4,40 @@ Each message has a producer link (one attach of one sender) and a number on it. 
 broker: all links of a life end with it. An event is recorded when the client knows it: *sent* before the
 bytes leave, *accepted* after the settled outcome came, *received* when the delivery is complete,
 *accept_sent* before our outcome leaves, and *settled* after the broker confirmed it.
+
+What belongs to a transaction names it. *retired* is an outcome that removes the message with the discharge,
+*modified* one that gives it back with a higher delivery-count; both are recorded before they leave. A *step*
+is what happens to a transaction as a whole.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Kind = Literal["sent", "accepted", "received", "released", "accept_sent", "settled"]
+Kind = Literal[
+    "sent",
+    "accepted",
+    "received",
+    "released",
+    "accept_sent",
+    "settled",
+    "retired",
+    "retired_settled",
+    "modified",
+]
 Message = tuple[str, int]
 """The producer link and the number on it."""
+
+StepKind = Literal[
+    "declared", "commit_sent", "rollback_sent", "left", "accepted", "rejected", "question", "told"
+]
+"""`left`: its controller ends the control link or the connection. `question`, `told`: asked how it ended, and
+the answer. The others are the discharge and its answer.
+"""
 
 MAX_COMPLAINTS: Final = 50
 
@@ -25,7 +45,7 @@ MAX_COMPLAINTS: Final = 50
 @dataclass(frozen=True, slots=True)
 class Event:
     """One thing that a client did or was told; `link` is the link it happened on, `life` the run of the
-    broker.
+    broker, `txn` the transaction to which it belongs, `count` the delivery-count of what was received.
     """
 
     order: int
@@ -33,6 +53,19 @@ class Event:
     life: int
     link: str
     message: Message
+    txn: str = ""
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a transaction; `word` is what was told."""
+
+    order: int
+    kind: StepKind
+    life: int
+    txn: str
+    word: str = ""
 
 
 class History:
@@ -40,113 +73,52 @@ class History:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self.steps: list[Step] = []
+        self.sent_in: dict[Message, str] = {}
+        """The transaction of each message that was sent, empty for none."""
         self._turn = threading.Lock()
         self._numbers = itertools.count()
 
-    def record(self, kind: Kind, life: int, link: str, messages: Iterable[Message]) -> None:
+    def copy(self) -> History:
+        """Another history that goes on from here."""
+        other = History()
         with self._turn:
-            self.events.extend(Event(next(self._numbers), kind, life, link, message) for message in messages)
+            other.events, other.steps = list(self.events), list(self.steps)
+            other.sent_in = dict(self.sent_in)
+            other._numbers = itertools.count(len(self.events) + len(self.steps))
+        return other
 
+    def record(self, kind: Kind, life: int, link: str, messages: Iterable[Message], txn: str = "") -> None:
+        """The same thing happened to all of `messages`."""
+        messages = list(messages)
+        with self._turn:
+            if kind == "sent":
+                self.sent_in.update(dict.fromkeys(messages, txn))
+            self.events.extend(
+                Event(next(self._numbers), kind, life, link, message, txn) for message in messages
+            )
 
-@dataclass(slots=True)
-class _Receipt:
-    life: int
-    link: str
-    released: bool = False
-    accept_sent: bool = False
-    settled: bool = False
+    def record_received(
+        self, life: int, link: str, received: Iterable[tuple[Message, int]], txn: str = ""
+    ) -> None:
+        """Messages came, each with its delivery-count."""
+        with self._turn:
+            self.events.extend(
+                Event(next(self._numbers), "received", life, link, message, txn, count)
+                for message, count in received
+            )
 
-
-def check_history(events: Iterable[Event]) -> list[str]:
-    """All complaints about a history that ended with a complete drain; none when the broker kept its
-    promises.
-    """
-    events = sorted(events, key=lambda event: event.order)
-    complaints = [*_check_messages(events), *_check_order(events)]
-    hidden = len(complaints) - MAX_COMPLAINTS
-    return complaints[:MAX_COMPLAINTS] + ([f"and {hidden} more"] if hidden > 0 else [])
-
-
-def _check_messages(events: list[Event]) -> list[str]:
-    sent: set[Message] = set()
-    accepted: set[Message] = set()
-    receipts: dict[Message, list[_Receipt]] = defaultdict(list)
-    complaints = []
-    for event in events:
-        name = _name(event.message)
-        if event.kind == "sent":
-            sent.add(event.message)
-        elif event.kind == "accepted":
-            if event.message in accepted:
-                complaints.append(f"{name} was accepted twice")
-            accepted.add(event.message)
-        elif event.kind == "received":
-            complaints += _check_receipt(event, sent, receipts[event.message])
-            receipts[event.message].append(_Receipt(event.life, event.link))
-        else:
-            own = [r for r in receipts[event.message] if (r.life, r.link) == (event.life, event.link)]
-            if not own:
-                complaints.append(f"{name}: {event.kind} on {event.link}, which had not received it")
-            elif event.kind == "released":
-                own[-1].released = True
-            elif event.kind == "accept_sent":
-                own[-1].accept_sent = True
-            elif not own[-1].accept_sent:
-                complaints.append(f"{name} was confirmed on {event.link}, which had sent no outcome")
-            else:
-                own[-1].settled = True
-    for message in sorted(accepted):
-        if not any(receipt.accept_sent for receipt in receipts[message]):
-            seen = "received but never given an outcome" if receipts[message] else "never received"
-            complaints.append(f"lost: {_name(message)} was accepted by the broker and {seen}")
-    for message, those in sorted(receipts.items()):
-        if not any(receipt.accept_sent for receipt in those) and message not in accepted:
-            complaints.append(f"lost: {_name(message)} was received, given no outcome, and did not come back")
-    return complaints
-
-
-def _check_receipt(event: Event, sent: set[Message], before: list[_Receipt]) -> list[str]:
-    name = _name(event.message)
-    if event.message not in sent:
-        return [f"{name} was received on {event.link} and had never been sent"]
-    if any(receipt.settled for receipt in before):
-        return [f"came back: {name} was received on {event.link} after its settlement had been confirmed"]
-    if any(receipt.life == event.life and not receipt.released for receipt in before):
-        return [
-            f"twice: {name} was received on {event.link} while an earlier receiver of the same life held it"
-        ]
-    return []
-
-
-def _check_order(events: list[Event]) -> list[str]:
-    """On one receiving link the messages of one producer link arrive as they were sent, the released ones
-    apart.
-    """
-    released: set[Message] = set()
-    last: dict[tuple[int, str, str], int] = {}
-    complaints = []
-    for event in events:
-        if event.kind == "released":
-            released.add(event.message)
-        elif event.kind == "received" and event.message not in released:
-            producer, number = event.message
-            key = event.life, event.link, producer
-            if number <= last.get(key, -1):
-                complaints.append(
-                    f"order: {_name(event.message)} was received on {event.link} after number {last[key]}"
-                )
-            last[key] = number
-    return complaints
-
-
-def _name(message: Message) -> str:
-    return f"message {message[1]} of {message[0]}"
+    def record_step(self, kind: StepKind, life: int, txn: str, word: str = "") -> None:
+        """A transaction made a step."""
+        with self._turn:
+            self.steps.append(Step(next(self._numbers), kind, life, txn, word))
 
 
 def count_events(events: Iterable[Event]) -> dict[Kind, int]:
-    """How many events of each kind there are, for the closing line of a run."""
+    """How many events of each kind there are that belong to no transaction, for the closing line of a run."""
     kinds: tuple[Kind, ...] = ("sent", "accepted", "received", "released", "accept_sent", "settled")
     counts: dict[Kind, int] = dict.fromkeys(kinds, 0)
     for event in events:
-        counts[event.kind] += 1
+        if event.kind in counts and not event.txn:
+            counts[event.kind] += 1
     return counts

@@ -2,6 +2,9 @@
 
 Some kills hit a broker that is starting (and so recovering), some the first milliseconds of its traffic, the
 others any moment. At the end everything is drained, and the whole history is checked.
+
+With `--transactions` there are controllers beside the plain clients, half of the kills come within
+milliseconds of a discharge, and how each discharge ended whose answer was lost is asked after the restart.
 """
 
 from __future__ import annotations
@@ -16,12 +19,14 @@ from typing import Final
 
 from tests.crash.broker_process import NotListening
 from tests.crash.history import count_events
-from tests.crash.scenario import Scenario
+from tests.crash.scenario import TRANSACTIONS, Load, Scenario
 
 SHARE_WHILE_STARTING: Final = 0.1
 SHARE_IN_FIRST_MILLISECONDS: Final = 0.3
 MAX_SECONDS_WHILE_STARTING: Final = 0.6
 MAX_SECONDS_OF_TRAFFIC: Final = 0.6
+SHARE_AT_A_DISCHARGE: Final = 0.5
+MAX_SECONDS_AFTER_A_DISCHARGE: Final = 0.006
 PROGRESS_EVERY: Final = 10
 
 
@@ -44,6 +49,10 @@ def kill_once(scenario: Scenario, chance: random.Random) -> None:
             time.sleep(chance.choice((0.0, chance.uniform(0, 0.003), chance.uniform(0, 0.03))))
         else:
             time.sleep(chance.uniform(0, MAX_SECONDS_OF_TRAFFIC))
+        if scenario.load.transactional and chance.random() < SHARE_AT_A_DISCHARGE:
+            scenario.wait_for_commit()
+            time.sleep(chance.uniform(0, MAX_SECONDS_AFTER_A_DISCHARGE))
+        scenario.check_alive(clients)
         if broker.process.poll() is not None:
             scenario.complaints.append(f"life {scenario.lives} ended by itself; {broker.log_tail()}")
         broker.kill()
@@ -52,10 +61,12 @@ def kill_once(scenario: Scenario, chance: random.Random) -> None:
         broker.kill()
 
 
-def run_kills(directory: Path, kills: int, seed: int, *, show: bool = True) -> tuple[list[str], str]:
-    """The complaints after `kills` kills, and a line that says what happened."""
+def run_kills(
+    directory: Path, kills: int, seed: int, *, load: Load | None = None, show: bool = True
+) -> tuple[list[str], str]:
+    """The complaints after `kills` kills, and lines that say what happened."""
     chance = random.Random(seed)
-    scenario = Scenario(directory, seed)
+    scenario = Scenario(directory, seed, load or Load())
     started = time.monotonic()
     number = 0
     for number in range(1, kills + 1):
@@ -65,6 +76,7 @@ def run_kills(directory: Path, kills: int, seed: int, *, show: bool = True) -> t
             print(
                 f"{number} of {kills} kills in {time.monotonic() - started:.0f} s: "
                 f"{counts['accepted']:,} accepted, {counts['settled']:,} settled, "
+                f"{len(scenario.history.steps):,} steps of transactions, "
                 f"{len(scenario.complaints)} complaints",
                 file=sys.stderr,
             )
@@ -74,7 +86,10 @@ def run_kills(directory: Path, kills: int, seed: int, *, show: bool = True) -> t
     counts = count_events(scenario.history.events)
     told = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
     seconds = time.monotonic() - started
-    return complaints, f"{number} kills in {seconds:.0f} s: {told}; {len(complaints)} complaints, seed {seed}"
+    line = f"{number} kills in {seconds:.0f} s: {told}; {len(complaints)} complaints, seed {seed}"
+    if scenario.load.transactional:
+        line += f"\n{scenario.count_transactions()}"
+    return complaints, line
 
 
 def main() -> int:
@@ -85,12 +100,15 @@ def main() -> int:
     parser.add_argument(
         "--data", type=Path, help="keep everything in this new directory instead of a temporary one"
     )
+    parser.add_argument("--transactions", action="store_true", help="with controllers and their discharges")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     with TemporaryDirectory(prefix="kills-") as temporary:
         directory = options.data or Path(temporary)
         directory.mkdir(parents=True, exist_ok=True)
-        complaints, line = run_kills(directory, options.kills, options.seed)
+        complaints, line = run_kills(
+            directory, options.kills, options.seed, load=TRANSACTIONS if options.transactions else None
+        )
     for complaint in complaints:
         print(complaint)
     print(line)

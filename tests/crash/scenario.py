@@ -6,15 +6,23 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from amqp_broker.persistence.sqlite import check_directory
 from tests.crash.broker_process import BrokerProcess, NotListening
-from tests.crash.history import History, check_history
-from tests.crash.traffic import Client, DrainingClient, ReceivingClient, SendingClient
+from tests.crash.checks import check_history
+from tests.crash.fates import Account, Fate, collect_accounts
+from tests.crash.history import History
+from tests.crash.questions import AskingClient, LastAskingClient, Questions
+from tests.crash.traffic import WINDOW, Client, DrainingClient, ReceivingClient, SendingClient
+from tests.crash.transactional_traffic import (
+    AcquiringController,
+    PostingController,
+    TransformingController,
+)
 
 JOIN_SECONDS: Final = 30.0
 SECONDS_TO_FIRST_EVENT: Final = 20.0
@@ -22,11 +30,34 @@ SECONDS_TO_FIRST_EVENT: Final = 20.0
 
 @dataclass(slots=True)
 class Load:
-    """How many clients there are, on which queues."""
+    """How many clients of each kind there are, spread over the queues, and how many messages a plain sender
+    keeps on their way.
+    """
 
     senders: int = 3
     receivers: int = 3
     queues: tuple[str, ...] = ("orders", "invoices")
+    window: int = WINDOW
+    posting: int = 0
+    transforming: int = 0
+    acquiring: int = 0
+
+    @property
+    def transactional(self) -> bool:
+        """Whether there is anything to ask for."""
+        return self.posting + self.transforming + self.acquiring > 0
+
+
+TRANSACTIONS: Final = Load(
+    senders=2,
+    receivers=2,
+    queues=("orders", "invoices", "parcels", "letters"),
+    window=20,
+    posting=2,
+    transforming=2,
+    acquiring=4,
+)
+"""Controllers beside plain clients, on the same queues."""
 
 
 @dataclass(slots=True)
@@ -39,6 +70,10 @@ class Scenario:
     history: History = field(default_factory=History)
     complaints: list[str] = field(default_factory=list)
     lives: int = 0
+    questions: Questions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.questions = Questions(self.history, self.seed)
 
     def start(self, environment: Mapping[str, str] | None = None) -> BrokerProcess:
         """The next life of the broker."""
@@ -47,29 +82,54 @@ class Scenario:
 
     def clients(self, port: int) -> list[Client]:
         """Started clients of this life, spread over the queues."""
-        life, queues = self.lives, self.load.queues
+        life, history, load = self.lives, self.history, self.load
         clients: list[Client] = []
-        for number in range(self.load.senders):
-            name = f"s{number}.{life}"
-            chance = random.Random(f"{self.seed} {name}")
-            clients.append(
-                SendingClient(name, port, life, queues[number % len(queues)], self.history, chance)
-            )
-        for number in range(self.load.receivers):
-            name = f"r{number}.{life}"
-            chance = random.Random(f"{self.seed} {name}")
-            clients.append(
-                ReceivingClient(name, port, life, queues[number % len(queues)], self.history, chance)
-            )
+
+        def named(letter: str, count: int) -> Iterator[tuple[str, random.Random, str, tuple[str, ...]]]:
+            for number in range(count):
+                name = f"{letter}{number}.{life}"
+                turned = [load.queues[(number + at) % len(load.queues)] for at in range(len(load.queues))]
+                yield name, random.Random(f"{self.seed} {name}"), turned[0], tuple(turned[1:])
+
+        for name, chance, queue, _ in named("s", load.senders):
+            clients.append(SendingClient(name, port, life, queue, history, chance, load.window))
+        for name, chance, queue, others in named("r", load.receivers):
+            if load.transactional:
+                queue = others[-1]  # the last queue first: controllers receive from the first ones
+            clients.append(ReceivingClient(name, port, life, queue, history, chance))
+        for name, chance, queue, others in named("p", load.posting):
+            clients.append(PostingController(name, port, life, queue, history, chance, others))
+        for name, chance, queue, others in named("t", load.transforming):
+            clients.append(TransformingController(name, port, life, queue, history, chance, others[:2]))
+        for name, chance, queue, others in named("a", load.acquiring):
+            clients.append(AcquiringController(name, port, life, queue, history, chance, others))
+        if load.transactional:
+            clients.append(AskingClient(f"q.{life}", port, life, history, self.questions))
         for client in clients:
             client.start()
         return clients
 
     def wait_for_traffic(self, events_before: int) -> None:
         """Until a client has recorded something in this life."""
+        self.wait_until(lambda: len(self.history.events) > events_before)
+
+    def wait_until(self, reached: Callable[[], bool]) -> None:
+        """Until something is in the history, or too much time has passed."""
         deadline = time.monotonic() + SECONDS_TO_FIRST_EVENT
-        while len(self.history.events) == events_before and time.monotonic() < deadline:
+        while not reached() and time.monotonic() < deadline:
             time.sleep(0.000_2)
+
+    def wait_for_commit(self) -> None:
+        """Until a controller sends a commit, from now on."""
+        steps = self.history.steps
+        at = len(steps)
+        self.wait_until(lambda: any(step.kind == "commit_sent" for step in steps[at:]))
+
+    def check_alive(self, clients: list[Client]) -> None:
+        """While the broker lives, no client may have lost its connection."""
+        for client in clients:
+            if not client.is_alive() and client.problem is None:
+                self.complaints.append(f"client {client.name} lost its connection while the broker lived")
 
     def join(self, clients: list[Client]) -> None:
         """Wait for clients whose broker is gone; what they met besides that is a complaint."""
@@ -82,22 +142,48 @@ class Scenario:
                     f"client {client.name}: {type(client.problem).__name__}: {client.problem}"
                 )
 
+    def count_transactions(self) -> str:
+        """How many transactions ended in which way, in words."""
+        accounts = collect_accounts(self.history.steps)[0].values()
+        lost = [account for account in accounts if account.lost_its_answer]
+        counts = {
+            "transactions": len(accounts),
+            "commits accepted": sum(a.fate is Fate.COMMITTED for a in accounts) - _committed(lost),
+            "rejected": sum(a.answer == "rejected" for a in accounts),
+            "rolled back": sum(a.rollback_sent is not None for a in accounts),
+            "never discharged": sum(a.commit_sent is None and a.rollback_sent is None for a in accounts),
+            "commits without an answer": len(lost),
+            "of these committed": _committed(lost),
+            "answers of $transactions": sum(len(a.told) for a in accounts),
+        }
+        work = [event for event in self.history.events if event.txn]
+        for kind, words in (("sent", "posted"), ("received", "acquired")):
+            counts[words] = sum(event.kind == kind for event in work)
+        counts["given outcomes"] = len(work) - counts["posted"] - counts["acquired"]
+        return ", ".join(f"{count:,} {words}" for words, count in counts.items())
+
     def finish(self) -> list[str]:
-        """Drain all queues in a last life, stop it, check the store and the history: all complaints."""
+        """Drain all queues and ask all questions in a last life, stop it, check the store and the history:
+        all complaints.
+        """
         broker = self.start()
         try:
             port = broker.wait_until_listening()
-            drains: list[Client] = [
+            last: list[Client] = [
                 DrainingClient(f"d{number}.{self.lives}", port, self.lives, queue, self.history)
                 for number, queue in enumerate(self.load.queues)
             ]
-            for drain in drains:
-                drain.start()
-            for drain in drains:
-                drain.join()
-                if drain.problem is not None:
+            if self.load.transactional:
+                last.append(
+                    LastAskingClient(f"q.{self.lives}", port, self.lives, self.history, self.questions)
+                )
+            for client in last:
+                client.start()
+            for client in last:
+                client.join()
+                if client.problem is not None:
                     self.complaints.append(
-                        f"drain of {drain.queue}: {type(drain.problem).__name__}: {drain.problem}"
+                        f"last client of {client.queue}: {type(client.problem).__name__}: {client.problem}"
                     )
             status = broker.stop()
             if status != 0:
@@ -107,4 +193,8 @@ class Scenario:
         finally:
             broker.kill()
         self.complaints += [f"checker: {words}" for words in check_directory(self.directory / "data")]
-        return self.complaints + check_history(self.history.events)
+        return self.complaints + check_history(self.history.events, self.history.steps)
+
+
+def _committed(accounts: Iterable[Account]) -> int:
+    return sum(account.fate is Fate.COMMITTED for account in accounts)

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from tests.crash.history import MAX_COMPLAINTS, Event, History, Kind, check_history, count_events
+from tests.crash.checks import check_history
+from tests.crash.history import MAX_COMPLAINTS, Event, History, Kind, count_events
 
 
 def _events(*told: tuple[Kind, int, str, int]) -> list[Event]:

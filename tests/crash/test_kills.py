@@ -11,8 +11,10 @@ import pytest
 
 from tests.crash.fault_points import reachable_points, run_point
 from tests.crash.kills import run_kills
+from tests.crash.scenario import TRANSACTIONS
 
 KILLS: Final = 10
+KILLS_WITH_TRANSACTIONS: Final = 4
 SEED: Final = 4_711
 
 
@@ -22,9 +24,15 @@ def test_kills_at_random_moments_lose_and_repeat_nothing(tmp_path: Path) -> None
     assert complaints == [], line
 
 
+def test_kills_at_random_moments_leave_no_half_discharge(tmp_path: Path) -> None:
+    """Each transaction is wholly there or wholly absent, as its controller was told or can ask."""
+    complaints, line = run_kills(tmp_path, KILLS_WITH_TRANSACTIONS, SEED, load=TRANSACTIONS, show=False)
+    assert complaints == [], line
+
+
 @pytest.mark.parametrize("point", reachable_points())
 def test_a_kill_at_a_named_point_loses_and_repeats_nothing(tmp_path: Path, point: str) -> None:
     """The broker dies there under load, and the next life finds what was promised."""
-    complaints, reached = run_point(tmp_path, point, 1, SEED, lives=1)
-    assert complaints == []
-    assert reached, f"the broker never passed {point}"
+    run = run_point(tmp_path, point, 1, SEED, lives=1)
+    assert run.complaints == []
+    assert run.reached, f"the broker never passed {point}"

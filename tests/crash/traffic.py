@@ -1,8 +1,8 @@
 """Clients under load, each with its own connection and thread, that record what they did and what they were
 told.
 
-A message's body is one data section: the producer link, a number and a checksum, so that a receiver can tell
-whose it is and that nothing of it changed.
+A message's body is one data section: the producer link, a number, the transaction that it was posted in and a
+checksum, so that a receiver can tell whose it is and that nothing of it changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterable
 from typing import Final
 
-from amqp_broker.frames import Accepted, Header, Message, Released, encode_message
+from amqp_broker.frames import Accepted, Header, Message, Properties, Released, encode_message
 from tests.crash.history import History
 from tests.crash.history import Message as Name
 from tests.support.wire_client import (
@@ -40,22 +40,26 @@ class Unexpected(Exception):
     """A client met what a correct broker never does: a refusal, a strange outcome, changed bytes."""
 
 
-def encode_body(name: Name, padding: int) -> bytes:
-    """A durable message that carries its name."""
-    text = f"{name[0]} {name[1]} ".encode() + b"." * padding
-    return encode_message(header=Header(durable=True), body=text + b" %08x" % zlib.crc32(text))
+def encode_body(name: Name, padding: int, txn: str = "", to: str | None = None) -> bytes:
+    """A durable message that carries its name and its transaction; `to` is for the anonymous terminus."""
+    text = f"{name[0]} {name[1]} {txn} ".encode() + b"." * padding
+    body = text + b" %08x" % zlib.crc32(text)
+    return encode_message(
+        header=Header(durable=True), properties=None if to is None else Properties(to=to), body=body
+    )
 
 
-def decode_body(payload: bytes) -> Name:
-    """The name of a message; Unexpected when its bytes changed."""
-    (section,) = Message(payload).body_sections()
+def decode_body(payload: bytes) -> tuple[Name, str, int]:
+    """The name of a message, its transaction, and its delivery-count; Unexpected when its bytes changed."""
+    message = Message(payload)
+    (section,) = message.body_sections()
     value = section.value if hasattr(section, "value") else section
     assert isinstance(value, bytes), f"not a data section: {section!r}"
     text, checksum = value[:-9], value[-9:]
     if checksum != b" %08x" % zlib.crc32(text):
         raise Unexpected(f"the bytes of a message changed: {value[:80]!r}")
-    producer, number, _ = text.split(b" ", 2)
-    return producer.decode(), int(number)
+    producer, number, txn, _ = text.split(b" ", 3)
+    return (producer.decode(), int(number)), txn.decode(), message.header.delivery_count or 0
 
 
 class Client(threading.Thread):
@@ -76,15 +80,19 @@ class Client(threading.Thread):
     def run(self) -> None:
         """Drive traffic; what is not the loss of the connection is kept as `problem`."""
         try:
-            with WireConnection.connect("127.0.0.1", self.port, container_id=self.name) as connection:
-                self._connection = connection
-                self.drive(connection)
+            self.connect_and_drive()
         except ConnectionLost:
             pass
         except (PeerError, Unexpected, AssertionError, TimeoutError) as error:
             self.problem = error
         except Exception as error:  # whatever else a thread meets must not be lost with it
             self.problem = error
+
+    def connect_and_drive(self) -> None:
+        """One connection with its traffic."""
+        with WireConnection.connect("127.0.0.1", self.port, container_id=self.name) as connection:
+            self._connection = connection
+            self.drive(connection)
 
     def hang_up(self) -> None:
         """End the connection from another thread."""
@@ -104,19 +112,29 @@ class SendingClient(Client):
     """Sends unsettled durable messages on one link and records which were accepted."""
 
     def __init__(
-        self, name: str, port: int, life: int, queue: str, history: History, chance: random.Random
+        self,
+        name: str,
+        port: int,
+        life: int,
+        queue: str,
+        history: History,
+        chance: random.Random,
+        window: int = WINDOW,
     ) -> None:
         super().__init__(name, port, life, queue, history)
         self.chance = chance
+        self.window = window
 
     def drive(self, connection: WireConnection) -> None:
-        """Keep up to WINDOW messages on their way until the connection is gone."""
+        """Keep up to `window` messages on their way until the connection is gone."""
         sender = connection.begin().attach_sender(self.name, self.queue)
         waiting: dict[int, Name] = {}
         number = 0
         while not self.stop.is_set():
             burst = self.chance.choice((1, 5, 20, 60))
-            names = [(self.name, number + index) for index in range(burst) if len(waiting) + index < WINDOW]
+            names = [
+                (self.name, number + index) for index in range(burst) if len(waiting) + index < self.window
+            ]
             names = names[: min(sender.credit, sender.session.remote_window)]
             self.history.record("sent", self.life, self.name, names)
             for name in names:
@@ -193,12 +211,19 @@ class DrainingClient(Client):
 
 def take(client: Client, receiver: WireReceiver, held: dict[int, Name]) -> None:
     """Record what arrived, in order."""
-    arrived: list[Arrived] = []
-    while receiver.deliveries:
-        arrived.append(receiver.deliveries.popleft())
-    names = [decode_body(delivery.payload) for delivery in arrived]
-    client.history.record("received", client.life, client.name, names)
-    held.update((delivery.delivery_id, name) for delivery, name in zip(arrived, names, strict=True))
+    arrived = list(receiver.deliveries)
+    receiver.deliveries.clear()
+    received = [recognise(client.history, delivery) for delivery in arrived]
+    client.history.record_received(client.life, client.name, received)
+    held.update((delivery.delivery_id, name) for delivery, (name, _) in zip(arrived, received, strict=True))
+
+
+def recognise(history: History, delivery: Arrived) -> tuple[Name, int]:
+    """The name and the delivery-count of what arrived; Unexpected if it is not what was sent."""
+    name, txn, count = decode_body(delivery.payload)
+    if history.sent_in.get(name, txn) != txn:
+        raise Unexpected(f"message {name} says that it was posted in {txn!r}, not {history.sent_in[name]!r}")
+    return name, count
 
 
 def accept(

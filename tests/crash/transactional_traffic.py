@@ -1,0 +1,218 @@
+"""Controllers under load: they transform what they receive, post to several queues, and acquire by flow."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from tests.crash.controllers import SHARE_SETTLED, ControllingClient, Live
+from tests.crash.history import History
+from tests.crash.history import Message as Name
+from tests.crash.traffic import TICK
+from tests.crash.transactional_links import TransactionalReceiver
+from tests.support.wire_client import WireConnection
+
+LIVE_AT_ONCE: Final = 4
+CREDIT: Final = 60
+
+COMMITS, ROLLBACKS, LEAVES = "commit", "rollback", "leave"
+HANGS_UP, DETACHES, INCOMPLETE, DOOMED = "hang up", "detach", "incomplete", "doomed"
+ENDS: Final = (
+    *(COMMITS,) * 68,
+    *(ROLLBACKS,) * 18,
+    *(DOOMED,) * 5,
+    *(HANGS_UP,) * 4,
+    *(DETACHES,) * 3,
+    *(LEAVES,) * 1,
+    *(INCOMPLETE,) * 1,
+)
+"""How transactions end, by their frequency. *Hang up*: the commit is sent, and the transport ended."""
+
+
+class PostingController(ControllingClient):
+    """Posts to several queues in several transactions at a time, and pipelines the discharge."""
+
+    def __init__(
+        self,
+        name: str,
+        port: int,
+        life: int,
+        queue: str,
+        history: History,
+        chance: random.Random,
+        targets: tuple[str, ...],
+    ) -> None:
+        super().__init__(name, port, life, queue, history, chance)
+        self.targets = targets
+
+    def prepare(self, connection: WireConnection) -> None:
+        """The links; the last one is the anonymous terminus."""
+        self.open(connection, (*self.targets, None))
+
+    def drive(self, connection: WireConnection) -> None:
+        """Declare, work, discharge, until it leaves or the connection is gone."""
+        self.prepare(connection)
+        while not self.stop.is_set():
+            self.declare(LIVE_AT_ONCE)
+            connection.pump(TICK)
+            self.take_answers()
+            self.look()
+            for live in self.free():
+                if live.txn_id not in self.lives:
+                    break  # its control link was detached
+                if self.chance.random() < 0.7:
+                    self.work(live)
+                if self.chance.random() < 0.5 and not self.finish(connection, live):
+                    return
+
+    def look(self) -> None:
+        """Take what arrived."""
+
+    def work(self, live: Live) -> None:
+        """One piece of work in a transaction."""
+        for outlet in self.chance.sample(self.outlets[:-1], 2):
+            self.post(live, outlet, self.chance.choice((1, 1, 1, 2, 2, 3, 12)))
+        if self.chance.random() < 0.2:
+            self.post(live, self.outlets[-1], 1, self.chance.choice(self.targets))
+        if self.chance.random() < 0.05:
+            self.post_nowhere(live, self.outlets[-1], settled=False)
+
+    def finish(self, connection: WireConnection, live: Live) -> bool:
+        """End a transaction in one of the ways; False if the connection ended with it."""
+        way = self.chance.choice(ENDS)
+        if way == DOOMED:
+            self.post_nowhere(live, self.outlets[-1], settled=True)
+        if way in (COMMITS, ROLLBACKS, DOOMED):
+            self.discharge(live, fail=way == ROLLBACKS)
+            return True
+        if way == DETACHES:
+            self.wait_for(connection, lambda: not self.under_way)
+            self.detach_control()
+            return True
+        self.quiesce(connection)
+        if way == INCOMPLETE:
+            self.wait_for(connection, lambda: not self.under_way and self.outlets[-1].may_send)
+            self.discharge_incomplete(connection, live, self.outlets[-1])
+            return False
+        if way == HANGS_UP:
+            self.discharge(live, fail=False)
+            connection.flush()
+        self.leave()
+        return False
+
+    def quiesce(self, connection: WireConnection) -> None:
+        """Have nothing on its way to us: what is given back unseen would be out of order for no known
+        reason.
+        """
+
+
+class TransformingController(PostingController):
+    """Retires messages of one queue, and posts what it makes of each to the others."""
+
+    def prepare(self, connection: WireConnection) -> None:
+        """The receiving link has a session of its own: transactions span sessions here."""
+        super().prepare(connection)
+        session = connection.begin()
+        self.receiver = TransactionalReceiver.attach(session, self.link_name("source"), self.queue)
+        self.receiver.flow(CREDIT)
+        self._drained = False
+
+    def look(self) -> None:
+        """What arrived is ours until an outcome was committed."""
+        assert self.receiver is not None
+        self.held.update((number, name) for number, name, _ in self.receive())
+        if not self._drained and self.receiver.credit < CREDIT // 2 and len(self.held) < 2 * CREDIT:
+            self.receiver.flow(CREDIT)
+        if len(self.held) > CREDIT:
+            self.accept_plainly(self._take(5))
+
+    def work(self, live: Live) -> None:
+        """Post two messages for each that is retired."""
+        names = self._take(self.chance.choice((1, 1, 3, 10)))
+        for outlet in self.outlets[:-1]:
+            self.post(live, outlet, len(names))
+        self.give(live, names, settled=self.chance.random() < SHARE_SETTLED)
+
+    def quiesce(self, connection: WireConnection) -> None:
+        """Drain: what the broker has sent is known then."""
+        receiver = self.receiver
+        assert receiver is not None
+        self._drained = True
+        receiver.flow(max(1, receiver.credit), drain=True)
+        self.wait_for(connection, lambda: receiver.credit <= 0)
+        self.look()
+
+    def _take(self, most: int) -> dict[int, Name]:
+        numbers = list(self.held)[:most]
+        return {number: self.held.pop(number) for number in numbers}
+
+
+class AcquiringController(PostingController):
+    """Acquires by flow, one transaction after the other, and posts a little in the same ones."""
+
+    def prepare(self, connection: WireConnection) -> None:
+        """Sometimes the broker settles what it sends: then the commit is the acceptance."""
+        super().prepare(connection)
+        self.presettled = self.chance.random() < SHARE_SETTLED
+        self.receiver = TransactionalReceiver.attach(
+            self.session, self.link_name("acquired"), self.queue, settled=self.presettled
+        )
+
+    def drive(self, connection: WireConnection) -> None:
+        """Acquire, work, discharge, until it leaves or the connection is gone."""
+        self.prepare(connection)
+        while not self.stop.is_set():
+            self.declare(1)
+            self.wait_for(connection, self.free)
+            (live,) = self.free()
+            way_is_open = not self.presettled and self.chance.random() < 0.3
+            self._acquire(connection, live, drain=not way_is_open)
+            if self.chance.random() < 0.5:
+                self.post(live, self.outlets[0], self.chance.choice((1, 3)))
+            if way_is_open:
+                self.discharge(live, fail=False)  # with credit left over; it stays (4.4.3)
+            elif not self.finish(connection, live):
+                return
+            self.wait_for(connection, lambda: not self.lives)
+            self._look_after(live)
+
+    def _acquire(self, connection: WireConnection, live: Live, *, drain: bool) -> None:
+        """Some messages come in the transaction; some of them get an outcome."""
+        receiver = self.receiver
+        assert receiver is not None
+        # Never less than is left over: what the broker took back would be out of order for no known reason.
+        credit = max(receiver.credit, self.chance.choice((1, 5, 30)))
+        receiver.flow(credit, drain=drain, txn_id=live.txn_id)
+        if drain:
+            self.wait_for(connection, lambda: receiver.credit <= 0)
+        else:
+            connection.pump(TICK)
+        self.take(live)
+        if not self.presettled:
+            numbers = [number for number in live.kept if self.chance.random() < 0.8]
+            settled = self.chance.random() < SHARE_SETTLED
+            self.give(live, {number: live.kept.pop(number) for number in numbers}, settled=settled)
+
+    def take(self, live: Live) -> None:
+        """What arrived, by the transaction that its transfers name."""
+        assert self.receiver is not None
+        for number, name, txn_id in self.receive():
+            if txn_id is None:
+                self.held[number] = name
+            elif txn_id != live.txn_id:
+                raise AssertionError(f"{name} came in transaction {txn_id.hex()}, not {live.txn}")
+            elif self.presettled:
+                self.history.record("retired_settled", self.life, self.receiver.name, [name], live.txn)
+            else:
+                live.kept[number] = name
+                live.acquired.add(number)
+
+    def _look_after(self, live: Live) -> None:
+        """What came in a transaction while its commit was on its way stays with us; what came by the credit
+        that was left over belongs to none.
+        """
+        self.take(live)
+        self.held.update(live.kept)
+        if self.held:
+            self.accept_plainly(self.held)
+            self.held = {}
