@@ -9,6 +9,7 @@
     live            declared, and not discharged yet
     not-committed   rolled back, or never discharged, or older than what the store keeps (README)
 
+Where the store's own record is damaged the question is rejected with amqp:internal-error: nobody knows then.
 The words are exact because the question is answered between two commits: the live transactions are looked at
 first, then the store.
 """
@@ -33,6 +34,7 @@ from amqp_broker.frames import (
     Rejected,
     encode_message,
 )
+from amqp_broker.persistence import OutcomesDamaged
 
 if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
@@ -110,7 +112,11 @@ class OutcomeQuestions:
             error = Error(condition=condition, description=f"properties.reply-to: queue {queue.name!r} {why}")
             answer(Rejected(error=error))
             return
-        word, committed_at_ms = self._outcome(txn_id, store)
+        try:
+            word, committed_at_ms = self._outcome(txn_id, store)
+        except OutcomesDamaged as damaged:
+            answer(Rejected(error=Error(condition="amqp:internal-error", description=f"unknown: {damaged}")))
+            return
         self._nodes.post(
             queue,
             encode_message(

@@ -26,6 +26,7 @@ from amqp_broker.frames import (
     TransactionalState,
     encode_message,
 )
+from amqp_broker.persistence import MemoryStore, OutcomesDamaged
 from amqp_broker.testing import memory_config
 from tests.support.broker_clients import (
     at_rest,
@@ -420,3 +421,19 @@ def test_a_control_link_that_was_terminated_hears_nothing_more(broker: RunningBr
         at_rest(broker)
         assert counts(broker, "q")[0] == 1
         assert broker.call(Broker.transactions) == []
+
+
+def test_a_damaged_record_of_outcomes_is_no_answer(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither committed nor not-committed: the question is rejected, and the broker goes on."""
+
+    def damaged(self: MemoryStore, txn_id: bytes) -> int | None:
+        raise OutcomesDamaged("page 7")
+
+    monkeypatch.setattr(MemoryStore, "discharged", damaged)
+    with session_to(broker) as session:
+        word, state = ask(session, b"some id")
+        assert word is None and error_of(state).condition == "amqp:internal-error"
+        monkeypatch.undo()
+        assert ask(session, b"some id", "again")[0] == "not-committed"
