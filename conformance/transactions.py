@@ -15,16 +15,18 @@ from amqp_broker.conformance.messages import AMQP_VALUE, DATA, data, header_of, 
 from amqp_broker.conformance.octets import described
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.transcript import describe, describe_value
-from amqp_broker.conformance.wire import ANY_ERROR
+from amqp_broker.conformance.wire import ANY_ERROR, Peer
 from amqp_broker.frames import (
     Accepted,
     Attach,
+    Close,
     Coordinator,
     Declare,
     Declared,
     Detach,
     Discharge,
     Disposition,
+    End,
     Error,
     Flow,
     Properties,
@@ -53,6 +55,9 @@ EVERY_OUTCOME = (
     "amqp:released:list",
     "amqp:modified:list",
 )
+
+NEVER_DECLARED = b"never declared.."
+"""A txn-id that no broker has given to anybody."""
 
 _reader_numbers = itertools.count(1)
 
@@ -168,6 +173,16 @@ def expect_detach(
     if wanted != (ANY_ERROR,) and detach.error.condition not in wanted:
         raise Unexpected(f"expected {' or '.join(wanted)}, got {describe(detach)}")
     link.session.send(Detach(handle=link.handle, closed=True))
+
+
+def expect_some_error(peer: Peer) -> None:
+    """Waits for a refusal in any form: rejected (provisionally, too), detach, end or close with an error."""
+    answer = peer.expect_frame(Disposition, Detach, End, Close).performative
+    if isinstance(answer, Disposition):
+        state = answer.state
+        error_of(expect_state(state.outcome if isinstance(state, TransactionalState) else state, Rejected))
+    elif answer.error is None:
+        raise Unexpected(f"expected an error, got {describe(answer)}")
 
 
 def post(sender: Sender, txn_id: bytes, *bodies: bytes, settled: bool = False, **fields: Any) -> list[int]:
@@ -327,6 +342,29 @@ class Delivered:
         """Gives one delivery its outcome in the transaction."""
         state = within(self.txn if txn is None else txn, outcome)
         self.receiver.settle(self.deliveries[number], state, settled=settled)
+
+    def left(self, *bodies: bytes) -> list[Delivery]:
+        """Closes the connection; returns what is at the queue then, which must be these messages."""
+        self.control.peer.close()
+        return expect_left(self.broker, self.broker.queue(), *bodies)
+
+
+class Acquired:
+    """A control link, and a receiver that has acquired so many messages "0", "1", ... in a transaction."""
+
+    def __init__(self, broker: Broker, count: int = 1, messages: int | None = None, **fields: Any) -> None:
+        require_acquisition(broker)
+        self.broker = broker
+        put(broker, broker.queue(), *(b"%d" % number for number in range(messages or count)))
+        self.control = Controller(broker)
+        self.receiver: Receiver = self.control.session.attach_receiver(broker.queue(), **fields)
+        self.txn = self.control.declare()
+        acquire(self.receiver, self.txn, count)
+        self.deliveries: list[Delivery] = [receive_in(self.receiver, self.txn) for _ in range(count)]
+
+    def settle(self, outcome: object, number: int = 0, *, settled: bool = False) -> None:
+        """Gives one delivery its outcome in the transaction."""
+        self.receiver.settle(self.deliveries[number], within(self.txn, outcome), settled=settled)
 
     def left(self, *bodies: bytes) -> list[Delivery]:
         """Closes the connection; returns what is at the queue then, which must be these messages."""

@@ -1,27 +1,24 @@
 """Acquisition: a flow names a transaction, and what is sent for its credit belongs to it (4.4.3)."""
 
-from typing import Any
-
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import Delivery, Receiver
-from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.outcomes import Unexpected
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
     MULTI_SSNS,
     MULTI_TXNS,
-    ROLLBACK,
+    NEVER_DECLARED,
     UNKNOWN_ID,
+    Acquired,
     Controller,
     acquire,
     body_of,
     copying,
-    delivery_count,
     expect_detach,
     expect_left,
+    expect_some_error,
     link_flow,
     post,
     put,
-    reader,
     receive_in,
     require_acquisition,
     within,
@@ -29,39 +26,9 @@ from amqp_broker.conformance.transactions import (
 from amqp_broker.conformance.transcript import describe
 from amqp_broker.frames import (
     Accepted,
-    Close,
     Detach,
-    End,
-    Modified,
-    Rejected,
-    Released,
     Transfer,
 )
-
-NEVER_DECLARED = b"never declared.."
-
-
-class _Acquired:
-    """A control link, and a receiver that has acquired so many messages "0", "1", ... in a transaction."""
-
-    def __init__(self, broker: Broker, count: int = 1, messages: int | None = None, **fields: Any) -> None:
-        require_acquisition(broker)
-        self.broker = broker
-        put(broker, broker.queue(), *(b"%d" % number for number in range(messages or count)))
-        self.control = Controller(broker)
-        self.receiver: Receiver = self.control.session.attach_receiver(broker.queue(), **fields)
-        self.txn = self.control.declare()
-        acquire(self.receiver, self.txn, count)
-        self.deliveries: list[Delivery] = [receive_in(self.receiver, self.txn) for _ in range(count)]
-
-    def settle(self, outcome: object, number: int = 0, *, settled: bool = False) -> None:
-        """Gives one delivery its outcome in the transaction."""
-        self.receiver.settle(self.deliveries[number], within(self.txn, outcome), settled=settled)
-
-    def left(self, *bodies: bytes) -> list[Delivery]:
-        """Closes the connection; returns what is at the queue then, which must be these messages."""
-        self.control.peer.close()
-        return expect_left(self.broker, self.broker.queue(), *bodies)
 
 
 @scenario("4.4.3/supported", "4.4.3-01", "4.4.3-properties", "4.4.3-state", "4.4-01")
@@ -78,89 +45,6 @@ def supported(broker: Broker) -> None:
             raise Unexpected(f"4.4.3-01: expected amqp:not-implemented, got {describe(answer)}")
     elif answer.state != within(txn):
         raise Unexpected(f"4.4-01: expected a transfer in the transaction, got {describe(answer)}")
-
-
-@scenario("4.4.3/commit", "4.4.4-acquired", "4.4.3-properties", "4.4.2-applied")
-def commit(broker: Broker) -> None:
-    """Acquired and accepted, settled or not: after the commit the messages have gone."""
-    work = _Acquired(broker, 4, messages=5)
-    for number in range(4):
-        outcome = Rejected() if number == 3 else Accepted()
-        work.settle(outcome, number, settled=number % 2 == 0)
-    work.control.commit(work.txn)
-    work.left(b"4")
-
-
-@scenario("4.4.3/commit-returns", "4.4.4-acquired", "4.4.2-applied")
-def commit_returns(broker: Broker) -> None:
-    """Acquired and given back: after the commit the messages are available, counted as the outcomes say."""
-    work = _Acquired(broker, 2)
-    work.settle(Released(), 0)
-    work.settle(Modified(delivery_failed=True), 1, settled=True)
-    work.control.session.catch_up()
-    expect_left(broker, broker.queue())
-    work.control.commit(work.txn)
-    counts = {body_of(delivery): delivery_count(delivery) for delivery in work.left(b"0", b"1")}
-    if counts != {b"0": 0, b"1": 1}:
-        raise Unexpected(f"expected delivery-counts 0 and 1, got {counts}")
-
-
-@scenario("4.4.3/rollback", "4.4.4-acquired", "4.3-fail")
-def rollback(broker: Broker) -> None:
-    """The rollback undoes acquisitions, whatever outcome they had: somebody who waits gets the messages."""
-    work = _Acquired(broker, 5)
-    for number, outcome in enumerate((Accepted(), Rejected(), Released(), Modified(delivery_failed=True))):
-        work.settle(outcome, number, settled=number % 2 == 0)
-    waiting = reader(broker, broker.queue(), 10)
-    waiting.peer.expect_nothing(Transfer)
-    work.control.roll_back(work.txn)
-    got = sorted(body_of(waiting.receive()) for _ in range(5))
-    if got != [b"%d" % number for number in range(5)]:
-        raise Unexpected(f"expected all five messages, got {got}")
-    waiting.peer.close()
-
-
-@scenario("4.4.3/rollback-in-place", "4.4.4-acquired", profile="full")
-def rollback_in_place(broker: Broker) -> None:
-    """After a rollback the queue is as it was: the same order, and no delivery is counted."""
-    work = _Acquired(broker, 4, messages=6)
-    for number, outcome in enumerate((Modified(delivery_failed=True), Released(), Accepted())):
-        work.settle(outcome, number, settled=number == 1)
-    work.control.roll_back(work.txn)
-    bodies = [b"%d" % number for number in range(6)]
-    for delivery in expect_left(broker, broker.queue(), *bodies, in_order=True):
-        if delivery_count(delivery):
-            raise Unexpected(f"{body_of(delivery)!r} has the delivery-count {delivery_count(delivery)}")
-
-
-@scenario("4.4.3/rollback-settles", "4.4.4-acquired", profile="full")
-def rollback_settles(broker: Broker) -> None:
-    """After a rollback the broker settles what was acquired as released, before it accepts the discharge."""
-    work = _Acquired(broker, 2)
-    work.settle(Accepted(), 1)
-    work.control.roll_back(work.txn)
-    for delivery in work.deliveries:
-        settlement = work.control.session.settlements.get(delivery.id)
-        if settlement is None or not settlement.settled or settlement.state != Released():
-            said = "nothing" if settlement is None else describe(settlement)
-            raise Unexpected(f"expected delivery {delivery.id} settled as released, got {said}")
-    work.control.peer.close()
-
-
-@scenario("4.4.3/no-outcome-stays", "4.4.3-state", "4.4.4-acquired", profile="full")
-def no_outcome_stays(broker: Broker) -> None:
-    """Acquired and without an outcome at the commit: it stays acquired, and can be settled outside of it."""
-    work = _Acquired(broker, 3)
-    work.settle(Accepted(), 2)
-    work.control.commit(work.txn)
-    if set(work.control.session.settlements) & {work.deliveries[0].id, work.deliveries[1].id}:
-        raise Unexpected("the broker has settled a delivery that has no outcome")
-    expect_left(broker, broker.queue())
-    work.receiver.settle(work.deliveries[0])
-    again = work.control.declare()
-    work.receiver.settle(work.deliveries[1], within(again, Accepted()), settled=False)
-    work.control.commit(again)
-    work.left()
 
 
 @scenario("4.4.3/drain", "4.4.3-drain", "4.4.3-properties")
@@ -188,7 +72,7 @@ def drain(broker: Broker) -> None:
 @scenario("4.4.3/credit-left-over", "4.4.3-cleared", "4.4.3-credit")
 def credit_left_over(broker: Broker) -> None:
     """Credit that is left at the commit stays; what comes for it afterwards is in no transaction."""
-    work = _Acquired(broker)
+    work = Acquired(broker)
     acquire(work.receiver, work.txn, 2)
     work.settle(Accepted())
     work.control.commit(work.txn)
@@ -202,7 +86,7 @@ def credit_left_over(broker: Broker) -> None:
 @scenario("4.4.3/credit-left-over-rollback", "4.4.3-cleared", "4.4.3-credit", profile="full")
 def credit_left_over_rollback(broker: Broker) -> None:
     """Credit that is left at the rollback stays: what comes back comes at once, in no transaction."""
-    work = _Acquired(broker, 2)
+    work = Acquired(broker, 2)
     acquire(work.receiver, work.txn, 3)
     work.settle(Accepted())
     work.control.roll_back(work.txn)
@@ -236,7 +120,7 @@ def arrives_later(broker: Broker) -> None:
 @scenario("4.4.3/more-credit", "4.4.3-state", "4.4.3-cleared", profile="full")
 def more_credit(broker: Broker) -> None:
     """A flow without properties leaves the txn-id of the link as it is; one with an empty map clears it."""
-    work = _Acquired(broker, 1, messages=3)
+    work = Acquired(broker, 1, messages=3)
     work.receiver.give_credit(1)
     receive_in(work.receiver, work.txn)
     work.receiver.give_credit(1, properties={})
@@ -244,23 +128,6 @@ def more_credit(broker: Broker) -> None:
     work.receiver.settle(plain)
     work.control.roll_back(work.txn)
     work.left(b"0", b"1")
-
-
-@scenario("4.4.3/settled-by-the-broker", "4.4.4-acquired-settled")
-def settled_by_the_broker(broker: Broker) -> None:
-    """Acquired on a link that sends settled: back with the rollback, gone with the commit."""
-    work = _Acquired(broker, 2, snd_settle_mode=1)
-    if not work.deliveries[0].transfer.settled:
-        raise NotApplicable("the broker does not send settled where settled is wished")
-    work.control.session.catch_up()
-    expect_left(broker, broker.queue())
-    work.control.roll_back(work.txn)
-    expect_left(broker, broker.queue(), b"0", b"1")
-    txn = work.control.declare()
-    acquire(work.receiver, txn, 1)
-    taken = body_of(receive_in(work.receiver, txn))
-    work.control.commit(txn)
-    work.left(b"1" if taken == b"0" else b"0")
 
 
 @scenario("4.4.3/two-transactions-on-a-link", "4.4.3-properties", "4.5.7-multi-txns", "4.4-01")
@@ -326,16 +193,14 @@ def unknown_id(broker: Broker) -> None:
     control = Controller(broker)
     receiver = control.session.attach_receiver(broker.queue())
     acquire(receiver, NEVER_DECLARED, 1)
-    answer = control.peer.expect_frame(Detach, End, Close).performative
-    if answer.error is None:
-        raise Unexpected(f"expected an error, got {describe(answer)}")
+    expect_some_error(control.peer)
     expect_left(broker, broker.queue(), b"0")
 
 
 @scenario("4.4.3/unknown-id-detaches", "4.5.8-unknown-id", profile="full")
 def unknown_id_detaches(broker: Broker) -> None:
     """A flow that names an unknown id: its link is detached with unknown-id, and other work goes on."""
-    work = _Acquired(broker, 1)
+    work = Acquired(broker, 1)
     for wrong in (NEVER_DECLARED, b"", work.txn[:15], "a string", 7):
         other = work.control.session.attach_receiver(broker.queue(), handle=2)
         other.give_credit(1, properties={"txn-id": wrong})
@@ -354,27 +219,3 @@ def copying_link(broker: Broker) -> None:
     expect_detach(receiver, "amqp:not-implemented")
     control.commit(control.declare())
     control.peer.close()
-
-
-@scenario("4.4.3/outcome-of-another", "4.4.2-01", "4.4.2-02", "4.4.4-09", "4.5.7-multi-txns")
-def outcome_of_another(broker: Broker) -> None:
-    """An outcome in another live transaction than the acquisition's: the control link is terminated."""
-    broker.require_coordinator(MULTI_TXNS)
-    work = _Acquired(broker)
-    other = work.control.declare()
-    work.receiver.settle(work.deliveries[0], within(other, Accepted()), settled=False)
-    work.control.expect_detach(ROLLBACK)
-    work.left(b"0")
-
-
-@scenario("4.4.3/plain-outcome", "4.4.4-09", profile="full")
-def plain_outcome(broker: Broker) -> None:
-    """A plain outcome for what a live transaction has acquired: the control link is terminated."""
-    for settled in (False, True):
-        work = _Acquired(broker)
-        work.receiver.settle(work.deliveries[0], settled=settled)
-        work.control.expect_detach(ROLLBACK)
-        work.left(b"0")
-        taker = reader(broker, broker.queue(), 1)
-        taker.settle(taker.receive())
-        taker.peer.close()

@@ -1,4 +1,4 @@
-"""Posts that cannot be done: nodes that are not there, queues that are full, messages that expire (4.4.1)."""
+"""Posts that cannot be done: unknown transactions and nodes, full queues, messages that expire (4.4.1)."""
 
 import time
 
@@ -8,14 +8,18 @@ from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.outcomes import NotApplicable
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
+    NEVER_DECLARED,
     ROLLBACK,
     TOO_MUCH,
+    UNKNOWN_ID,
     Controller,
     anonymous_sender,
     elsewhere,
     error_of,
+    expect_detach,
     expect_left,
     expect_provisional,
+    expect_some_error,
     expect_state,
     post,
     provisional,
@@ -29,6 +33,34 @@ from amqp_broker.frames import (
     Rejected,
     encode_composite,
 )
+
+
+@scenario("4.4.1/unknown-id", "4.5.8-unknown-id", "4.4-requests")
+def unknown_id(broker: Broker) -> None:
+    """A transfer that names an id that was never declared fails, settled or not; nothing is posted."""
+    for settled in (False, True):
+        control = Controller(broker)
+        sender = control.session.attach_sender(broker.queue())
+        control.declare()
+        post(sender, NEVER_DECLARED, b"never", settled=settled)
+        expect_some_error(control.peer)
+        control.peer.drop()
+    expect_left(broker, broker.queue())
+
+
+@scenario("4.4.1/unknown-id-detaches", "4.5.8-unknown-id", profile="full")
+def unknown_id_detaches(broker: Broker) -> None:
+    """A transfer that names an unknown id: its link is detached with it, and no other work is touched."""
+    control = Controller(broker)
+    sender, txn = control.session.attach_sender(broker.queue()), control.declare()
+    other = control.session.attach_sender(broker.queue(), handle=2, name="sender-2")
+    post(sender, txn, b"good")
+    for wrong in (NEVER_DECLARED, txn[:15], txn + b"\x00", b"", b"x" * 32):
+        post(other, wrong, b"never")
+        expect_detach(other, UNKNOWN_ID)
+        other = control.session.attach_sender(broker.queue(), handle=2, name="sender-2")
+    control.commit(txn)
+    expect_left(broker, broker.queue(), b"good")
 
 
 @scenario("4.4.1/rejected-then-commit", "4.4.1-informs", "4.4.1-05", profile="full")

@@ -9,6 +9,7 @@ from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
     MULTI_TXNS,
+    NEVER_DECLARED,
     ROLLBACK,
     TIMEOUT,
     UNKNOWN_ID,
@@ -26,8 +27,6 @@ from amqp_broker.conformance.transactions import (
 )
 from amqp_broker.conformance.transcript import describe
 from amqp_broker.frames import Accepted, Detach, Discharge, Disposition, Rejected, Released
-
-NEVER_DECLARED = b"never declared.."
 
 LASTS_AT_MOST_S = 6.5
 """How long we wait for a transaction to time out; a broker may let it live for much longer."""

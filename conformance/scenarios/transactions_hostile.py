@@ -15,6 +15,7 @@ from amqp_broker.conformance.transactions import (
     acquire,
     error_of,
     expect_left,
+    expect_some_error,
     expect_state,
     post,
     put,
@@ -24,16 +25,12 @@ from amqp_broker.conformance.transactions import (
     send_half,
     within,
 )
-from amqp_broker.conformance.transcript import describe_value
 from amqp_broker.frames import (
     Accepted,
-    Close,
     Declare,
     Declared,
-    Detach,
     Discharge,
     Disposition,
-    End,
     Rejected,
     TransactionalState,
     Transfer,
@@ -130,11 +127,7 @@ def ids_that_are_none(broker: Broker) -> None:
         control = Controller(broker, broker.session(container=what.replace(" ", "-")))
         payload = described(AMQP_VALUE, described(0x32, _list(octets)))
         control.link.send(payload, frame_octets=20_000)
-        answer = control.peer.expect_frame(Disposition, Detach, End, Close).performative
-        if isinstance(answer, Disposition):
-            error_of(expect_state(answer.state, Rejected))
-        elif answer.error is None:
-            raise Unexpected(f"{what}: expected an error, got {describe_value(answer)}")
+        expect_some_error(control.peer)
         control.peer.drop()
     broker.still_serves()
 
@@ -156,11 +149,7 @@ def states_that_are_none(broker: Broker) -> None:
         except Exception as error:  # our own encoder refuses it: nothing was sent
             broker.transcript.event("", f"not sent: {error}")
             continue
-        answer = control.peer.expect_frame(Disposition, Detach, End, Close).performative
-        if isinstance(answer, Disposition):
-            error_of(expect_state(getattr(answer.state, "outcome", None) or answer.state, Rejected))
-        elif answer.error is None:
-            raise Unexpected(f"{txn_id!r:.40}: expected an error, got {describe_value(answer)}")
+        expect_some_error(control.peer)
         control.peer.drop()
     expect_left(broker, broker.queue())
     broker.still_serves()

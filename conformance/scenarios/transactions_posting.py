@@ -12,7 +12,6 @@ from amqp_broker.conformance.transactions import (
     Controller,
     body_of,
     copying,
-    error_of,
     expect_detach,
     expect_left,
     expect_provisional,
@@ -27,17 +26,11 @@ from amqp_broker.conformance.transactions import (
 from amqp_broker.conformance.transcript import describe
 from amqp_broker.frames import (
     Accepted,
-    Close,
-    Detach,
     Discharge,
     Disposition,
-    End,
-    Rejected,
     Released,
     Transfer,
 )
-
-NEVER_DECLARED = b"never declared.."
 
 HALF, REST = data(b"half of it")[:6], data(b"half of it")[6:]
 """A message in two parts."""
@@ -248,35 +241,6 @@ def partial_elsewhere(broker: Broker) -> None:
     control.session.send(Transfer(handle=sender.handle, aborted=True))
     control.commit(txn)
     expect_left(broker, broker.queue(), b"whole")
-
-
-@scenario("4.4.1/unknown-id", "4.5.8-unknown-id", "4.4-requests")
-def unknown_id(broker: Broker) -> None:
-    """A transfer that names an id that was never declared fails, settled or not; nothing is posted."""
-    for settled in (False, True):
-        control, sender, _ = _begun(broker)
-        post(sender, NEVER_DECLARED, b"never", settled=settled)
-        answer = control.peer.expect_frame(Detach, End, Close, Disposition).performative
-        if isinstance(answer, Disposition):
-            error_of(expect_state(getattr(answer.state, "outcome", None) or answer.state, Rejected))
-        elif answer.error is None:
-            raise Unexpected(f"expected an error, got {describe(answer)}")
-        control.peer.drop()
-    expect_left(broker, broker.queue())
-
-
-@scenario("4.4.1/unknown-id-detaches", "4.5.8-unknown-id", profile="full")
-def unknown_id_detaches(broker: Broker) -> None:
-    """A transfer that names an unknown id: its link is detached with it, and no other work is touched."""
-    control, sender, txn = _begun(broker)
-    other = control.session.attach_sender(broker.queue(), handle=2, name="sender-2")
-    post(sender, txn, b"good")
-    for wrong in (NEVER_DECLARED, txn[:15], txn + b"\x00", b"", b"x" * 32):
-        post(other, wrong, b"never")
-        expect_detach(other, UNKNOWN_ID)
-        other = control.session.attach_sender(broker.queue(), handle=2, name="sender-2")
-    control.commit(txn)
-    expect_left(broker, broker.queue(), b"good")
 
 
 @scenario("4.4.1/invisible-to-itself", "4.4.1-not-available")

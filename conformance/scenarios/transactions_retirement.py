@@ -10,6 +10,7 @@ from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
     MULTI_SSNS,
     MULTI_TXNS,
+    NEVER_DECLARED,
     ROLLBACK,
     UNKNOWN_ID,
     Controller,
@@ -18,24 +19,21 @@ from amqp_broker.conformance.transactions import (
     delivery_count,
     expect_detach,
     expect_left,
+    expect_some_error,
     put,
     within,
 )
 from amqp_broker.conformance.transcript import describe_value
 from amqp_broker.frames import (
     Accepted,
-    Close,
     Detach,
     Disposition,
-    End,
     Error,
     Modified,
     Rejected,
     Released,
     Source,
 )
-
-NEVER_DECLARED = b"never declared.."
 
 
 def _both(broker: Broker, outcome: Any, check: Callable[[Delivered, bool], object]) -> None:
@@ -233,9 +231,7 @@ def unknown_id(broker: Broker) -> None:
     """An outcome in a transaction that was never declared fails with an error, and is not applied."""
     work = Delivered(broker)
     work.retire(Accepted(), settled=False, txn=NEVER_DECLARED)
-    answer = work.control.peer.expect_frame(Detach, End, Close).performative
-    if answer.error is None:
-        raise Unexpected("expected an error")
+    expect_some_error(work.control.peer)
     work.control.peer.drop()
     expect_left(broker, broker.queue(), b"0")
 

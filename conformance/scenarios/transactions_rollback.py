@@ -21,9 +21,6 @@ from amqp_broker.frames import (
     Source,
 )
 
-NEVER_DECLARED = b"never declared.."
-
-
 OUTCOMES = (
     Accepted(),
     Rejected(),
