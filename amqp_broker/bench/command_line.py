@@ -9,6 +9,7 @@ import selectors
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import IO, Any, Final
 
 from amqp_broker.bench import report as report_module
@@ -89,6 +90,7 @@ def run(argv: list[str]) -> int:
     except SystemExit as left:
         return int(left.code or 0)
     status = 0
+    reports = []
     for settings in runs:
         try:
             results = measure(settings, rtt=options.rtt, progress=sys.stderr.isatty() or options.progress)
@@ -97,15 +99,26 @@ def run(argv: list[str]) -> int:
             return 1
         report_of = transaction_report if settings.transactions else report_module
         report = report_of.combine(settings, results)
-        print(json.dumps(report, indent=2) if options.json else report_of.as_text(report), flush=True)
+        reports.append(report)
+        if not options.json:
+            print(report_of.as_text(report), flush=True)
         status |= not report_of.is_clean(settings, report)
+    if options.json:
+        print(json.dumps(reports if options.transactions else reports[0], indent=2))
     return status
 
 
+def no_mark() -> None:
+    """Nobody wants to know when the measuring begins and ends."""
+
+
 def measure(
-    settings: BenchSettings, *, rtt: bool = False, progress: bool = False
+    settings: BenchSettings, *, rtt: bool = False, progress: bool = False, mark: Callable[[], None] = no_mark
 ) -> dict[str, dict[str, Any]]:
-    """Run the processes; their results by name. Raises RuntimeError with the first one's error."""
+    """Run the processes; their results by name. Raises RuntimeError with the first one's error.
+
+    `mark` is called when the measuring begins and, of transactions, when it ends and the counting begins.
+    """
     workers: list[Worker] = []
     try:
         roles = ["control"] if settings.transactions else ["rtt"] if rtt else ["receive", "send"]
@@ -116,9 +129,10 @@ def measure(
             for worker in fresh:
                 if not worker.read_line() or worker.error:
                     raise RuntimeError(worker.error or f"{worker.name} ended with {worker.process.wait()}")
+        mark()
         for worker in workers:
             worker.begin()
-        listen(workers, settings, progress)
+        listen(workers, settings, progress, mark)
         failed = next((worker for worker in workers if worker.result is None), None)
         if failed is not None:
             raise RuntimeError(failed.error or f"{failed.name} ended with {failed.process.wait()}")
@@ -128,7 +142,7 @@ def measure(
             worker.end()
 
 
-def listen(workers: list[Worker], settings: BenchSettings, progress: bool) -> None:
+def listen(workers: list[Worker], settings: BenchSettings, progress: bool, mark: Callable[[], None]) -> None:
     """Until all have ended, or one has failed."""
     started, shown = time.monotonic(), False
     with selectors.DefaultSelector() as selector:
@@ -143,6 +157,7 @@ def listen(workers: list[Worker], settings: BenchSettings, progress: bool) -> No
                     return
             if all(worker.paused for worker in workers):
                 # All have measured: from now on they may disturb each other.
+                mark()
                 for worker in workers:
                     worker.begin()
             if progress:
@@ -222,6 +237,6 @@ def make_parser() -> argparse.ArgumentParser:
     add("--user", help="user for SASL PLAIN (default: the URL's, else ANONYMOUS)")
     add("--password", help="password for SASL PLAIN")
     add("--no-sasl", action="store_true", help="begin with the bare AMQP header")
-    add("--json", action="store_true", help="print the report as JSON")
+    add("--json", action="store_true", help="print the report as JSON (of transactions: a list of reports)")
     add("--progress", action="store_true", help="show progress even when standard error is no terminal")
     return parser

@@ -77,7 +77,11 @@ class Wire:
         try:
             self._shake_hands()
         except (OSError, TimeoutError) as error:
+            self.socket.close()
             raise BenchError(f"{name}: no answer to the handshake: {error or type(error).__name__}") from None
+        except BenchError:
+            self.socket.close()
+            raise
         self.socket.setblocking(False)
 
     def _shake_hands(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import attrs
 import pytest
@@ -11,20 +10,11 @@ import pytest
 from amqp_broker import RunningBroker
 from amqp_broker.bench import transaction_run
 from amqp_broker.bench.command_line import run
+from amqp_broker.bench.leftovers import Leftovers
 from amqp_broker.bench.settings import BenchSettings
 from amqp_broker.configuration import BrokerConfig, ListenerConfig
+from amqp_broker.conformance.load import transactions
 from amqp_broker.embedding import running_broker
-
-
-def reports(text: str) -> list[dict[str, Any]]:
-    """The JSON documents of several runs, one after the other."""
-    decoder, found = json.JSONDecoder(), []
-    text = text.strip()
-    while text:
-        report, end = decoder.raw_decode(text)
-        found.append(report)
-        text = text[end:].strip()
-    return found
 
 
 @pytest.mark.parametrize(
@@ -48,7 +38,7 @@ def test_what_committed_is_there_once_and_nothing_else(
     status = run([amqp_broker.url, "--json", "--transactions", "60", "--timeout", "20", *options])
     captured = capsys.readouterr()
     assert status == 0, captured
-    for report in reports(captured.out):
+    for report in json.loads(captured.out):
         assert report["discharged"] == report["committed"] + report["rolled_back"] > 0
         assert report["transaction_us"]["max"] >= report["discharge_us"]["p50"] > 0
         there = report["postings_there"]["received"]
@@ -78,21 +68,37 @@ def test_a_transaction_that_the_broker_refuses_is_reported(capsys: pytest.Captur
     config = attrs.evolve(config, limits=attrs.evolve(config.limits, transaction_operations=5))
     with running_broker(config) as broker:
         assert run([broker.url, "--json", "--transactions", "8", "--live", "2"]) == 1
-    (report,) = reports(capsys.readouterr().out)
+    (report,) = json.loads(capsys.readouterr().out)
     assert (report["refused"], report["committed"]) == (8, 0)
     assert "amqp:transaction:rollback" in report["first_refusal"]
     assert report["postings_there"]["received"] == report["postings_there"]["forbidden"] == 0
 
 
-def test_leftovers_find_what_must_not_be_there_and_what_is_missing(amqp_broker: RunningBroker) -> None:
-    """Ten messages are in the queue; of the wanted ones two are not, and three are there for no reason."""
+def ten_messages(broker: RunningBroker) -> BenchSettings:
+    """Settings of a run whose queue holds its messages 0 to 9."""
     settings = BenchSettings(
-        host=amqp_broker.host, port=amqp_broker.port, address="left", count=10, credit=4, timeout_s=0.2, run=7
+        host=broker.host, port=broker.port, address="left", count=10, credit=4, timeout_s=20, run=7
     )
     transaction_run.fill(settings, 0)
-    found = transaction_run.leftovers(settings, 0, bytearray(b"\1\1\0\1\1\1\0\1\1\0\1\1"))
-    assert (found["received"], found["lost"], found["forbidden"]) == (7, 2, 3)
+    return settings
+
+
+def test_leftovers_find_what_must_not_be_there(amqp_broker: RunningBroker) -> None:
+    """Of the ten messages in the queue three have no reason to be there; the credit is renewed meanwhile."""
+    found = transaction_run.leftovers(ten_messages(amqp_broker), 0, bytearray(b"\1\1\0\1\1\1\0\1\1\0"))
+    assert (found["received"], found["lost"], found["forbidden"]) == (7, 0, 3)
     assert (found["duplicates"], found["foreign"]) == (0, 0)
+
+
+def test_leftovers_wait_for_what_is_missing(amqp_broker: RunningBroker) -> None:
+    """Two more are wanted than are in the queue: it is not finished when the others have come."""
+    settings = ten_messages(amqp_broker)
+    queue = Leftovers(settings, 0, bytearray(b"\1" * 12))
+    while queue.position < 10:
+        queue.turn()
+        queue.wait(1)
+    assert (queue.tale.received, queue.tale.lost, queue.finished) == (10, 2, False)
+    queue.wire.close()
 
 
 def test_a_queue_with_messages_of_another_run_is_refused(
@@ -103,3 +109,12 @@ def test_a_queue_with_messages_of_another_run_is_refused(
     transaction_run.fill(other, 0)
     assert run([f"{amqp_broker.url}/used", "--transactions", "5", "--retire", "--live", "1"]) == 1
     assert "'used-input' must hold only the messages of this run" in capsys.readouterr().err
+
+
+def test_the_table_of_the_readme_has_rows_for_transactions(capsys: pytest.CaptureFixture[str]) -> None:
+    """One small case from start to end: a broker of its own, a verified run, one row with its cost."""
+    options = ["--transactions", "40", "--runs", "1", "--patience", "0", "--only", "every fourth"]
+    assert transactions.main(options) == 0
+    head, line, row = capsys.readouterr().out.splitlines()
+    assert head.count("|") == line.count("|") == row.count("|") == 7
+    assert "every fourth rolled back |" in row
