@@ -15,11 +15,14 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from tests.mutants.faults import MUTANTS, Mutant
+from tests.mutants.faults import MUTANTS
+from tests.mutants.mutant import Mutant
+from tests.mutants.promises import PROMISES
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 SUITE_SECONDS: Final = 300
@@ -143,13 +146,47 @@ def run_mutants(mutants: Sequence[Mutant], processes: int) -> list[str]:
     return complaints
 
 
+def split(mutants: Sequence[Mutant]) -> list[Mutant]:
+    """A mutant for each part of each suite: every test and scenario that is named has to notice by itself."""
+    return [
+        replace(mutant, name=f"{mutant.name} ({shown(part)})", suite=(part,))
+        for mutant in mutants
+        for part in mutant.suite
+    ]
+
+
+def shown(part: str) -> str:
+    """A part of a suite as one reads it: the id of a scenario, the name of a test, else the file."""
+    return part.rpartition("::")[2].removeprefix("test_scenario[").removesuffix("]")
+
+
+def table(mutants: Sequence[Mutant]) -> str:
+    """Which fault breaks which promise of transactions, and what notices, as Markdown."""
+    lines = ["| promise | seeded fault | noticed by |", "|---|---|---|"]
+    for rule, promise in PROMISES.items():
+        for mutant in [mutant for mutant in mutants if mutant.rule == rule]:
+            noticed = ", ".join([f"`{shown(part)}`" for part in mutant.suite])
+            lines.append(f"| {rule}: {promise} | {mutant.name} | {noticed} |")
+    return "\n".join(lines)
+
+
 def main() -> int:
     """The command; its exit status is 1 when a mutant survived or the list is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("names", nargs="*", help="only mutants whose name contains one of these words")
+    parser.add_argument(
+        "names", nargs="*", help="only mutants with one of these words in their names, or of this rule"
+    )
+    parser.add_argument("--each", action="store_true", help="each part of a suite has to fail by itself")
+    parser.add_argument("--table", action="store_true", help="show what breaks which promise; run nothing")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    chosen = [m for m in MUTANTS if not options.names or any(word in m.name for word in options.names)]
+    names = options.names
+    chosen = [m for m in MUTANTS if not names or any(word in m.name or word == m.rule for word in names)]
+    if options.table:
+        print(table(chosen))
+        return 0
+    if options.each:
+        chosen = split(chosen)
     complaints = run_mutants(chosen, options.processes)
     print(f"{len(chosen)} mutants, {len(chosen) - len(complaints)} caught" if chosen else "no such mutant")
     for complaint in complaints:

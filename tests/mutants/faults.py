@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """In `file` the text `old`, which is there once, becomes `new`; then `suite` (for pytest) fails."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    suite: tuple[str, ...]
-
+from tests.mutants import choice_faults, rule_faults, storage_faults
+from tests.mutants.mutant import Mutant
 
 POWER_LOSS: Final = ("tests/power_loss/test_power_loss.py::test_no_power_cut_loses_what_was_acknowledged",)
 IO_ERRORS: Final = (
@@ -297,4 +287,6 @@ _FRAMES: Final = (
     ),
 )
 
-MUTANTS: Final[tuple[Mutant, ...]] = _DURABILITY + _STORE + _QUEUE + _LINKS + _FRAMES
+_TRANSACTIONS: Final = rule_faults.FAULTS + choice_faults.FAULTS + storage_faults.FAULTS
+
+MUTANTS: Final[tuple[Mutant, ...]] = _DURABILITY + _STORE + _QUEUE + _LINKS + _FRAMES + _TRANSACTIONS

@@ -4,12 +4,17 @@ date.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import CAUGHT, CHECKOUT, BadMutant, judge
-from tests.mutants.faults import MUTANTS, Mutant
+from amqp_broker.conformance.scenario import load_scenarios
+from tests.mutants.__main__ import CAUGHT, CHECKOUT, BadMutant, judge, split, table
+from tests.mutants.faults import MUTANTS
+from tests.mutants.mutant import Mutant
+from tests.mutants.promises import PROMISES
 
 _CODE = "def double(number):\n    return number * 2\n"
 _TEST = "from code_under_test import double\n\n\ndef test_double():\n    assert double(3) == 6\n"
@@ -61,7 +66,48 @@ def test_a_mutant_that_proves_nothing_is_an_error(checkout: Path, mutant: Mutant
 def test_no_mutant_is_stale(mutant: Mutant) -> None:
     """Whoever changes a line that a mutant changes, repairs the mutant with it."""
     assert (CHECKOUT / mutant.file).read_text().count(mutant.old) == 1
-    assert all((CHECKOUT / part.split("::")[0]).exists() for part in mutant.suite if not part.startswith("-"))
+    assert [part for part in mutant.suite if not _is_there(part)] == []
+
+
+@cache
+def _text(file: str) -> str:
+    path = CHECKOUT / file
+    return path.read_text() if path.is_file() else ""
+
+
+@cache
+def _scenario_ids() -> set[str]:
+    return {scenario.id for scenario in load_scenarios()}
+
+
+def _is_there(part: str) -> bool:
+    """Whether a part of a suite names a file, a test in it, or a conformance scenario."""
+    file, _, test = part.partition("::")
+    name, _, parameter = test.partition("[")
+    if name == "test_scenario":
+        return parameter.removesuffix("]") in _scenario_ids()
+    return (CHECKOUT / file).exists() and (not name or f"def {name}(" in _text(file))
+
+
+def test_each_promise_of_transactions_has_a_fault_that_breaks_it() -> None:
+    """Each rule of the standard, each choice of the broker, each promise of durability."""
+    assert {mutant.rule for mutant in MUTANTS} - {""} == set(PROMISES)
+
+
+def test_the_table_tells_each_fault_of_transactions_and_what_notices() -> None:
+    """`python -m tests.mutants --table`."""
+    mutant = Mutant("example", "a.py", "a", "b", ("tests/x.py::test_scenario[4.3/over]", "tests/y.py"), "13")
+    assert table([mutant]).splitlines()[2:] == [
+        f"| 13: {PROMISES['13']} | example | `4.3/over`, `tests/y.py` |"
+    ]
+
+
+def test_each_part_of_a_suite_can_be_judged_by_itself(checkout: Path) -> None:
+    """`--each`: a suite of two files of which one notices is a survivor of the other."""
+    both = replace(_mutant("* 2", "* 3"), suite=("test_it.py", "test_nothing.py"))
+    first, second = split([both])
+    assert judge(first, checkout) == CAUGHT
+    assert "test_nothing.py passes" in judge(second, checkout)
 
 
 def test_mutants_have_names_of_their_own() -> None:

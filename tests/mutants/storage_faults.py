@@ -1,0 +1,217 @@
+"""Seeded faults of what transactions take up and of what they store, and what must notice."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant, scenarios
+from tests.mutants.rule_faults import BOUNDS_TESTS, RULES_TESTS, SERVICE, TABLE, WIRE_TESTS
+
+JOBS: Final = "amqp_broker/transactional_jobs.py"
+
+_BOUNDS: Final = (
+    Mutant(
+        "posts keep no room",
+        "amqp_broker/queue.py",
+        "limits.max_messages - self.message_count - self.reserved_messages)",
+        "limits.max_messages - self.message_count)",
+        (f"{BOUNDS_TESTS}::test_room_is_kept_at_the_post",),
+        "capacity and ttl",
+    ),
+    Mutant(
+        "senders do not see the room that is kept",
+        "amqp_broker/queue.py",
+        "            self.message_count + self.reserved_messages >= limits.max_messages\n",
+        "            self.message_count >= limits.max_messages\n",
+        (f"{BOUNDS_TESTS}::test_room_is_kept_at_the_post",),
+        "capacity and ttl",
+    ),
+    Mutant(
+        "a rollback leaks the room that was kept",
+        JOBS,
+        "        self.queue.unreserve(self.operations, self.size_bytes)\n\n\ndef",
+        "\n\ndef",
+        (f"{WIRE_TESTS}::test_a_rollback_gives_the_room_back",) + scenarios("4.4.1/capacity-reserved"),
+        "capacity and ttl",
+    ),
+    Mutant(
+        "a commit leaks the room that was kept",
+        JOBS,
+        "        self.queue.unreserve(self.operations, self.size_bytes)\n        if not",
+        "        if not",
+        (f"{WIRE_TESTS}::test_a_post_keeps_room_until_its_transaction_ends",),
+        "capacity and ttl",
+    ),
+    Mutant(
+        "ttl is not judged at the commit",
+        JOBS,
+        "                self.records = fresh(self.records, now_ms)\n",
+        "",
+        (f"{BOUNDS_TESTS}::test_what_has_expired_by_the_commit_is_never_there",),
+        "capacity and ttl",
+    ),
+    Mutant(
+        "a connection may have any number of transactions",
+        TABLE,
+        "        if len(self._live) >= self.limits.live:\n",
+        "        if len(self._live) >= 1 << 30:\n",
+        (f"{WIRE_TESTS}::test_a_flood_of_declares_is_answered_and_leaks_nothing",) + scenarios("4.2/flood"),
+        "limits",
+    ),
+    Mutant(
+        "a transaction may have any number of operations",
+        TABLE,
+        "            transaction.operations + operations <= limits.operations\n",
+        "            transaction.operations + operations <= 1 << 30\n",
+        (f"{BOUNDS_TESTS}::test_work_beyond_the_limits_leaves_only_the_rollback",)
+        + scenarios("4.4/too-many-operations"),
+        "limits",
+    ),
+    Mutant(
+        "a transaction may be of any size",
+        TABLE,
+        "            and transaction.size_bytes + size_bytes <= limits.bytes_per_transaction\n",
+        "            and transaction.size_bytes + size_bytes <= 1 << 60\n",
+        (f"{BOUNDS_TESTS}::test_work_beyond_the_limits_leaves_only_the_rollback",),
+        "limits",
+    ),
+    Mutant(
+        "a post beyond the limits is left out of the commit",
+        TABLE,
+        "            transaction.fail(error)\n            return error\n",
+        "            return error\n",
+        (f"{BOUNDS_TESTS}::test_work_beyond_the_limits_leaves_only_the_rollback",),
+        "limits",
+    ),
+    Mutant(
+        "an outcome beyond the limits is left out of the commit",
+        TABLE,
+        "            transaction.fail(self._too_much(transaction))\n",
+        "",
+        (f"{BOUNDS_TESTS}::test_work_beyond_the_limits_leaves_only_the_rollback",),
+        "limits",
+    ),
+    Mutant(
+        "an acquisition beyond the limits is left out of the commit",
+        TABLE,
+        "            transaction.fail(error)\n            raise error\n",
+        "            raise error\n",
+        (f"{BOUNDS_TESTS}::test_work_beyond_the_limits_leaves_only_the_rollback",),
+        "limits",
+    ),
+    Mutant(
+        "what is beyond the limits has another condition",
+        "coordinator/errors.py",
+        '    condition = "amqp:resource-limit-exceeded"\n',
+        '    condition = "amqp:transaction:rollback"\n',
+        (f"{BOUNDS_TESTS}::test_work_beyond_the_limits_leaves_only_the_rollback",) + scenarios("4.2/flood"),
+        "limits",
+    ),
+)
+
+_STORE: Final = (
+    Mutant(
+        "a discharge is stored in two commits",
+        JOBS,
+        "            unit.extend(stored_by(work))\n",
+        "            from amqp_broker.jobs import Step\n"
+        "            self._nodes.writer.defer(Step(stored_by(work)))\n",
+        (f"{RULES_TESTS}::test_everything_of_a_discharge_is_one_commit",),
+        "one commit",
+    ),
+    Mutant(
+        "a discharge is accepted before its COMMIT",
+        SERVICE,
+        "            self._nodes.writer.collect(DischargeJob(",
+        "            link.settle([delivery], ACCEPTED)\n            self._nodes.writer.collect(DischargeJob(",
+        (f"{RULES_TESTS}::test_a_discharge_is_accepted_after_the_commit_only",),
+        "after the commit",
+    ),
+    Mutant(
+        "the messages of a discharge are there before its COMMIT",
+        SERVICE,
+        "            self._nodes.writer.collect(DischargeJob(",
+        "            for posting in found.postings:\n"
+        "                queue = posting.queue\n"
+        "                queue.number(posting.records)\n"
+        "                queue.make_available(posting.records, posting.size_bytes)\n"
+        "                self._nodes.pump(queue)\n"
+        "            self._nodes.writer.collect(DischargeJob(",
+        (f"{RULES_TESTS}::test_a_discharge_is_accepted_after_the_commit_only",),
+        "after the commit",
+    ),
+    Mutant(
+        "what a transaction retired is not stored",
+        JOBS,
+        "        return retire_verbs(queue_id, records_of(work))\n",
+        "        return []\n",
+        (f"{RULES_TESTS}::test_after_a_crash_all_of_it_is_there_or_nothing",),
+        "all or nothing",
+    ),
+    Mutant(
+        "what a transaction posted is not stored",
+        JOBS,
+        "        unit: Unit = transaction.verbs()\n",
+        "        unit: Unit = transaction.verbs()[:1]\n",
+        (f"{RULES_TESTS}::test_after_a_crash_all_of_it_is_there_or_nothing",),
+        "all or nothing",
+    ),
+    Mutant(
+        "how a transaction changed a message is not stored",
+        JOBS,
+        "            unit.append(Return(",
+        "            ([] if unit else []).append(Return(",
+        (f"{RULES_TESTS}::test_after_a_crash_all_of_it_is_there_or_nothing",),
+        "all or nothing",
+    ),
+    Mutant(
+        "a commit that met a full disk is accepted",
+        SERVICE,
+        "            ended = self._table.commit_failed(transaction, str(error))\n",
+        "            ended = self._table.commit_done(transaction)\n",
+        (f"{RULES_TESTS}::test_a_full_disk_at_the_commit_rolls_back_and_the_broker_goes_on",),
+        "store error",
+    ),
+    Mutant(
+        "a commit that met a full disk is answered with another condition",
+        TABLE,
+        "        return self._end(transaction, False, TransactionRollback(reason))\n",
+        "        return self._end(transaction, False, TransactionLimitExceeded(reason))\n",
+        (f"{RULES_TESTS}::test_a_full_disk_at_the_commit_rolls_back_and_the_broker_goes_on",),
+        "store error",
+    ),
+    Mutant(
+        "numbers of messages that were not stored are lost",
+        JOBS,
+        "        self.transaction.withdraw()\n",
+        "        pass\n",
+        (f"{RULES_TESTS}::test_a_full_disk_at_the_commit_rolls_back_and_the_broker_goes_on",),
+        "store error",
+    ),
+    Mutant(
+        "the record of a discharge is a unit of its own",
+        JOBS,
+        "        unit.append(Discharged(transaction.txn_id, self._nodes.wall_clock_ms()))\n",
+        "        from amqp_broker.jobs import Step\n"
+        "        record = Discharged(transaction.txn_id, self._nodes.wall_clock_ms())\n"
+        "        self._nodes.writer.submit(Step([record]))\n",
+        (
+            f"{RULES_TESTS}::test_everything_of_a_discharge_is_one_commit",
+            f"{RULES_TESTS}::test_a_discharge_that_the_store_refuses_leaves_no_record",
+        ),
+        "outcome record",
+    ),
+    Mutant(
+        "there is no record of a discharge",
+        JOBS,
+        "        unit.append(Discharged(transaction.txn_id, self._nodes.wall_clock_ms()))\n",
+        "",
+        (
+            f"{WIRE_TESTS}::test_the_outcome_of_a_discharge_can_be_asked_by_anybody_who_knows_its_id",
+            f"{RULES_TESTS}::test_after_a_crash_all_of_it_is_there_or_nothing",
+        ),
+        "outcome record",
+    ),
+)
+
+FAULTS: Final = _BOUNDS + _STORE
