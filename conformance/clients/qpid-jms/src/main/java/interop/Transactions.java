@@ -39,6 +39,8 @@ final class Transactions {
         interop.check("transaction, sends: rollback", client -> sends(client, false));
         interop.check("transaction, pre-settled sends: commit", SETTLED_SENDS, client -> sends(client, true));
         interop.check("transaction, pre-settled sends: rollback", SETTLED_SENDS, client -> sends(client, false));
+        interop.check("transaction, pre-settled sends, each producer closed behind its message", SETTLED_SENDS,
+            Transactions::producersClosed);
         interop.check("transaction, receives: commit", Transactions::receivesCommitted);
         interop.check("transaction, consumer closed before the commit", Transactions::consumerClosedBeforeCommit);
         interop.check("transaction without work: commit, rollback", Transactions::withoutWork);
@@ -80,6 +82,19 @@ final class Transactions {
             session.commit();
             expect("in the queue", List.of("next transaction"), client.rest());
         }
+    }
+
+    /** Message and detach are often read together; what came before the detach is part of the transaction all the same. */
+    private static void producersClosed(Client client) throws Exception {
+        try (Session session = client.transacted()) {
+            for (int number = 0; number < 100; number++) {
+                sendTexts(session, client.queueName, List.of(String.valueOf(number)));
+                if (number % 10 == 9) {
+                    session.commit();
+                }
+            }
+        }
+        expect("in the queue", numbers(100), client.rest());
     }
 
     private static void receivesCommitted(Client client) throws Exception {
