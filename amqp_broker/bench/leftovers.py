@@ -71,7 +71,7 @@ class Leftovers(Receiver):
 
     def _frame(self, performative: object) -> None:
         super()._frame(performative)
-        if self._draining and isinstance(performative, Flow) and performative.handle is not None:
-            # Drained credit is given back by counting it as used.
+        if self._draining and self.credit and isinstance(performative, Flow):
+            # A delivery-count ahead of what came: credit was given back for lack of messages (2.6.7).
             counted = (self.delivery_count + self.credit) % SERIAL
-            self.empty = self.empty or (performative.delivery_count or 0) == counted
+            self.empty = self.empty or performative.delivery_count == counted

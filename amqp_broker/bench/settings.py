@@ -54,6 +54,15 @@ class BenchSettings:
         """Messages that the transactions of one pair post."""
         return self.transactions * self.in_each
 
+    @property
+    def inputs(self) -> int:
+        """Messages that the transactions of one pair find to retire.
+
+        They are enough only if what a rolled back transaction took can be taken again.
+        """
+        rolled_back = self.transactions // self.roll_back_every if self.roll_back_every else 0
+        return min(self.transactions, self.transactions - rolled_back + self.live) * self.in_each
+
     def rolls_back(self, number: int) -> bool:
         """Whether the transaction of this number is to be discharged with fail=true (4.3)."""
         return self.roll_back_every > 0 and number % self.roll_back_every == self.roll_back_every - 1

@@ -77,7 +77,7 @@ class Supply:
         self.credit = 0
         self.delivery_count = wire.remote_delivery_count
         # Each message of the input: how often a committed transaction retired it.
-        self.retired = bytearray(settings.postings)
+        self.retired = bytearray(settings.inputs)
         self.retired_twice = 0
         self._shape: Shape | None = None
 

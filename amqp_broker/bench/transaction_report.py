@@ -52,6 +52,7 @@ def combine(settings: BenchSettings, results: dict[str, dict[str, Any]]) -> dict
         name: sum(one["posted_there"][name] for one in found) for name in ("received", *WRONG)
     }
     if settings.retire:
+        report["input"] = settings.inputs * settings.pairs
         report["input_there"] = {
             name: sum(one["input_there"][name] for one in found) for name in ("received", *WRONG)
         }
@@ -93,7 +94,7 @@ def as_text(report: dict[str, Any]) -> str:
         lines.append(f"  first refusal: {report['first_refusal']}")
     lines.append("  posted, found afterwards: " + there(report["postings_there"]))
     if "input_there" in report:
-        lines.append("  left of the input: " + there(report["input_there"]))
+        lines.append(f"  left of {report['input']:,} to be retired: " + there(report["input_there"]))
     lines += [f"  {report[name]:,} {text}" for name, text in REMARKS.items() if report[name]]
     lines += [f"  {name} made no progress and gave up" for name in report["stalled"]]
     return "\n".join([*lines, *share_of_a_core(report)])

@@ -19,7 +19,7 @@ FLIP: Final = b"\1" + bytes(255)
 def control(settings: BenchSettings, pair: int) -> dict[str, object]:
     """Run a controller; then look what its queues hold."""
     if settings.retire:
-        fill(settings.only(settings.input_of(pair), settings.postings), pair)
+        fill(settings.only(settings.input_of(pair), settings.inputs), pair)
     controller = Controller(settings, pair)
     say(ready=True)
     sys.stdin.readline()

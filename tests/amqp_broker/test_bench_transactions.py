@@ -163,6 +163,16 @@ def test_runs_of_leftovers_are_counted_like_single_ones(coins: bytes, runs: list
         assert getattr(fast, name) == getattr(slow, name), name
 
 
+def test_rolled_back_transactions_have_no_messages_of_their_own() -> None:
+    """What they took has to be taken again, so a broker that loses it lets the run stall."""
+    settings = bench_settings(transactions=100, in_each=10, live=4)
+    assert settings.inputs == 1_000
+    assert (
+        bench_settings(transactions=100, in_each=10, live=4, roll_back_every=3).inputs == (100 - 33 + 4) * 10
+    )
+    assert bench_settings(transactions=3, in_each=10, live=16, roll_back_every=3).inputs == 30
+
+
 SETTINGS = BenchSettings(host="localhost", port=1, transactions=2, in_each=5, retire=True)
 LATENCIES = {"latencies": {"5": 2}, "largest": 5}
 
