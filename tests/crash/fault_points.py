@@ -13,15 +13,14 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, POINTS
 from tests.crash.broker_process import NotListening
-from tests.crash.fates import Fate, collect_accounts
+from tests.crash.deaths import DISCHARGE_POINTS
 from tests.crash.scenario import TRANSACTIONS, Load, Scenario
 from tests.crash.traffic import Client
 
@@ -38,23 +37,14 @@ OUT_OF_REACH: Final = {
 }
 """Points, by the word before the dot, that no load can reach, with the reason."""
 
-DISCHARGE: Final = "discharge."
-STORED: Final = ("discharge.after_commit",)
-"""The points of a discharge at which it is durable."""
-
 
 @dataclass(slots=True)
 class Run:
-    """What came of the kills at one point. `deaths` are the lives that ended there by themselves."""
+    """What came of the kills at one point, and how many lives ended there by themselves."""
 
     complaints: list[str]
-    deaths: list[int] = field(default_factory=list)
-    transactions: str = ""
-
-    @property
-    def reached(self) -> bool:
-        """Whether the broker died at the point at all."""
-        return bool(self.deaths)
+    deaths: int
+    transactions: str
 
 
 def reachable_points() -> list[str]:
@@ -66,42 +56,22 @@ def run_point(
     directory: Path, point: str, passes: int, seed: int, *, lives: int = 2, transactions: bool = False
 ) -> Run:
     """A run that dies at the `passes`-th pass of `point`."""
-    discharging = point.startswith(DISCHARGE)
-    scenario = Scenario(directory, seed, TRANSACTIONS if transactions or discharging else Load())
-    deaths: list[int] = []
+    controllers = transactions or point in DISCHARGE_POINTS
+    scenario = Scenario(directory, seed, TRANSACTIONS if controllers else Load())
     for _ in range(lives):
         broker = scenario.start({ENVIRONMENT_VARIABLE: f"{point}:{passes}"})
         clients: list[Client] = []
         try:
             clients = scenario.clients(broker.wait_until_listening())
-            deadline = time.monotonic() + (SECONDS_TO_REACH if not deaths else SECONDS_TO_REACH / 10)
-            while broker.process.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.01)
         except NotListening:
             pass  # it died while it was starting: the point is on that way
-        if broker.process.poll() is not None:
-            deaths.append(scenario.lives)
+        seconds = SECONDS_TO_REACH / 10 if scenario.deaths else SECONDS_TO_REACH
+        scenario.wait_for_death(broker, point, seconds)
         broker.kill()
         scenario.join(clients)
     complaints = scenario.finish()
-    if discharging:
-        complaints += check_deaths(scenario, point, deaths)
-    return Run(complaints, deaths, scenario.count_transactions() if scenario.load.transactional else "")
-
-
-def check_deaths(scenario: Scenario, point: str, deaths: list[int]) -> list[str]:
-    """At the death of each life a commit was on its way that is stored, or is not, as the point says."""
-    accounts = collect_accounts(scenario.history.steps)[0].values()
-    expected = Fate.COMMITTED if point in STORED else Fate.ABSENT
-    complaints = []
-    for life in deaths:
-        fates = [account.fate for account in accounts if account.life == life and account.lost_its_answer]
-        if expected not in fates:
-            complaints.append(
-                f"{point}: life {life} died there, and of {len(fates)} commits on their way none is "
-                f"{expected.value}"
-            )
-    return complaints
+    told = scenario.count_transactions() if controllers else ""
+    return Run(complaints, len(scenario.deaths), told)
 
 
 def main() -> int:
@@ -121,12 +91,12 @@ def main() -> int:
                 run = run_point(
                     Path(temporary), point, passes, options.seed, transactions=options.transactions
                 )
-            if not run.reached:
+            if not run.deaths:
                 break  # more passes would not be reached either
             reached_once = True
             words = f"; {run.transactions}" if run.transactions else ""
             print(
-                f"{point}:{passes}: {len(run.deaths)} deaths, {len(run.complaints)} complaints{words}",
+                f"{point}:{passes}: {run.deaths} deaths, {len(run.complaints)} complaints{words}",
                 flush=True,
             )
             for complaint in run.complaints:

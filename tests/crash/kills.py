@@ -3,8 +3,9 @@
 Some kills hit a broker that is starting (and so recovering), some the first milliseconds of its traffic, the
 others any moment. At the end everything is drained, and the whole history is checked.
 
-With `--transactions` there are controllers beside the plain clients, half of the kills come within
-milliseconds of a discharge, and how each discharge ended whose answer was lost is asked after the restart.
+With `--transactions` there are controllers beside the plain clients. Some lives end at a named point of a
+discharge, half of the other kills come within milliseconds of one, and how each discharge ended whose answer
+was lost is asked after the restart.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE
 from tests.crash.broker_process import NotListening
+from tests.crash.deaths import DISCHARGE_POINTS
 from tests.crash.history import count_events
 from tests.crash.scenario import TRANSACTIONS, Load, Scenario
 
@@ -25,6 +28,12 @@ SHARE_WHILE_STARTING: Final = 0.1
 SHARE_IN_FIRST_MILLISECONDS: Final = 0.3
 MAX_SECONDS_WHILE_STARTING: Final = 0.6
 MAX_SECONDS_OF_TRAFFIC: Final = 0.6
+SHARE_AT_A_POINT: Final = 0.3
+MOST_PASSES: Final = 12
+SECONDS_TO_REACH: Final = 5.0
+KILLS_THAT_REACH_ALL: Final = 200
+"""After so many kills every point of a discharge has had its death."""
+
 SHARE_AT_A_DISCHARGE: Final = 0.5
 MAX_SECONDS_AFTER_A_DISCHARGE: Final = 0.006
 PROGRESS_EVERY: Final = 10
@@ -61,6 +70,22 @@ def kill_once(scenario: Scenario, chance: random.Random) -> None:
         broker.kill()
 
 
+def die_at_a_point(scenario: Scenario, chance: random.Random) -> None:
+    """One life that ends at a random pass of a named point of a discharge, or is killed in the end."""
+    point = chance.choice(DISCHARGE_POINTS)
+    broker = scenario.start({ENVIRONMENT_VARIABLE: f"{point}:{chance.randint(1, MOST_PASSES)}"})
+    try:
+        clients = scenario.clients(broker.wait_until_listening())
+        if not scenario.wait_for_death(broker, point, SECONDS_TO_REACH):
+            scenario.check_alive(clients)
+        broker.kill()
+        scenario.join(clients)
+    except NotListening as error:
+        scenario.complaints.append(f"life {scenario.lives}: {error}")
+    finally:
+        broker.kill()
+
+
 def run_kills(
     directory: Path, kills: int, seed: int, *, load: Load | None = None, show: bool = True
 ) -> tuple[list[str], str]:
@@ -70,7 +95,10 @@ def run_kills(
     started = time.monotonic()
     number = 0
     for number in range(1, kills + 1):
-        kill_once(scenario, chance)
+        if scenario.load.transactional and chance.random() < SHARE_AT_A_POINT:
+            die_at_a_point(scenario, chance)
+        else:
+            kill_once(scenario, chance)
         if show and number % PROGRESS_EVERY == 0:
             counts = count_events(scenario.history.events)
             print(
@@ -83,6 +111,9 @@ def run_kills(
         if scenario.complaints:
             break
     complaints = scenario.finish()
+    if scenario.load.transactional and number >= KILLS_THAT_REACH_ALL:
+        missed = set(DISCHARGE_POINTS) - {death.point for death in scenario.deaths}
+        complaints += [f"no broker ever died at {point}" for point in sorted(missed)]
     counts = count_events(scenario.history.events)
     told = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
     seconds = time.monotonic() - started

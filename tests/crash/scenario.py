@@ -14,6 +14,7 @@ from typing import Final
 from amqp_broker.persistence.sqlite import check_directory
 from tests.crash.broker_process import BrokerProcess, NotListening
 from tests.crash.checks import check_history
+from tests.crash.deaths import Death, check_deaths, count_deaths, died_at_a_point
 from tests.crash.fates import Account, Fate, collect_accounts
 from tests.crash.history import History
 from tests.crash.questions import AskingClient, LastAskingClient, Questions
@@ -70,6 +71,7 @@ class Scenario:
     history: History = field(default_factory=History)
     complaints: list[str] = field(default_factory=list)
     lives: int = 0
+    deaths: list[Death] = field(default_factory=list)
     questions: Questions = field(init=False)
 
     def __post_init__(self) -> None:
@@ -125,6 +127,16 @@ class Scenario:
         at = len(steps)
         self.wait_until(lambda: any(step.kind == "commit_sent" for step in steps[at:]))
 
+    def wait_for_death(self, broker: BrokerProcess, point: str, seconds: float) -> bool:
+        """Until the broker dies at the point for which it was armed; False if it does not."""
+        deadline = time.monotonic() + seconds
+        while broker.process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.002)
+        if died_at_a_point(broker):
+            self.deaths.append(Death(self.lives, point))
+            return True
+        return False
+
     def check_alive(self, clients: list[Client]) -> None:
         """While the broker lives, no client may have lost its connection."""
         for client in clients:
@@ -160,7 +172,8 @@ class Scenario:
         for kind, words in (("sent", "posted"), ("received", "acquired")):
             counts[words] = sum(event.kind == kind for event in work)
         counts["given outcomes"] = len(work) - counts["posted"] - counts["acquired"]
-        return ", ".join(f"{count:,} {words}" for words, count in counts.items())
+        told = ", ".join(f"{count:,} {words}" for words, count in counts.items())
+        return f"{told}; deaths: {count_deaths(self.deaths) or 'none'}"
 
     def finish(self) -> list[str]:
         """Drain all queues and ask all questions in a last life, stop it, check the store and the history:
@@ -193,6 +206,7 @@ class Scenario:
         finally:
             broker.kill()
         self.complaints += [f"checker: {words}" for words in check_directory(self.directory / "data")]
+        self.complaints += check_deaths(self.deaths, collect_accounts(self.history.steps)[0].values())
         return self.complaints + check_history(self.history.events, self.history.steps)
 
 

@@ -35,4 +35,4 @@ def test_a_kill_at_a_named_point_loses_and_repeats_nothing(tmp_path: Path, point
     """The broker dies there under load, and the next life finds what was promised."""
     run = run_point(tmp_path, point, 1, SEED, lives=1)
     assert run.complaints == []
-    assert run.reached, f"the broker never passed {point}"
+    assert run.deaths, f"the broker never passed {point}"
