@@ -64,18 +64,12 @@ class Outcomes:
 
     def load(self) -> None:
         """Raises StoreCorrupt, StoreFailed. A damaged row is left out: the one before it takes its place."""
-        self._generations.load(*self._stored())
-
-    def _stored(self) -> tuple[list[tuple[int, int]], int]:
         rows = self._unit.query(_GENERATIONS)
         opened = [(row[0], row[1]) for row in rows if is_sound(generation_checksum, row)]
-        if not opened:
-            return [], 0
-        try:
+        newest_count = 0
+        if opened:
             ((newest_count,),) = self._unit.query(_COUNT, (opened[-1][0],))
-        except StoreCorrupt:
-            newest_count = GENERATION_OUTCOMES  # nobody can tell, and this makes it full
-        return opened, newest_count
+        self._generations.load(opened, newest_count)
 
     def write(self, discharges: list[Discharged]) -> Placed:
         """Run inside the transaction of their group. Raises as `UnitOfWork.execute`."""

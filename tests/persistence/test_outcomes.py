@@ -255,13 +255,13 @@ def test_damaged_pages_are_told_and_the_store_goes_on(tmp_path: Path) -> None:
     """A question that cannot be answered is no "not committed", and ends no broker."""
     store = small_store(tmp_path, page_size_bytes=1024)
     queue_id = new_queue(store)
-    discharge(store, 0, 900)
+    discharge(store, 0, 1500)
     store.close()
     data = bytearray((tmp_path / DATABASE_NAME).read_bytes())
     leaves = [
         begin
         for begin in range(1024, len(data), 1024)
-        if data[begin] == INDEX_LEAF and any(txn_id(n) in data[begin : begin + 1024] for n in range(1, 900))
+        if data[begin] == INDEX_LEAF and any(txn_id(n) in data[begin : begin + 1024] for n in range(1, 1000))
     ]
     assert len(leaves) > 20
     for begin in leaves[:5]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from amqp_broker.persistence import (
     CreateNode,
     DeleteNode,
+    Discharged,
     Post,
     Purge,
     Record,
@@ -16,8 +17,11 @@ from amqp_broker.persistence import (
     Store,
     Verb,
 )
+from amqp_broker.persistence.generations import PARTS
+from amqp_broker.persistence.sqlite import SqliteStore
 from tests.power_loss.plan import (
     Clear,
+    Discharge,
     Drop,
     Group,
     Make,
@@ -36,6 +40,9 @@ SMALL_PAGE_MESSAGES: Final = 7
 """Small enough that reading a queue takes more than one page."""
 
 PAGE_MESSAGES: Final = 1_000
+
+KEEP_OUTCOMES: Final = 32
+"""Few enough that a plan of forty groups makes the store forget some."""
 
 SECONDS_OF_IDLENESS: Final = 1_000.0
 
@@ -95,6 +102,8 @@ class Executor:
                 return CreateNode(step.queue, "queue", {"made_by": step.queue})
             case Refused():
                 return Post(NO_SUCH_QUEUE, [_record(0, step.message, NO_SUCH_QUEUE)])
+            case Discharge():
+                return Discharged(step.txn_id, step.at_ms)
         queue_id = self.queue_ids[step.queue]
         match step:
             case Drop():
@@ -133,8 +142,22 @@ def _record(offset: int, message: Stored, queue_id: int) -> Record:
     )
 
 
-def read_snapshot(store: Store, page_messages: int = PAGE_MESSAGES) -> Snapshot:
+def read_snapshot(store: SqliteStore, page_messages: int = PAGE_MESSAGES) -> Snapshot:
     """What the store holds, read through its door; a quarantined message is an AssertionError."""
+    return Snapshot(_read_queues(store, page_messages), _read_outcomes(store))
+
+
+def _read_outcomes(store: SqliteStore) -> tuple[tuple[bytes, int], ...]:
+    """All that are stored, in the order of their names: the door answers for a name only."""
+    rows = store._connection.execute("SELECT txn_id, at_ms FROM discharge ORDER BY txn_id").fetchall()
+    for txn_id, at_ms in rows[:1] + rows[-1:]:
+        found = store.discharged(txn_id)
+        assert found == at_ms, f"a transaction of {at_ms} is answered with {found}"
+    assert store.discharged(b"never") is None
+    return tuple((txn_id, at_ms) for txn_id, at_ms in rows)
+
+
+def _read_queues(store: SqliteStore, page_messages: int) -> dict[str, tuple[int, dict[int, Stored]]]:
     found: dict[str, tuple[int, dict[int, Stored]]] = {}
     for node in store.recover().nodes:
         messages: dict[int, Stored] = {}
@@ -167,26 +190,41 @@ def read_snapshot(store: Store, page_messages: int = PAGE_MESSAGES) -> Snapshot:
 
 
 def differences(found: Snapshot, expected: Snapshot) -> list[str]:
-    """How `found` differs from `expected`, in words."""
+    """How `found` differs from `expected`, in words; nothing if it is what may be there."""
     told = []
-    for name in sorted(found.keys() | expected.keys()):
-        if name not in found:
+    for name in sorted(found.queues.keys() | expected.queues.keys()):
+        if name not in found.queues:
             told.append(f"queue {name} is lost")
-        elif name not in expected:
+        elif name not in expected.queues:
             told.append(f"queue {name} is there and should not be")
         else:
-            told += _queue_differences(name, found[name], expected[name])
+            told += _queue_differences(name, found.queues[name], expected.queues[name])
+    return told + _outcome_differences(found.outcomes, expected.outcomes)
+
+
+def _outcome_differences(
+    found: tuple[tuple[bytes, int], ...], expected: tuple[tuple[bytes, int], ...]
+) -> list[str]:
+    """The newest have to be there; older ones may be, unless there are newer ones that are not."""
+    told = []
+    if wrong := set(found) - set(expected):
+        told.append(f"{len(wrong)} transactions are told as committed and were not")
+    elif set(found) != set(expected[len(expected) - len(found) :]):
+        told.append(f"{len(found)} transactions are kept, but not the newest of {len(expected)}")
+    if len(found) < min(len(expected), KEEP_OUTCOMES - KEEP_OUTCOMES // PARTS):
+        told.append(f"transactions were committed and are not told: {len(found)} of {len(expected)}")
     return told
 
 
 def _queue_differences(
-    name: str, found: tuple[int, dict[int, Stored]] | tuple[int, object], expected: tuple[int, object]
+    name: str, found: tuple[int, Mapping[int, Stored]], expected: tuple[int, Mapping[int, Stored]]
 ) -> list[str]:
+    if found == expected:
+        return []
     told = []
     if found[0] != expected[0]:
         told.append(f"queue {name}: next offset {found[0]}, expected {expected[0]}")
     have, want = found[1], expected[1]
-    assert isinstance(have, dict) and isinstance(want, dict)
     if lost := sorted(want.keys() - have.keys()):
         told.append(f"queue {name}: posted and lost: offsets {lost}")
     if back := sorted(have.keys() - want.keys()):

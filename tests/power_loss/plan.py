@@ -17,6 +17,9 @@ MAX_MESSAGES: Final = 30
 check.
 """
 
+CLOCK_BACK_MS: Final = 12 * 60 * 60 * 1000
+"""More than a generation of outcomes spans."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:
@@ -32,8 +35,14 @@ class Stored:
     annotations: bytes | None = None
 
 
-Snapshot = Mapping[str, tuple[int, Mapping[int, Stored]]]
-"""All queues: by name the next offset and the messages by offset."""
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a store holds: the queues by name, each the next offset and the messages by offset; and the
+    committed transactions with their times, in the order of their commits.
+    """
+
+    queues: Mapping[str, tuple[int, Mapping[int, Stored]]] = field(default_factory=dict)
+    outcomes: tuple[tuple[bytes, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +101,15 @@ class Refused:
     message: Stored
 
 
-Step = Make | Drop | Clear | Put | Take | PutBack | Refused
+@dataclass(frozen=True, slots=True)
+class Discharge:
+    """The unit is a transaction: its outcome is stored with it."""
+
+    txn_id: bytes
+    at_ms: int
+
+
+Step = Make | Drop | Clear | Put | Take | PutBack | Refused | Discharge
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +136,7 @@ class _Queue:
 
 def make_plan(seed: object, groups: int, start: Snapshot | None = None) -> Plan:
     """A plan of `groups` commits, which begins where the store holds `start`."""
-    writer = _Writer(random.Random(repr(seed)), start or {})
+    writer = _Writer(random.Random(repr(seed)), start or Snapshot())
     done = []
     snapshots = [writer.snapshot()]
     for _ in range(groups):
@@ -132,15 +149,21 @@ class _Writer:
     def __init__(self, chance: random.Random, start: Snapshot) -> None:
         self.chance = chance
         self.queues = {
-            name: _Queue(next_offset, dict(messages)) for name, (next_offset, messages) in start.items()
+            name: _Queue(next_offset, dict(messages))
+            for name, (next_offset, messages) in start.queues.items()
         }
+        self.outcomes = list(start.outcomes)
+        self.clock_ms = 0
         self.names = max((int(name[1:]) for name in self.queues), default=-1) + 1
         self.fresh: set[str] = (
             set()
         )  # made by the group that is being written: their ids are not known before it ran
 
     def snapshot(self) -> Snapshot:
-        return {name: (queue.next_offset, dict(queue.messages)) for name, queue in self.queues.items()}
+        return Snapshot(
+            {name: (queue.next_offset, dict(queue.messages)) for name, queue in self.queues.items()},
+            tuple(self.outcomes),
+        )
 
     def group(self) -> Group:
         self.fresh.clear()
@@ -166,17 +189,26 @@ class _Writer:
             # Nothing of a unit that fails alone may stay, so this one changes no queue of the model.
             name = self.some_queue()
             queue = self.queues[name]
-            doomed = Put(name, {queue.next_offset: self.message()})
-            return (
-                (doomed, Refused(self.message()))
-                if self.chance.random() < 0.5
-                else (Refused(self.message()),)
-            )
+            steps += [Put(name, {queue.next_offset: self.message()})] if self.chance.random() < 0.5 else []
+            steps += [Refused(self.message())]
+            steps += [self.discharge()] if self.chance.random() < 0.5 else []
+            return tuple(steps)
         for _ in range(self.chance.choice((1, 1, 1, 2, 3))):
             step = self.step(self.some_queue())
             if step is not None:
                 steps.append(step)
+        for _ in range(self.chance.choice((0, 0, 1, 1))):
+            discharge = self.discharge()
+            self.outcomes.append((discharge.txn_id, discharge.at_ms))
+            steps.append(discharge)
         return tuple(steps)
+
+    def discharge(self) -> Discharge:
+        """The clock stands mostly; where it goes back, outcomes begin a new generation."""
+        self.clock_ms += self.chance.choice((0, 0, 0, 1, 1000))
+        if self.chance.random() < 0.05:
+            self.clock_ms -= CLOCK_BACK_MS
+        return Discharge(self.chance.randbytes(16), self.clock_ms)
 
     def some_queue(self) -> str:
         return self.chance.choice(sorted(self.queues.keys() - self.fresh))
@@ -239,16 +271,19 @@ def apply_unit(snapshot: Snapshot, unit: tuple[Step, ...]) -> Snapshot:
     """What a store that held `snapshot` holds after a unit that happened. Steps on queues that are gone do
     nothing.
     """
-    after = dict(snapshot)
+    after = dict(snapshot.queues)
+    outcomes = snapshot.outcomes
     for step in unit:
         if isinstance(step, Make):
             after[step.queue] = (0, {})
+        elif isinstance(step, Discharge):
+            outcomes += ((step.txn_id, step.at_ms),)
         elif not isinstance(step, Refused) and step.queue in after:
             if isinstance(step, Drop):
                 del after[step.queue]
             else:
                 after[step.queue] = _apply_step(*after[step.queue], step)
-    return after
+    return Snapshot(after, outcomes)
 
 
 def _apply_step(

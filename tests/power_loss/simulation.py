@@ -204,7 +204,7 @@ def _check(cut: _Cut, plan: Plan, directory: Path) -> tuple[int, str]:
     if complaints:
         return 0, f"the checker says: {complaints}"
     for index in range(cut.begun, cut.acknowledged - 1, -1):
-        if found == plan.snapshots[index]:
+        told = differences(found, plan.snapshots[index])
+        if not told:
             return index, ""
-    told = differences(found, plan.snapshots[cut.acknowledged])
     return 0, f"after {cut.acknowledged} groups acknowledged and {cut.begun} begun: {'; '.join(told)}"

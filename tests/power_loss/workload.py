@@ -18,7 +18,7 @@ from typing import Final
 
 from amqp_broker.persistence import StoreFailed
 from amqp_broker.persistence.sqlite import SqliteStore
-from tests.power_loss.execution import Executor
+from tests.power_loss.execution import KEEP_OUTCOMES, Executor
 from tests.power_loss.plan import Plan
 
 CHECKPOINT_BYTES: Final = 100_000
@@ -38,6 +38,7 @@ def open_store(
         page_size_bytes=page_size_bytes,
         checkpoint_bytes=CHECKPOINT_BYTES,
         ballast_bytes=0,
+        discharge_keep_count=KEEP_OUTCOMES,
     )
 
 
