@@ -1,0 +1,286 @@
+"""One group of half messages that are not decided: who is to be asked, by whom, and when (`half-messages`:
+check-back).
+
+    put --> due heap --due, a checker has room--> asked (locked for 30 s) --outcome--> attempt --> due heap
+              |                                      |                        \\--> decided
+              +--------- released, lost, late <------+
+    deadline heap: at the maximum age, or after the last attempt, the policy decides
+
+Pure: times are milliseconds of the broker's wall clock and handed in; a checker is opaque. Only what is open
+is here; what is decided is a tombstone in the store.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from typing import Any, Final
+
+import attrs
+
+from amqp_broker.coordinator.half_checks import CHECK_OUTCOMES, CheckEffect, CheckGiven
+from amqp_broker.coordinator.half_states import HalfState
+
+FIRST_CHECK_MS: Final = 6_000  # RocketMQ's transactionTimeOut
+MAX_AGE_MS: Final = 4 * 3_600_000
+RETRY_MS: Final = 30_000  # after the first attempt; doubled after each
+RETRY_MAX_MS: Final = 600_000
+MAX_ATTEMPTS: Final = 15  # unknown answers
+LOCK_MS: Final = 30_000  # how long one checker has for its outcome
+RETURNED_MS: Final = 1_000  # until a check that was not asked is offered to another link
+MAX_PENDING: Final = 10_000  # half messages of one group that are not decided
+TOMBSTONE_MS: Final = 7 * 24 * 3_600_000  # how long a decision is remembered
+ROLLBACK_POLICY: Final = "rollback"
+PARK_POLICY: Final = "park"
+
+assert RETRY_MS <= RETRY_MAX_MS, "the schedule grows"
+assert FIRST_CHECK_MS < MAX_AGE_MS, "who is to be asked is asked before the end"
+
+
+@attrs.frozen
+class HalfSettings:
+    """How one group is asked; milliseconds and counts."""
+
+    first_check_ms: int = FIRST_CHECK_MS
+    max_age_ms: int = MAX_AGE_MS
+    retry_ms: int = RETRY_MS
+    retry_max_ms: int = RETRY_MAX_MS
+    max_attempts: int = MAX_ATTEMPTS
+    lock_ms: int = LOCK_MS
+    max_pending: int = MAX_PENDING
+    tombstone_ms: int = TOMBSTONE_MS
+    policy: str = ROLLBACK_POLICY
+
+
+class OpenHalf:
+    """A half message that is not decided. `attempts` are answers that left it unknown."""
+
+    __slots__ = (
+        "asked_by", "asked_last", "attempts", "busy", "container_id", "deadline_ms", "destination", "digest",
+        "due_ms", "excluded", "half_id", "locked_until_ms", "put_at_ms", "size_bytes", "state",
+    )  # fmt: skip
+
+    def __init__(
+        self, half_id: bytes, destination: str, digest: bytes, put_at_ms: int, due_ms: int, deadline_ms: int,
+        container_id: str, size_bytes: int, attempts: int = 0, state: HalfState = HalfState.PREPARED,
+    ) -> None:  # fmt: skip
+        self.half_id = half_id
+        self.destination = destination
+        self.digest = digest
+        self.put_at_ms = put_at_ms
+        self.due_ms = due_ms
+        self.deadline_ms = deadline_ms
+        self.container_id = container_id
+        self.size_bytes = size_bytes
+        self.attempts = attempts
+        self.state = state
+        self.asked_by: Checker | None = None
+        self.asked_last: Checker | None = None
+        self.locked_until_ms = 0
+        self.busy = False  # a change of it is on its way to the store
+        self.excluded: set[Checker] = set()
+
+    def age_ms(self, now_ms: int) -> int:
+        """Since it was stored, by the broker's clock."""
+        return max(0, now_ms - self.put_at_ms)
+
+
+class Checker:
+    """One link on which the group asks; `demand` is how many checks it could be sent now."""
+
+    __slots__ = ("by_outcome", "container_id", "demand", "link", "owner")
+
+    def __init__(self, owner: Any, link: Any, container_id: str, by_outcome: bool) -> None:
+        self.owner = owner
+        self.link = link
+        self.container_id = container_id
+        self.by_outcome = by_outcome
+        self.demand = 0
+
+
+class HalfGroup:
+    """The open half messages of one producer group and those who are asked about them."""
+
+    __slots__ = ("_deadlines", "_due", "_locks", "checkers", "name", "open", "settings")
+
+    def __init__(self, name: str, settings: HalfSettings) -> None:
+        self.name = name
+        self.settings = settings
+        self.open: dict[bytes, OpenHalf] = {}
+        self.checkers: deque[Checker] = deque()
+        self._due: list[tuple[int, bytes]] = []
+        self._deadlines: list[tuple[int, bytes]] = []
+        self._locks: deque[tuple[int, OpenHalf]] = deque()
+
+    # What is open
+
+    def full(self) -> bool:
+        """Whether the group has as many pending half messages as it may."""
+        return len(self.open) >= self.settings.max_pending
+
+    def add(self, half: OpenHalf) -> None:
+        """A half message was put, or read back at the start."""
+        assert half.half_id not in self.open, f"half {half.half_id!r} is there already"
+        self.open[half.half_id] = half
+
+    def schedule(self, half: OpenHalf) -> None:
+        """It may be asked when it is due, and ends at its deadline; a parked one waits for somebody."""
+        if half.state is HalfState.PREPARED:
+            heappush(self._due, (half.due_ms, half.half_id))
+            heappush(self._deadlines, (half.deadline_ms, half.half_id))
+
+    def remove(self, half: OpenHalf) -> None:
+        """It was decided, or its put was not stored."""
+        self.open.pop(half.half_id, None)
+
+    # Asking
+
+    def assign(self, now_ms: int) -> list[tuple[Checker, OpenHalf]]:
+        """Whom to ask about what is due: first a link of the container that put it, then the others in turn.
+        No link or no credit: it waits, and no attempt is counted.
+        """
+        grants: list[tuple[Checker, OpenHalf]] = []
+        nobody: list[tuple[int, bytes]] = []
+        while self._due and self._due[0][0] <= now_ms and any(each.demand > 0 for each in self.checkers):
+            entry = heappop(self._due)
+            half = self.open.get(entry[1])
+            if half is None or not self._askable(half, entry[0]):
+                continue
+            checker = self._checker_for(half)
+            if checker is None:
+                nobody.append(entry)
+                if len(nobody) > self.settings.max_pending:
+                    break
+                continue
+            checker.demand -= 1
+            half.asked_by = checker
+            half.locked_until_ms = now_ms + self.settings.lock_ms
+            self._locks.append((half.locked_until_ms, half))
+            grants.append((checker, half))
+        for entry in nobody:
+            heappush(self._due, entry)
+        return grants
+
+    def _askable(self, half: OpenHalf, due_ms: int) -> bool:
+        return (
+            half.state is HalfState.PREPARED
+            and not half.busy
+            and half.asked_by is None
+            and half.due_ms == due_ms
+        )
+
+    def _checker_for(self, half: OpenHalf) -> Checker | None:
+        """A link of the container that put it, else any other in turn; who let it go last comes last."""
+        best: Checker | None = None
+        best_rank = 3
+        for checker in self.checkers:
+            if checker.demand <= 0 or checker in half.excluded:
+                continue
+            rank = 2 if checker is half.asked_last else checker.container_id != half.container_id
+            if rank < best_rank:
+                best, best_rank = checker, rank
+        if best is not None:
+            self.checkers.remove(best)
+            self.checkers.append(best)
+        return best
+
+    def answered(self, half: OpenHalf, given: CheckGiven, by_outcome: bool, now_ms: int) -> CheckEffect:
+        """How a check ended; what is not a decision has its next time here already, and an attempt is to be
+        stored: `attempts`, `due_ms`.
+        """
+        effect, never_here = CHECK_OUTCOMES[by_outcome][given]
+        checker = half.asked_by
+        half.asked_by = None
+        half.asked_last = checker
+        half.locked_until_ms = 0
+        if never_here and checker is not None:
+            half.excluded.add(checker)
+        if effect is CheckEffect.ATTEMPT:
+            half.attempts += 1
+            wait_ms = min(self.settings.retry_ms << (half.attempts - 1), self.settings.retry_max_ms)
+            half.due_ms = now_ms + wait_ms
+            if half.attempts >= self.settings.max_attempts:
+                half.deadline_ms = min(half.deadline_ms, now_ms)
+                heappush(self._deadlines, (half.deadline_ms, half.half_id))
+            else:
+                heappush(self._due, (half.due_ms, half.half_id))
+        elif effect is CheckEffect.NOT_ASKED:
+            half.due_ms = now_ms + RETURNED_MS
+            heappush(self._due, (half.due_ms, half.half_id))
+        return effect
+
+    def resumed(self, half: OpenHalf, now_ms: int) -> None:
+        """An administrator has a parked one asked again, with fresh attempts and a fresh age."""
+        half.state = HalfState.PREPARED
+        half.attempts = 0
+        half.due_ms = now_ms
+        half.deadline_ms = now_ms + self.settings.max_age_ms
+        half.excluded.clear()
+        self.schedule(half)
+
+    # Checkers
+
+    def attach(self, checker: Checker) -> None:
+        """A link on which the group can ask."""
+        self.checkers.append(checker)
+
+    def detach(self, checker: Checker, asked: Iterable[OpenHalf], now_ms: int) -> None:
+        """It is gone: what it was asked was not answered (and was not an attempt)."""
+        self.checkers.remove(checker)
+        for half in asked:
+            if half.asked_by is checker:
+                self.answered(half, CheckGiven.LOST, checker.by_outcome, now_ms)
+
+    # Time
+
+    def unlocked(self, now_ms: int) -> list[tuple[Checker, OpenHalf]]:
+        """Checks without an outcome for too long: to be settled `released`, and asked again without an
+        attempt.
+        """
+        late: list[tuple[Checker, OpenHalf]] = []
+        while self._locks and self._locks[0][0] <= now_ms:
+            until_ms, half = self._locks.popleft()
+            if half.asked_by is not None and half.locked_until_ms == until_ms:
+                checker = half.asked_by
+                self.answered(half, CheckGiven.LATE, checker.by_outcome, now_ms)
+                late.append((checker, half))
+        return late
+
+    def expired(self, now_ms: int) -> list[OpenHalf]:
+        """Those that have reached their maximum age or their last attempt: the policy decides."""
+        over: list[OpenHalf] = []
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            deadline_ms, half_id = heappop(self._deadlines)
+            half = self.open.get(half_id)
+            if half is not None and half.state is HalfState.PREPARED and half.deadline_ms == deadline_ms:
+                over.append(half)
+        return over
+
+    def next_deadline_ms(self) -> int | None:
+        """When `assign`, `unlocked` or `expired` is worth a call; None is never."""
+        deadlines = [heap[0][0] for heap in (self._due, self._deadlines) if heap]
+        if self._due and not any(checker.demand > 0 for checker in self.checkers):
+            deadlines = deadlines[1:]  # nobody could be asked
+        if self._locks:
+            deadlines.append(self._locks[0][0])
+        return min(deadlines) if deadlines else None
+
+    # Figures, read from what is here and not counted apart
+
+    def count(self, state: HalfState) -> int:
+        """Open half messages in one state."""
+        return sum([half.state is state for half in self.open.values()])
+
+    def due_unasked(self, now_ms: int) -> int:
+        """Due, and nobody could be asked yet."""
+        return sum(
+            [
+                half.due_ms <= now_ms and half.asked_by is None and half.state is HalfState.PREPARED
+                for half in self.open.values()
+            ]
+        )
+
+    def oldest_age_ms(self, now_ms: int) -> int:
+        """The age of the oldest open one; 0 if there is none."""
+        return max((half.age_ms(now_ms) for half in self.open.values()), default=0)
