@@ -79,6 +79,7 @@ class ConnectionTask:
         self._inbox: bytes | None = None
         self._eof = False
         self._mail: list[Mail] = []
+        self._offers: dict[Any, None] = {}
         self._gone = False
         self._handling: list[Any] = []  # events, while they are handled
         self._output: bytes | memoryview = b""
@@ -115,8 +116,12 @@ class ConnectionTask:
 
     def deliver(self, consumer: Consumer, records: list[Any]) -> None:
         """A queue assigned `records` to a consumer of this connection."""
-        consumer.pending.extend(records)
-        self._post_mail(self._send_assigned, consumer, None)
+        if records:
+            consumer.pending.extend(records)
+            self._post_mail(self._send_assigned, consumer, None)
+        else:
+            self._offers[consumer] = None
+            self.wake()
 
     def posted(self, posting: Posting, error: Exception | None) -> None:
         """A posting of this connection was committed, or refused by the store."""
@@ -290,7 +295,7 @@ class ConnectionTask:
         if events := engine.take_events():
             await self._handle(events)
         self._nodes.writer.commit_or_wake()
-        if self._mail:  # the commit was made at once
+        if self._mail or self._offers:  # the commit was made at once
             self._read_mail()
             self._signalled = self._inbox is not None or self._eof
         while self._flush() and (self.dispatcher.stalled or engine.output_size()):
@@ -306,6 +311,10 @@ class ConnectionTask:
             mail, self._mail = self._mail, []
             for handler, first, second in mail:
                 handler(first, second)
+        if self._offers:
+            offers, self._offers = self._offers, {}
+            for consumer in offers:
+                self.dispatcher.send_assigned(consumer)
 
     async def _handle(self, events: list[Any]) -> None:
         dispatch = self._dispatch

@@ -81,7 +81,10 @@ class Posts:
         while start < len(deliveries) and not producer.ended:
             txn_id = _txn_id(deliveries[start])
             end = start + 1
-            while end < len(deliveries) and _txn_id(deliveries[end]) == txn_id:
+            state = deliveries[start].state
+            while end < len(deliveries) and (
+                deliveries[end].state is state or _txn_id(deliveries[end]) == txn_id
+            ):
                 end += 1
             transaction = None
             if txn_id is not None:

@@ -278,9 +278,10 @@ class Queue:
             self._in_transactions[record.offset] = record
 
     def end_in_transaction(self, records: Iterable[Record]) -> None:
-        """The transaction that acquired these is over."""
-        for record in records:
-            self._in_transactions.pop(record.offset, None)
+        """The transaction that acquired these, or did not, is over."""
+        if self._in_transactions:
+            for record in records:
+                self._in_transactions.pop(record.offset, None)
 
     def browse_page_wanted(self, browser: Consumer) -> int:
         """The offset from which a browser wants to be read from disk, or -1."""

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
+TXN_IDS_AT_ONCE: Final = 16  # of random bytes: a system call for each declare would be noticed
 
 
 class Transactions:
@@ -54,6 +55,7 @@ class Transactions:
 
     def __init__(self, task: ConnectionTask, dispatcher: Dispatcher, nodes: NodeService) -> None:
         self._task = task
+        self._random = b""
         self._dispatcher = dispatcher
         self._nodes = nodes
         self._terminated: set[ReceiverLink] = set()
@@ -91,7 +93,7 @@ class Transactions:
     def _answer_request(self, link: ReceiverLink, delivery: Delivery) -> None:
         request = decode_request(delivery.payload, delivery.settled, delivery.state)
         if isinstance(request, Declare):
-            txn_id = secrets.token_bytes(TXN_ID_BYTES)
+            txn_id = self._new_txn_id()
             transaction = self._table.declare(link, request, txn_id, trio.current_time())
             self._nodes.live_transactions.enter(transaction, self)
             link.settle([delivery], Declared(txn_id=txn_id))
@@ -102,6 +104,13 @@ class Transactions:
             self._answer_when_aborted(found, link, delivery)
         else:
             self._nodes.writer.collect(DischargeJob(self, self._nodes, found, link, delivery))
+
+    def _new_txn_id(self) -> bytes:
+        """16 random bytes; the system is asked for many at a time."""
+        if not self._random:
+            self._random = secrets.token_bytes(TXN_ID_BYTES * TXN_IDS_AT_ONCE)
+        txn_id, self._random = self._random[:TXN_ID_BYTES], self._random[TXN_ID_BYTES:]
+        return txn_id
 
     def _answer(self, link: ReceiverLink, delivery: Delivery, error: TransactionError | None) -> None:
         """Accepted, or the error: rejected where the source of the control link offers that, else its end
@@ -149,8 +158,10 @@ class Transactions:
 
         What is half sent is aborted by `tell`, which may have to wait for the peer's window.
         """
-        sending = {work.holder.link for work in ended.works if work.effect is Effect.RELEASE}
-        sending = {each for each in sending if each.sending}
+        sending: set[SenderLink] = set()
+        if not ended.committed:
+            released = [work.holder.link for work in ended.works if work.effect is Effect.RELEASE]
+            sending.update([link for link in released if link.sending])
         if sending:
             self._aborting.append((sending, link, delivery, ended.error))
         else:

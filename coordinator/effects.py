@@ -19,6 +19,8 @@ from amqp_broker.frames import Accepted, Modified, Rejected, Released
 class Kind(Enum):
     """How a message belongs to a transaction (4.4)."""
 
+    __hash__ = object.__hash__  # identity: a member is unique
+
     POSTING = "posting"
     RETIREMENT = "retirement"
     """Delivered outside of any transaction; its outcome was given in this one."""
@@ -31,6 +33,8 @@ class Kind(Enum):
 class Given(Enum):
     """What the outcome does to the message."""
 
+    __hash__ = object.__hash__  # identity: a member is unique
+
     NOTHING = "no outcome"
     REMOVES = "accepted or rejected"
     RETURNS = "released or modified"
@@ -38,6 +42,8 @@ class Given(Enum):
 
 class Effect(Enum):
     """What the broker does with the message."""
+
+    __hash__ = object.__hash__  # identity: a member is unique
 
     MAKE_AVAILABLE = "make available"
     DISCARD = "discard"

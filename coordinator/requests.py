@@ -24,6 +24,7 @@ from amqp_broker.frames import (
     Message,
     Rejected,
     TransactionalState,
+    read_request,
     shorten,
 )
 
@@ -52,6 +53,9 @@ def decode_request(payload: bytes, settled: bool, state: object = None) -> Decla
         raise NotAllowed("expected a declare or discharge that is unsettled, got a settled one (4.2, 4.3)")
     if isinstance(state, TransactionalState):
         raise NotAllowed("transactional work on a control link (4.1)")
+    plain = read_request(payload)
+    if plain is not None:
+        return plain
     try:
         sections = Message(payload).body_sections()
     except DecodeError as error:

@@ -86,6 +86,14 @@ class Transaction:
         else:
             self.acquired += 1
 
+    def hold_run(self, held: dict[Any, Held], size_bytes: int) -> None:
+        """A run of messages that are retired becomes part of it."""
+        self.advance(TransactionInput.ENLIST)
+        self.held.update(held)
+        self.operations += len(held)
+        self.size_bytes += size_bytes
+        self.retired += len(held)
+
     def give(self, held: Held, outcome: Any, settled: bool) -> None:
         """An outcome for what it holds: the last one wins, and settling is for good."""
         if held.outcome is None and outcome is not None and held.kind is not Kind.RETIREMENT:
@@ -112,7 +120,19 @@ class Transaction:
         """
         runs: dict[tuple[int, Effect, int, bool], Work] = {}
         works: list[Work] = []
+        last: Held | None = None
+        items: list[Any] = []
         for held in self.held.values():
+            if (
+                last is not None
+                and held.outcome is last.outcome
+                and held.holder is last.holder
+                and held.settled is last.settled
+                and held.kind is last.kind
+                and held.late is None
+            ):
+                items.append(held.item)
+                continue
             effect, settles = decide(held.kind, given_by(held.outcome), held.settled, committed)
             outcome = held.outcome if effect in (Effect.RETIRE, Effect.RETURN) else None
             if held.kind is Kind.ACQUISITION_SETTLED and effect is Effect.RETIRE:
@@ -125,7 +145,9 @@ class Transaction:
             if run is None:
                 run = runs[key] = Work(held.holder, effect, [], outcome, settles)
                 works.append(run)
-            run.items.append(held.item)
+            items = run.items
+            items.append(held.item)
+            last = held if held.late is None else None
         return works
 
     def age(self, now: float) -> float:

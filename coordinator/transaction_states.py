@@ -29,6 +29,8 @@ from typing import Final
 class TransactionState(Enum):
     """Where a transaction stands."""
 
+    __hash__ = object.__hash__  # identity: a member is unique
+
     UNDECLARED = "UNDECLARED"
     LIVE = "LIVE"
     ROLLBACK_ONLY = "ROLLBACK_ONLY"
@@ -40,6 +42,8 @@ class TransactionState(Enum):
 
 class TransactionInput(Enum):
     """What can happen to it."""
+
+    __hash__ = object.__hash__  # identity: a member is unique
 
     DECLARE = "DECLARE"
     ENLIST = "ENLIST"

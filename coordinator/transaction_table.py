@@ -370,12 +370,10 @@ class TransactionTable:
         size = sum([len(item.message.body) for item in items])
         if transaction.state is _LIVE:
             if self._fits(transaction, len(items), size):
-                for item in items:
-                    held = Held(transaction, Kind.RETIREMENT, holder, item)
-                    held.outcome = outcome
-                    held.settled = settled
-                    self._held[item] = held
-                    transaction.hold(held, len(item.message.body))
+                retirement = Kind.RETIREMENT
+                run = {item: Held(transaction, retirement, holder, item, outcome, settled) for item in items}
+                self._held.update(run)
+                transaction.hold_run(run, size)
                 return
             transaction.fail(self._too_much(transaction))
         if settled:  # it will be rolled back, so what the rollback does can be done now

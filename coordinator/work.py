@@ -42,13 +42,21 @@ class Held:
 
     __slots__ = ("holder", "item", "kind", "late", "outcome", "settled", "transaction")
 
-    def __init__(self, transaction: Transaction, kind: Kind, holder: Any, item: Any) -> None:
+    def __init__(
+        self,
+        transaction: Transaction,
+        kind: Kind,
+        holder: Any,
+        item: Any,
+        outcome: Any = None,
+        settled: bool = False,
+    ) -> None:
         self.transaction = transaction
         self.kind = kind
         self.holder = holder
         self.item = item
-        self.outcome: Any = None
-        self.settled = kind is Kind.ACQUISITION_SETTLED
+        self.outcome: Any = outcome
+        self.settled = settled or kind is Kind.ACQUISITION_SETTLED
         self.late: Late | None = None
 
 

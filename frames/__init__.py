@@ -30,6 +30,11 @@ from amqp_broker.frames.fast_path import (
     read_run,
     read_transfer,
 )
+from amqp_broker.frames.fast_transactions import (
+    encode_transactional,
+    read_request,
+    read_transactional_state,
+)
 from amqp_broker.frames.fast_values import Delivery, FlowHead, TransferHead, TransferShape
 from amqp_broker.frames.framing import (
     AMQP_FRAME,
@@ -125,6 +130,9 @@ from amqp_broker.frames.values import (
 register_composites()
 
 __all__ = [
+    "encode_transactional",
+    "read_request",
+    "read_transactional_state",
     "AMQP_FRAME",
     "AMQP_HEADER",
     "DISPOSITION_CODE",

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from amqp_broker.frames import Accepted, Released, TransactionalState, decode_composite, encode_composite
+from amqp_broker.frames import (
+    Accepted,
+    Declared,
+    Released,
+    TransactionalState,
+    decode_composite,
+    encode_composite,
+    encode_transactional,
+    read_transactional_state,
+)
 from amqp_broker.links.serial import SERIAL_MASK
 
 _PLAIN_STATES: Final[dict[bytes, Any]] = {
@@ -31,6 +40,8 @@ def encode_state(state: Any) -> bytes:
         return _ACCEPTED_BYTES
     if kind is Released:
         return _RELEASED_BYTES
+    if kind is TransactionalState or kind is Declared:
+        return encode_transactional(state) or encode_composite(state)
     return b"" if state is None else encode_composite(state)
 
 
@@ -42,7 +53,7 @@ def decode_state(data: bytes) -> Any:
     if known is None:
         known = _recent_states.get(data)
         if known is None:
-            known = decode_composite(data)[0]
+            known = read_transactional_state(data) or decode_composite(data)[0]
             if len(data) <= _MAX_RECENT_BYTES:
                 if len(_recent_states) >= _MAX_RECENT_STATES:
                     _recent_states.clear()

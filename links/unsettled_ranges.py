@@ -48,6 +48,16 @@ class UnsettledRanges:
         start, stop = self._overlap(first, last)
         if start == stop:
             return []
+        if stop - start == 1:
+            here_first, here_last, link = self._firsts[start], self._lasts[start], self._links[start]
+            if first <= here_first:
+                if last >= here_last:
+                    del self._firsts[start], self._lasts[start], self._links[start]
+                    self.count -= here_last - here_first + 1
+                    return [(here_first, here_last, link)]
+                self._firsts[start] = last + 1
+                self.count -= last - here_first + 1
+                return [(here_first, last, link)]
         found = self.find(first, last)
         firsts: list[int] = []
         lasts: list[int] = []
