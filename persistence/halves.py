@@ -1,0 +1,121 @@
+"""Half messages, streams and events as the store knows them: values, and the verbs that change them."""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.define
+class Half:
+    """One half message, without its body. Times are milliseconds of the Unix epoch, 0 is none.
+
+    `half_id` is opaque here; (`group`, `half_id`) is its key. `state` is prepared, parked, committed or
+    rolled-back. `destination` is the name of the queue that it is for. `expires_at_ms`: when a decided one is
+    forgotten.
+    """
+
+    group: str
+    half_id: bytes
+    destination: str
+    state: str
+    digest: bytes
+    put_at_ms: int
+    due_at_ms: int
+    deadline_ms: int
+    container_id: str
+    size_bytes: int
+    message_format: int = 0
+    priority: int = 4
+    ttl_ms: int = 0
+    attempts: int = 0
+    resolved_at_ms: int = 0
+    resolver: str = ""
+    reason: str = ""
+    expires_at_ms: int = 0
+
+
+@attrs.define
+class Hold:
+    """Store a half message and its body (everything after the header). Its key is not stored yet."""
+
+    half: Half
+    body: bytes
+
+
+@attrs.define
+class Reschedule:
+    """Keep when a half message is asked next, after an answer that left it undecided, a parking or a
+    resumption.
+    """
+
+    group: str
+    half_id: bytes
+    state: str
+    attempts: int
+    due_at_ms: int
+    deadline_ms: int
+
+
+@attrs.define
+class Decide:
+    """Keep that a half message was committed or rolled back; until `expires_at_ms` repeats find it.
+
+    The body is forgotten with a commit (it is posted in the same unit), and kept with the tombstone of a
+    rollback.
+    """
+
+    group: str
+    half_id: bytes
+    state: str
+    resolved_at_ms: int
+    resolver: str
+    reason: str
+    expires_at_ms: int
+
+
+@attrs.define
+class Stream:
+    """Where a sequenced stream of a queue stands. `former`: former ids with their last numbers, oldest
+    first.
+    """
+
+    queue_id: int
+    stream: str
+    owner: str
+    seq_id: int
+    seq_no: int
+    former: tuple[tuple[int, int], ...] = ()
+    reject_count: int = 0
+    last_access_ms: int = 0
+
+
+@attrs.define
+class Advance:
+    """Keep where a stream stands."""
+
+    stream: Stream
+
+
+@attrs.define
+class ForgetStream:
+    """An administrator's reset: the stream begins anew, and belongs to nobody."""
+
+    queue_id: int
+    stream: str
+
+
+@attrs.define
+class Event:
+    """One entry of the append-only event log. `seq` is dense and increasing, given by the store."""
+
+    kind: str
+    at_ms: int
+    fields: dict[str, str | int]
+    seq: int = 0
+
+
+@attrs.define
+class Log:
+    """Append an event; its `seq` is written when the unit is applied."""
+
+    event: Event
