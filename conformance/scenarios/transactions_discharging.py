@@ -14,6 +14,7 @@ from amqp_broker.conformance.transactions import (
     TIMEOUT,
     UNKNOWN_ID,
     Controller,
+    Delivered,
     acquire,
     anonymous_sender,
     elsewhere,
@@ -120,15 +121,16 @@ def fail_of_what_cannot_commit(broker: Broker) -> None:
     control.peer.close()
 
 
-@scenario("4.3/settled-discharge", "4.3-settled", "4.1-closed")
+@scenario("4.3/settled-discharge", "4.3-settled", "4.1-closed", "4.4.4-08")
 def settled_discharge(broker: Broker) -> None:
-    """A discharge that is sent settled: the control link is detached with an error, and nothing committed."""
-    control = Controller(broker)
-    txn = control.declare()
-    post(control.session.attach_sender(broker.queue()), txn, b"never")
-    control.ask(Discharge(txn_id=txn, fail=False), settled=True)
-    control.expect_detach()
-    expect_left(broker, broker.queue())
+    """A discharge that is sent settled: the control link is detached with an error, and all rolled back."""
+    work = Delivered(broker)
+    post(work.control.session.attach_sender(broker.queue("out")), work.txn, b"never")
+    work.retire(Accepted(), settled=True)
+    work.control.ask(Discharge(txn_id=work.txn, fail=False), settled=True)
+    work.control.expect_detach()
+    expect_left(broker, broker.queue("out"))
+    expect_left(broker, broker.queue(), b"0")
 
 
 @scenario("4.3/foreign-connection", "4.5.8-unknown-id", "4.3-01")
@@ -211,9 +213,11 @@ def interleaved(broker: Broker) -> None:
     control = Controller(broker, needs=(MULTI_TXNS,))
     sender = control.session.attach_sender(broker.queue())
     good, bad = control.declare(), control.declare()
-    for number in range(3):
-        post(sender, good, b"good %d" % number)
-        post(sender, bad, b"bad %d" % number)
+    sender.await_credit(6)
+    with control.peer.one_write():
+        for number in range(3):
+            post(sender, good, b"good %d" % number, wait=False)
+            post(sender, bad, b"bad %d" % number, wait=False)
     control.roll_back(bad)
     control.commit(good)
     expect_left(broker, broker.queue(), b"good 0", b"good 1", b"good 2")

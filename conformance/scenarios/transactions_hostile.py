@@ -134,6 +134,7 @@ def ids_that_are_none(broker: Broker) -> None:
     for what, octets in IDS.items():
         broker.transcript.event("", what)
         control = Controller(broker, broker.session(container=what.replace(" ", "-")))
+        control.declare()
         payload = described(AMQP_VALUE, described(0x32, _list(octets)))
         control.link.send(payload, frame_octets=20_000)
         expect_some_error(control.peer)

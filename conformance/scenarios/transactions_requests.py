@@ -13,15 +13,16 @@ from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
     DISTRIBUTED,
     Controller,
+    Delivered,
     expect_detach,
     expect_left,
     expect_some_error,
-    post,
     request,
     within,
 )
 from amqp_broker.conformance.transcript import describe
 from amqp_broker.frames import (
+    Accepted,
     Coordinator,
     Declare,
     Header,
@@ -53,12 +54,11 @@ def settled_declare(broker: Broker) -> None:
 @scenario("4.2/settled-declare-rolls-back", "4.2-04", "4.1-closed", profile="full")
 def settled_declare_rolls_back(broker: Broker) -> None:
     """The control link that goes for a settled declare takes its live transactions with it."""
-    control = Controller(broker)
-    txn = control.declare()
-    post(control.session.attach_sender(broker.queue()), txn, b"never")
-    control.ask(Declare(), settled=True)
-    control.expect_detach()
-    expect_left(broker, broker.queue())
+    work = Delivered(broker)
+    work.retire(Accepted(), settled=True)
+    work.control.ask(Declare(), settled=True)
+    work.control.expect_detach()
+    expect_left(broker, broker.queue(), b"0")
 
 
 def _global(broker: Broker) -> Declare:

@@ -155,21 +155,26 @@ def several_sessions(broker: Broker) -> None:
     expect_left(broker, broker.queue())
 
 
-@scenario("4.4.2/second", "4.4.2-applied", "4.4.4-unsettled-applied")
+@scenario("4.4.2/second", "4.4.2-applied", "4.4.4-unsettled-applied", "4.4.4-reverts")
 def second(broker: Broker) -> None:
-    """In rcv-settle-mode second, too, an outcome in a transaction is applied by the commit."""
+    """In rcv-settle-mode second, too, a rollback leaves it live, and a commit applies the outcome."""
     put(broker, broker.queue(), b"0", b"1")
     control = Controller(broker)
     receiver = control.session.send_attach_receiver(broker.queue(), rcv_settle_mode=1)
     receiver.refusal_may_be("amqp:not-implemented")
     receiver.expect_attach()
     txn = control.declare()
-    receiver.give_credit(1)
-    delivery = receiver.receive()
-    receiver.settle(delivery, within(txn, Accepted()), settled=False)
+    receiver.give_credit(2)
+    deliveries = [receiver.receive() for _ in range(2)]
+    receiver.settle(deliveries[0], within(txn, Accepted()), last=deliveries[1], settled=False)
+    control.roll_back(txn)
+    receiver.settle(deliveries[0], Released(), settled=False)
+    txn = control.declare()
+    receiver.settle(deliveries[1], within(txn, Accepted()), settled=False)
     control.commit(txn)
+    control.session.catch_up()
     control.peer.close()
-    expect_left(broker, broker.queue(), b"1")
+    expect_left(broker, broker.queue(), b"0")
 
 
 @scenario("4.4.2/plain-beside", "4.4-state", "4.4-requests")
