@@ -178,6 +178,26 @@ def later(broker: Broker, milliseconds: int) -> None:
     broker.nodes.wall_clock_ms = lambda: clock() + milliseconds
 
 
+def test_a_closed_control_link_takes_all_of_its_transactions() -> None:
+    """4.1: each that it declared is rolled back at once, while the connection lives; none of another's."""
+    with virtual() as broker, session_to(broker) as session, session_to(broker, "other") as other:
+        send(sender_to(session, "q"), b"1", b"2", b"3", b"4")
+        one, two = Controller(session, "one"), Controller(session, "two")
+        receiver = session.attach_receiver("r", "q")
+        ids = []
+        for controller in (one, two, one, one):
+            ids.append(controller.declare())
+            receiver.flow(1, txn_id=ids[-1])
+            receive(receiver, 1)
+        rival = other.attach_receiver("rival", "q", credit=10)
+        round_trip(session, other)
+        assert not rival.deliveries
+        one.link.detach()
+        assert bodies(receive(rival, 3)) == [b"1", b"3", b"4"]
+        assert [live.txn_id for live in broker.call(Broker.transactions)] == [ids[1]]
+        two.commit(ids[1])
+
+
 # Room and size
 
 

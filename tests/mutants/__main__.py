@@ -160,6 +160,11 @@ def shown(part: str) -> str:
     return part.rpartition("::")[2].removeprefix("test_scenario[").removesuffix("]")
 
 
+def meant(mutant: Mutant, word: str) -> bool:
+    """Whether a word of the command line means it: the name of a promise, or a part of its own name."""
+    return mutant.rule == word if word in PROMISES else word in mutant.name
+
+
 def table(mutants: Sequence[Mutant]) -> str:
     """Which fault breaks which promise of transactions, and what notices, as Markdown."""
     lines = ["| promise | seeded fault | noticed by |", "|---|---|---|"]
@@ -174,14 +179,14 @@ def main() -> int:
     """The command; its exit status is 1 when a mutant survived or the list is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument(
-        "names", nargs="*", help="only mutants with one of these words in their names, or of this rule"
+        "names", nargs="*", help="only mutants of these promises, or with such a word in their names"
     )
     parser.add_argument("--each", action="store_true", help="each part of a suite has to fail by itself")
     parser.add_argument("--table", action="store_true", help="show what breaks which promise; run nothing")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     names = options.names
-    chosen = [m for m in MUTANTS if not names or any(word in m.name or word == m.rule for word in names)]
+    chosen = [mutant for mutant in MUTANTS if not names or any(meant(mutant, word) for word in names)]
     if options.table:
         print(table(chosen))
         return 0

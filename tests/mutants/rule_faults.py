@@ -16,6 +16,7 @@ SERVICE: Final = "amqp_broker/transactions.py"
 TABLE_TESTS: Final = "tests/coordinator/test_transaction_table.py"
 WIRE_TESTS: Final = "tests/amqp_broker/test_transactions.py"
 RULES_TESTS: Final = "tests/amqp_broker/test_transactions_rules.py"
+POSTING_TESTS: Final = "tests/links/test_posting.py"
 BOUNDS_TESTS: Final = "tests/amqp_broker/test_transactions_bounds.py"
 
 _CONTROL_LINKS: Final = (
@@ -24,7 +25,15 @@ _CONTROL_LINKS: Final = (
         "amqp_broker/dispatcher.py",
         "            self.posts.on_detached(link)\n",
         "            if event.closed:\n                self.posts.on_detached(link)\n",
-        scenarios("4.1/control-detached", "4.2/not-resumed"),
+        scenarios("4.1/control-detached"),
+        "1",
+    ),
+    Mutant(
+        "a control link that comes again takes up what was unsettled",
+        "links/link.py",
+        "                unsettled={} if resumed else None,\n",
+        "                unsettled=remote.unsettled if resumed else None,\n",
+        scenarios("4.2/not-resumed"),
         "1",
     ),
     Mutant(
@@ -111,11 +120,11 @@ _CONTROL_LINKS: Final = (
         "5",
     ),
     Mutant(
-        "a lost connection leaves its transactions",
+        "what a control link that is gone declared is not undone",
         TABLE,
-        "            if transaction.state is not _DISCHARGING:\n                transaction.reason",
-        "            if transaction.state not in (_DISCHARGING, _LIVE):\n                transaction.reason",
-        scenarios("4.1/connection-lost", "4.4/cut-anywhere"),
+        'its control link was closed (4.1)")\n                ended.append(self._end(transaction, False))\n',
+        'its control link was closed (4.1)")\n',
+        scenarios("4.1/connection-closed", "4.1/connection-lost", "4.4/cut-anywhere"),
         "5",
     ),
     Mutant(
@@ -123,8 +132,25 @@ _CONTROL_LINKS: Final = (
         TABLE,
         "for transaction in [found for found in self._live.values() if found.control is control]:",
         "for transaction in [found for found in self._live.values() if found.control is control][:1]:",
-        scenarios("4.1/several-at-once"),
+        (f"{BOUNDS_TESTS}::test_a_closed_control_link_takes_all_of_its_transactions",),
         "5",
+    ),
+    Mutant(
+        "half sent deliveries of the first session only hinder their commit",
+        "links/connection.py",
+        "for link in self.partial_links if link.partial is not None]",
+        "for link in self.partial_links if link.partial is not None and not link.session.channel]",
+        (f"{POSTING_TESTS}::test_incomplete_deliveries_of_all_sessions",),
+        "6",
+    ),
+    Mutant(
+        "one delivery may be of two transactions",
+        "links/receiver_link.py",
+        "    after = txn_id_of(state)\n",
+        "    after = before\n",
+        (f"{POSTING_TESTS}::test_a_delivery_of_two_transactions_ends_the_link",)
+        + scenarios("4.4.1/frames-of-two"),
+        "6",
     ),
     Mutant(
         "a half sent delivery does not hinder its commit",
@@ -215,8 +241,15 @@ _WORK: Final = (
         "the provisional outcome comes after the answer to the discharge",
         SERVICE,
         "                link.settle(deliveries[:count], state)\n",
-        "                later = trio.lowlevel.current_trio_token().run_sync_soon\n"
-        "                later(link.settle, deliveries[:count], state)\n",
+        "                token = trio.lowlevel.current_trio_token()\n"
+        "                def later(turns):\n"
+        "                    turns += transaction.txn_id not in self._table._live\n"
+        "                    if turns < 50:\n"
+        "                        token.run_sync_soon(later, turns)\n"
+        "                    else:\n"
+        "                        link.settle(deliveries[:count], state)\n"
+        "                        self._task.wake()\n"
+        "                later(0)\n",
         scenarios("4.3/provisional-first"),
         "7",
     ),
@@ -308,6 +341,23 @@ _WORK: Final = (
         "        return holder in self._acquiring\n",
         "        return False\n",
         scenarios("4.4.3/supported", "4.4.3/rollback"),
+        "11",
+    ),
+    Mutant(
+        "what is acquired does not name its transaction",
+        SERVICE,
+        "        taken, deliveries = link.send_in(records[:room], state)\n",
+        "        state = None\n        taken, deliveries = link.send_in(records[:room], state)\n",
+        scenarios("4.4.3/supported"),
+        "11",
+    ),
+    Mutant(
+        "a plain flow ends the acquisition",
+        "links/sender_link.py",
+        '            self._tell_flow(properties.get("txn-id"))\n',
+        '            self._tell_flow(properties.get("txn-id"))\n'
+        "        else:\n            self._tell_flow(None)\n",
+        scenarios("4.4.3/more-credit"),
         "11",
     ),
     Mutant(
