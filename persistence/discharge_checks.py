@@ -107,6 +107,7 @@ def check_large_discharge(make_store: Callable[[], Store]) -> None:
     unit: Unit = [Post(queue_id, messages(offset, 1)) for offset in range(500, 1000) for queue_id in queues]
     unit += [Retire(queue_id, offset, offset) for offset in range(500) for queue_id in queues]
     assert len(unit) == 20_000
+    unit[15_000:15_000] = [Return(queues[0], offset, 9) for offset in range(400, 500)]
     refused: Unit = [*unit, Post(max(queues) + 1, messages(0, 1)), Discharged(txn_id(1), 1)]
     small: Unit = [Return(queues[0], 499, 5), Discharged(txn_id(2), 2)]
     errors = do_units(store, [refused, small])

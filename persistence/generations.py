@@ -4,7 +4,7 @@ Outcomes are numbered in the order of their commits and lie in generations of ne
 as a whole, the oldest first. A generation is full with GENERATION_OUTCOMES, or when its first outcome is a
 sixteenth of the time for keeping away from the next one.
 
-    0 ........ 1023 | 1024 ..... 2047 | 2048 .. 2050            numbers
+    0 ........ 2047 | 2048 ..... 4095 | 4096 .. 4099            numbers
     oldest            ...               open                    generations, told by their first number
 
 Age is measured where it can be, by the monotonic clock of the callers: from the call of `forgettable` that
@@ -26,7 +26,7 @@ from amqp_broker.persistence.verbs import Discharged
 
 KEEP_MS: Final = 7 * 24 * 60 * 60 * 1000
 KEEP_COUNT: Final = 1_000_000
-GENERATION_OUTCOMES: Final = 1024  # the numbers behind it: outcomes.py
+GENERATION_OUTCOMES: Final = 2048  # the numbers behind it: outcomes.py
 PARTS: Final = 16  # what is kept has at least so many generations, so that few are forgotten too early
 STEP_OUTCOMES: Final = 16_384  # forgotten in one step: more than are made in the second between two of them
 assert GENERATION_OUTCOMES * PARTS <= KEEP_COUNT
@@ -115,10 +115,11 @@ class Generations:
                 break
             generation.seen_count = generation.count
             generation.expires_at = now + (self._keep_ms - generation.age_ms) / 1000
-        before = self.count
-        left = before
+        before = left = self.count
         for index, generation in enumerate(self._kept):
-            if (left <= self._keep_count and generation.expires_at > now) or before - left >= STEP_OUTCOMES:
+            # The newest one may be larger than a limit that was lowered; it goes for its age only.
+            too_many = left > self._keep_count and generation is not self._kept[-1]
+            if not (too_many or generation.expires_at <= now) or before - left >= STEP_OUTCOMES:
                 return index
             left -= generation.count
         return len(self._kept)

@@ -142,6 +142,19 @@ def test_clock_that_was_set_back_or_forth_in_an_earlier_process() -> None:
         assert left(opened, 7 * 86_400.0) == 0, opened
 
 
+def test_limit_lowered_below_a_generation() -> None:
+    """The newest outcomes are not forgotten because they share a generation with too many."""
+    generations = Generations(KEEP_MS, 100)
+    generations.load([(0, 5), (2048, 5)], 2048)
+    assert generations.forgettable(0.0) == 1
+    generations.forget(1)
+    assert generations.forgettable(0.0) == 0
+    generations.keep(generations.place([Discharged(b"", 5)]))
+    assert generations.forgettable(0.0) == 1
+    generations.forget(1)
+    assert generations.count == 1
+
+
 def test_too_many_right_after_a_start() -> None:
     """The number is known from the first numbers alone."""
     generations = Generations(KEEP_MS, 2000)
