@@ -9,6 +9,8 @@ import attrs
 class Half:
     """One half message, without its body. Times are milliseconds of the Unix epoch, 0 is none.
 
+    `queue` and `offset` are where the message of a committed one stands (offset -1: nowhere).
+
     `half_id` is opaque here; (`group`, `half_id`) is its key. `state` is prepared, parked, committed or
     rolled-back. `destination` is the name of the queue that it is for. `expires_at_ms`: when a decided one is
     forgotten.
@@ -32,6 +34,8 @@ class Half:
     resolver: str = ""
     reason: str = ""
     expires_at_ms: int = 0
+    queue: str = ""
+    offset: int = -1
 
 
 @attrs.define
@@ -71,6 +75,8 @@ class Decide:
     resolver: str
     reason: str
     expires_at_ms: int
+    queue: str = ""
+    offset: int = -1
 
 
 @attrs.define
