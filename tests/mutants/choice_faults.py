@@ -122,8 +122,8 @@ _IDS: Final = (
         "random octets are used for two txn-ids",
         SERVICE,
         "        txn_id, self._random = self._random[:TXN_ID_BYTES], self._random[TXN_ID_BYTES:]\n",
-        "        txn_id, self._random = self._random[:TXN_ID_BYTES], self._random[TXN_ID_BYTES // 2 :]\n",
-        scenarios("4.5.4/sixteen-octets"),
+        "        txn_id = self._random[:TXN_ID_BYTES]\n",
+        scenarios("4.5.4/id"),
         "form of the id",
     ),
     Mutant(
