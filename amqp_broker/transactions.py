@@ -312,7 +312,10 @@ class Transactions:
         taken, deliveries = link.send_in(records[:room], state)
         sent = records[:taken]
         table.acquired(transaction, consumer, sent if consumer.settled else deliveries, consumer.settled)
-        consumer.queue.acquire_in_transaction(sent)
+        queue = consumer.queue
+        queue.acquire_in_transaction(sent)
+        if sent and any(each.browser and each.demand > 0 for each in queue.consumers):
+            self._nodes.pump(queue)  # browsers see it, also if it never was available when they looked
         return taken
 
     # Ends

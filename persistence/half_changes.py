@@ -46,11 +46,12 @@ class HalfChange:
 class HalfChanges:
     """The changes of one group. `find` tells what is stored under a key."""
 
-    __slots__ = ("_find", "decides", "events", "halves", "holds", "next_seq", "streams")
+    __slots__ = ("_find", "at_ms", "decides", "events", "halves", "holds", "next_seq", "streams")
 
     def __init__(self, find: Callable[[str, bytes], Found | None], next_seq: int) -> None:
         self._find = find
         self.next_seq = next_seq
+        self.at_ms = 0  # the latest time of what is kept for a time from now on: decisions, events
         self.halves: dict[Key, HalfChange] = {}
         self.streams: dict[StreamKey, Stream | None] = {}
         self.events: list[Event] = []
@@ -91,6 +92,9 @@ class HalfChanges:
         half.resolver = verb.resolver
         half.reason = verb.reason
         half.expires_at_ms = verb.expires_at_ms
+        half.queue = verb.queue
+        half.offset = verb.offset
+        self.at_ms = max(self.at_ms, verb.resolved_at_ms)
         change.decided = self.decides = True
         if verb.state == COMMITTED:
             change.body = None
@@ -115,6 +119,7 @@ class HalfChanges:
     def _log(self, verb: Log) -> None:
         verb.event.seq = self.next_seq
         self.next_seq += 1
+        self.at_ms = max(self.at_ms, verb.event.at_ms)
         self.events.append(verb.event)
 
 
@@ -144,6 +149,8 @@ def copy_of(half: Half) -> Half:
         half.resolver,
         half.reason,
         half.expires_at_ms,
+        half.queue,
+        half.offset,
     )
 
 

@@ -15,14 +15,14 @@ from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
 FORGET_BYTES: Final = 8 * 1024 * 1024  # of bodies in one step: SQLite reads each page that it frees
-COLUMN_COUNT: Final = 21
+COLUMN_COUNT: Final = 23
 
 # Texts are read as bytes: what is damaged may be no UTF-8.
 COLUMNS: Final = (
     "id, CAST(group_name AS BLOB), half_id, CAST(destination AS BLOB), CAST(container_id AS BLOB), digest, "
     "put_at_ms, size_bytes, message_format, priority, ttl_ms, CAST(state AS BLOB), attempts, due_at_ms, "
-    "deadline_ms, resolved_at_ms, CAST(resolver AS BLOB), CAST(reason AS BLOB), expires_at_ms, forget_ms, "
-    "checksum"
+    "deadline_ms, resolved_at_ms, CAST(resolver AS BLOB), CAST(reason AS BLOB), expires_at_ms, "
+    "CAST(queue AS BLOB), offset, forget_ms, checksum"
 )
 _FIND: Final = f"SELECT {COLUMNS} FROM half WHERE group_name=? AND half_id=?"
 _BODY: Final = (
@@ -43,12 +43,13 @@ _LIST_ROLLED_BACK: Final = (
     "AND half_id>? AND state=? ORDER BY half_id LIMIT ?"
 )
 _LAST: Final = (
-    "SELECT max((SELECT coalesce(max(id), 0) FROM half), (SELECT coalesce(max(id), 0) FROM half_body))"
+    "SELECT coalesce(max(id), 0) FROM "
+    "(SELECT max(id) AS id FROM half UNION ALL SELECT max(id) FROM half_body)"
 )
 _INSERT: Final = f"INSERT INTO half VALUES ({', '.join('?' * COLUMN_COUNT)})"
 _UPDATE: Final = (
     "UPDATE half SET state=?, attempts=?, due_at_ms=?, deadline_ms=?, resolved_at_ms=?, resolver=?, "
-    "reason=?, expires_at_ms=?, forget_ms=?, checksum=? WHERE id=?"
+    "reason=?, expires_at_ms=?, queue=?, offset=?, forget_ms=?, checksum=? WHERE id=?"
 )
 _INSERT_BODY: Final = "INSERT INTO half_body VALUES (?, ?, ?)"
 _DELETE: Final = "DELETE FROM half WHERE id=?"
@@ -200,13 +201,14 @@ def row_of(change: HalfChange, number: int, stamp: int) -> Parameters:
         number, half.group.encode(), half.half_id, half.destination.encode(), half.container_id.encode(),
         half.digest, half.put_at_ms, half.size_bytes, half.message_format, half.priority, half.ttl_ms,
         half.state.encode(), half.attempts, half.due_at_ms, half.deadline_ms, half.resolved_at_ms,
-        half.resolver.encode(), half.reason.encode(), half.expires_at_ms, forget_ms,
+        half.resolver.encode(), half.reason.encode(), half.expires_at_ms, half.queue.encode(), half.offset,
+        forget_ms,
     )  # fmt: skip
     return (
         number, half.group, half.half_id, half.destination, half.container_id, half.digest, half.put_at_ms,
         half.size_bytes, half.message_format, half.priority, half.ttl_ms, half.state, half.attempts,
         half.due_at_ms, half.deadline_ms, half.resolved_at_ms, half.resolver, half.reason,
-        half.expires_at_ms, forget_ms, checksum,
+        half.expires_at_ms, half.queue, half.offset, forget_ms, checksum,
     )  # fmt: skip
 
 
@@ -215,12 +217,12 @@ def half_of(row: Row) -> Half:
     (
         _, group, half_id, destination, container_id, digest, put_at_ms, size_bytes, message_format,
         priority, ttl_ms, state, attempts, due_at_ms, deadline_ms, resolved_at_ms, resolver, reason,
-        expires_at_ms, _, _,
+        expires_at_ms, queue, offset, _, _,
     ) = row  # fmt: skip
     return Half(
         group.decode(), half_id, destination.decode(), state.decode(), digest, put_at_ms, due_at_ms,
         deadline_ms, container_id.decode(), size_bytes, message_format, priority, ttl_ms, attempts,
-        resolved_at_ms, resolver.decode(), reason.decode(), expires_at_ms,
+        resolved_at_ms, resolver.decode(), reason.decode(), expires_at_ms, queue.decode(), offset,
     )  # fmt: skip
 
 

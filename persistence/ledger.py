@@ -49,7 +49,7 @@ class Ledger:
 
         Raises as `UnitOfWork.execute`.
         """
-        stamp = self._clock.stamp()
+        stamp = self._clock.stamp(changes.at_ms) if changes.at_ms else 0
         next_number = self.halves.write(changes, stamp) if changes.halves else 0
         if changes.streams:
             self.streams.write(changes.streams)

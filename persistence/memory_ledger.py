@@ -76,7 +76,7 @@ class MemoryLedger:
 
     def keep(self, changes: HalfChanges) -> None:
         """They happened."""
-        stamp = self._clock.stamp()
+        stamp = self._clock.stamp(changes.at_ms) if changes.at_ms else 0
         for key, change in changes.halves.items():
             if change.replaces:
                 self._drop(key)

@@ -265,10 +265,13 @@ def invisible_to_browsers(broker: Broker) -> None:
     post(sender, txn, b"1", b"2")
     control.session.catch_up()
     browser.peer.expect_nothing(Transfer)
-    control.commit(txn)
-    for _ in range(2):
-        browser.receive()
     browser.peer.close()
+    control.commit(txn)
+    late = copying(broker, broker.queue())
+    late.give_credit(10)
+    for _ in range(2):
+        late.receive()
+    late.peer.close()
 
 
 @scenario("4.4.1/state-outcome-ignored", "4.4.1-05", profile="full")

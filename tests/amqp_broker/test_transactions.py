@@ -36,6 +36,7 @@ from tests.support.broker_clients import (
     counts,
     message,
     receive,
+    round_trip,
     send,
     session_to,
 )
@@ -437,3 +438,18 @@ def test_a_damaged_record_of_outcomes_is_no_answer(
         assert word is None and error_of(state).condition == "amqp:internal-error"
         monkeypatch.undo()
         assert ask(session, b"some id", "again")[0] == "not-committed"
+
+
+def test_a_browser_that_waits_is_shown_what_was_acquired_at_once(broker: RunningBroker) -> None:
+    """A message that never was available when the browser looked, because a transaction acquired it right
+    after its post (row "isolation").
+    """
+    with session_to(broker) as session, session_to(broker) as other:
+        controller = Controller(session)
+        receiver = session.attach_receiver("r", "q")
+        receiver.flow(5, txn_id=controller.declare())
+        browser = browse(other, "b", "q", credit=5)
+        round_trip(session, other)
+        send(other.attach_sender("s", "q"), b"1")
+        assert bodies(receive(receiver, 1)) == [b"1"]
+        assert bodies(receive(browser, 1)) == [b"1"]

@@ -75,6 +75,8 @@ class _Judge:
             self._accepted.add(event.message)
         elif event.kind == "received":
             self._receive(event)
+        elif event.kind == "browsed":
+            self.complaints += self._check_seen(event) or self._check_browsed(event)
         else:
             self._outcome(event)
 
@@ -87,15 +89,30 @@ class _Judge:
         if event.txn:
             self._work[event.txn].append((event, receipt))
 
+    def _check_seen(self, event: Event) -> list[str]:
+        """Whether anybody may see this message, browsers too."""
+        name = f"{_name(event.message)} was {event.kind} on {event.link}"
+        if event.message not in self._sent:
+            return [f"{name} and had never been sent"]
+        txn = self._sent[event.message]
+        if not txn:
+            return []
+        account = self.accounts[txn]
+        if account.commit_sent is None or event.order < account.commit_sent:
+            return [f"{name}, and no commit of {account} had been sent"]
+        return [f"{name}, posted in {account}"] if account.fate is Fate.ABSENT else []
+
+    def _check_browsed(self, event: Event) -> list[str]:
+        for receipt in self._receipts[event.message]:
+            if receipt.settled and receipt.life < event.life:
+                return [f"came back: {_name(event.message)} was browsed on {event.link} in a later life"]
+        return []
+
     def _check_receipt(self, event: Event, before: list[_Receipt]) -> list[str]:
         name = _name(event.message)
-        if event.message not in self._sent:
-            return [f"{name} was received on {event.link} and had never been sent"]
-        txn = self._sent[event.message]
-        if txn and ((sent := self.accounts[txn].commit_sent) is None or event.order < sent):
-            return [
-                f"{name} was received on {event.link}, and no commit of {self.accounts[txn]} had been sent"
-            ]
+        unseen = self._check_seen(event)
+        if unseen:
+            return unseen
         if any(receipt.settled for receipt in before):
             return [f"came back: {name} was received on {event.link} after its settlement had been confirmed"]
         if any(receipt.life == event.life and not receipt.released for receipt in before):

@@ -6,8 +6,8 @@ bytes leave, *accepted* after the settled outcome came, *received* when the deli
 *accept_sent* before our outcome leaves, and *settled* after the broker confirmed it.
 
 What belongs to a transaction names it. *retired* is an outcome that removes the message with the discharge,
-*modified* one that gives it back with a higher delivery-count; both are recorded before they leave. A *step*
-is what happens to a transaction as a whole.
+*modified* one that gives it back with a higher delivery-count; both are recorded before they leave. *browsed*
+is what was seen without being acquired. A *step* is what happens to a transaction as a whole.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ Kind = Literal[
     "retired",
     "retired_settled",
     "modified",
+    "browsed",
 ]
 Message = tuple[str, int]
 """The producer link and the number on it."""

@@ -21,6 +21,7 @@ from tests.crash.questions import AskingClient, LastAskingClient, Questions
 from tests.crash.traffic import WINDOW, Client, DrainingClient, ReceivingClient, SendingClient
 from tests.crash.transactional_traffic import (
     AcquiringController,
+    BrowsingClient,
     PostingController,
     TransformingController,
 )
@@ -106,6 +107,8 @@ class Scenario:
         for name, chance, queue, others in named("a", load.acquiring):
             clients.append(AcquiringController(name, port, life, queue, history, chance, others))
         if load.transactional:
+            queue = load.queues[life % len(load.queues)]
+            clients.append(BrowsingClient(f"b.{life}", port, life, queue, history))
             clients.append(AskingClient(f"q.{life}", port, life, history, self.questions))
         for client in clients:
             client.start()
@@ -172,6 +175,7 @@ class Scenario:
         for kind, words in (("sent", "posted"), ("received", "acquired")):
             counts[words] = sum(event.kind == kind for event in work)
         counts["given outcomes"] = len(work) - counts["posted"] - counts["acquired"]
+        counts["browsed"] = sum(event.kind == "browsed" for event in self.history.events)
         told = ", ".join(f"{count:,} {words}" for words, count in counts.items())
         return f"{told}; deaths: {count_deaths(self.deaths) or 'none'}"
 

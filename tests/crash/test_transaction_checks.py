@@ -105,6 +105,11 @@ _TOLD = {word: ("question 1", f"told 1 {word}") for word in ("committed", "not-c
             id="given back as failed, but rolled back",
         ),
         pytest.param(
+            (*_BEFORE, "browsed 0 x in/1", *_WORK, "browsed 0 x in/1", _COMMIT, "browsed 0 x a/1")
+            + ("accepted! 0", "browsed 0 x in/1", *_BOTH_SEEN),
+            id="looked at, also by one whom a retired message reaches late",
+        ),
+        pytest.param(
             ("declared 0", "question 0", "told 0 live", _COMMIT, "question 0", "told 0 pending")
             + ("accepted! 0", "question 0", "told 0 committed"),
             id="asked at each stage",
@@ -190,6 +195,21 @@ def test_an_honest_transaction_passes(lines: tuple[str, ...]) -> None:
             + _BOTH_SEEN[3:],
             "and no commit of transaction T .* had been sent",
             id="seen before the discharge",
+        ),
+        pytest.param(
+            (*_BEFORE, *_WORK, "browsed 0 x a/1", _COMMIT, "accepted! 0", *_BOTH_SEEN),
+            "message 1 of a was browsed on x, and no commit of transaction T",
+            id="browsed before the discharge",
+        ),
+        pytest.param(
+            (*_BEFORE, *_WORK, _COMMIT, "rejected 0", "browsed 0 x a/1", *_CAME_BACK),
+            "message 1 of a was browsed on x, posted in transaction T",
+            id="browsed although the commit was rejected",
+        ),
+        pytest.param(
+            (*_BEFORE, *_WORK, _COMMIT, "accepted! 0", *_BOTH_SEEN, "browsed 1 x in/1"),
+            "came back: message 1 of in was browsed",
+            id="a retired message is browsed in a later life",
         ),
         pytest.param(
             (*_BEFORE, *_WORK, _COMMIT, "accepted! 0", *_BOTH_SEEN, "received 2 d a/1"),

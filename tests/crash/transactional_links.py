@@ -25,9 +25,17 @@ class TransactionalReceiver(WireReceiver):
         self._delivery_id = 0
 
     @classmethod
-    def attach(cls, session: WireSession, name: str, queue: str | None, *, settled: bool = False) -> Self:
+    def attach(
+        cls,
+        session: WireSession,
+        name: str,
+        queue: str | None,
+        *,
+        settled: bool = False,
+        browses: bool = False,
+    ) -> Self:
         """Attach and wait for the answer; with `settled` the broker settles what it sends, and without a
-        queue it makes one for this link.
+        queue it makes one for this link. Who browses acquires nothing.
         """
         link = cls(session, name, max(session.links, default=-1) + 1)
         attach = Attach(
@@ -35,7 +43,12 @@ class TransactionalReceiver(WireReceiver):
             handle=link.handle,
             role=RECEIVER,
             snd_settle_mode=SETTLED if settled else MIXED,
-            source=Source(address=queue, dynamic=queue is None, outcomes=ALL_OUTCOMES),
+            source=Source(
+                address=queue,
+                dynamic=queue is None,
+                outcomes=ALL_OUTCOMES,
+                distribution_mode="copy" if browses else None,
+            ),
             target=Target(),
         )
         session._attach(link, attach)

@@ -1,18 +1,22 @@
-"""Controllers under load: they transform what they receive, post to several queues, and acquire by flow."""
+"""Controllers under load: they transform what they receive, post to several queues, and acquire by flow; and
+who looks on.
+"""
 
 from __future__ import annotations
 
 import random
 from typing import Final
 
+from amqp_broker.frames import Accepted
 from tests.crash.controllers import SHARE_SETTLED, ControllingClient, Live
 from tests.crash.history import History
 from tests.crash.history import Message as Name
-from tests.crash.traffic import TICK
+from tests.crash.traffic import DRAIN_SECONDS, TICK, Client, recognise
 from tests.crash.transactional_links import TransactionalReceiver
 from tests.support.wire_client import WireConnection
 
 LIVE_AT_ONCE: Final = 4
+BROWSED_AT_ONCE: Final = 100
 CREDIT: Final = 60
 
 COMMITS, ROLLBACKS, LEAVES = "commit", "rollback", "leave"
@@ -216,3 +220,24 @@ class AcquiringController(PostingController):
         if self.held:
             self.accept_plainly(self.held)
             self.held = {}
+
+
+class BrowsingClient(Client):
+    """Looks at a queue again and again, and settles what it sees."""
+
+    def drive(self, connection: WireConnection) -> None:
+        """A new link each time that the old one has seen all."""
+        session = connection.begin()
+        number = 0
+        while not self.stop.is_set():
+            number += 1
+            link = TransactionalReceiver.attach(session, f"{self.name}.{number}", self.queue, browses=True)
+            self._look(connection, link)
+
+    def _look(self, connection: WireConnection, link: TransactionalReceiver) -> None:
+        link.flow(BROWSED_AT_ONCE, drain=True)
+        connection.pump_until(lambda: link.credit <= 0, DRAIN_SECONDS)
+        seen = [recognise(self.history, delivery)[0] for delivery in link.deliveries]
+        self.history.record("browsed", self.life, link.name, seen)
+        link.settle(link.deliveries, Accepted())
+        link.detach()
