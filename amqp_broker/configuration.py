@@ -49,6 +49,7 @@ __all__ = [
     "ConfigurationError",
     "ListenerConfig",
     "LoggingConfig",
+    "HalfGroupConfig",
     "QueuePolicy",
     "UserConfig",
     "load_configuration",

@@ -10,6 +10,7 @@ after it, so that nobody is told of a decision that is not stored.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from amqp_broker.coordinator import (
@@ -25,14 +26,14 @@ from amqp_broker.coordinator import (
 )
 from amqp_broker.frames import Accepted, Error, Rejected
 from amqp_broker.half_requests import PutRequest, Resolution, delivered_body
-from amqp_broker.persistence import Decide, Event, Half, Hold, Log, Post, Record, Reschedule, Unit
+from amqp_broker.persistence import Decide, Event, Half, Hold, Log, Post, Record, Reschedule, RowDamaged, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.half_service import HalfService
     from amqp_broker.queue import Queue
 
 
-class HalfOperation:
+class HalfOperation(ABC):
     """Base: the half message is (`group`, `half_id`). `token` is the job or transaction whose unit it is part
     of.
     """
@@ -53,6 +54,26 @@ class HalfOperation:
     def outcome(self) -> Any:
         """What the asker is told after the commit."""
         return Accepted() if self.error is None else Rejected(error=self.error)
+
+    def verbs(self) -> Unit:
+        """Decide what it means, by what there is now."""
+        self.error = None
+        if not self._free():
+            return []
+        try:
+            return self._judge()
+        except RowDamaged as damaged:
+            self.withdraw()
+            self.error = Error(condition="amqp:internal-error", description=f"the store: {damaged}")
+            return []
+
+    @abstractmethod
+    def _judge(self) -> Unit:
+        """The verbs, and `error` where it can't be; may raise RowDamaged."""
+
+    @abstractmethod
+    def withdraw(self) -> None:
+        """Nothing was stored."""
 
     def _free(self) -> bool:
         """Whether no other unit of this group changes it."""
@@ -79,11 +100,7 @@ class HalfPut(HalfOperation):
         self.container_id = container_id
         self.size_bytes = len(request.body)
 
-    def verbs(self) -> Unit:
-        """Decide what the put means, by what there is now."""
-        self.error = None
-        if not self._free():
-            return []
+    def _judge(self) -> Unit:
         request = self.request
         name = self.destination.name
         found = self.service.find(self.group, self.half_id)
@@ -171,11 +188,7 @@ class HalfChange(HalfOperation):
         """What a producer, or whoever has the right, resolves."""
         return cls(service, group, asked.half_id, asked.what, Resolver.PRODUCER, asked.reason, who)
 
-    def verbs(self) -> Unit:
-        """Decide what it means, by what there is now."""
-        self.error = None
-        if not self._free():
-            return []
+    def _judge(self) -> Unit:
         found = self.service.find(self.group, self.half_id)
         answer, after = decide_half(None if found is None else found.state, self.what)
         if answer is HalfAnswer.REPEAT:

@@ -28,7 +28,8 @@ from amqp_broker.coordinator import (
 from amqp_broker.frames import Error
 from amqp_broker.half_operations import HalfChange, HalfJob, HalfPut
 from amqp_broker.jobs import Step
-from amqp_broker.persistence import Event, Half, Log, Reschedule, Store, Unit
+from amqp_broker.log_setup import logger
+from amqp_broker.persistence import Event, Half, Log, Reschedule, RowDamaged, Store, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.half_checking import CheckSource, ParkedSource
@@ -109,6 +110,7 @@ class HalfService:
         self._rooms: dict[OpenHalf, Queue] = {}
         self._watchers: dict[HalfGroup, list[ParkedSource]] = {}
         self._recent: OrderedDict[tuple[str, bytes], Found] = OrderedDict()
+        self._log = logger("halves")
         self._counted: dict[str, Counted] = {}
         self.groups: dict[str, HalfGroup] = {}
         for config in nodes.config.half_groups:
@@ -323,7 +325,11 @@ class HalfService:
             return
 
         def look(store: Store) -> None:
-            found = store.half_body(group.name, half.half_id)
+            try:
+                found = store.half_body(group.name, half.half_id)
+            except RowDamaged as damaged:
+                self._log.error("half.damaged", group=group.name, reason=str(damaged))
+                return
             if found is not None:
                 then(half, found)
 

@@ -155,6 +155,7 @@ def test_undeliverable_here_is_never_asked_on_this_link_again(group: HalfGroup) 
     group.answered(half, CheckGiven.UNDELIVERABLE, False, 6_000)
     assert half.attempts == 1
     assert group.assign(HOUR_MS) == []
+    assert group.unlocked(HOUR_MS) == []
     assert group.next_deadline_ms() == 4 * HOUR_MS  # no timer helps
     second = checker(group, "other")
     assert group.assign(HOUR_MS) == [(second, half)]
