@@ -132,6 +132,10 @@ class ConnectionTask:
         if settlement.deliveries or error is not None:
             self._post_mail(self.dispatcher.settled, settlement, error)
 
+    def run_in_turn(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Have `call(*arguments)` run in a turn of this connection, where its engine may be touched."""
+        self._post_mail(_call, call, arguments)
+
     def answered(self, link: ReceiverLink, delivery: Delivery, outcome: Any) -> None:
         """One of the broker's own nodes is done with a message of this connection."""
         self._post_mail(partial(self._answer, outcome), link, delivery)
@@ -399,6 +403,8 @@ class ConnectionTask:
             self.log.exception("connection.internal_error")
         for consumer in list(self.dispatcher.consumers.values()):
             self.dispatcher.on_detached(LinkDetached(consumer.link, True, None, []))
+        for source in list(self.dispatcher.sources):
+            self.dispatcher.on_detached(LinkDetached(source, True, None, []))
         for link in [*self.dispatcher.posts.producers, *self.dispatcher.posts.services]:
             self.dispatcher.on_detached(LinkDetached(link, True, None, []))
         self.dispatcher.transactions.connection_gone()
@@ -481,3 +487,7 @@ class ConnectionTask:
                 "login.failed", mechanism=self._login.mechanism, name=answer.name, reason=answer.reason
             )
             self.engine.sasl_outcome(answer.code)
+
+
+def _call(call: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    call(*arguments)
