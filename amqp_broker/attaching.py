@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from amqp_broker.connection_task import ConnectionTask
     from amqp_broker.node_service import NodeService
 
-CONTROL_NODE_CREDIT: Final = 100  # messages to one of the broker's own nodes that may be under way on a link
 UNSETTLED_WANTED: Final = "expected snd-settle-mode unsettled or mixed, got settled"
 SETTLED_MODE: Final = 1  # snd-settle-mode settled (2.8.2)
 
@@ -115,7 +114,7 @@ def _accept_control_node(
         target=answer,
         properties=dict(HALF_PROPERTIES) if half else None,
         max_message_size=nodes.config.limits.max_message_size_bytes,
-        credit=CONTROL_NODE_CREDIT,
+        credit=nodes.config.limits.link_credit,
     )
     task.log.debug("link.attached", name=link.name, role="receiver", target=answer.address)
 
