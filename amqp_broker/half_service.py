@@ -100,6 +100,35 @@ class Counted:
         return self._resolution_ms / max(1, self.decided.total())
 
 
+class Pace:
+    """How many checks may be sent now: `per_s` a second, in bursts of a tenth of that at most.
+
+    A flood of due half messages leaves the broker to its other work.
+    """
+
+    def __init__(self, per_s: int, now: float) -> None:
+        self._per_s = per_s
+        self._burst = max(1.0, per_s / 10)
+        self._tokens = self._burst
+        self._at = now
+
+    def room(self, now: float) -> int:
+        """How many may be sent now."""
+        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._per_s)
+        self._at = now
+        return int(self._tokens)
+
+    def taken(self) -> None:
+        """One was sent."""
+        self._tokens -= 1
+
+    def wait_s(self, now: float) -> float:
+        """How long until some may be sent: half a burst, so that a turn is worth it."""
+        if self.room(now) >= 1:
+            return 0.0
+        return max(1.0, self._burst / 2) / self._per_s
+
+
 class HalfService:
     """One for each broker."""
 
@@ -111,6 +140,7 @@ class HalfService:
         self._watchers: dict[HalfGroup, list[ParkedSource]] = {}
         self._recent: OrderedDict[tuple[str, bytes], Found] = OrderedDict()
         self._log = logger("halves")
+        self._pace = Pace(nodes.config.limits.half_asks_per_s, trio.current_time())
         self._counted: dict[str, Counted] = {}
         self.groups: dict[str, HalfGroup] = {}
         for config in nodes.config.half_groups:
@@ -301,13 +331,14 @@ class HalfService:
         """Ask about what is due, those who can be asked."""
         now_ms = self.now_ms()
         events: Unit = []
-        for checker, half in group.assign(now_ms):
+        for checker, half in group.assign(now_ms, self._pace.room(trio.current_time())):
             source: CheckSource = checker.owner
             fields: dict[str, str | int] = {
                 "group": group.name,
                 "half_id": shown_half_id(half.half_id),
                 "attempt": half.attempts + 1,
             }
+            self._pace.taken()
             self.counted(group.name).asks += 1
             events.append(Log(Event("half.asked", now_ms, fields)))
             self.read_body(group, half, source.ask)
@@ -359,6 +390,7 @@ class HalfService:
         earliest = group.next_deadline_ms()
         if earliest is not None:
             wait_s = min(max(0, earliest - self.now_ms()) / 1000, LONGEST_SLEEP_S)
+            wait_s = max(wait_s, self._pace.wait_s(trio.current_time()))
             self._nodes.timers.set(trio.current_time() + wait_s, self)
 
     def wake(self) -> None:

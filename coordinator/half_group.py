@@ -29,6 +29,7 @@ RETRY_MAX_MS: Final = 600_000
 MAX_ATTEMPTS: Final = 15  # unknown answers
 LOCK_MS: Final = 30_000  # how long one checker has for its outcome
 RETURNED_MS: Final = 1_000  # until a check that was not asked is offered to another link
+EVERYTHING: Final = 1 << 62
 MAX_PENDING: Final = 10_000  # half messages of one group that are not decided
 TOMBSTONE_MS: Final = 7 * 24 * 3_600_000  # how long a decision is remembered
 ROLLBACK_POLICY: Final = "rollback"
@@ -141,9 +142,9 @@ class HalfGroup:
 
     # Asking
 
-    def assign(self, now_ms: int) -> list[tuple[Checker, OpenHalf]]:
-        """Whom to ask about what is due: first a link of the container that put it, then the others in turn.
-        No link or no credit: it waits, and no attempt is counted.
+    def assign(self, now_ms: int, most: int = EVERYTHING) -> list[tuple[Checker, OpenHalf]]:
+        """Whom to ask about what is due, at most `most`: first a link of the container that put it, then the
+        others in turn. No link or no credit: it waits, and no attempt is counted.
         """
         grants: list[tuple[Checker, OpenHalf]] = []
         for entry in self._aside:
@@ -158,6 +159,9 @@ class HalfGroup:
             if checker is None:
                 self._aside.append(entry)
                 continue
+            if len(grants) >= most:
+                heappush(self._due, entry)
+                break
             checker.demand -= 1
             half.asked_by = checker
             half.locked_until_ms = now_ms + self.settings.lock_ms
