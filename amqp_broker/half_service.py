@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 BODY_CACHE_BYTES: Final = 32 << 20  # bodies of open half messages that are kept in memory: the newest
 RECENT_DECISIONS: Final = 65_536  # known without the disk: for the provisional answers of transactions
-MAX_GROUPS: Final = 1_024  # made on first use by peers
+MAX_GROUPS: Final = 1_024  # at once; idle ones that peers made by using them are forgotten
 LONGEST_SLEEP_S: Final = 60.0  # the wall clock may be set while we wait
 
 
@@ -151,9 +151,27 @@ class HalfService:
     def group(self, name: str) -> HalfGroup | None:
         """The group of this name, made on first use where the configuration allows it."""
         found = self.groups.get(name)
-        if found is None and self._nodes.config.half_groups_on_first_use and len(self.groups) < MAX_GROUPS:
-            found = self.groups[name] = HalfGroup(name, HalfSettings())
+        if found is None and self._nodes.config.half_groups_on_first_use:
+            if len(self.groups) >= MAX_GROUPS:
+                self._forget_idle_groups()
+            if len(self.groups) < MAX_GROUPS:
+                found = self.groups[name] = HalfGroup(name, HalfSettings())
         return found
+
+    def _forget_idle_groups(self) -> None:
+        """Groups that were made on first use and have nothing open and nobody attached make room for
+        others.
+        """
+        kept = {config.name for config in self._nodes.config.half_groups}
+        for group in list(self.groups.values()):
+            if group.name not in kept and not (group.open or group.checkers or self._watchers.get(group)):
+                del self.groups[group.name]
+                self._counted.pop(group.name, None)
+                self._watchers.pop(group, None)
+
+    def present(self, group: HalfGroup) -> HalfGroup:
+        """The group of this name as it is now: `group`, unless it was forgotten and made again meanwhile."""
+        return self.groups.setdefault(group.name, group)
 
     def recover(self, halves: Iterable[Half]) -> None:
         """Take up what the store has: due times and attempts as stored."""
@@ -331,7 +349,10 @@ class HalfService:
         """Ask about what is due, those who can be asked."""
         now_ms = self.now_ms()
         events: Unit = []
-        for checker, half in group.assign(now_ms, self._pace.room(trio.current_time())):
+        grants = group.assign(now_ms, self._pace.room(trio.current_time()))
+        for checker, half in grants:
+            checker.owner.assigned(half)  # a drain waits for all of them
+        for checker, half in grants:
             source: CheckSource = checker.owner
             fields: dict[str, str | int] = {
                 "group": group.name,

@@ -153,7 +153,7 @@ class HalfGroup:
         while self._due and self._due[0][0] <= now_ms and any(each.demand > 0 for each in self.checkers):
             entry = heappop(self._due)
             half = self.open.get(entry[1])
-            if half is None or not self._askable(half, entry[0]):
+            if half is None or not self._askable(half, entry[0], now_ms):
                 continue
             checker = self._checker_for(half)
             if checker is None:
@@ -169,12 +169,13 @@ class HalfGroup:
             grants.append((checker, half))
         return grants
 
-    def _askable(self, half: OpenHalf, due_ms: int) -> bool:
+    def _askable(self, half: OpenHalf, due_ms: int, now_ms: int) -> bool:
         return (
             half.state is HalfState.PREPARED
             and half.busy is None
             and half.asked_by is None
             and half.due_ms == due_ms
+            and half.deadline_ms > now_ms  # else the policy decides in this turn
         )
 
     def _checker_for(self, half: OpenHalf) -> Checker | None:
