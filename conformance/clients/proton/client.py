@@ -48,7 +48,7 @@ class SettleSecond(LinkOption):
 
 
 class Receiver:
-    """A receiving link whose outcomes are chosen by the check, or are all accepted as proton does by default."""
+    """A receiving link whose outcomes are chosen by the check, or all accepted as proton does by default."""
 
     def __init__(
         self, client: Client, address: str, credit: int, options: Any = None, auto_accept: bool = False

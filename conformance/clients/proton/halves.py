@@ -1,6 +1,7 @@
 """The half-message dialogue: put, resolve, be asked, answer by message or by outcome.
 
-Each check has its own group, named as its queue: $half/<group>/<queue>, $half-resolve/<group>, $half-check/<group>.
+Each check has its own group, named as its queue: $half/<group>/<queue>, $half-resolve/<group>,
+$half-check/<group>.
 """
 
 from __future__ import annotations
