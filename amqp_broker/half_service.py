@@ -218,8 +218,8 @@ class HalfService:
             return store.half(group.name, half_id)
 
         stored = self._nodes.writer.lookup(look)
-        if stored is None:
-            return None
+        if stored is None or 0 < stored.expires_at_ms <= self.now_ms():
+            return None  # the store may be later than that with forgetting it
         return Found(
             HalfState(stored.state), stored.digest, stored.destination, None, stored.resolved_at_ms,
             stored.resolver,
@@ -232,7 +232,9 @@ class HalfService:
         half = group.open.get(half_id)
         if half is not None:
             return Found(half.state, half.digest, half.destination, half)
-        return self._recent.get((group.name, half_id))
+        found = self._recent.get((group.name, half_id))
+        expired = found is not None and found.resolved_at_ms + group.settings.tombstone_ms <= self.now_ms()
+        return None if expired else found
 
     def unknown(self, half_id: bytes) -> Error:
         """Nothing of it is known."""
