@@ -18,6 +18,9 @@ class HalfStory:
         self.half_id = half_id
         self.puts: list[str] = []
         self.resolutions: list[tuple[str, str]] = []
+        self.known_at = float("inf")
+        """When the first accepted put was answered; a resolution that was sent later has to find it."""
+        self.unknown_after = False
 
     @property
     def stored(self) -> bool:
@@ -41,15 +44,21 @@ class HalfHistory:
         self._lock = Lock()
         self.stories: dict[str, HalfStory] = {}
 
-    def put(self, half_id: str, answer: str) -> None:
+    def put(self, half_id: str, answer: str, answered_at: float) -> None:
         """A put was answered with accepted, a condition, or not at all."""
         with self._lock:
-            self._story(half_id).puts.append(answer)
+            story = self._story(half_id)
+            story.puts.append(answer)
+            if answer == ACCEPTED:
+                story.known_at = min(story.known_at, answered_at)
 
-    def resolved(self, half_id: str, what: str, answer: str) -> None:
+    def resolved(self, half_id: str, what: str, answer: str, sent_at: float) -> None:
         """A resolution was answered."""
         with self._lock:
-            self._story(half_id).resolutions.append((what, answer))
+            story = self._story(half_id)
+            story.resolutions.append((what, answer))
+            if answer == "half:unknown-id" and sent_at > story.known_at:
+                story.unknown_after = True
 
     def _story(self, half_id: str) -> HalfStory:
         return self.stories.setdefault(half_id, HalfStory(half_id))
@@ -89,16 +98,11 @@ def check_halves(history: HalfHistory, delivered: list[str]) -> list[str]:
 
 
 def _contradictions(story: HalfStory) -> list[str]:
-    """What one answer says must not be denied by a later one."""
+    """What one answer says must not be denied by another one."""
     complaints = []
-    decided = None
     for what, answer in story.resolutions:
-        if answer == ACCEPTED:
-            if decided not in (None, what):
-                complaints.append(f"{story.half_id}: {what} was accepted after {decided}")
-            decided = what
-        elif answer == "half:conflict" and decided == what:
-            complaints.append(f"{story.half_id}: a repeated {what} is a conflict")
-        elif answer == "half:unknown-id" and story.stored:
-            complaints.append(f"{story.half_id}: its put was accepted, and then it was unknown")
+        if answer == "half:conflict" and story.accepted(what):
+            complaints.append(f"{story.half_id}: {what} was accepted and refused: {story.resolutions}")
+    if story.unknown_after:
+        complaints.append(f"{story.half_id}: its put was accepted, and then it was unknown")
     return complaints

@@ -76,6 +76,7 @@ class Writer(Thread):
     def _tell(self, link: WireSender, messages: list[tuple[str, str, bytes]]) -> None:
         connection = link.session.connection
         sent: dict[int, tuple[str, str]] = {}
+        sent_at = time.monotonic()
         try:
             for half_id, what, payload in messages:
                 connection.pump_until(lambda: link.may_send)
@@ -85,9 +86,9 @@ class Writer(Thread):
             for number, (half_id, what) in sent.items():
                 answer = answer_of(link.outcomes.get(number))
                 if what == "put":
-                    self._history.put(half_id, answer)
+                    self._history.put(half_id, answer, time.monotonic())
                 else:
-                    self._history.resolved(half_id, what, answer)
+                    self._history.resolved(half_id, what, answer, sent_at)
 
 
 def answer_of(outcome: object) -> str:
@@ -180,8 +181,8 @@ def run(kills: int, seed: int, points: tuple[str, ...] = POINTS_OF_HALVES, *, sh
     complaints += check_halves(history, delivered)
     if show:
         print(
-            f"{len(plan)} kills, {len(history.stories)} half messages, {history.count(ACCEPTED)} answers accepted, "
-            f"{history.count(UNKNOWN)} lost, {len(delivered)} delivered: {len(complaints)} complaints"
+            f"{len(plan)} kills, {len(history.stories)} half messages, {history.count(ACCEPTED)} accepted, "
+            f"{history.count(UNKNOWN)} answers lost, {len(delivered)} delivered: {len(complaints)} complaints"
         )
     return complaints
 
