@@ -72,6 +72,7 @@ final class Halves {
         register(interop, "the order of the queue is that of the commits", "", Halves::order);
         register(interop, "through a producer without a destination", "", Halves::anonymous);
         register(interop, "a BytesMessage of 1 MiB", "", Halves::large);
+        register(interop, "failover: a put whose outcome is lost is sent again, one message", "", Halves::failover);
         register(interop, "its time to live starts at the commit", "jms.localMessageExpiry=false", Halves::timeToLive);
         register(interop, "in a transacted session: a put that is rolled back leaves nothing; committed, it is prepared",
             "", Halves::transactionalPut);
@@ -307,6 +308,19 @@ final class Halves {
         }
         expect("commit", ACCEPTED, group.commit(put.getJMSMessageID()));
         expect("same octets", true, Arrays.equals(body, Client.octets(group.client.next())));
+    }
+
+    /** Qpid JMS sends the same message again, with the same JMSMessageID, so that it is the same half message. */
+    private static void failover(HalfGroup group) throws Exception {
+        try (Relay relay = new Relay(group.client.url, "cut behind this");
+             Client relayed = new Client(relay.url(), "", group.client.queueName)) {
+            HalfGroup there = new HalfGroup(relayed);
+            Message put = there.half(null, "cut behind this");
+            there.prepared(put);
+            expect("the connection broke", true, relay.wasCut());
+            expect("commit", ACCEPTED, there.commit(put.getJMSMessageID()));
+        }
+        expect("queue", List.of("cut behind this"), group.queued());
     }
 
     /** Qpid JMS writes absolute-expiry-time beside ttl and drops what it says is over, unless told not to. */
