@@ -1,5 +1,5 @@
-"""Cases of half messages that no client can bring about alone: full disks, stores that fail, restarts, hours
-that pass, and rights.
+"""Cases of half messages that no client can bring about alone: full disks, stores that fail, restarts, and
+hours that pass.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import pytest
 import trio.testing
 
 from amqp_broker.broker import Broker, open_broker
-from amqp_broker.configuration import AccessRule, BrokerConfig, BrokerLimits, HalfGroupConfig
+from amqp_broker.configuration import BrokerConfig, HalfGroupConfig
 from amqp_broker.embedding import RunningBroker
-from amqp_broker.frames import Accepted, Error, Message, Rejected, Released, Source
+from amqp_broker.frames import Accepted, Error, Message, Rejected, Released
 from amqp_broker.half_administration import HalfMessage
 from amqp_broker.persistence import StoreFailed
 from amqp_broker.testing import ScriptedFaults
-from tests.support.broker_clients import at_rest, attach_with, counts, receive, send, session_to, settle_down
+from tests.support.broker_clients import at_rest, counts, receive, send, session_to, settle_down
 from tests.support.controllers import Controller
 from tests.support.halves import (
     EPOCH_MS,
@@ -459,79 +459,3 @@ def test_released_for_ever_counts_no_attempt(broker: FaultyBroker) -> None:
         broker.jump(20)
         at_rest(broker)
         assert (halves(broker)["1"].lifecycle, halves(broker)["1"].resolver) == ("rollback", "deadline")
-
-
-# Rights
-
-
-@pytest.fixture
-def guarded() -> Iterator[RunningBroker]:
-    """Groups from the configuration only; anonymous peers may do one thing with each of three."""
-    rules = [
-        AccessRule(users=("anonymous",), actions=("connect", "create", "send", "receive"), nodes=("**",)),
-        AccessRule(users=("anonymous",), actions=("half-put",), nodes=("puts",)),
-        AccessRule(users=("anonymous",), actions=("half-resolve",), nodes=("resolves",)),
-        AccessRule(users=("anonymous",), actions=("half-check",), nodes=("checks",)),
-    ]
-    groups = tuple(HalfGroupConfig(name=name) for name in ("puts", "resolves", "checks", "nobody"))
-    limits = BrokerLimits(idle_time_out_ms=2**32 - 1)
-    config = attrs.evolve(
-        PATIENT, access_rules=tuple(rules), half_groups=groups, half_groups_on_first_use=False, limits=limits
-    )
-    running = JumpingBroker(config)
-    try:
-        yield running
-    finally:
-        running.stop()
-
-
-ADDRESSES = {
-    "put": "$half/{}/q",
-    "resolve": "$half-resolve/{}",
-    "check": "$half-check/{}",
-    "by-outcome": "$half-check/{}/by-outcome",
-    "parked": "$half-parked/{}",
-}
-GIVEN = {("put", "puts"), ("resolve", "resolves"), ("check", "checks")}
-
-
-@pytest.mark.parametrize("group", ["puts", "resolves", "checks", "nobody", "no-such-group"])
-@pytest.mark.parametrize("kind", ADDRESSES)
-def test_without_the_right_there_is_no_such_group(guarded: RunningBroker, kind: str, group: str) -> None:
-    """The same condition and words for a group without the right and for no group; to answer by outcome needs
-    the right to resolve, too.
-    """
-    address = ADDRESSES[kind].format(group)
-    with session_to(guarded) as session:
-
-        def attach() -> None:
-            if kind in ("put", "resolve"):
-                session.attach_sender("s", address)
-            else:
-                mode = "copy" if kind == "parked" else None
-                attach_with(session, "r", source=Source(address=address, distribution_mode=mode))
-
-        if (kind, group) in GIVEN:
-            attach()
-            return
-        with pytest.raises(PeerError) as refused:
-            attach()
-        error = refused.value.error
-        assert error is not None and error.condition == "amqp:not-found"
-        assert error.description == f"no group of half messages {group!r} for you"
-
-
-def test_a_put_needs_the_right_to_send_to_its_destination() -> None:
-    """`half-put` alone lets nobody around the access rules of queues."""
-    rules = (
-        AccessRule(users=("anonymous",), actions=("connect", "create", "half-put"), nodes=("**",)),
-        AccessRule(users=("anonymous",), actions=("send",), nodes=("open.**",)),
-    )
-    running = JumpingBroker(attrs.evolve(PATIENT, access_rules=rules))
-    try:
-        with session_to(running) as session:
-            assert isinstance(tell(putter(session, destination="open.q"), half("1")), Accepted)
-            with pytest.raises(PeerError, match="unauthorized-access"):
-                putter(session, destination="closed")
-    finally:
-        running.stop()
