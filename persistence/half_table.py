@@ -84,13 +84,13 @@ class HalfTable:
             row = rows[0] if rows else None
             if row is not None and not is_sound(half_checksum, row):
                 raise RowDamaged(f"half message {half_id!r} of {group!r} does not match its checksum")
-            if len(self._known) >= KNOWN_ROWS:
-                self._known.clear()
             self._known[key] = row
         return None if row is None else (row[0], half_of(row))
 
     def half(self, group: str, half_id: bytes) -> Half | None:
         """See `Store`."""
+        if len(self._known) >= KNOWN_ROWS:
+            self._known.clear()
         found = self.find(group, half_id)
         return None if found is None else found[1]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from amqp_broker.persistence.errors import StoreCorrupt
+from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
 from amqp_broker.persistence.event_table import EventTable
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.half_changes import HalfChanges
@@ -39,6 +39,14 @@ class Ledger:
                 shown = max(shown, int(value))
         self._saved_ms = shown
         self._clock.load(shown)
+
+    def objection(self, group: str, half_id: bytes) -> RowDamaged | None:
+        """Why a half message cannot be changed: what it is is unknown. Raises StoreFailed."""
+        try:
+            self.halves.find(group, half_id)
+        except RowDamaged as error:
+            return error
+        return None
 
     def changes(self) -> HalfChanges:
         """For a new group."""

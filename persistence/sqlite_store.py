@@ -108,7 +108,7 @@ class SqliteStore:
         self._outcomes = Outcomes(self._unit, discharge_keep_ms, discharge_keep_count)
         self._ledger = Ledger(self._unit, event_keep_ms)
         self._compactor = Compactor()
-        self._table = NodeTable()
+        self._table = NodeTable(self._ledger.objection)
         self._nodes: dict[int, NodeState] = {}
         self._sweep: dict[int, int] = {}
         self._orphans: list[int] = []  # segments without runs that are still to be deleted

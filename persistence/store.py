@@ -83,7 +83,7 @@ class Store(Protocol):
 
     def apply(self, units: Sequence[Unit]) -> list[Exception | None]:
         """Run the units, in order. One entry for each: None, or why it did not happen (NodeExists,
-        NoSuchNode, StoreFull).
+        NoSuchNode, StoreFull, RowDamaged).
 
         A unit that is refused leaves no trace and does not disturb the others. The others are durable when
         `commit` returned. Raises StoreFull (nothing happened; the same units again are answered one by one)

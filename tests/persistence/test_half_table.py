@@ -463,6 +463,15 @@ def test_damaged_rows_are_told_and_never_believed(tmp_path: Path) -> None:
     assert numbers(store.open_halves())[:3] == [3, 6, 7]
     assert [one.seq_no for one in store.streams(queue_id, "stream-1", 3)] == [2, 4, 5]
     assert [one.seq for one in store.events(2, 3)] == [2, 4, 5]
+    refused: list[Unit] = [
+        [Log(event(99)), decide(2, COMMITTED), Post(queue_id, messages(0, 1))],
+        [hold(0)],
+        [Reschedule(GROUP, half_id(2), PREPARED, 1, 2, 3)],
+    ]
+    last = Log(event(20))
+    errors = do_units(store, [*refused, [last, hold(50)]])
+    assert [type(error) for error in errors] == [RowDamaged] * 3 + [type(None)]
+    assert (last.event.seq, stored(store, 50), offsets(store, queue_id)) == (21, PREPARED, [])
     do(store, decide(3, COMMITTED), Advance(stream(queue_id, 3)))
     assert store.stream(queue_id, "stream-3") == stream(queue_id, 3), "a new position heals it"
     store.close()

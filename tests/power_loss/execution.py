@@ -16,6 +16,7 @@ from amqp_broker.persistence import (
     Return,
     Store,
     Verb,
+    halves,
 )
 from amqp_broker.persistence.generations import PARTS
 from amqp_broker.persistence.sqlite import SqliteStore
@@ -33,6 +34,19 @@ from tests.power_loss.plan import (
     Step,
     Stored,
     Take,
+)
+from tests.power_loss.plan_halves import (
+    ALL_GROUPS,
+    KEEP_MS,
+    Ask,
+    DecideHalf,
+    Holdings,
+    Move,
+    Note,
+    PutHalf,
+    StoredEvent,
+    StoredHalf,
+    holding_differences,
 )
 
 NO_SUCH_QUEUE: Final = 1_000_000
@@ -104,6 +118,8 @@ class Executor:
                 return Post(NO_SUCH_QUEUE, [_record(0, step.message, NO_SUCH_QUEUE)])
             case Discharge():
                 return Discharged(step.txn_id, step.at_ms)
+        if isinstance(step, PutHalf | Ask | DecideHalf | Note):
+            return _half_verb(step)
         queue_id = self.queue_ids[step.queue]
         match step:
             case Drop():
@@ -117,6 +133,11 @@ class Executor:
                 )
             case Take():
                 return Retire(queue_id, step.first_offset, step.last_offset)
+            case Move():
+                if step.position is None:
+                    return halves.ForgetStream(queue_id, step.stream)
+                former = ((step.position[0] - 1, 7),)
+                return halves.Advance(halves.Stream(queue_id, step.stream, "owner", *step.position, former))
             case PutBack():
                 return Return(
                     queue_id, step.offset, step.delivery_count, step.annotations, step.acquired_before
@@ -142,9 +163,59 @@ def _record(offset: int, message: Stored, queue_id: int) -> Record:
     )
 
 
+def _half_verb(step: PutHalf | Ask | DecideHalf | Note) -> Verb:
+    match step:
+        case PutHalf():
+            half, body = step.half, step.half.body
+            assert body is not None
+            group, half_id = step.key
+            new = halves.Half(
+                group, half_id, "destination", half.state, bytes(32), half.put_at_ms, half.due_at_ms, 5,
+                "container", len(body),
+            )  # fmt: skip
+            return halves.Hold(new, body)
+        case Ask():
+            return halves.Reschedule(*step.key, step.state, step.attempts, step.due_at_ms, 5)
+        case DecideHalf():
+            expires_at_ms = step.at_ms + KEEP_MS
+            return halves.Decide(*step.key, step.state, step.at_ms, "check", step.reason, expires_at_ms)
+        case Note():
+            return halves.Log(halves.Event("noted", step.at_ms, {"at": step.at_ms}))
+
+
 def read_snapshot(store: SqliteStore, page_messages: int = PAGE_MESSAGES) -> Snapshot:
     """What the store holds, read through its door; a quarantined message is an AssertionError."""
-    return Snapshot(_read_queues(store, page_messages), _read_outcomes(store))
+    return Snapshot(
+        _read_queues(store, page_messages), _read_outcomes(store), _read_held(store, page_messages)
+    )
+
+
+def _read_held(store: SqliteStore, page: int) -> Holdings:
+    """What is told twice is the same both times."""
+    found: dict[tuple[str, bytes], StoredHalf] = {}
+    for group in ALL_GROUPS:
+        after = b""
+        while listed := store.halves(group, None, after, page):
+            after = listed[-1].half_id
+            for half in listed:
+                assert store.half(group, half.half_id) == half
+                found[group, half.half_id] = StoredHalf(
+                    store.half_body(group, half.half_id), half.put_at_ms, half.state, half.attempts,
+                    half.due_at_ms, half.resolved_at_ms, half.reason,
+                )  # fmt: skip
+    waiting = {(half.group, half.half_id) for half in store.open_halves()}
+    assert waiting == {key for key, half in found.items() if not half.resolved_at_ms}
+    streams: dict[tuple[str, str], tuple[int, int]] = {}
+    for node in store.recover().nodes:
+        for one in store.streams(node.queue_id, "", page):
+            assert one == store.stream(node.queue_id, one.stream)
+            assert one.former == ((one.seq_id - 1, 7),)
+            streams[node.name, one.stream] = (one.seq_id, one.seq_no)
+    events: list[StoredEvent] = []
+    while listed_events := store.events(events[-1].seq + 1 if events else 0, page):
+        events += [StoredEvent(event.seq, event.at_ms) for event in listed_events]
+        assert all(event.fields == {"at": event.at_ms} for event in listed_events)
+    return Holdings(found, streams, tuple(events))
 
 
 def _read_outcomes(store: SqliteStore) -> tuple[tuple[bytes, int], ...]:
@@ -199,7 +270,8 @@ def differences(found: Snapshot, expected: Snapshot) -> list[str]:
             told.append(f"queue {name} is there and should not be")
         else:
             told += _queue_differences(name, found.queues[name], expected.queues[name])
-    return told + _outcome_differences(found.outcomes, expected.outcomes)
+    told += _outcome_differences(found.outcomes, expected.outcomes)
+    return told + holding_differences(found.held, expected.held)
 
 
 def _outcome_differences(
