@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
+
+PREPARED: Final = "prepared"
+PARKED: Final = "parked"
+COMMITTED: Final = "committed"
+ROLLED_BACK: Final = "rolled-back"
+OPEN: Final = (PREPARED, PARKED)
+DECIDED: Final = (COMMITTED, ROLLED_BACK)
 
 
 @attrs.define
 class Half:
     """One half message, without its body. Times are milliseconds of the Unix epoch, 0 is none.
+
+    `queue` and `offset` are where the message of a committed one stands (offset -1: nowhere).
 
     `half_id` is opaque here; (`group`, `half_id`) is its key. `state` is prepared, parked, committed or
     rolled-back. `destination` is the name of the queue that it is for. `expires_at_ms`: when a decided one is
@@ -32,11 +43,17 @@ class Half:
     resolver: str = ""
     reason: str = ""
     expires_at_ms: int = 0
+    queue: str = ""
+    offset: int = -1
 
 
 @attrs.define
 class Hold:
-    """Store a half message and its body (everything after the header). Its key is not stored yet."""
+    """Store a half message and its body (everything after the header).
+
+    Its key is not stored yet, or is that of a decided one whose `expires_at_ms` is not after the new one's
+    `put_at_ms`: that one is forgotten.
+    """
 
     half: Half
     body: bytes
@@ -71,6 +88,8 @@ class Decide:
     resolver: str
     reason: str
     expires_at_ms: int
+    queue: str = ""
+    offset: int = -1
 
 
 @attrs.define

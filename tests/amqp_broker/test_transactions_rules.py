@@ -213,6 +213,32 @@ def test_after_a_crash_all_of_it_is_there_or_nothing(moment: str, tmp_path: Path
         assert was_committed(broker, txn_id) is happened
 
 
+def test_what_was_sent_settled_is_there_until_its_commit(tmp_path: Path) -> None:
+    """4.4.4.3: acquired by settled transfers, messages are counted and stored until the discharge; a rollback
+    and a restart find them.
+    """
+    for end in ("roll back", "restart", "commit"):
+        with running_broker(on_disk(tmp_path)) as broker, session_to(broker) as session:
+            if end == "roll back":
+                send(sender_to(session, "q"), b"1", b"2", durable=True)
+            controller = Controller(session)
+            receiver = session.attach_receiver("r", "q", snd_settle_mode=1)
+            txn_id = controller.declare()
+            receiver.flow(2, txn_id=txn_id)
+            deliveries = receive(receiver, 2)
+            assert bodies(deliveries) == [b"1", b"2"] and all(one.settled for one in deliveries)
+            at_rest(broker)
+            assert counts(broker, "q")[0] == 2
+            if end == "roll back":
+                controller.roll_back(txn_id)
+                assert counts(broker, "q")[0] == 2
+            elif end == "commit":
+                controller.commit(txn_id)
+                assert counts(broker, "q") == (0, 0)
+    with running_broker(on_disk(tmp_path)) as broker:
+        assert left(broker, "q") == []
+
+
 class FullDisk(ScriptedFaults):
     """While `full`, every commit finds the disk full."""
 

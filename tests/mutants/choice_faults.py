@@ -70,6 +70,14 @@ _IDS: Final = (
         "unknown id",
     ),
     Mutant(
+        "a range over several links is the first link's matter",
+        "links/session_frames.py",
+        "        if delivery.link is not link:\n            if run:\n",
+        "        if link is None:\n            if run:\n",
+        scenarios("4.4.2/unknown-id-detaches", "4.4.2/several-links"),
+        "unknown id",
+    ),
+    Mutant(
         "what was settled in an unknown transaction is lost",
         TABLE,
         "            self._settled_for_nothing(holder, items, settled, disposed)\n",
@@ -105,9 +113,17 @@ _IDS: Final = (
     Mutant(
         "txn-ids are counted",
         SERVICE,
-        "            txn_id = secrets.token_bytes(TXN_ID_BYTES)\n",
+        "            txn_id = self._new_txn_id()\n",
         "            txn_id = (len(self._nodes.live_transactions) + 1).to_bytes(16)\n",
         scenarios("4.5.4/id", "4.5.4/sixteen-octets"),
+        "form of the id",
+    ),
+    Mutant(
+        "random octets are used for two txn-ids",
+        SERVICE,
+        "        txn_id, self._random = self._random[:TXN_ID_BYTES], self._random[TXN_ID_BYTES:]\n",
+        "        txn_id = self._random[:TXN_ID_BYTES]\n",
+        scenarios("4.5.4/id"),
         "form of the id",
     ),
     Mutant(
@@ -121,7 +137,7 @@ _IDS: Final = (
     Mutant(
         "txn-ids come again after a restart",
         SERVICE,
-        "            txn_id = secrets.token_bytes(TXN_ID_BYTES)\n",
+        "            txn_id = self._new_txn_id()\n",
         "            vars(self._nodes).setdefault('ids', __import__('random').Random(4))\n"
         "            txn_id = self._nodes.ids.randbytes(TXN_ID_BYTES)\n",
         (f"{RULES_TESTS}::test_ids_are_never_used_again_in_the_life_of_a_store",),
@@ -347,8 +363,8 @@ _ORDER: Final = (
     Mutant(
         "a rollback is answered while a message is half sent",
         SERVICE,
-        "        sending = {each for each in sending if each.sending}\n",
-        "        sending = {each for each in sending if each.sending and not each.session}\n",
+        "        if sending:\n            self._aborting",
+        "        if not link:\n            self._aborting",
         scenarios("4.4.3/half-sent-rollback"),
         "order",
     ),
@@ -377,15 +393,15 @@ _ORDER: Final = (
     Mutant(
         "what a live transaction has acquired comes to others",
         SERVICE,
-        "        consumer.queue.acquire_in_transaction(sent)\n",
-        "        consumer.queue.give_back(sent)\n        self._nodes.pump(consumer.queue)\n",
+        "        queue.acquire_in_transaction(sent)\n",
+        "        queue.give_back(sent)\n        self._nodes.pump(queue)\n",
         scenarios("4.4.3/invisible", "4.4.3/two-controllers"),
         "isolation",
     ),
     Mutant(
         "copying links do not see what a live transaction has acquired",
         SERVICE,
-        "        consumer.queue.acquire_in_transaction(sent)\n",
+        "        queue.acquire_in_transaction(sent)\n",
         "",
         scenarios("4.4.3/browser-sees"),
         "isolation",

@@ -30,7 +30,7 @@ _DURABILITY: Final = (
     ),
     Mutant(
         "the name of the data directory is not made durable",
-        "persistence/sqlite_store.py",
+        "persistence/data_directory.py",
         "    sync_directory(directory.absolute().parent)\n",
         "",
         POWER_LOSS,

@@ -132,7 +132,8 @@ _CONTROL_LINKS: Final = (
         TABLE,
         "for transaction in [found for found in self._live.values() if found.control is control]:",
         "for transaction in [found for found in self._live.values() if found.control is control][:1]:",
-        (f"{BOUNDS_TESTS}::test_a_closed_control_link_takes_all_of_its_transactions",),
+        (f"{BOUNDS_TESTS}::test_a_closed_control_link_takes_all_of_its_transactions",)
+        + scenarios("4.1/several-at-once"),
         "5",
     ),
     Mutant(
@@ -332,7 +333,7 @@ _WORK: Final = (
         "amqp_broker/dispatcher.py",
         "        if taken and consumer.settled and not consumer.browser and not transactional:\n",
         "        if taken and consumer.settled and not consumer.browser:\n",
-        scenarios("4.4.3/settled-by-the-broker"),
+        (f"{RULES_TESTS}::test_what_was_sent_settled_is_there_until_its_commit",),
         "10",
     ),
     Mutant(

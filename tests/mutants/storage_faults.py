@@ -212,6 +212,24 @@ _STORE: Final = (
         ),
         "outcome record",
     ),
+    Mutant(
+        "the record of a discharge has a commit of its own",
+        "persistence/sqlite_store.py",
+        "            self._placed = self._outcomes.write(group.discharges)\n",
+        "            self._unit.commit()\n"
+        "            self._unit.begin()\n"
+        "            self._placed = self._outcomes.write(group.discharges)\n",
+        ("tests/persistence/test_store_checks.py",),
+        "outcome record",
+    ),
+    Mutant(
+        "records of discharges are forgotten at once",
+        "persistence/generations.py",
+        "            too_many = left > self._keep_count and",
+        "            too_many = left > 0 and",
+        ("tests/persistence/test_store_checks.py",),
+        "outcome record",
+    ),
 )
 
 FAULTS: Final = _BOUNDS + _STORE
