@@ -22,6 +22,8 @@ from amqp_broker.configuration_fields import (
     whole_number,
     wrong,
 )
+from amqp_broker.coordinator import ACK_DEBOUNCE_MS, ACK_MAX_DELAY_MS
+from amqp_broker.sequence_settings import SEQUENCE_OFF, SEQUENCE_OPTIONAL, SEQUENCE_REQUIRED
 
 AMQP_PORT: Final = 5672
 AMQPS_PORT: Final = 5671
@@ -33,6 +35,7 @@ PATH_BYTES_MAX: Final = 4_096
 ON_FIRST_USE: Final = "on-first-use"
 AT_START: Final = "at-start"
 STRICT: Final = "strict"
+ACK_MS_MAX: Final = 60_000  # MSMQ waits for 10 s at most; a sender takes longer silence for a loss
 
 
 def _listen_url(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
@@ -147,6 +150,9 @@ class QueuePolicy:
     `create`: `on-first-use` makes the queue when a link asks for it, `strict` answers amqp:not-found unless
     it exists, `at-start` (exact names only) makes it when the broker starts.  In `max_messages` and
     `max_bytes` 0 means: no bound but the disk's.  `max_volatile_bytes` bounds what only memory holds.
+    `sequence` says whether messages may, must or cannot be of a stream that is accepted in order and exactly
+    once; outcomes of such messages are told `ack_debounce_ms` after the last one of a burst, at most
+    `ack_max_delay_ms` after those before.
     """
 
     pattern: str = attrs.field(validator=_pattern)
@@ -155,6 +161,15 @@ class QueuePolicy:
     max_bytes: int = attrs.field(default=0, validator=whole_number(0, 2**60, "bytes, 0 for no bound"))
     max_volatile_bytes: int = attrs.field(
         default=VOLATILE_BYTES, validator=whole_number(64 * 1_024, 2**60, "bytes")
+    )
+    sequence: str = attrs.field(
+        default=SEQUENCE_OPTIONAL, validator=one_of(SEQUENCE_OFF, SEQUENCE_OPTIONAL, SEQUENCE_REQUIRED)
+    )
+    ack_debounce_ms: int = attrs.field(
+        default=ACK_DEBOUNCE_MS, validator=whole_number(0, ACK_MS_MAX, "milliseconds, 0 for at once")
+    )
+    ack_max_delay_ms: int = attrs.field(
+        default=ACK_MAX_DELAY_MS, validator=whole_number(1, ACK_MS_MAX, "milliseconds")
     )
 
     def __attrs_post_init__(self) -> None:

@@ -132,6 +132,10 @@ class ConnectionTask:
         if settlement.deliveries or error is not None:
             self._post_mail(self.dispatcher.settled, settlement, error)
 
+    def run_in_turn(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Have `call(*arguments)` run in a turn of this connection, where its engine may be touched."""
+        self._post_mail(_call, call, arguments)
+
     def answered(self, link: ReceiverLink, delivery: Delivery, outcome: Any) -> None:
         """One of the broker's own nodes is done with a message of this connection."""
         self._post_mail(partial(self._answer, outcome), link, delivery)
@@ -290,6 +294,7 @@ class ConnectionTask:
             self._deadline = float("inf")
             self._check_write_stall(now)
             self.dispatcher.transactions.expire(now)
+            self.dispatcher.posts.sequenced.expire(now)
             await self._handle(engine.handle_timeout(now))
         self._read_mail()
         if events := engine.take_events():
@@ -359,6 +364,10 @@ class ConnectionTask:
         transaction_deadline = self.dispatcher.transactions.next_deadline()
         if transaction_deadline is not None:
             deadline = transaction_deadline if deadline is None else min(deadline, transaction_deadline)
+        if self.dispatcher.posts.sequenced.waiting:
+            order_deadline = self.dispatcher.posts.sequenced.next_deadline()
+            if order_deadline is not None:
+                deadline = order_deadline if deadline is None else min(deadline, order_deadline)
         if self._writing_since is not None:
             stall = self._writing_since + self._nodes.config.limits.write_stall_timeout_ms / 1000
             deadline = stall if deadline is None else min(deadline, stall)
@@ -481,3 +490,7 @@ class ConnectionTask:
                 "login.failed", mechanism=self._login.mechanism, name=answer.name, reason=answer.reason
             )
             self.engine.sasl_outcome(answer.code)
+
+
+def _call(call: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    call(*arguments)

@@ -28,6 +28,8 @@ from amqp_broker.producers import Producer
 from amqp_broker.queue import Consumer, Queue, fresh
 from amqp_broker.records import record_of, replace_annotations
 from amqp_broker.registry import NodeRefused, Registry
+from amqp_broker.sequence_administration import SequenceAdministration
+from amqp_broker.sequence_service import SequenceService
 from amqp_broker.writer import Writer
 
 TEMPORARY_PREFIX: Final = "temporary."
@@ -49,6 +51,8 @@ class NodeService:
         self.registry = Registry(config, self.store_step)
         self.link_names = LinkNames()
         self.live_transactions = LiveTransactions()
+        self.sequences = SequenceService(self)
+        self.sequence_administration = SequenceAdministration(self)
         self.control_nodes: dict[str, ControlNode] = {OUTCOME_ADDRESS: OutcomeQuestions(self)}
         self._paging: set[Queue] = set()
         self._log = logger("nodes")

@@ -13,11 +13,26 @@ from amqp_broker.coordinator.errors import (
     UnknownTransaction,
 )
 from amqp_broker.coordinator.limits import CONTROL_LINK_CREDIT, TXN_ID_BYTES, TransactionLimits
+from amqp_broker.coordinator.order_acknowledgement import (
+    ACK_DEBOUNCE_MS,
+    ACK_MAX_DELAY_MS,
+    FLUSH_PART,
+    OrderAckTimer,
+)
 from amqp_broker.coordinator.requests import (
     CAPABILITIES,
     coordinator_answer,
     decode_request,
     failed_answer,
+)
+from amqp_broker.coordinator.sequence_table import (
+    SEQ_ID_MAX,
+    SEQ_NO_MAX,
+    Numbering,
+    SequenceAnswer,
+    StreamPosition,
+    accept,
+    expected_prev,
 )
 from amqp_broker.coordinator.transaction import Transaction
 from amqp_broker.coordinator.transaction_states import (
@@ -29,6 +44,17 @@ from amqp_broker.coordinator.transaction_table import TransactionTable
 from amqp_broker.coordinator.work import Disposed, Ended, Enlisted, Late, Work
 
 __all__ = [
+    "ACK_DEBOUNCE_MS",
+    "ACK_MAX_DELAY_MS",
+    "FLUSH_PART",
+    "Numbering",
+    "OrderAckTimer",
+    "SEQ_ID_MAX",
+    "SEQ_NO_MAX",
+    "SequenceAnswer",
+    "StreamPosition",
+    "accept",
+    "expected_prev",
     "CAPABILITIES",
     "CONTROL_LINK_CREDIT",
     "ControlLinkTerminated",

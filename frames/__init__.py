@@ -50,7 +50,7 @@ from amqp_broker.frames.framing import (
     encode_frame,
     encode_sasl_frame,
 )
-from amqp_broker.frames.limits import MIN_MAX_FRAME_SIZE, REPR_CHARACTERS_MAX
+from amqp_broker.frames.limits import MIN_MAX_FRAME_SIZE, REPR_CHARACTERS_MAX, SECTION_NODES_MAX
 from amqp_broker.frames.message import Message
 from amqp_broker.frames.message_encoding import encode_message, encode_section
 from amqp_broker.frames.outcomes import (
@@ -147,6 +147,7 @@ __all__ = [
     "REPR_CHARACTERS_MAX",
     "SASL_AUTH",
     "SASL_FRAME",
+    "SECTION_NODES_MAX",
     "SASL_HEADER",
     "SASL_OK",
     "SASL_SYS",
