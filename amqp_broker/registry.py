@@ -115,7 +115,7 @@ class Registry:
             policy.max_messages or UNBOUNDED, policy.max_bytes or UNBOUNDED, policy.max_volatile_bytes
         )
         queue = self._queues[name] = Queue(name, queue_id, limits, persistent=persistent)
-        queue.sequences = QueueSequences(policy.sequence, policy.ack_debounce_ms, policy.ack_max_delay_ms)
+        queue.sequences = QueueSequences(policy.sequence, policy.order_debounce_ms, policy.order_max_delay_ms)
         queue.backlog.window_messages = self._config.limits.queue_window_messages
         queue.backlog.window_bytes = self._config.limits.queue_window_bytes
         return queue

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from amqp_broker.coordinator import FLUSH_PART, OrderAckTimer, TransactionRollback
+from amqp_broker.coordinator import FLUSH_PART, OrderTimer, TransactionRollback
 from amqp_broker.frames import Error, Rejected
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.sequence_fields import MISSING, Place, place_of
@@ -40,7 +40,7 @@ class SequencedLinks:
         self._posts = posts
         self._nodes = nodes
         self._transactions = transactions
-        self._timers: dict[ReceiverLink, OrderAckTimer] = {}
+        self._timers: dict[ReceiverLink, OrderTimer] = {}
 
     # From a run to a job
 
@@ -124,17 +124,17 @@ class SequencedLinks:
 
     # Order acknowledgements
 
-    def _timer_of(self, producer: Producer) -> OrderAckTimer | None:
+    def _timer_of(self, producer: Producer) -> OrderTimer | None:
         queue = producer.queue
         if queue is None or not queue.sequences.debounce_ms:  # each message of a relay has a node of its own
             return None
         timer = self._timers.get(producer.link)
         if timer is None:
             settings = queue.sequences
-            timer = self._timers[producer.link] = OrderAckTimer(settings.debounce_ms, settings.max_delay_ms)
+            timer = self._timers[producer.link] = OrderTimer(settings.debounce_ms, settings.max_delay_ms)
         return timer
 
-    def _arrived(self, producer: Producer, timer: OrderAckTimer, deliveries: list[Delivery]) -> None:
+    def _arrived(self, producer: Producer, timer: OrderTimer, deliveries: list[Delivery]) -> None:
         link = producer.link
         now = trio.current_time()
         window = link.session.window

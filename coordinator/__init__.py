@@ -12,12 +12,31 @@ from amqp_broker.coordinator.errors import (
     TransactionTimeout,
     UnknownTransaction,
 )
+from amqp_broker.coordinator.half_checks import CHECK_OUTCOMES, CheckEffect, CheckGiven, check_given
+from amqp_broker.coordinator.half_group import (
+    PARK_POLICY,
+    ROLLBACK_POLICY,
+    Checker,
+    HalfGroup,
+    HalfSettings,
+    OpenHalf,
+)
+from amqp_broker.coordinator.half_ids import half_id_of, half_id_value, shown_half_id
+from amqp_broker.coordinator.half_states import (
+    HALF_TABLE,
+    HalfAnswer,
+    HalfInput,
+    HalfState,
+    Resolver,
+    decide_half,
+    is_open,
+)
 from amqp_broker.coordinator.limits import CONTROL_LINK_CREDIT, TXN_ID_BYTES, TransactionLimits
 from amqp_broker.coordinator.order_acknowledgement import (
-    ACK_DEBOUNCE_MS,
-    ACK_MAX_DELAY_MS,
     FLUSH_PART,
-    OrderAckTimer,
+    ORDER_DEBOUNCE_MS,
+    ORDER_MAX_DELAY_MS,
+    OrderTimer,
 )
 from amqp_broker.coordinator.requests import (
     CAPABILITIES,
@@ -44,11 +63,31 @@ from amqp_broker.coordinator.transaction_table import TransactionTable
 from amqp_broker.coordinator.work import Disposed, Ended, Enlisted, Late, Work
 
 __all__ = [
-    "ACK_DEBOUNCE_MS",
-    "ACK_MAX_DELAY_MS",
+    "CHECK_OUTCOMES",
+    "CheckEffect",
+    "CheckGiven",
+    "check_given",
+    "PARK_POLICY",
+    "ROLLBACK_POLICY",
+    "Checker",
+    "HalfGroup",
+    "HalfSettings",
+    "OpenHalf",
+    "half_id_of",
+    "half_id_value",
+    "shown_half_id",
+    "HALF_TABLE",
+    "HalfAnswer",
+    "HalfInput",
+    "HalfState",
+    "Resolver",
+    "decide_half",
+    "is_open",
+    "ORDER_DEBOUNCE_MS",
+    "ORDER_MAX_DELAY_MS",
     "FLUSH_PART",
     "Numbering",
-    "OrderAckTimer",
+    "OrderTimer",
     "SEQ_ID_MAX",
     "SEQ_NO_MAX",
     "SequenceAnswer",

@@ -8,12 +8,13 @@ from zlib import crc32
 from amqp_broker.persistence.checksums import body_seed, half_checksum, is_sound
 from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
-from amqp_broker.persistence.half_changes import Found, HalfChange, HalfChanges
+from amqp_broker.persistence.half_changes import Found, HalfChange, HalfChanges, Key
 from amqp_broker.persistence.halves import COMMITTED, OPEN, ROLLED_BACK, Half
 from amqp_broker.persistence.keep_clock import FORGET_ROWS
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
+KNOWN_ROWS: Final = 2048  # that were looked up since the last change: who asks is about to change them
 FORGET_BYTES: Final = 8 * 1024 * 1024  # of bodies in one step: SQLite reads each page that it frees
 COLUMN_COUNT: Final = 23
 
@@ -25,10 +26,7 @@ COLUMNS: Final = (
     "CAST(queue AS BLOB), offset, forget_ms, checksum"
 )
 _FIND: Final = f"SELECT {COLUMNS} FROM half WHERE group_name=? AND half_id=?"
-_BODY: Final = (
-    "SELECT h.id, CAST(h.state AS BLOB), b.body, b.checksum FROM half h LEFT JOIN half_body b ON b.id=h.id "
-    "WHERE h.group_name=? AND h.half_id=?"
-)
+_BODY: Final = "SELECT body, checksum FROM half_body WHERE id=?"
 _OPEN_ONES: Final = f"SELECT {COLUMNS} FROM half INDEXED BY half_open WHERE forget_ms=0 ORDER BY id"
 _LIST: Final = (
     f"SELECT {COLUMNS} FROM half WHERE group_name=? AND half_id>? ORDER BY half_id LIMIT ?",
@@ -61,11 +59,12 @@ _EXPIRED: Final = (
 
 
 class HalfTable:
-    """The tables `half` and `half_body`; memory holds nothing of them but the next number."""
+    """The tables `half` and `half_body`; memory holds nothing of them but what was just asked for."""
 
     def __init__(self, unit: UnitOfWork) -> None:
         self._unit = unit
         self._next_number = 1
+        self._known: dict[Key, Row | None] = {}  # sound rows as the last commit left them
 
     def load(self) -> None:
         """Raises StoreCorrupt, StoreFailed."""
@@ -76,11 +75,18 @@ class HalfTable:
 
     def find(self, group: str, half_id: bytes) -> Found | None:
         """Its number and itself. Raises RowDamaged, StoreFailed."""
-        for row in self._read(_FIND, (group, half_id)):
-            if not is_sound(half_checksum, row):
+        key = (group, half_id)
+        if key in self._known:
+            row = self._known[key]
+        else:
+            rows = self._read(_FIND, key)
+            row = rows[0] if rows else None
+            if row is not None and not is_sound(half_checksum, row):
                 raise RowDamaged(f"half message {half_id!r} of {group!r} does not match its checksum")
-            return row[0], half_of(row)
-        return None
+            if len(self._known) >= KNOWN_ROWS:
+                self._known.clear()
+            self._known[key] = row
+        return None if row is None else (row[0], half_of(row))
 
     def half(self, group: str, half_id: bytes) -> Half | None:
         """See `Store`."""
@@ -89,13 +95,13 @@ class HalfTable:
 
     def body(self, group: str, half_id: bytes) -> bytes | None:
         """See `Store.half_body`."""
-        for number, state, body, checksum in self._read(_BODY, (group, half_id)):
-            if body is None and state == COMMITTED.encode():
-                return None
-            if not isinstance(body, bytes) or body_checksum(number, body) != checksum:
-                raise RowDamaged(f"the body of half message {half_id!r} of {group!r} is damaged")
-            return body
-        return None
+        found = self.find(group, half_id)
+        if found is None or found[1].state == COMMITTED:
+            return None
+        for body, checksum in self._read(_BODY, (found[0],)):
+            if isinstance(body, bytes) and body_checksum(found[0], body) == checksum:
+                return body
+        raise RowDamaged(f"the body of half message {half_id!r} of {group!r} is damaged")
 
     def open_ones(self) -> list[Half]:
         """See `Store.open_halves`."""
@@ -164,6 +170,7 @@ class HalfTable:
     def keep(self, next_number: int) -> None:
         """The group is durable."""
         self._next_number = next_number
+        self._known.clear()
 
     def forget_step(self, clock_ms: int) -> tuple[int, bool]:
         """Forget some that were decided and kept long enough, oldest first: how many, and whether more waits.
@@ -180,6 +187,7 @@ class HalfTable:
             size += size_bytes
             if size > FORGET_BYTES:
                 break
+        self._known.clear()
         self._unit.begin()
         self._delete(numbers)
         fault_point("expire.before_commit")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from heapq import heapify, heappop, heappush
-from itertools import islice
 
 import attrs
 
@@ -25,7 +24,7 @@ class MemoryLedger:
         self._forget: list[tuple[int, Key]] = []  # a heap of decided ones, by the time of forgetting
         self._streams: dict[StreamKey, Stream] = {}
         self._events: dict[int, tuple[Event, int]] = {}  # by number, with its stamp
-        self._next_seq = 1
+        self._first_seq = self._next_seq = 1
 
     # Reading
 
@@ -64,7 +63,7 @@ class MemoryLedger:
 
     def events(self, from_seq: int, count: int) -> list[Event]:
         """See `Store`."""
-        first = max(from_seq, next(iter(self._events), 0))
+        first = max(from_seq, self._first_seq)
         found = [self._events[seq][0] for seq in range(first, min(first + count, self._next_seq))]
         return [copy.deepcopy(event) for event in found]
 
@@ -111,14 +110,14 @@ class MemoryLedger:
         while self._forget and self._forget[0][0] <= clock_ms and halves < FORGET_ROWS:
             self._drop(heappop(self._forget)[1])
             halves += 1
-        old: list[int] = []
-        for seq, (_, kept_ms) in islice(self._events.items(), FORGET_ROWS):
-            if kept_ms + self._event_keep_ms > clock_ms or seq == self._next_seq - 1:
+        events = 0
+        while self._first_seq < self._next_seq - 1 and events < FORGET_ROWS:
+            if self._events[self._first_seq][1] + self._event_keep_ms > clock_ms:
                 break
-            old.append(seq)
-        for seq in old:
-            del self._events[seq]
-        return halves == FORGET_ROWS or len(old) == FORGET_ROWS
+            del self._events[self._first_seq]
+            self._first_seq += 1
+            events += 1
+        return halves == FORGET_ROWS or events == FORGET_ROWS
 
     def _drop(self, key: Key) -> None:
         self._halves.pop(key, None)
