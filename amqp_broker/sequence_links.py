@@ -138,11 +138,14 @@ class SequencedLinks:
         link = producer.link
         now = trio.current_time()
         window = link.session.window
-        if (
-            timer.arrived(now)
-            or not all(delivery.batchable for delivery in deliveries)
+        due = timer.arrived(now)
+        if window.incoming_window * FLUSH_PART < window.capacity:
+            link.session.settle_deferred()  # what waits on its other links takes of the window too
+            timer.sent(now)
+        elif (
+            due
             or link.credit * FLUSH_PART < producer.credit
-            or window.incoming_window * FLUSH_PART < window.capacity
+            or not all(delivery.batchable for delivery in deliveries)
         ):
             link.settle_deferred()
             timer.sent(now)

@@ -226,19 +226,20 @@ def test_credit_below_a_quarter_is_a_reason() -> None:
 
 
 def test_a_window_below_a_quarter_is_a_reason() -> None:
-    """Two links of one session: the window that the second one has used up tells the first one's outcomes."""
+    """Two links of one session, each with credit enough: 31 of the 40 that its window allows are not settled,
+    so that what waits on both is told.
+    """
     limits = {"max_unsettled_per_session": 40, "max_unsettled_per_link": 40, "link_credit": 40}
     broker = VirtualBroker(config_of(10, 10, **limits), None)
     try:
         with session_to(broker) as session:
-            link = Link(broker, session)
-            assert session.remote_window == 40
-            link.send(*chain(1, 29))
-            assert link.told() == []
-        with session_to(broker) as session:
-            link = Link(broker, session)
-            link.send(*chain(30, 60))
-            assert link.told() == [(0, 30)]
+            one, two = Link(broker, session, "one"), Link(broker, session, "two")
+            one.send(*chain(1, 15))
+            two.send(*chain(16, 29))
+            assert one.told() == []
+            two.send(*chain(30, 31))
+            assert one.sender.credit > 10 and two.sender.credit > 10
+            assert one.told() == [(0, 14), (15, 30)]
     finally:
         broker.stop()
 
