@@ -31,7 +31,7 @@ _NOT_ON_THE_WIRE: Final = (
     "half messages and streams are not on the wire, so no client makes them: tests/persistence kills there"
 )
 OUT_OF_REACH: Final = {
-    "advance": _NOT_ON_THE_WIRE,
+    "advance": "needs senders of sequenced streams: tests/crash/sequenced_kills.py kills there",
     "backup": "the broker makes no backup under load: tests/persistence kills there",
     "compaction": "needs a large segment of which little is live, which load makes by chance only: "
     "tests/persistence kills there",
