@@ -58,6 +58,7 @@ class HalfOperation(ABC):
     def verbs(self) -> Unit:
         """Decide what it means, by what there is now."""
         self.error = None
+        self.group = self.service.present(self.group)
         if not self._free():
             return []
         try:

@@ -12,14 +12,15 @@ from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.halves import Event
 from amqp_broker.persistence.keep_clock import FORGET_ROWS
+from amqp_broker.persistence.sound_page import sound_page
 from amqp_broker.persistence.sqlite_library import Parameters
-from amqp_broker.persistence.unit_of_work import UnitOfWork
+from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
 # Texts are read as bytes: what is damaged may be no UTF-8.
 EVENT_COLUMNS: Final = "seq, at_ms, kept_ms, CAST(kind AS BLOB), CAST(fields AS BLOB), checksum"
 _LAST: Final = "SELECT coalesce(max(seq), 0) FROM event"
 _LAST_KEPT: Final = "SELECT kept_ms FROM event ORDER BY seq DESC LIMIT 1"
-_PAGE: Final = f"SELECT {EVENT_COLUMNS} FROM event WHERE seq>=? ORDER BY seq LIMIT ?"
+_PAGE: Final = f"SELECT {EVENT_COLUMNS} FROM event WHERE seq>? ORDER BY seq LIMIT ?"
 _INSERT: Final = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?)"
 _OLDEST: Final = "SELECT seq, kept_ms FROM event WHERE seq<? ORDER BY seq LIMIT ?"
 _FORGET: Final = "DELETE FROM event WHERE seq<=?"
@@ -45,15 +46,13 @@ class EventTable:
 
     def page(self, from_seq: int, count: int) -> list[Event]:
         """See `Store.events`. Raises RowDamaged, StoreFailed."""
+        return sound_page(self._read, event_of, _seq_of, from_seq - 1, count)
+
+    def _read(self, after: int, limit: int) -> list[Row]:
         try:
-            rows = self._unit.query(_PAGE, (from_seq, count))
+            return self._unit.query(_PAGE, (after, limit))
         except StoreCorrupt as error:
             raise RowDamaged(f"the stored events cannot be read: {error}") from error
-        return [
-            Event(kind.decode(), at_ms, json.loads(fields), seq)
-            for seq, at_ms, _, kind, fields, checksum in rows
-            if is_sound(event_checksum, (seq, at_ms, _, kind, fields, checksum))
-        ]
 
     def write(self, events: list[Event], stamp: int) -> None:
         """Run inside the transaction of the group. Raises as `UnitOfWork.execute`."""
@@ -83,3 +82,16 @@ class EventTable:
         fault_point("expire.before_commit")
         self._unit.commit()
         return old, old == FORGET_ROWS
+
+
+def event_of(row: Row) -> Event | None:
+    """Of a row of EVENT_COLUMNS, if that is sound."""
+    if not is_sound(event_checksum, row):
+        return None
+    seq, at_ms, _, kind, fields, _ = row
+    return Event(kind.decode(), at_ms, json.loads(fields), seq)
+
+
+def _seq_of(row: Row) -> int:
+    seq: int = row[0]
+    return seq

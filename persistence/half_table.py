@@ -11,6 +11,7 @@ from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.half_changes import Found, HalfChange, HalfChanges, Key
 from amqp_broker.persistence.halves import COMMITTED, OPEN, ROLLED_BACK, Half
 from amqp_broker.persistence.keep_clock import FORGET_ROWS
+from amqp_broker.persistence.sound_page import sound_page
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
@@ -28,9 +29,9 @@ COLUMNS: Final = (
 _FIND: Final = f"SELECT {COLUMNS} FROM half WHERE group_name=? AND half_id=?"
 _BODY: Final = "SELECT body, checksum FROM half_body WHERE id=?"
 _OPEN_ONES: Final = f"SELECT {COLUMNS} FROM half INDEXED BY half_open WHERE forget_ms=0 ORDER BY id"
-_LIST: Final = (
-    f"SELECT {COLUMNS} FROM half WHERE group_name=? AND half_id>? ORDER BY half_id LIMIT ?",
-    f"SELECT {COLUMNS} FROM half WHERE group_name=? AND half_id>? AND state=? ORDER BY half_id LIMIT ?",
+_LIST: Final = f"SELECT {COLUMNS} FROM half WHERE group_name=? AND half_id>? ORDER BY half_id LIMIT ?"
+_LIST_COMMITTED: Final = (
+    f"SELECT {COLUMNS} FROM half WHERE group_name=? AND half_id>? AND state=? ORDER BY half_id LIMIT ?"
 )
 _LIST_OPEN: Final = (
     f"SELECT {COLUMNS} FROM half INDEXED BY half_open WHERE forget_ms=0 AND group_name=? AND half_id>? "
@@ -105,17 +106,23 @@ class HalfTable:
 
     def open_ones(self) -> list[Half]:
         """See `Store.open_halves`."""
-        return self._sound(_OPEN_ONES)
+        return [half_of(row) for row in self._read(_OPEN_ONES, ()) if is_sound(half_checksum, row)]
 
     def page(self, group: str, state: str | None, after: bytes, count: int) -> list[Half]:
         """See `Store.halves`."""
-        if state is None:
-            return self._sound(_LIST[0], (group, after, count))
-        sql = _LIST_OPEN if state in OPEN else _LIST_ROLLED_BACK if state == ROLLED_BACK else _LIST[1]
-        return self._sound(sql, (group, after, state, count))
-
-    def _sound(self, sql: str, parameters: Parameters = ()) -> list[Half]:
-        return [half_of(row) for row in self._read(sql, parameters) if is_sound(half_checksum, row)]
+        chosen: Parameters = () if state is None else (state,)
+        sql = _LIST if state is None else _LIST_COMMITTED
+        if state in OPEN:
+            sql = _LIST_OPEN
+        elif state == ROLLED_BACK:
+            sql = _LIST_ROLLED_BACK
+        return sound_page(
+            lambda cursor, limit: self._read(sql, (group, cursor, *chosen, limit)),
+            lambda row: half_of(row) if is_sound(half_checksum, row) else None,
+            lambda row: row[2],
+            after,
+            count,
+        )
 
     def _read(self, sql: str, parameters: Parameters) -> list[Row]:
         try:

@@ -91,11 +91,21 @@ class Ledger:
         return 1
 
 
-def pass_points(changes: HalfChanges, which: str) -> None:
-    """The fault points around the COMMIT of a group with such verbs."""
+def pass_before_commit(changes: HalfChanges) -> None:
+    """The fault points of a group with such verbs."""
     if changes.holds:
-        fault_point(f"hold.{which}")
+        fault_point("hold.before_commit")
     if changes.decides:
-        fault_point(f"decide.{which}")
-    if any(stream is not None for stream in changes.streams.values()):
-        fault_point(f"advance.{which}")
+        fault_point("decide.before_commit")
+    if changes.advances:
+        fault_point("advance.before_commit")
+
+
+def pass_after_commit(changes: HalfChanges) -> None:
+    """The same once it is durable."""
+    if changes.holds:
+        fault_point("hold.after_commit")
+    if changes.decides:
+        fault_point("decide.after_commit")
+    if changes.advances:
+        fault_point("advance.after_commit")

@@ -10,6 +10,7 @@ from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.half_changes import StreamKey
 from amqp_broker.persistence.halves import Stream
+from amqp_broker.persistence.sound_page import sound_page
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
@@ -22,7 +23,8 @@ STREAM_COLUMNS: Final = (
 )
 _FIND: Final = f"SELECT {STREAM_COLUMNS} FROM stream WHERE queue_id=? AND stream=?"
 _LIST: Final = (
-    f"SELECT {STREAM_COLUMNS} FROM stream s WHERE queue_id=? AND s.stream>? ORDER BY s.stream LIMIT ?"
+    f"SELECT {STREAM_COLUMNS} FROM stream s WHERE queue_id=? AND s.stream>CAST(? AS TEXT) "
+    "ORDER BY s.stream LIMIT ?"
 )
 _REPLACE: Final = "REPLACE INTO stream VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DELETE: Final = "DELETE FROM stream WHERE queue_id=? AND stream=?"
@@ -49,8 +51,13 @@ class StreamTable:
 
     def page(self, queue_id: int, after: str, count: int) -> list[Stream]:
         """See `Store.streams`."""
-        rows = self._read(_LIST, (queue_id, after, count))
-        return [stream_of(row) for row in rows if is_sound(stream_checksum, row)]
+        return sound_page(
+            lambda cursor, limit: self._read(_LIST, (queue_id, cursor, limit)),
+            lambda row: stream_of(row) if is_sound(stream_checksum, row) else None,
+            lambda row: row[1],
+            after.encode(),
+            count,
+        )
 
     def _read(self, sql: str, parameters: Parameters) -> list[Row]:
         try:
