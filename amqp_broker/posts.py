@@ -279,8 +279,8 @@ class Posts:
             service.on_detached(link)
         producer = self.producers.pop(link, None)
         if producer is not None:
-            self.sequenced.on_detached(link)
             self._nodes.forget_producer(producer)
+            self.sequenced.on_detached(link)
 
 
 def _txn_id(delivery: Delivery) -> object:
