@@ -18,6 +18,7 @@ from amqp_broker.persistence import StoreFull
 from amqp_broker.producers import Producer
 from amqp_broker.queue import Consumer, Queue
 from amqp_broker.registry import NodeRefused
+from amqp_broker.sequence_attaching import check_stream, sequence_answer
 from amqp_broker.termini import COPY, MOVE, OUTCOMES, TerminusRefused, source_answer, target_answer
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ async def _accept_producer(
     if target.dynamic:
         if target.address is not None:
             raise TerminusRefused("amqp:invalid-field", "a dynamic target must not name an address (3.5.4)")
+        check_stream(event.attach)
         queue = nodes.temporary_queue(task.principal, task.container_id, link.name)
     elif target.address is not None:
         queue = await nodes.node_for(task.principal, _text(target.address), SEND)
@@ -77,7 +79,9 @@ async def _accept_producer(
         )
     answer = target_answer(target, None if queue is None else queue.name)
     credit = nodes.config.limits.link_credit
+    stream, properties = await sequence_answer(nodes, task.principal, queue, event.attach, answer)
     producer = Producer(task, link, queue, credit, bool(target.dynamic))
+    producer.stream = stream
     task.dispatcher.posts.producers[link] = producer
     if queue is not None:
         queue.producers.add(producer)
@@ -85,6 +89,7 @@ async def _accept_producer(
     link.accept(
         source=event.attach.source,
         target=answer,
+        properties=properties,
         max_message_size=nodes.config.limits.max_message_size_bytes,
         credit=0 if full else credit,
     )

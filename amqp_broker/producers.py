@@ -17,7 +17,7 @@ class Producer:
     names its node).
     """
 
-    __slots__ = ("blocked", "credit", "ended", "link", "owner", "queue", "temporary")
+    __slots__ = ("blocked", "credit", "ended", "link", "owner", "queue", "stream", "temporary")
 
     def __init__(
         self, owner: ConnectionTask, link: ReceiverLink, queue: Queue | None, credit: int, temporary: bool
@@ -29,6 +29,7 @@ class Producer:
         self.temporary = temporary
         self.blocked = False
         self.ended = False
+        self.stream: str | None = None  # that the link named for its messages
 
     def detach(self, error: Error) -> None:
         """End the link: nothing more that arrived on it is taken.

@@ -24,6 +24,7 @@ from amqp_broker.coordinator import (
     Disposed,
     Effect,
     Ended,
+    Enlisted,
     Transaction,
     TransactionError,
     TransactionLimits,
@@ -240,6 +241,19 @@ class Transactions:
         if transaction.state is TransactionState.LIVE and any(delivery.settled for delivery in deliveries):
             self._table.fail(transaction, f"{error.condition}: {error.description}")
         link.settle(deliveries, TransactionalState(txn_id=transaction.txn_id, outcome=Rejected(error=error)))
+
+    def enlist(self, transaction: Transaction, posting: Enlisted) -> TransactionError | None:
+        """A posting becomes part of the transaction, or why not: then `refuse_posts` has to follow."""
+        return self._table.enlist(transaction, posting)
+
+    def tell_provisionally(
+        self, transaction: Transaction, link: ReceiverLink, deliveries: list[Delivery], outcome: Any
+    ) -> None:
+        """The outcome that messages have if the transaction is committed (4.4.1)."""
+        if type(outcome) is Rejected and outcome.error is not None:
+            self.refuse_posts(transaction, link, deliveries, outcome.error)
+        else:
+            link.settle(deliveries, TransactionalState(txn_id=transaction.txn_id, outcome=outcome))
 
     # Retirement
 

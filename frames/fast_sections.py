@@ -110,6 +110,8 @@ def _peek(section: Header, end: int) -> HeaderPeek:
     )
 
 
+_MESSAGE_ANNOTATIONS_CODE: Final = 0x72
+_APPLICATION_PROPERTIES_CODE: Final = 0x74
 _DATA_CODE: Final = 0x75
 _VALUE_CODE: Final = 0x77
 _FOOTER_CODE: Final = 0x78
@@ -117,36 +119,69 @@ _LISTS: Final = (_LIST0, _LIST8, _LIST32)
 _MAPS: Final = (0xC1, 0xD1)
 # message-annotations, properties, application-properties, data, footer: what constructor each may have (3.2).
 _SECTION_CONSTRUCTORS: Final[dict[int, tuple[int, ...]]] = {
-    0x72: _MAPS, 0x73: _LISTS, 0x74: _MAPS, _DATA_CODE: (_VBIN8, _VBIN32), _FOOTER_CODE: _MAPS,
+    _MESSAGE_ANNOTATIONS_CODE: _MAPS, 0x73: _LISTS, _APPLICATION_PROPERTIES_CODE: _MAPS,
+    _DATA_CODE: (_VBIN8, _VBIN32), _FOOTER_CODE: _MAPS,
 }  # fmt: skip
 
 
-def check_body(body: bytes) -> bool:
-    """Whether `body`, an encoded message without its header, certainly has its sections in order and no
-    delivery- annotations; False is "don't know". Sections are walked by constructor and size; what is inside
-    is not looked at.
+# What `body_shape` says of a message behind its header.
+PLAIN: Final = 0
+"""Whole sections in order, and none of them a map of annotations or application-properties."""
+MAPPED: Final = 1
+"""Whole sections in order, and message-annotations or application-properties are among them."""
+UNSURE: Final = 2
+"""Malformed, or with delivery-annotations, or of a layout that is not known here: `Message` decides."""
+
+
+def body_shape(body: bytes) -> int:
+    """PLAIN, MAPPED or UNSURE for an encoded message without its header. Sections are walked by constructor
+    and size; what is inside is not looked at.
     """
     end = len(body)
     if body[:3] == b"\x00\x53\x75" and end > 4:
         if body[3] == _VBIN8 and body[4] == end - 5:
-            return True
+            return PLAIN
         if body[3] == _VBIN32 and end > 7 and int(_unpack_u32(body, 4)[0]) == end - 8:
-            return True
+            return PLAIN
     at = 0
     before = 0
+    shape = PLAIN
     while at < end:
         if at + 3 >= end or body[at] != 0 or body[at + 1] != _SMALLULONG:
-            return False
+            return UNSURE
         code = body[at + 2]
         if code == _VALUE_CODE:
             if before >= _DATA_CODE:
-                return False
+                return UNSURE
         elif body[at + 3] not in _SECTION_CONSTRUCTORS.get(code, ()):
-            return False
+            return UNSURE
         elif code < before or (code == before and code != _DATA_CODE):
-            return False
+            return UNSURE
+        elif code == _MESSAGE_ANNOTATIONS_CODE or code == _APPLICATION_PROPERTIES_CODE:
+            shape = MAPPED
         before = code
         at = skip_value(body, at + 3, end)
         if at < 0:
-            return False
-    return True
+            return UNSURE
+    return shape
+
+
+def find_maps(body: bytes) -> tuple[int, int, int, int]:
+    """Where the maps of message-annotations and of application-properties begin and end in a MAPPED message
+    without its header: (start, end, start, end), -1 for a section that is not there.
+    """
+    annotations = annotations_end = properties = properties_end = -1
+    at = 0
+    end = len(body)
+    while at < end:
+        code = body[at + 2]
+        if code >= _DATA_CODE:
+            break
+        start = at + 3
+        at = skip_value(body, start, end)
+        assert at > 0, "asked for a message whose sections are not whole"
+        if code == _MESSAGE_ANNOTATIONS_CODE:
+            annotations, annotations_end = start, at
+        elif code == _APPLICATION_PROPERTIES_CODE:
+            properties, properties_end = start, at
+    return annotations, annotations_end, properties, properties_end

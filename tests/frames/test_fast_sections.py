@@ -7,18 +7,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
+    MAPPED,
+    PLAIN,
+    UNSURE,
     AmqpValue,
     Data,
     DecodeError,
     Header,
     Message,
     Properties,
-    check_body,
+    body_shape,
     encode_composite,
     encode_message,
+    find_maps,
     peek_header,
 )
-from amqp_broker.frames.fast_sections import MAX_MEMO_ENTRIES, _headers
+from amqp_broker.frames.fast_sections import MAX_MEMO_ENTRIES, _headers, skip_value
 from tests.strategies import messages, mutated
 
 DATA = encode_message(body=Data(b"body"))
@@ -74,15 +78,24 @@ def test_the_memo_is_bounded() -> None:
 @settings(max_examples=300)
 @given(st.one_of(messages(), mutated(messages())))
 def test_what_is_certain_is_true(data: bytes) -> None:
-    """True is said of well-formed sections in order only, without delivery-annotations."""
+    """PLAIN and MAPPED are said of well-formed sections in order only, without delivery-annotations; where
+    the maps are is what the message says.
+    """
     try:
         body = data[peek_header(data)[5] :]
     except DecodeError:
         return
-    if check_body(body):
+    shape = body_shape(body)
+    if shape != UNSURE:
         message = Message(body)
         message.check_sections()
         assert message.after_delivery_annotations_offset == 0
+        annotations, _, properties, _ = places = find_maps(body)
+        assert (shape == MAPPED) is (annotations >= 0 or properties >= 0)
+        assert (annotations >= 0) is (message._find(0x72) >= 0)
+        assert (properties >= 0) is (message._find(0x74) >= 0)
+        for start, end in (places[:2], places[2:]):
+            assert start < 0 or skip_value(body, start, len(body)) == end
 
 
 @pytest.mark.parametrize(
@@ -101,7 +114,9 @@ def test_what_is_certain_is_true(data: bytes) -> None:
 )
 def test_what_clients_send_is_certain(body: bytes) -> None:
     """The shapes of real clients need no decoding; a message without a body is one of them."""
-    assert check_body(body)
+    maps = Message(body)
+    shape = MAPPED if maps.message_annotations or maps.application_properties else PLAIN
+    assert body_shape(body) == shape
 
 
 @pytest.mark.parametrize(
@@ -124,4 +139,4 @@ def test_what_clients_send_is_certain(body: bytes) -> None:
 )
 def test_what_is_not_certain(body: bytes) -> None:
     """Cut off, out of order, repeated, of another type, or with delivery-annotations: the message decides."""
-    assert not check_body(body)
+    assert body_shape(body) == UNSURE
