@@ -137,10 +137,11 @@ FAULTS: Final = (
         "outcomes",
     ),
     Mutant(
-        "what several links have acquired goes back to the first one's queue",
-        "coordinator/transaction.py",
-        "            key = (id(held.holder), effect,",
-        "            key = (0, effect,",
+        "the end of a transaction reaches the first of its links only",
+        SERVICE,
+        "            self._do(work)\n            consumers",
+        "            if work.holder is ended.works[0].holder:\n"
+        "                self._do(work)\n            consumers",
         scenarios("4.4.3/several-links"),
         "10",
     ),
