@@ -457,4 +457,4 @@ function register(check, equal, equalOctets) {
     });
 }
 
-module.exports = { register };
+module.exports = { register, Teller };
