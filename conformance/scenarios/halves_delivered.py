@@ -15,11 +15,12 @@ from amqp_broker.conformance.outcomes import NotApplicable
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
     TOO_MUCH,
-    error_of,
+    Controller,
     expect_left,
+    post,
     send_half,
 )
-from amqp_broker.frames import Accepted, Detach, Header, Rejected, Transfer
+from amqp_broker.frames import Accepted, Detach, Disposition, Header, Rejected, Transfer
 
 HALVES = "half-messages"
 
@@ -138,15 +139,19 @@ def cut(broker: Broker) -> None:
     )
 
 
-def _fill(halves: Halves, producer: Producer) -> int:
-    """Puts until the destination is full; returns how many it took."""
-    for number in range(50):
-        put = producer.put_link.send(half(f"{number}"))
-        outcome = producer.answer(producer.put_link, put)
-        if isinstance(outcome, Rejected):
-            error_of(outcome, TOO_MUCH)
-            return number
-    raise NotApplicable("the queue took 50 half messages: there is no bound for it")
+def _bound(halves: Halves) -> int:
+    """Returns how many ordinary messages the destination takes, and leaves none of them there."""
+    control = Controller(halves.broker, halves.session("measures"))
+    sender = control.session.attach_sender(halves.queue)
+    txn = control.declare()
+    for count in range(50):
+        (number,) = post(sender, txn, b"measures")
+        while number not in control.session.outcomes:
+            control.peer.expect_frame(Disposition)
+        if isinstance(getattr(control.session.outcomes[number].state, "outcome", None), Rejected):
+            control.roll_back(txn)
+            return count
+    raise NotApplicable("the queue took 50 messages: there is no bound for it")
 
 
 @scenario("half.put/capacity", "half.put-capacity", profile=HALVES)
@@ -154,8 +159,10 @@ def capacity(broker: Broker) -> None:
     """A half message has its place in the destination: kept until it is decided, free after a rollback."""
     halves = Halves(broker)
     halves.queue = f"{broker.settings.address_prefix}bounded.{broker.container_id()}"
+    count = _bound(halves)
     producer = halves.producer()
-    count = _fill(halves, producer)
+    producer.put(*[half(f"{number}") for number in range(count)])
+    producer.refused(half("too many"), TOO_MUCH)
     producer.roll_back("0")
     producer.put(half("again"))
     producer.refused(half("too many"), TOO_MUCH)
