@@ -159,7 +159,12 @@ def test_an_outcome_that_finds_the_disk_full_is_settled_released(
         broker.faults.refuse_commit()
         told: list[Disposition] = []
         heard = session._disposition
-        monkeypatch.setattr(session, "_disposition", lambda said: (told.append(said), heard(said)))
+
+        def listen(said: Disposition) -> None:
+            told.append(said)
+            heard(said)
+
+        monkeypatch.setattr(session, "_disposition", listen)
         check.settle([delivery], Accepted(), settled=False)
         settle_down(broker, session)
         assert [(said.first, said.settled, said.state) for said in told] == [
