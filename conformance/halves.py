@@ -29,6 +29,7 @@ from amqp_broker.conformance.wire import describe_kind
 from amqp_broker.frames import (
     Accepted,
     Attach,
+    Close,
     Detach,
     Disposition,
     Error,
@@ -104,6 +105,7 @@ class Halves:
         self.group = group or (FOR_TESTS + own)[:64]
         self.queue = broker.queue(queue)
         self._sessions: list[Session] = []
+        self._alive_at = time.monotonic()
 
     def session(self, container: str) -> Session:
         """Returns a session on a connection of its own, which `pause` keeps alive."""
@@ -139,7 +141,10 @@ class Halves:
             self.keep_alive()
 
     def keep_alive(self) -> None:
-        """Says something on each connection."""
+        """Says something on each connection, unless it has just been done."""
+        if time.monotonic() - self._alive_at < KEEP_ALIVE_S / 2:
+            return
+        self._alive_at = time.monotonic()
         for session in self._sessions:
             session.peer.send_empty_frame()
 
@@ -150,6 +155,7 @@ class Halves:
 
     def next(self, receiver: Receiver, within_s: float = 0.0) -> Delivery:
         """Returns the next delivery of a link, however long the others have nothing to say meanwhile."""
+        self.keep_alive()
         end = time.monotonic() + max(within_s, self.broker.settings.timeout_s)
         while not receiver.peer.has_more(KEEP_ALIVE_S) and time.monotonic() < end:
             self.keep_alive()
@@ -159,7 +165,7 @@ class Halves:
         """Raises Unexpected when a link is sent something in this time."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            receiver.peer.expect_nothing(Transfer, Detach, within_s=min(left, KEEP_ALIVE_S))
+            receiver.peer.expect_nothing(Transfer, Detach, Close, within_s=min(left, KEEP_ALIVE_S))
             self.keep_alive()
 
     def require_short(self) -> None:
@@ -175,6 +181,7 @@ class Producer:
     """Who puts half messages for one destination, and resolves them."""
 
     def __init__(self, halves: Halves, container: str, destination: str, group: str) -> None:
+        self.halves = halves
         self.session = halves.session(container)
         self.put_link = self.session.attach_sender(f"$half/{group}/{destination}", handle=10, name="put")
         self.resolve_link = self.session.attach_sender(f"$half-resolve/{group}", handle=11, name="resolve")
@@ -182,6 +189,7 @@ class Producer:
     def answer(self, link: Sender, number: int) -> Any:
         """Waits for the settled outcome of one delivery and returns it."""
         outcomes = self.session.outcomes
+        self.halves.keep_alive()
         while number not in outcomes:
             self.session.peer.expect_frame(Disposition, skip=(Transfer,))
         if not outcomes[number].settled:

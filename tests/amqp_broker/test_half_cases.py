@@ -15,7 +15,7 @@ import trio.testing
 from amqp_broker.broker import Broker, open_broker
 from amqp_broker.configuration import BrokerConfig, HalfGroupConfig
 from amqp_broker.embedding import RunningBroker
-from amqp_broker.frames import Accepted, Error, Message, Rejected, Released
+from amqp_broker.frames import Accepted, Disposition, Error, Message, Rejected, Released
 from amqp_broker.half_administration import HalfMessage
 from amqp_broker.persistence import StoreFailed
 from amqp_broker.testing import ScriptedFaults
@@ -92,6 +92,13 @@ def halves(broker: RunningBroker, group: str = "g") -> dict[Any, HalfMessage]:
     return {each.half_id: each for each in broker.call(there)}
 
 
+def reserved(broker: RunningBroker, name: str) -> int:
+    """How many messages have room kept in a queue."""
+    found = broker.call(lambda running: running.nodes.registry._queues[name].reserved_messages)
+    assert isinstance(found, int)
+    return found
+
+
 def asked_about(check: WireReceiver, count: int) -> dict[str, int]:
     """So many checks, none of them answered: half-id to attempt."""
     found = [named(each.payload) for each in receive(check, count)]
@@ -116,7 +123,7 @@ def test_a_put_that_finds_the_disk_full_is_told_and_leaves_nothing(broker: Fault
         error = error_of(tell(put, half("1")))
         assert error.condition == "amqp:resource-limit-exceeded" and "full" in (error.description or "")
         assert error_of(tell(resolve, resolution("1", "commit"))).condition == "half:unknown-id"
-        assert set(halves(broker)) == {"0"}
+        assert set(halves(broker)) == {"0"} and reserved(broker, "q") == 1
         for half_id in ("1", "0"):
             assert isinstance(tell(put, half(half_id)), Accepted)
             assert isinstance(tell(resolve, resolution(half_id, "commit")), Accepted)
@@ -139,7 +146,9 @@ def test_a_resolution_that_finds_the_disk_full_decides_nothing(broker: FaultyBro
         assert counts(broker, "q")[0] == (0 if subject == "commit" else 1)
 
 
-def test_an_outcome_that_finds_the_disk_full_is_settled_released(broker: FaultyBroker) -> None:
+def test_an_outcome_that_finds_the_disk_full_is_settled_released(
+    broker: FaultyBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who committed by outcome learns that it did not happen, and is asked again."""
     with session_to(broker) as session:
         check = checker(session, by_outcome=True)
@@ -148,8 +157,19 @@ def test_an_outcome_that_finds_the_disk_full_is_settled_released(broker: FaultyB
         (delivery,) = receive(check, 1)
         at_rest(broker)  # the event log has its entry
         broker.faults.refuse_commit()
+        told: list[Disposition] = []
+        heard = session._disposition
+
+        def listen(said: Disposition) -> None:
+            told.append(said)
+            heard(said)
+
+        monkeypatch.setattr(session, "_disposition", listen)
         check.settle([delivery], Accepted(), settled=False)
         settle_down(broker, session)
+        assert [(said.first, said.settled, said.state) for said in told] == [
+            (delivery.delivery_id, True, Released())
+        ]
         assert counts(broker, "q") == (0, 0) and halves(broker)["1"].lifecycle == "transaction pending"
         for _ in range(60):
             if check.deliveries:
@@ -309,8 +329,7 @@ def test_a_restart_after_the_maximum_age(tmp_path: Path) -> None:
         found = halves(second)
         assert (found["1"].lifecycle, found["1"].resolver) == ("rollback", "deadline")
         assert found["2"].lifecycle == "transaction pending"
-        reserved = second.call(lambda running: running.nodes.registry._queues["r"].reserved_messages)
-        assert reserved == 1
+        assert reserved(second, "r") == 1
     finally:
         second.stop()
 
@@ -341,6 +360,9 @@ def test_decisions_outlive_restarts(tmp_path: Path) -> None:
             look = parked(session, "parking")
             look.flow(1)
             receive(look, 1)
+            settle_down(second, session)
+            kinds = [event.kind for event in second.call(lambda running: running.half_messages.events())]
+            assert kinds.count("half.parked") == 1
             assert isinstance(tell(resolver(session, "parking"), resolution("2", "commit")), Accepted)
         assert counts(second, "q")[0] == 2
     finally:

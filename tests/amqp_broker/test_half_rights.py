@@ -17,12 +17,14 @@ from tests.support.wire_client import PeerError
 
 @pytest.fixture
 def guarded() -> Iterator[RunningBroker]:
-    """Groups from the configuration only; anonymous peers may do one thing with each of three."""
+    """Groups from the configuration only; anonymous peers may do one thing with each of three, and everything
+    with one that there is not.
+    """
     rules = [
         AccessRule(users=("anonymous",), actions=("connect", "create", "send", "receive"), nodes=("**",)),
-        AccessRule(users=("anonymous",), actions=("half-put",), nodes=("puts",)),
-        AccessRule(users=("anonymous",), actions=("half-resolve",), nodes=("resolves",)),
-        AccessRule(users=("anonymous",), actions=("half-check",), nodes=("checks",)),
+        AccessRule(users=("anonymous",), actions=("half-put",), nodes=("puts", "no-such-group")),
+        AccessRule(users=("anonymous",), actions=("half-resolve",), nodes=("resolves", "no-such-group")),
+        AccessRule(users=("anonymous",), actions=("half-check",), nodes=("checks", "no-such-group")),
     ]
     groups = tuple(HalfGroupConfig(name=name) for name in ("puts", "resolves", "checks", "nobody"))
     limits = BrokerLimits(idle_time_out_ms=2**32 - 1)
