@@ -64,7 +64,8 @@ async def measure(sequence: str) -> dict[str, tuple[float, float]]:
     async with open_broker(memory_config(queue_policies=(policy,))) as broker:
         queue = await broker.nodes.registry.create("q")
         jobs: list[Any] = []
-        setattr(broker.nodes.writer, "collect", jobs.append)
+        writer: Any = broker.nodes.writer
+        writer.collect = jobs.append
         owner: Any = Owner()
         none: Any = None
         posts = Posts(owner, broker.nodes, none)
