@@ -49,8 +49,8 @@ class SenderCore(LinkCore[SenderLink]):
         self._waiting: deque[_Sending] = deque()
 
     def send(self, content: OutgoingMessage, settled: bool = False) -> Pending[Any]:
-        """Sends as soon as there is credit. The answer is Accepted; every other outcome is a MessageRefused. For
-        a message that is sent settled, where the link's mode allows, it is None as soon as it left.
+        """Sends as soon as there is credit. The answer is Accepted; every other outcome is a MessageRefused.
+        For a message that is sent settled, where the link's mode allows, it is None as soon as it left.
         """
         pending: Pending[Any] = self.connection.pending(
             f"the outcome of a message to {self.shown_address}", lambda: self._withdraw(pending)
