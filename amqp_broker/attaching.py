@@ -7,20 +7,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.authorisation import BROWSE, RECEIVE, SEND, TRANSACT
-from amqp_broker.control_nodes import ControlNodeLink
-from amqp_broker.frames import Coordinator, Error, Source, Target
+from amqp_broker.configuration_tables import TRANSACTION_MESSAGES
+from amqp_broker.control_nodes import ControlNode, ControlNodeLink
+from amqp_broker.frames import Coordinator, Error, Released, Source, Target
+from amqp_broker.half_addresses import CHECK, PARKED, is_half_address
+from amqp_broker.half_checking import CheckSource, ParkedSource
+from amqp_broker.half_nodes import HALF_MESSAGES, HALF_PROPERTIES, HalfPutNode, HalfResolveNode
 from amqp_broker.links import AttachReceived, ReceiverLink, SenderLink
 from amqp_broker.persistence import StoreFull
 from amqp_broker.producers import Producer
 from amqp_broker.queue import Consumer, Queue
 from amqp_broker.registry import NodeRefused
-from amqp_broker.termini import COPY, MOVE, TerminusRefused, source_answer, target_answer
+from amqp_broker.termini import COPY, MOVE, OUTCOMES, TerminusRefused, source_answer, target_answer
 
 if TYPE_CHECKING:
     from amqp_broker.connection_task import ConnectionTask
     from amqp_broker.node_service import NodeService
 
 CONTROL_NODE_CREDIT: Final = 100  # messages to one of the broker's own nodes that may be under way on a link
+UNSETTLED_WANTED: Final = "expected snd-settle-mode unsettled or mixed, got settled"
 SETTLED_MODE: Final = 1  # snd-settle-mode settled (2.8.2)
 
 
@@ -53,16 +58,11 @@ async def _accept_producer(
         return
     if not isinstance(target, Target):
         raise TerminusRefused("amqp:invalid-field", f"expected a target, got {target!r:.80}")
-    node = nodes.control_nodes.get(target.address) if isinstance(target.address, str) else None
-    if node is not None and not target.dynamic:
-        task.dispatcher.posts.services[link] = ControlNodeLink(task, node)
-        link.accept(
-            source=event.attach.source,
-            target=target_answer(target, target.address),
-            max_message_size=nodes.config.limits.max_message_size_bytes,
-            credit=CONTROL_NODE_CREDIT,
-        )
-        return
+    if isinstance(target.address, str) and not target.dynamic:
+        node = await nodes.control_node(task.principal, target.address)
+        if node is not None:
+            _accept_control_node(task, nodes, link, event, node, target)
+            return
     queue: Queue | None = None
     if target.dynamic:
         if target.address is not None:
@@ -70,6 +70,12 @@ async def _accept_producer(
         queue = nodes.temporary_queue(task.principal, task.container_id, link.name)
     elif target.address is not None:
         queue = await nodes.node_for(task.principal, _text(target.address), SEND)
+    if queue is not None and nodes.config.policy_of(queue.name).message_type == TRANSACTION_MESSAGES:
+        raise TerminusRefused(
+            "amqp:not-allowed",
+            f"queue {queue.name!r} has message_type transaction: it takes half messages only "
+            f"($half/<group>/{queue.name})",
+        )
     answer = target_answer(target, None if queue is None else queue.name)
     credit = nodes.config.limits.link_credit
     producer = Producer(task, link, queue, credit, bool(target.dynamic))
@@ -87,6 +93,63 @@ async def _accept_producer(
         producer.blocked = True
         queue.blocked.append(producer)
     task.log.debug("link.attached", name=link.name, role="receiver", target=answer.address)
+
+
+def _accept_control_node(
+    task: ConnectionTask,
+    nodes: NodeService,
+    link: ReceiverLink,
+    event: AttachReceived,
+    node: ControlNode,
+    target: Target,
+) -> None:
+    if node.unsettled_only and event.attach.snd_settle_mode == SETTLED_MODE:
+        raise TerminusRefused("amqp:not-allowed", UNSETTLED_WANTED)
+    answer = target_answer(target, _text(target.address))
+    half = isinstance(node, (HalfPutNode, HalfResolveNode))
+    if half:
+        answer.capabilities = (HALF_MESSAGES,)
+    task.dispatcher.posts.services[link] = ControlNodeLink(task, node)
+    link.accept(
+        source=event.attach.source,
+        target=answer,
+        properties=dict(HALF_PROPERTIES) if half else None,
+        max_message_size=nodes.config.limits.max_message_size_bytes,
+        credit=CONTROL_NODE_CREDIT,
+    )
+    task.log.debug("link.attached", name=link.name, role="receiver", target=answer.address)
+
+
+def _accept_half_source(
+    task: ConnectionTask, nodes: NodeService, link: SenderLink, event: AttachReceived, source: Source
+) -> None:
+    """A link on which half messages are asked about, or parked ones are looked at."""
+    name = _text(source.address)
+    address = nodes.half_nodes.address(name)
+    group = nodes.half_nodes.group(task.principal, address)
+    answer = source_answer(source, name)
+    answer.capabilities = (HALF_MESSAGES,)
+    if address.kind == CHECK:
+        if event.attach.snd_settle_mode == SETTLED_MODE:
+            raise TerminusRefused(
+                "amqp:not-allowed", "expected snd-settle-mode unsettled or mixed, got settled"
+            )
+        answer.distribution_mode = MOVE
+        answer.default_outcome = Released()
+        answer.outcomes = tuple(OUTCOMES.values())
+        link.accept(source=answer, target=event.attach.target, properties=dict(HALF_PROPERTIES))
+        check = CheckSource(task, nodes.halves, group, link, address.by_outcome)
+        task.dispatcher.sources[link] = check
+    elif address.kind == PARKED:
+        if source.distribution_mode != COPY:
+            raise TerminusRefused(
+                "amqp:not-allowed", "expected distribution-mode copy: it is to look at them"
+            )
+        link.accept(source=answer, target=event.attach.target, properties=dict(HALF_PROPERTIES))
+        task.dispatcher.sources[link] = ParkedSource(task, nodes.halves, group, link)
+    else:
+        raise TerminusRefused("amqp:not-allowed", f"{name!r:.120} is sent to, not received from")
+    task.log.debug("link.attached", name=link.name, role="sender", source=answer.address)
 
 
 def _accept_control(
@@ -113,6 +176,9 @@ async def _accept_consumer(
         )
     if isinstance(event.attach.target, Coordinator):
         raise TerminusRefused("amqp:not-implemented", "nothing is sent to a coordinator from here (4.5.1)")
+    if isinstance(source.address, str) and is_half_address(source.address) and not source.dynamic:
+        _accept_half_source(task, nodes, link, event, source)
+        return
     browser = source.distribution_mode == COPY
     if source.dynamic:
         if source.address is not None:

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from amqp_broker.addresses import Address
 from amqp_broker.authentication import Authenticator
 from amqp_broker.authorisation import Authoriser
 from amqp_broker.configuration import BrokerConfig, ListenerConfig
 from amqp_broker.connection_task import ConnectionTask
+from amqp_broker.half_administration import HalfAdministration
 from amqp_broker.links import ConnectionSettings, Limits, PartialBytes
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log_setup import logger
@@ -54,7 +56,7 @@ class Broker:
         self.timers = Timers()
         self.writer = Writer(store, self.timers)
         authoriser = Authoriser(config.access_rules, users_configured=bool(config.users))
-        self.nodes = NodeService(config, self.writer, authoriser, wall_clock)
+        self.nodes = NodeService(config, self.writer, self.timers, authoriser, wall_clock)
         self.authenticator = Authenticator(config)
         self._engine_limits = engine_limits(config)
         self._partial_bytes = PartialBytes(config.limits.partial_deliveries_bytes)
@@ -131,6 +133,13 @@ class Broker:
         await self._nursery.start(accept)
         return _urls(listeners)
 
+    async def recover_halves(self, store: Store) -> None:
+        """Take up the half messages that are not decided."""
+        halves = store.open_halves()
+        if any(self.nodes.registry.find(Address(half.destination)) is None for half in halves):
+            await self.nodes.make_dead_letters()
+        self.nodes.halves.recover(halves)
+
     async def create_queues_at_start(self) -> None:
         """Make the queues that the configuration wants to exist from the start."""
         for name in self.config.queues_at_start():
@@ -148,6 +157,11 @@ class Broker:
         False when there is no such transaction, or when its discharge is in the store already.
         """
         return self.nodes.live_transactions.force_rollback(txn_id, reason)
+
+    @property
+    def half_messages(self) -> HalfAdministration:
+        """What there is of half messages, and to have them decided or asked again by hand."""
+        return self.nodes.half_administration
 
     # Stopping
 
@@ -253,6 +267,7 @@ async def _running(
                 service.start_soon(broker.writer.run)
                 service.start_soon(broker.timers.run)
                 await broker.create_queues_at_start()
+                await broker.recover_halves(store)
                 try:
                     yield broker
                 finally:

@@ -25,6 +25,7 @@ from amqp_broker.configuration_fields import (
     shown,
     text,
 )
+from amqp_broker.configuration_halves import HalfGroupConfig
 from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.configuration_tables import (
     AT_START,
@@ -48,6 +49,7 @@ __all__ = [
     "ConfigurationError",
     "ListenerConfig",
     "LoggingConfig",
+    "HalfGroupConfig",
     "QueuePolicy",
     "UserConfig",
     "load_configuration",
@@ -97,6 +99,10 @@ class BrokerConfig:
     queue_policies: tuple[QueuePolicy, ...] = attrs.field(
         default=(), validator=_all_of(QueuePolicy), metadata={KEY: "queue", TABLES: QueuePolicy}
     )
+    half_groups: tuple[HalfGroupConfig, ...] = attrs.field(
+        default=(), validator=_all_of(HalfGroupConfig), metadata={KEY: "half_group", TABLES: HalfGroupConfig}
+    )
+    half_groups_on_first_use: bool = attrs.field(default=True, validator=flag)
     users: tuple[UserConfig, ...] = attrs.field(
         default=(), validator=_all_of(UserConfig), metadata={KEY: "user", TABLES: UserConfig}
     )
@@ -111,6 +117,7 @@ class BrokerConfig:
 
     def __attrs_post_init__(self) -> None:
         _check_unique("user", "name", [user.name for user in self.users])
+        _check_unique("half_group", "name", [group.name for group in self.half_groups])
         _check_unique("queue", "pattern", [policy.pattern for policy in self.queue_policies])
         names = {user.name for user in self.users}
         certificates = any(listener.client_ca_file for listener in self.listeners)

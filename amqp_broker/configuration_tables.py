@@ -33,6 +33,9 @@ PATH_BYTES_MAX: Final = 4_096
 ON_FIRST_USE: Final = "on-first-use"
 AT_START: Final = "at-start"
 STRICT: Final = "strict"
+MIXED_MESSAGES: Final = "mixed"
+NORMAL_MESSAGES: Final = "normal"  # no half messages
+TRANSACTION_MESSAGES: Final = "transaction"  # half messages only, as RocketMQ has it
 
 
 def _listen_url(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
@@ -147,6 +150,7 @@ class QueuePolicy:
     `create`: `on-first-use` makes the queue when a link asks for it, `strict` answers amqp:not-found unless
     it exists, `at-start` (exact names only) makes it when the broker starts.  In `max_messages` and
     `max_bytes` 0 means: no bound but the disk's.  `max_volatile_bytes` bounds what only memory holds.
+    `message_type` says whether half messages, ordinary ones or both (`mixed`) are taken.
     """
 
     pattern: str = attrs.field(validator=_pattern)
@@ -155,6 +159,9 @@ class QueuePolicy:
     max_bytes: int = attrs.field(default=0, validator=whole_number(0, 2**60, "bytes, 0 for no bound"))
     max_volatile_bytes: int = attrs.field(
         default=VOLATILE_BYTES, validator=whole_number(64 * 1_024, 2**60, "bytes")
+    )
+    message_type: str = attrs.field(
+        default=MIXED_MESSAGES, validator=one_of(MIXED_MESSAGES, NORMAL_MESSAGES, TRANSACTION_MESSAGES)
     )
 
     def __attrs_post_init__(self) -> None:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from amqp_broker.attaching import answer_attach
-from amqp_broker.authentication import Challenge, Login, Success
 from amqp_broker.authorisation import ANONYMOUS, CONNECT, Principal
 from amqp_broker.dispatcher import Dispatcher
 from amqp_broker.frames import Error
@@ -45,8 +44,10 @@ from amqp_broker.links import (
     SessionEnded,
 )
 from amqp_broker.log_setup import logger
+from amqp_broker.mailbox import Mailbox
 from amqp_broker.posts import deleted_error
 from amqp_broker.queue import Consumer, Queue
+from amqp_broker.sasl_dialogue import SaslDialogue
 from amqp_broker.transport import transport_of
 
 if TYPE_CHECKING:
@@ -58,8 +59,6 @@ if TYPE_CHECKING:
     from amqp_broker.transactional_jobs import DischargeJob
 
 CLOSE_GRACE_S: Final = 2.0  # after our close was written, how long the peer's may take
-
-Mail = tuple[Callable[..., None], Any, Any]
 
 
 class ConnectionTask:
@@ -73,14 +72,12 @@ class ConnectionTask:
         self._peer = peer
         self.log = logger("connection").bind(peer=peer.address)
         self.principal: Principal = ANONYMOUS
-        self._login: Login | None = None
         self.engine = Connection(broker.connection_settings(peer), trio.current_time())
         self.dispatcher = Dispatcher(self, self._nodes)
         self._inbox: bytes | None = None
         self._eof = False
-        self._mail: list[Mail] = []
+        self._mail = Mailbox(self.wake)
         self._offers: dict[Any, None] = {}
-        self._gone = False
         self._handling: list[Any] = []  # events, while they are handled
         self._output: bytes | memoryview = b""
         self._writing = False
@@ -106,10 +103,11 @@ class ConnectionTask:
             ConnectionOpened: self._on_opened,
             ConnectionClosed: self._on_closed,
         }
+        sasl = SaslDialogue(self, broker.authenticator, peer)
         self._answers: dict[type, Callable[[Any], Any]] = {
             AttachReceived: self._on_attach,
-            SaslInitReceived: self._on_sasl_init,
-            SaslResponseReceived: self._on_sasl_response,
+            SaslInitReceived: sasl.on_init,
+            SaslResponseReceived: sasl.on_response,
         }
 
     # What others may call: they leave mail, the owner reads it in its next turn
@@ -118,43 +116,47 @@ class ConnectionTask:
         """A queue assigned `records` to a consumer of this connection."""
         if records:
             consumer.pending.extend(records)
-            self._post_mail(self._send_assigned, consumer, None)
+            self._mail.post(self._send_assigned, consumer, None)
         else:
             self._offers[consumer] = None
             self.wake()
 
     def posted(self, posting: Posting, error: Exception | None) -> None:
         """A posting of this connection was committed, or refused by the store."""
-        self._post_mail(self.dispatcher.posts.posted, posting, error)
+        self._mail.post(self.dispatcher.posts.posted, posting, error)
 
     def settled(self, settlement: Settlement, error: Exception | None) -> None:
         """Outcomes that this connection's peer gave were committed."""
         if settlement.deliveries or error is not None:
-            self._post_mail(self.dispatcher.settled, settlement, error)
+            self._mail.post(self.dispatcher.settled, settlement, error)
+
+    def run_in_turn(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Have `call(*arguments)` run in a turn of this connection, where its engine may be touched."""
+        self._mail.post(_call, call, arguments)
 
     def answered(self, link: ReceiverLink, delivery: Delivery, outcome: Any) -> None:
         """One of the broker's own nodes is done with a message of this connection."""
-        self._post_mail(partial(self._answer, outcome), link, delivery)
+        self._mail.post(partial(self._answer, outcome), link, delivery)
 
     def tell_discharged(self, job: DischargeJob, ended: Ended) -> None:
         """The discharge of a transaction of this connection is decided."""
-        self._post_mail(self.dispatcher.transactions.tell_discharged, job, ended)
+        self._mail.post(self.dispatcher.transactions.tell_discharged, job, ended)
 
     def tell_ended(self, ended: Ended) -> None:
         """A transaction of this connection was rolled back from outside."""
-        self._post_mail(self._tell_ended, ended, None)
+        self._mail.post(self._tell_ended, ended, None)
 
     def unblock(self, producer: Producer) -> None:
         """A full queue has room again."""
-        self._post_mail(self._unblock, producer, None)
+        self._mail.post(self._unblock, producer, None)
 
     def node_deleted(self, link: ReceiverLink | SenderLink, queue: Queue) -> None:
         """The node that a link of this connection was attached to is gone."""
-        self._post_mail(self._detach_deleted, link, queue)
+        self._mail.post(self._detach_deleted, link, queue)
 
     def steal(self, link: ReceiverLink | SenderLink) -> None:
         """Another connection of the same container attached a link of this name (2.6.1)."""
-        self._post_mail(self._detach_stolen, link, None)
+        self._mail.post(self._detach_stolen, link, None)
 
     def link_key(self, link: ReceiverLink | SenderLink) -> tuple[str, str, bool, str]:
         """What a link is known by among all connections (2.6.1), and whose it is: a container-id is only
@@ -171,7 +173,7 @@ class ConnectionTask:
     def stop(self) -> None:
         """The broker stops: close the connection with `amqp:connection:forced` (2.8.15)."""
         error = Error(condition="amqp:connection:forced", description="the broker is stopping")
-        self._post_mail(self._close_engine, error, None)
+        self._mail.post(self._close_engine, error, None)
 
     def wake(self) -> None:
         """Have the owner take a turn."""
@@ -179,13 +181,6 @@ class ConnectionTask:
         if self._owner is not None:
             owner, self._owner = self._owner, None
             trio.lowlevel.reschedule(owner)
-
-    def _post_mail(self, handler: Callable[..., None], first: Any, second: Any) -> None:
-        if self._gone:
-            handler(first, second)  # the engine is dead; what a commit still does to queues has to be done
-            return
-        self._mail.append((handler, first, second))
-        self.wake()
 
     # The three tasks
 
@@ -307,10 +302,7 @@ class ConnectionTask:
         return self._broken or engine.wants_close
 
     def _read_mail(self) -> None:
-        while self._mail:
-            mail, self._mail = self._mail, []
-            for handler, first, second in mail:
-                handler(first, second)
+        self._mail.read()
         if self._offers:
             offers, self._offers = self._offers, {}
             for consumer in offers:
@@ -399,11 +391,12 @@ class ConnectionTask:
             self.log.exception("connection.internal_error")
         for consumer in list(self.dispatcher.consumers.values()):
             self.dispatcher.on_detached(LinkDetached(consumer.link, True, None, []))
+        for source in list(self.dispatcher.sources):
+            self.dispatcher.on_detached(LinkDetached(source, True, None, []))
         for link in [*self.dispatcher.posts.producers, *self.dispatcher.posts.services]:
             self.dispatcher.on_detached(LinkDetached(link, True, None, []))
         self.dispatcher.transactions.connection_gone()
-        self._gone = True
-        self._read_mail()
+        self._mail.close()
 
     # Mail
 
@@ -460,24 +453,6 @@ class ConnectionTask:
             return
         await answer_attach(self, self._nodes, event)
 
-    async def _on_sasl_init(self, event: SaslInitReceived) -> None:
-        self._login = self._broker.authenticator.begin(event.mechanism, self._peer.listener, self._peer)
-        await self._respond(event.initial_response)
 
-    async def _on_sasl_response(self, event: SaslResponseReceived) -> None:
-        await self._respond(event.response)
-
-    async def _respond(self, response: bytes | None) -> None:
-        assert self._login is not None, "the engine lets no response come before the init"
-        answer = await self._login.respond(response)
-        if isinstance(answer, Challenge):
-            self.engine.sasl_challenge(answer.data)
-            return
-        if isinstance(answer, Success):
-            self.principal = answer.principal
-            self.engine.sasl_outcome(answer.code, answer.additional_data)
-        else:
-            self.log.warning(
-                "login.failed", mechanism=self._login.mechanism, name=answer.name, reason=answer.reason
-            )
-            self.engine.sasl_outcome(answer.code)
+def _call(call: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    call(*arguments)

@@ -7,7 +7,7 @@ attach.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from amqp_broker.frames import Accepted, Error, Modified, Received, Rejected, Released, TransactionalState
 from amqp_broker.jobs import Settlement, retire_verbs, return_verbs
@@ -35,6 +35,19 @@ ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
 
 
+class Source(Protocol):
+    """What stands behind a link on which we send and that is no queue's."""
+
+    def on_credit(self) -> None:
+        """Credit or drain changed, or there is room again."""
+
+    def on_outcomes(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
+        """The receiver gave a run of deliveries this state."""
+
+    def on_detached(self, unsettled: list[OutgoingDelivery]) -> None:
+        """The link is gone."""
+
+
 class Dispatcher:
     """Serves the links of one connection. `task` is its owner, `nodes` what all connections share.
 
@@ -46,6 +59,7 @@ class Dispatcher:
         self._nodes = nodes
         self.transactions = Transactions(task, self, nodes)
         self.posts = Posts(task, nodes, self.transactions)
+        self.sources: dict[SenderLink, Source] = {}
         self.consumers: dict[SenderLink, Consumer] = {}
         self.stalled: set[Consumer] = set()
         self._outcomes: dict[type, Callable[[Consumer, list[OutgoingDelivery], Any, bool], None]] = {
@@ -57,7 +71,7 @@ class Dispatcher:
 
     def holds(self, link: object) -> bool:
         """Whether `link` is attached here."""
-        return link in self.consumers or self.posts.holds(link)
+        return link in self.consumers or link in self.sources or self.posts.holds(link)
 
     # What a client receives
 
@@ -68,12 +82,17 @@ class Dispatcher:
         consumer = self.consumers.get(event.link)
         if consumer is not None:
             self.offer(consumer)
+        elif event.link in self.sources:
+            self.sources[event.link].on_credit()
 
     def on_flow(self, event: FlowReceived) -> None:
         """A flow of a link on which we send named a transaction, or none after one (4.4.3)."""
         consumer = self.consumers.get(event.link)
         if consumer is not None:
             self.transactions.on_flow(consumer, event.txn_id)
+        elif event.link in self.sources:
+            description = "nothing is acquired on this link, so no transaction can acquire on it (4.4.3)"
+            event.link.detach(Error(condition="amqp:not-implemented", description=description))
 
     def offer(self, consumer: Consumer) -> None:
         """Send what waits for this consumer, and ask its queue for more."""
@@ -143,6 +162,8 @@ class Dispatcher:
         consumer = self.consumers.get(event.link)
         if consumer is not None:
             self.dispose(consumer, event.deliveries, event.state, event.settled)
+        elif event.link in self.sources:
+            self.sources[event.link].on_outcomes(event.deliveries, event.state, event.settled)
 
     def dispose(
         self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any, settled: bool
@@ -297,6 +318,9 @@ class Dispatcher:
             return
         if self.transactions.aborting:
             self.transactions.on_sent(link)
+        source = self.sources.pop(link, None)
+        if source is not None:
+            source.on_detached(event.unsettled)
         consumer = self.consumers.pop(link, None)
         if consumer is None:
             return

@@ -12,11 +12,15 @@ from typing import Any, Final
 
 import trio
 
-from amqp_broker.addresses import AddressError, parse_address
+from amqp_broker.addresses import Address, AddressError, parse_address
 from amqp_broker.authorisation import CREATE, SEND, Authoriser, Principal
 from amqp_broker.configuration import BrokerConfig
 from amqp_broker.control_nodes import ControlNode
 from amqp_broker.frames import Error, Message
+from amqp_broker.half_addresses import is_half_address
+from amqp_broker.half_administration import HalfAdministration
+from amqp_broker.half_nodes import HalfNodes
+from amqp_broker.half_service import HalfService
 from amqp_broker.jobs import Posting, Step, retire_verbs
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import OutgoingDelivery
@@ -28,9 +32,11 @@ from amqp_broker.producers import Producer
 from amqp_broker.queue import Consumer, Queue, fresh
 from amqp_broker.records import record_of, replace_annotations
 from amqp_broker.registry import NodeRefused, Registry
+from amqp_broker.timers import Timers
 from amqp_broker.writer import Writer
 
 TEMPORARY_PREFIX: Final = "temporary."
+DEAD_LETTERS: Final = "dead-letters"
 TEMPORARY_NAME_BYTES: Final = (
     12  # random: a name that the broker makes is hard to guess (behaviour paper 2.1)
 )
@@ -40,16 +46,25 @@ class NodeService:
     """Nodes and what moves messages between them and the store."""
 
     def __init__(
-        self, config: BrokerConfig, writer: Writer, authoriser: Authoriser, wall_clock_ms: Callable[[], int]
+        self,
+        config: BrokerConfig,
+        writer: Writer,
+        timers: Timers,
+        authoriser: Authoriser,
+        wall_clock_ms: Callable[[], int],
     ) -> None:
         self.config = config
         self.writer = writer
+        self.timers = timers
         self.authoriser = authoriser
         self.wall_clock_ms = wall_clock_ms
         self.registry = Registry(config, self.store_step)
         self.link_names = LinkNames()
         self.live_transactions = LiveTransactions()
-        self.control_nodes: dict[str, ControlNode] = {OUTCOME_ADDRESS: OutcomeQuestions(self)}
+        self.halves = HalfService(self)
+        self.half_nodes = HalfNodes(self, self.halves)
+        self.half_administration = HalfAdministration(self)
+        self._outcome_questions = OutcomeQuestions(self)
         self._paging: set[Queue] = set()
         self._log = logger("nodes")
 
@@ -67,6 +82,46 @@ class NodeService:
             )
         may_create = self.authoriser.authorise(principal, CREATE, parsed)
         return await self.registry.resolve(parsed, may_create=may_create)
+
+    async def control_node(self, principal: Principal, address: str) -> ControlNode | None:
+        """The broker's own node that a link sends to; None if the address is no such. Raises NodeRefused."""
+        if address == OUTCOME_ADDRESS:
+            return self._outcome_questions
+        if is_half_address(address):
+            return await self.half_nodes.target(principal, address)
+        return None
+
+    def relayed_node(self, principal: Principal, address: Address) -> ControlNode:
+        """The same for a message through the anonymous terminus. Raises NodeRefused."""
+        if address.name == OUTCOME_ADDRESS:
+            return self._outcome_questions
+        if is_half_address(address.name):
+            return self.half_nodes.relayed(principal, address.name)
+        raise NodeRefused("amqp:not-found", f"no node {address.name!r}: '$' names the broker's own nodes")
+
+    def existing(self, principal: Principal, address: str, action: str) -> Queue:
+        """A queue that exists, if `principal` may do `action` there. Raises NodeRefused."""
+        try:
+            parsed = parse_address(address, self.config.limits.address_bytes)
+        except AddressError as error:
+            raise NodeRefused("amqp:invalid-field", str(error)) from None
+        queue = self.registry.find(parsed)
+        if queue is None or not self.authoriser.authorise(principal, action, parsed):
+            raise NodeRefused("amqp:not-found", f"no queue {parsed.name!r} for {principal.rule_name!r}")
+        return queue
+
+    @property
+    def dead_letters(self) -> Queue:
+        """Where messages go that have no queue of their own any more; `make_dead_letters` came before."""
+        queue = self.registry.find(Address(DEAD_LETTERS))
+        assert queue is not None, "a half message for a queue that may go, and no queue of dead letters"
+        return queue
+
+    async def make_dead_letters(self) -> None:
+        """Have the queue of dead letters, before something is accepted that may need it. Raises
+        NodeRefused.
+        """
+        await self.registry.create(DEAD_LETTERS)
 
     def temporary_queue(self, principal: Principal, container_id: str, link_name: str) -> Queue:
         """A fresh queue for a dynamic terminus, named after its link (3.5.3, 3.5.4). Raises NodeRefused."""
@@ -94,8 +149,11 @@ class NodeService:
             parsed = parse_address(address, self.config.limits.address_bytes)
         except AddressError as error:
             return Error(condition="amqp:invalid-field", description=str(error))
-        if parsed.name in self.control_nodes:
-            return self.control_nodes[parsed.name]
+        if parsed.reserved:
+            try:
+                return self.relayed_node(principal, parsed)
+            except NodeRefused as refused:
+                return Error(condition=refused.condition, description=refused.description)
         if not self.authoriser.authorise(principal, SEND, parsed):
             return Error(
                 condition="amqp:unauthorized-access",

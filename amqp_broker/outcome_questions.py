@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.addresses import AddressError, parse_address
 from amqp_broker.authorisation import SEND, TRANSACT, Principal
+from amqp_broker.control_nodes import ControlPost, NoTransactions
 from amqp_broker.coordinator import TransactionState
 from amqp_broker.frames import (
     Accepted,
@@ -53,17 +54,17 @@ Answer = Callable[[Any], None]
 """Takes the outcome of a question: accepted when its reply is posted, rejected when there can be none."""
 
 
-class OutcomeQuestions:
+class OutcomeQuestions(NoTransactions):
     """The node; `nodes` is what all connections share."""
 
     def __init__(self, nodes: NodeService) -> None:
         self._nodes = nodes
 
-    def receive(self, principal: Principal, payload: bytes, answer: Answer) -> None:
-        """Take one question of `principal`."""
-        error = self._ask(principal, payload, answer)
+    def receive(self, post: ControlPost) -> None:
+        """Take one question."""
+        error = self._ask(post.principal, post.payload, post.answer)
         if error is not None:
-            answer(Rejected(error=error))
+            post.answer(Rejected(error=error))
 
     def _ask(self, principal: Principal, payload: bytes, answer: Answer) -> Error | None:
         if not self._nodes.authoriser.authorise(principal, TRANSACT):

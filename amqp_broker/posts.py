@@ -5,9 +5,9 @@ Everything here runs in the turn of the connection's own task and waits for noth
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from amqp_broker.control_nodes import SETTLED_ERROR, control_post
 from amqp_broker.coordinator import TransactionError
 from amqp_broker.frames import Accepted, DecodeError, Error, Rejected, TransactionalState
 from amqp_broker.jobs import Posting
@@ -178,7 +178,7 @@ class Posts:
                     self.processed(link, 1)
                 return
             if not isinstance(found, Queue):
-                self._ask(link, delivery, found, transaction)
+                self._post_to_node(producer, delivery, found, transaction)
                 return
             record = record_of(
                 delivery.payload, delivery.message_format, now_ms, found.queue_id, found.persistent
@@ -188,19 +188,18 @@ class Posts:
             return
         self._post(producer, [delivery], found, [record], transaction)
 
-    def _ask(
-        self, link: ReceiverLink, delivery: Delivery, node: ControlNode, transaction: Transaction | None
+    def _post_to_node(
+        self, producer: Producer, delivery: Delivery, node: ControlNode, transaction: Transaction | None
     ) -> None:
         """A message for one of the broker's own nodes."""
-        if transaction is not None:
-            description = (
-                "expected a queue in properties.to: the broker's own nodes take part in no transaction"
-            )
-            error = Error(condition="amqp:not-allowed", description=description)
-            self._transactions.refuse_posts(transaction, link, [delivery], error)
+        link = producer.link
+        if delivery.settled and node.unsettled_only:
+            producer.detach(SETTLED_ERROR)
+        elif transaction is not None:
+            self._transactions.post_to_node(transaction, link, delivery, node)
             self.processed(link, 1)
-            return
-        node.receive(self._task.principal, delivery.payload, partial(self._task.answered, link, delivery))
+        else:
+            node.receive(control_post(self._task, link, delivery))
 
     def answered(self, link: ReceiverLink, delivery: Delivery, outcome: Any) -> None:
         """One of the broker's own nodes is done with a message."""

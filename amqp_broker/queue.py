@@ -188,6 +188,16 @@ class Queue:
         self.reserved_bytes += size
         return count
 
+    def reserve_one(self, size: int, *, anyway: bool = False) -> bool:
+        """Keep room for one message of `size` bytes; False if there is none (and `anyway` is not asked
+        for).
+        """
+        if self.full() and not anyway:
+            return False
+        self.reserved_messages += 1
+        self.reserved_bytes += size
+        return True
+
     def unreserve(self, messages: int, size: int) -> None:
         """Give back what `reserve` kept: the messages are there now, or never will be."""
         self.reserved_messages -= messages
@@ -303,6 +313,13 @@ class Queue:
         """Messages that were assigned and never sent are available again: nobody has acquired them."""
         for record in records:
             self.backlog.put_back(record)
+
+    def offers(self, offset: int) -> bool:
+        """Whether the message of this offset is available, in memory or on disk."""
+        backlog = self.backlog
+        if any(record.offset == offset for record in backlog.peek(offset, 1)):
+            return True
+        return 0 <= backlog.disk_from <= offset < backlog.available_to
 
     def exclude(self, record: Record, consumer: Consumer) -> None:
         """`consumer` said undeliverable-here: it never gets `record` again (3.4.5)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from amqp_broker.coordinator import Effect, Transaction, Work
+from amqp_broker.coordinator import Effect, Transaction, TransactionError, Work
 from amqp_broker.frames import Modified
 from amqp_broker.jobs import Nodes, post_verbs, retire_verbs
 from amqp_broker.links import Delivery, ReceiverLink
@@ -110,7 +110,7 @@ class DischargeOwner(Protocol):
 class DischargeJob:
     """The commit of one transaction: everything in it is one unit, and its outcome is part of that."""
 
-    __slots__ = ("_nodes", "_owner", "delivery", "link", "transaction")
+    __slots__ = ("_nodes", "_owner", "_refused", "delivery", "link", "transaction")
 
     def __init__(
         self,
@@ -125,10 +125,17 @@ class DischargeJob:
         self.transaction = transaction
         self.link = link
         self.delivery = delivery
+        self._refused: TransactionError | None = None
 
     def unit(self) -> Unit:
         transaction = self.transaction
-        unit: Unit = transaction.verbs()
+        self._refused = None
+        try:
+            unit: Unit = transaction.verbs()
+        except TransactionError as error:  # something that was promised provisionally does not hold any more
+            transaction.withdraw()
+            self._refused = error
+            return []
         for work in transaction.works(True):
             unit.extend(stored_by(work))
         unit.append(Discharged(transaction.txn_id, self._nodes.wall_clock_ms()))
@@ -143,4 +150,4 @@ class DischargeJob:
         return False
 
     def finished(self, error: Exception | None) -> None:
-        self._owner.discharged(self, error)
+        self._owner.discharged(self, error or self._refused)

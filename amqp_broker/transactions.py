@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from amqp_broker.control_nodes import control_post
 from amqp_broker.coordinator import (
     CONTROL_LINK_CREDIT,
     TXN_ID_BYTES,
@@ -39,6 +40,7 @@ from amqp_broker.transactional_jobs import DischargeJob, TransactionalPosting, r
 
 if TYPE_CHECKING:
     from amqp_broker.connection_task import ConnectionTask
+    from amqp_broker.control_nodes import ControlNode
     from amqp_broker.dispatcher import Dispatcher
     from amqp_broker.links import AttachReceived, Delivery, OutgoingDelivery, ReceiverLink, SenderLink
     from amqp_broker.node_service import NodeService
@@ -213,6 +215,22 @@ class Transactions:
             self.refuse_posts(transaction, link, deliveries[count:], full)
         self._dispatcher.posts.processed(link, len(deliveries))
 
+    def post_to_node(
+        self, transaction: Transaction, link: ReceiverLink, delivery: Delivery, node: ControlNode
+    ) -> None:
+        """A message for one of the broker's own nodes becomes part of the transaction, or is refused."""
+        post = control_post(self._task, link, delivery)
+        found = node.enlist(post, transaction)
+        if not isinstance(found, Error):
+            refused = self._table.enlist(transaction, found)
+            if refused is None:
+                state = TransactionalState(txn_id=transaction.txn_id, outcome=ACCEPTED)
+                link.settle([delivery], state)
+                return
+            found.rolled_back()
+            found = refused.error()
+        self.refuse_posts(transaction, link, [delivery], found)
+
     def refuse_posts(
         self, transaction: Transaction, link: ReceiverLink, deliveries: list[Delivery], error: Error
     ) -> None:
@@ -384,8 +402,8 @@ class Transactions:
         self._nodes.live_transactions.leave(ended.transaction)
         queues: dict[Queue, None] = {}
         for posting in ended.postings:
-            assert isinstance(posting, TransactionalPosting)
-            queues[posting.queue] = None
+            if isinstance(posting, TransactionalPosting):
+                queues[posting.queue] = None
             if ended.committed:
                 posting.committed()
             else:

@@ -17,12 +17,14 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import trio
 
 from amqp_broker.persistence import Store, StoreFailed, StoreFull, Unit
 from amqp_broker.timers import Timers
+
+T = TypeVar("T")
 
 INLINE_COMMIT_S: Final = 0.001  # a disk that syncs faster than this may hold the loop for it
 INLINE_JOBS: Final = 8  # of a group that is committed in the loop: larger ones mean that there is traffic
@@ -105,6 +107,7 @@ class Writer:
         self._deferred_at = self._busy_at = trio.current_time()
         self._housekeeping_at = self._busy_at + HOUSEKEEPING_EVERY_S
         self._stopping = False
+        self._in_worker = False  # it has the store
         self._commit_s = 2 * INLINE_COMMIT_S  # what a commit takes, on average; the first are not trusted
         self.failure: StoreFailed | None = None
         self.ended = trio.Event()
@@ -174,6 +177,11 @@ class Writer:
         elif len(self._jobs) >= DEFERRED_JOBS:
             self._due = True
             self._wake()
+
+    def lookup(self, call: Callable[[Store], T]) -> T:
+        """The answer of `call(store)` at once: only between two commits, that is in a job's `unit`."""
+        assert not self._in_worker, "a lookup while the worker has the store"
+        return call(self._store)
 
     def read(self, call: Callable[[Store], None]) -> None:
         """Have `call(store)` run between two commits, in the loop's thread."""
@@ -262,7 +270,7 @@ class Writer:
             nonlocal more
             more = self._store.idle(now)
 
-        await thread.run(step)
+        await self._run_in(thread, step)
         return more
 
     async def _park(self) -> None:
@@ -307,8 +315,15 @@ class Writer:
     async def _commit(self, thread: CommitThread) -> None:
         """In the worker, beside which the loop goes on."""
         begun = time.perf_counter()
-        await thread.run(self._store.commit)
+        await self._run_in(thread, self._store.commit)
         self._measured(begun)
+
+    async def _run_in(self, thread: CommitThread, call: Callable[[], None]) -> None:
+        self._in_worker = True
+        try:
+            await thread.run(call)
+        finally:
+            self._in_worker = False
 
     def _measured(self, begun: float) -> None:
         self._commit_s += COMMIT_TIME_WEIGHT * (time.perf_counter() - begun - self._commit_s)

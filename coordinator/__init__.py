@@ -12,6 +12,25 @@ from amqp_broker.coordinator.errors import (
     TransactionTimeout,
     UnknownTransaction,
 )
+from amqp_broker.coordinator.half_checks import CHECK_OUTCOMES, CheckEffect, CheckGiven, check_given
+from amqp_broker.coordinator.half_group import (
+    PARK_POLICY,
+    ROLLBACK_POLICY,
+    Checker,
+    HalfGroup,
+    HalfSettings,
+    OpenHalf,
+)
+from amqp_broker.coordinator.half_ids import half_id_of, half_id_value, shown_half_id
+from amqp_broker.coordinator.half_states import (
+    HALF_TABLE,
+    HalfAnswer,
+    HalfInput,
+    HalfState,
+    Resolver,
+    decide_half,
+    is_open,
+)
 from amqp_broker.coordinator.limits import CONTROL_LINK_CREDIT, TXN_ID_BYTES, TransactionLimits
 from amqp_broker.coordinator.requests import (
     CAPABILITIES,
@@ -29,6 +48,26 @@ from amqp_broker.coordinator.transaction_table import TransactionTable
 from amqp_broker.coordinator.work import Disposed, Ended, Enlisted, Late, Work
 
 __all__ = [
+    "CHECK_OUTCOMES",
+    "CheckEffect",
+    "CheckGiven",
+    "check_given",
+    "PARK_POLICY",
+    "ROLLBACK_POLICY",
+    "Checker",
+    "HalfGroup",
+    "HalfSettings",
+    "OpenHalf",
+    "half_id_of",
+    "half_id_value",
+    "shown_half_id",
+    "HALF_TABLE",
+    "HalfAnswer",
+    "HalfInput",
+    "HalfState",
+    "Resolver",
+    "decide_half",
+    "is_open",
     "CAPABILITIES",
     "CONTROL_LINK_CREDIT",
     "ControlLinkTerminated",

@@ -58,7 +58,8 @@ class OpenHalf:
 
     __slots__ = (
         "asked_by", "asked_last", "attempts", "busy", "container_id", "deadline_ms", "destination", "digest",
-        "due_ms", "excluded", "half_id", "locked_until_ms", "put_at_ms", "size_bytes", "state",
+        "due_ms", "excluded", "half_id", "locked_until_ms", "message_format", "priority", "put_at_ms",
+        "size_bytes", "state", "ttl_ms",
     )  # fmt: skip
 
     def __init__(
@@ -78,7 +79,10 @@ class OpenHalf:
         self.asked_by: Checker | None = None
         self.asked_last: Checker | None = None
         self.locked_until_ms = 0
-        self.busy = False  # a change of it is on its way to the store
+        self.busy: Any = None  # whose change of it is on its way to the store
+        self.message_format = 0
+        self.priority = 4
+        self.ttl_ms = 0  # from its commit on; 0 is for ever
         self.excluded: set[Checker] = set()
 
     def age_ms(self, now_ms: int) -> int:
@@ -102,7 +106,7 @@ class Checker:
 class HalfGroup:
     """The open half messages of one producer group and those who are asked about them."""
 
-    __slots__ = ("_deadlines", "_due", "_locks", "checkers", "name", "open", "settings")
+    __slots__ = ("_aside", "_deadlines", "_due", "_locks", "checkers", "name", "open", "settings")
 
     def __init__(self, name: str, settings: HalfSettings) -> None:
         self.name = name
@@ -110,6 +114,7 @@ class HalfGroup:
         self.open: dict[bytes, OpenHalf] = {}
         self.checkers: deque[Checker] = deque()
         self._due: list[tuple[int, bytes]] = []
+        self._aside: list[tuple[int, bytes]] = []  # due, and nobody may be asked now: no timer helps
         self._deadlines: list[tuple[int, bytes]] = []
         self._locks: deque[tuple[int, OpenHalf]] = deque()
 
@@ -141,7 +146,9 @@ class HalfGroup:
         No link or no credit: it waits, and no attempt is counted.
         """
         grants: list[tuple[Checker, OpenHalf]] = []
-        nobody: list[tuple[int, bytes]] = []
+        for entry in self._aside:
+            heappush(self._due, entry)
+        self._aside = []
         while self._due and self._due[0][0] <= now_ms and any(each.demand > 0 for each in self.checkers):
             entry = heappop(self._due)
             half = self.open.get(entry[1])
@@ -149,23 +156,19 @@ class HalfGroup:
                 continue
             checker = self._checker_for(half)
             if checker is None:
-                nobody.append(entry)
-                if len(nobody) > self.settings.max_pending:
-                    break
+                self._aside.append(entry)
                 continue
             checker.demand -= 1
             half.asked_by = checker
             half.locked_until_ms = now_ms + self.settings.lock_ms
             self._locks.append((half.locked_until_ms, half))
             grants.append((checker, half))
-        for entry in nobody:
-            heappush(self._due, entry)
         return grants
 
     def _askable(self, half: OpenHalf, due_ms: int) -> bool:
         return (
             half.state is HalfState.PREPARED
-            and not half.busy
+            and half.busy is None
             and half.asked_by is None
             and half.due_ms == due_ms
         )

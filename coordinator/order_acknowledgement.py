@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from typing import Final
 
-ACK_DEBOUNCE_MS: Final = 0
-ACK_MAX_DELAY_MS: Final = 100  # MSMQ's MaximumOrderAckDelay is 10 s
+ORDER_DEBOUNCE_MS: Final = 0
+ORDER_MAX_DELAY_MS: Final = 100  # MSMQ's MaximumOrderAckDelay is 10 s
 FLUSH_PART: Final = 4  # credit or window below a quarter: nobody is kept waiting for room
 
 
-class OrderAckTimer:
+class OrderTimer:
     """Of one link. Times are seconds of the caller's monotonic clock."""
 
     __slots__ = ("_debounce_s", "_last_sent", "_max_delay_s", "deadline")

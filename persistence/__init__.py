@@ -9,6 +9,7 @@ from amqp_broker.persistence.errors import (
     NodeExists,
     NoSuchNode,
     OutcomesDamaged,
+    RowDamaged,
     StoreCorrupt,
     StoreError,
     StoreFailed,
@@ -16,6 +17,17 @@ from amqp_broker.persistence.errors import (
     StoreInUse,
     StoreTooNew,
     UnsafeSqlite,
+)
+from amqp_broker.persistence.halves import (
+    Advance,
+    Decide,
+    Event,
+    ForgetStream,
+    Half,
+    Hold,
+    Log,
+    Reschedule,
+    Stream,
 )
 from amqp_broker.persistence.memory_store import MemoryStore
 from amqp_broker.persistence.records import Record
@@ -43,9 +55,16 @@ if TYPE_CHECKING:
     from amqp_broker.persistence.store_checks import check_store
 
 __all__ = [
+    "Advance",
     "CreateNode",
+    "Decide",
     "DeleteNode",
     "Discharged",
+    "Event",
+    "ForgetStream",
+    "Half",
+    "Hold",
+    "Log",
     "MemoryStore",
     "NoSuchNode",
     "NodeExists",
@@ -57,8 +76,10 @@ __all__ = [
     "Record",
     "Recovered",
     "RecoveredNode",
+    "Reschedule",
     "Retire",
     "Return",
+    "RowDamaged",
     "SpaceState",
     "Store",
     "StoreCorrupt",
@@ -67,6 +88,7 @@ __all__ = [
     "StoreFull",
     "StoreInUse",
     "StoreTooNew",
+    "Stream",
     "Unit",
     "UnsafeSqlite",
     "Verb",

@@ -8,7 +8,7 @@ from typing import Final
 
 from amqp_broker.persistence.errors import StoreFailed
 from amqp_broker.persistence.fault_points import fault_point
-from amqp_broker.persistence.sqlite_library import Connection, DatabaseError, connect, raise_translated
+from amqp_broker.persistence.sqlite_library import DATABASE_ERRORS, Connection, connect, raise_translated
 
 BACKUP_STEP_PAGES: Final = 256  # 2 MiB of 8 KiB pages between two chances for the writer
 
@@ -36,7 +36,7 @@ def back_up(connection: Connection, destination: str, between_steps: Callable[[]
         os.chmod(partial, 0o600)
         connection.backup(target, pages=BACKUP_STEP_PAGES, progress=progress, sleep=0)
         _verify(target)
-    except DatabaseError as error:
+    except DATABASE_ERRORS as error:
         raise_translated(error)
     finally:
         if target is not None:

@@ -16,6 +16,9 @@ from zlib import crc32
 _RUN: Final = struct.Struct("<8q").pack
 _CHANGED: Final = struct.Struct("<3q?").pack
 _OUTCOME: Final = struct.Struct("<2q").pack
+_HALF: Final = struct.Struct("<22q").pack
+_STREAM: Final = struct.Struct("<8q").pack
+_EVENT: Final = struct.Struct("<4q").pack
 
 
 def body_seed(segment_id: int) -> int:
@@ -62,6 +65,62 @@ def generation_checksum(first_number: int, opened_at_ms: int) -> int:
 def outcome_checksum(generation: int, txn_id: bytes, at_ms: int) -> int:
     """Of a row of `discharge`, in the order of its columns."""
     return crc32(txn_id, crc32(_OUTCOME(generation, at_ms)))
+
+
+def half_checksum(
+    number: int,
+    group: bytes,
+    half_id: bytes,
+    destination: bytes,
+    container_id: bytes,
+    digest: bytes,
+    put_at_ms: int,
+    size_bytes: int,
+    message_format: int,
+    priority: int,
+    ttl_ms: int,
+    state: bytes,
+    attempts: int,
+    due_at_ms: int,
+    deadline_ms: int,
+    resolved_at_ms: int,
+    resolver: bytes,
+    reason: bytes,
+    expires_at_ms: int,
+    queue: bytes,
+    offset: int,
+    forget_ms: int,
+) -> int:
+    """Of a row of `half`, in the order of its columns; texts are encoded."""
+    fields = _HALF(
+        number, put_at_ms, size_bytes, message_format, priority, ttl_ms, attempts, due_at_ms, deadline_ms,
+        resolved_at_ms, expires_at_ms, offset, forget_ms, len(group), len(half_id), len(destination),
+        len(container_id), len(digest), len(state), len(resolver), len(reason), len(queue),
+    )  # fmt: skip
+    texts = (fields, group, half_id, destination, container_id, digest, state, resolver, reason, queue)
+    return crc32(b"".join(texts))
+
+
+def stream_checksum(
+    queue_id: int,
+    stream: bytes,
+    owner: bytes,
+    seq_id: int,
+    seq_no: int,
+    former: bytes,
+    reject_count: int,
+    last_access_ms: int,
+) -> int:
+    """Of a row of `stream`, in the order of its columns; texts are encoded."""
+    fields = _STREAM(
+        queue_id, seq_id, seq_no, reject_count, last_access_ms, len(stream), len(owner), len(former)
+    )
+    return crc32(b"".join((fields, stream, owner, former)))
+
+
+def event_checksum(seq: int, at_ms: int, kept_ms: int, kind: bytes, fields: bytes) -> int:
+    """Of a row of `event`, in the order of its columns; texts are encoded."""
+    return crc32(b"".join((_EVENT(seq, at_ms, kept_ms, len(kind)), kind, fields)))
 
 
 def is_sound(checksum_of: Callable[..., int], row: Sequence[object]) -> bool:

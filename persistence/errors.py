@@ -36,6 +36,13 @@ class OutcomesDamaged(StoreError):
     """The stored outcomes cannot be read: whether a transaction committed is unknown. The rest is well."""
 
 
+class RowDamaged(StoreError):
+    """What is stored of a half message or of a stream does not match its checksum, or cannot be read.
+
+    What it said is unknown. The rest is well.
+    """
+
+
 class StoreInUse(StoreError):
     """Another broker, in this process or another, holds the data directory."""
 

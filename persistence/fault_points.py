@@ -9,9 +9,14 @@ time, the first by default. The points:
 `discharge.after_retires`, `discharge.after_posts`, `discharge.before_record`, `discharge.after_record`,
 `discharge.before_commit`, `discharge.after_commit`: in a group that discharges transactions, when what its
 units retire, post and record as outcomes is written, and around its COMMIT. Other groups do not pass them.
+`hold.before_halves`, `hold.after_halves`, `hold.after_bodies`, `hold.before_commit`, `hold.after_commit`: in
+a group that puts half messages, what its units post is written before them. `decide.before_halves`,
+`decide.after_halves`, `decide.after_bodies`, `decide.before_commit`, `decide.after_commit`: in one that
+decides some. `advance.before_streams`, `advance.after_streams`, `advance.before_commit`,
+`advance.after_commit`: in one that advances streams.
 `checkpoint.before`, `checkpoint.after`.
-`forget.before_commit` (outcomes), `sweep.before_commit`, `compaction.before_commit`,
-`quarantine.before_commit`: housekeeping units.
+`forget.before_commit` (outcomes), `expire.before_commit` (half messages, events), `sweep.before_commit`,
+`compaction.before_commit`, `quarantine.before_commit`: housekeeping units.
 `migration.before`, `migration.step`, `migration.before_commit`, `migration.after`: making or changing the
 schema. `backup.before`, `backup.step`, `backup.before_rename`, `backup.after`.
 """
@@ -36,9 +41,24 @@ FAULT_POINTS: Final = (
     "discharge.after_record",
     "discharge.before_commit",
     "discharge.after_commit",
+    "hold.before_halves",
+    "hold.after_halves",
+    "hold.after_bodies",
+    "hold.before_commit",
+    "hold.after_commit",
+    "decide.before_halves",
+    "decide.after_halves",
+    "decide.after_bodies",
+    "decide.before_commit",
+    "decide.after_commit",
+    "advance.before_streams",
+    "advance.after_streams",
+    "advance.before_commit",
+    "advance.after_commit",
     "checkpoint.before",
     "checkpoint.after",
     "forget.before_commit",
+    "expire.before_commit",
     "sweep.before_commit",
     "compaction.before_commit",
     "quarantine.before_commit",

@@ -7,16 +7,18 @@ in memory for the last commit, so that abandoning a group is forgetting it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from amqp_broker.persistence.directory import MAX_SEGMENT_BYTES, MAX_SEGMENT_MESSAGES
+from amqp_broker.persistence.half_changes import HalfChanges
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.runs import Run, RunCache, bits_between
 from amqp_broker.persistence.verbs import (
     CreateNode,
     DeleteNode,
     Discharged,
+    HalfVerb,
     Post,
     Purge,
     Retire,
@@ -214,13 +216,25 @@ class QueueChanges:
 
 
 class Group:
-    """The changes of one group, by queue, and its new and deleted nodes in their order."""
+    """The changes of one group, by queue, and its new and deleted nodes in their order.
 
-    __slots__ = ("_nodes", "_runs", "created", "discharges", "node_verbs", "queues")
+    `half_changes` makes what gathers half messages, streams and events, if there are any.
+    """
 
-    def __init__(self, nodes: dict[int, NodeState], runs: RunCache) -> None:
+    __slots__ = (
+        "_half_changes", "_nodes", "_runs", "created", "discharges", "halves", "node_verbs", "queues",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        nodes: dict[int, NodeState],
+        runs: RunCache,
+        half_changes: Callable[[], HalfChanges] | None = None,
+    ) -> None:
         self._nodes = nodes
         self._runs = runs
+        self._half_changes = half_changes
+        self.halves: HalfChanges | None = None
         self.queues: dict[int, QueueChanges] = {}
         self.node_verbs: list[CreateNode | DeleteNode] = []
         self.created: dict[int, NodeState] = {}
@@ -237,7 +251,7 @@ class Group:
         return None if changes.purged_to == EVERYTHING else changes
 
     def add(self, unit: Unit) -> None:
-        """Gather the verbs of a unit that was admitted. Raises StoreFull, StoreFailed (it may read runs)."""
+        """Gather the verbs of a unit that was admitted. Raises StoreFull, StoreFailed (it may read)."""
         for verb in unit:
             kind = type(verb)
             # What is left over of a node that was deleted, nothing is to be done for.
@@ -256,9 +270,17 @@ class Group:
             elif kind is Discharged:
                 assert isinstance(verb, Discharged) and verb is unit[-1], f"{verb!r} is not the last verb"
                 self.discharges.append(verb)
-            else:
-                assert isinstance(verb, CreateNode | DeleteNode | Purge), f"unknown verb {verb!r}"
+            elif isinstance(verb, CreateNode | DeleteNode | Purge):
                 self._add_node_verb(verb)
+            else:
+                assert isinstance(verb, HalfVerb), f"unknown verb {verb!r}"
+                self._add_half_verb(verb)
+
+    def _add_half_verb(self, verb: HalfVerb) -> None:
+        if self.halves is None:
+            assert self._half_changes is not None, f"{verb!r} in a group of messages"
+            self.halves = self._half_changes()
+        self.halves.add(verb)
 
     def _add_node_verb(self, verb: CreateNode | DeleteNode | Purge) -> None:
         if isinstance(verb, CreateNode):

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
+
+PREPARED: Final = "prepared"
+PARKED: Final = "parked"
+COMMITTED: Final = "committed"
+ROLLED_BACK: Final = "rolled-back"
+OPEN: Final = (PREPARED, PARKED)
+DECIDED: Final = (COMMITTED, ROLLED_BACK)
 
 
 @attrs.define
@@ -40,7 +49,11 @@ class Half:
 
 @attrs.define
 class Hold:
-    """Store a half message and its body (everything after the header). Its key is not stored yet."""
+    """Store a half message and its body (everything after the header).
+
+    Its key is not stored yet, or is that of a decided one whose `expires_at_ms` is not after the new one's
+    `put_at_ms`: that one is forgotten.
+    """
 
     half: Half
     body: bytes

@@ -12,6 +12,7 @@ from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.group import EVERYTHING
 from amqp_broker.persistence.group_writer import delete_segments
 from amqp_broker.persistence.runs import RUN_COLUMNS, Run, RunCache, run_from_row
+from amqp_broker.persistence.stream_table import forget_streams
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 
 SWEEP_RUNS: Final = 256  # deleted in one step
@@ -39,6 +40,8 @@ def sweep_step(unit: UnitOfWork, queue_id: int, purged_to: int, orphans: list[in
     StoreFailed.
     """
     rows = unit.query(_SWEEP_RUNS, (queue_id, purged_to, SWEEP_RUNS))
+    if not rows and purged_to == EVERYTHING and forget_streams(unit, queue_id):
+        return True
     if not rows:
         unit.begin()
         unit.execute("DELETE FROM changed WHERE queue_id=? AND offset<?", (queue_id, purged_to))

@@ -9,13 +9,19 @@ from itertools import islice
 
 from amqp_broker.persistence.errors import NoSuchNode
 from amqp_broker.persistence.generations import KEEP_COUNT, KEEP_MS, Generations
+from amqp_broker.persistence.half_changes import HalfChanges
+from amqp_broker.persistence.halves import Event, Half, Stream
+from amqp_broker.persistence.keep_clock import KEEP_EVENTS_MS
+from amqp_broker.persistence.memory_ledger import MemoryLedger
 from amqp_broker.persistence.node_table import NodeTable
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.store import ReadResult, Recovered, RecoveredNode, SpaceState
 from amqp_broker.persistence.verbs import (
+    HALF_VERBS,
     CreateNode,
     DeleteNode,
     Discharged,
+    HalfVerb,
     Post,
     Purge,
     Retire,
@@ -92,14 +98,23 @@ class _Queue:
 class MemoryStore:
     """A `Store` that forgets everything at the end of the process. It never refuses for want of room.
 
-    Outcomes of transactions are forgotten after `discharge_keep_ms`, and beyond `discharge_keep_count`.
+    Outcomes of transactions are forgotten after `discharge_keep_ms`, and beyond `discharge_keep_count`;
+    events after `event_keep_ms`.
     """
 
-    def __init__(self, *, discharge_keep_ms: int = KEEP_MS, discharge_keep_count: int = KEEP_COUNT) -> None:
+    def __init__(
+        self,
+        *,
+        discharge_keep_ms: int = KEEP_MS,
+        discharge_keep_count: int = KEEP_COUNT,
+        event_keep_ms: int = KEEP_EVENTS_MS,
+    ) -> None:
         self._nodes = NodeTable()
         self._queues: dict[int, _Queue] = {}
         self._outcomes: dict[bytes, int] = {}  # in the order of their commits
         self._generations = Generations(discharge_keep_ms, discharge_keep_count)
+        self._ledger = MemoryLedger(event_keep_ms)
+        self._half_changes: HalfChanges | None = None  # of the group under way
         self._pending: list[Verb] = []
         self._numbering: dict[int, int] = {}  # next offsets, as the group under way leaves them
         self._applied = False
@@ -130,6 +145,7 @@ class MemoryStore:
                 error = self._nodes.admit(unit, refuse_posts=False)
                 if error is None:
                     self._check_numbering(unit)
+                    self._gather_halves(unit)
                     self._pending.extend(unit)
                 errors.append(error)
         except BaseException:
@@ -149,27 +165,38 @@ class MemoryStore:
                     expected = record.offset + 1
                 self._numbering[verb.queue_id] = expected
 
+    def _gather_halves(self, unit: Unit) -> None:
+        for verb in unit:
+            if type(verb) in HALF_VERBS:
+                assert isinstance(verb, HalfVerb)
+                if self._half_changes is None:
+                    self._half_changes = self._ledger.changes()
+                self._half_changes.add(verb)
+
     def _forget(self) -> None:
         self._pending = []
+        self._half_changes = None
         self._numbering.clear()
         self._nodes.forget()
 
     def commit(self) -> None:
         assert self._applied, "commit without apply"
         self._applied = False
+        if self._half_changes is not None:
+            self._ledger.keep(self._half_changes)
         for verb in self._pending:
             self._run(verb)
         self._keep_outcomes([verb for verb in self._pending if isinstance(verb, Discharged)])
-        self._pending = []
-        self._numbering.clear()
         self._nodes.keep()
+        self._forget()
 
     def _run(self, verb: Verb) -> None:
         if isinstance(verb, CreateNode):
             self._queues[verb.queue_id] = _Queue(copy.deepcopy(verb))
             return
-        if isinstance(verb, Discharged):
-            return  # `_keep_outcomes` has it
+        if isinstance(verb, Discharged) or type(verb) in HALF_VERBS:
+            return  # `commit` has it
+        assert not isinstance(verb, HalfVerb)
         queue = self._queues.get(verb.queue_id)
         if queue is None:
             return  # retired or returned after its node was deleted: nothing is left to do
@@ -183,6 +210,7 @@ class MemoryStore:
             queue.purge()
         elif isinstance(verb, DeleteNode):
             del self._queues[verb.queue_id]
+            self._ledger.forget_queue(verb.queue_id)
 
     def _keep_outcomes(self, discharges: list[Discharged]) -> None:
         if discharges:
@@ -216,12 +244,38 @@ class MemoryStore:
         assert not self._applied, "discharged between apply and commit"
         return self._outcomes.get(txn_id)
 
+    def _between_groups(self, name: str) -> MemoryLedger:
+        assert not self._applied, f"{name} between apply and commit"
+        return self._ledger
+
+    def half(self, group: str, half_id: bytes) -> Half | None:
+        return self._between_groups("half").half(group, half_id)
+
+    def half_body(self, group: str, half_id: bytes) -> bytes | None:
+        return self._between_groups("half_body").body(group, half_id)
+
+    def open_halves(self) -> list[Half]:
+        return self._between_groups("open_halves").open_ones()
+
+    def halves(self, group: str, state: str | None, after: bytes, count: int) -> list[Half]:
+        return self._between_groups("halves").page(group, state, after, count)
+
+    def stream(self, queue_id: int, stream: str) -> Stream | None:
+        return self._between_groups("stream").stream(queue_id, stream)
+
+    def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
+        return self._between_groups("streams").streams(queue_id, after, count)
+
+    def events(self, from_seq: int, count: int) -> list[Event]:
+        return self._between_groups("events").events(from_seq, count)
+
     def idle(self, now: float) -> bool:
+        more = self._ledger.forget_step(now)
         before = self._generations.count
         self._generations.forget(self._generations.forgettable(now))
         for txn_id in [*islice(self._outcomes, before - self._generations.count)]:
             del self._outcomes[txn_id]
-        return self._generations.forgettable(now) > 0
+        return self._generations.forgettable(now) > 0 or more
 
     @property
     def checkpoint_due(self) -> bool:

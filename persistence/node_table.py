@@ -7,8 +7,14 @@ left (disk full, I/O errors) concerns a whole group.
 
 from __future__ import annotations
 
+from typing import Final
+
 from amqp_broker.persistence.errors import NodeExists, NoSuchNode, StoreError, StoreFull
-from amqp_broker.persistence.verbs import CreateNode, DeleteNode, Post, Purge, Unit
+from amqp_broker.persistence.halves import Advance, Hold
+from amqp_broker.persistence.verbs import CreateNode, DeleteNode, Post, Purge, Retire, Return, Unit
+
+NEW_DATA: Final = frozenset((Post, Hold, Advance))  # what is refused when there is no room
+_FULL: Final = "the disk is below its low-water mark: no new messages are taken"
 
 
 class NodeTable:
@@ -52,9 +58,11 @@ class NodeTable:
         if kind is Post:
             assert isinstance(verb, Post)
             if refuse_posts:
-                return StoreFull("the disk is below its low-water mark: no new messages are taken")
+                return StoreFull(_FULL)
             if verb.queue_id not in self._names:
                 return NoSuchNode(f"post to node {verb.queue_id}, which does not exist")
+        elif kind is Retire or kind is Return:
+            return None
         elif kind is CreateNode:
             assert isinstance(verb, CreateNode)
             if verb.name in self._ids:
@@ -72,6 +80,14 @@ class NodeTable:
                 name = self._names.pop(verb.queue_id)
                 del self._ids[name]
                 self._undo.append((False, verb.queue_id, name))
+        elif kind is Advance:
+            assert isinstance(verb, Advance)
+            if refuse_posts:
+                return StoreFull(_FULL)
+            if verb.stream.queue_id not in self._names:
+                return NoSuchNode(f"a stream of node {verb.stream.queue_id}, which does not exist")
+        elif kind is Hold and refuse_posts:
+            return StoreFull(_FULL)
         return None
 
     def keep(self) -> None:

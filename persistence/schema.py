@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from amqp_broker.persistence.errors import StoreCorrupt, StoreTooNew
 from amqp_broker.persistence.fault_points import fault_point
-from amqp_broker.persistence.sqlite_library import Connection, DatabaseError, raise_translated
+from amqp_broker.persistence.sqlite_library import DATABASE_ERRORS, Connection, raise_translated
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 
 if TYPE_CHECKING:
@@ -98,10 +98,61 @@ def _second_version(database: Database) -> None:
         database.execute(statement).fetchall()
 
 
+# A number for each half message: what is put and decided about the same time shares pages (half_table.py).
+_HALF_TABLE: Final = """
+CREATE TABLE half (
+    id INTEGER PRIMARY KEY, group_name TEXT NOT NULL, half_id BLOB NOT NULL, destination TEXT NOT NULL,
+    container_id TEXT NOT NULL, digest BLOB NOT NULL, put_at_ms INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL, message_format INTEGER NOT NULL, priority INTEGER NOT NULL,
+    ttl_ms INTEGER NOT NULL, state TEXT NOT NULL, attempts INTEGER NOT NULL, due_at_ms INTEGER NOT NULL,
+    deadline_ms INTEGER NOT NULL, resolved_at_ms INTEGER NOT NULL, resolver TEXT NOT NULL,
+    reason TEXT NOT NULL, expires_at_ms INTEGER NOT NULL, queue TEXT NOT NULL, offset INTEGER NOT NULL,
+    forget_ms INTEGER NOT NULL, checksum INTEGER NOT NULL
+) STRICT
+"""
+
+_HALF_INDEXES: Final = (
+    "CREATE UNIQUE INDEX half_key ON half (group_name, half_id)",
+    "CREATE INDEX half_open ON half (group_name, half_id) WHERE forget_ms=0",
+    "CREATE INDEX half_rolled_back ON half (group_name, half_id) WHERE state='rolled-back'",
+    "CREATE INDEX half_forget ON half (forget_ms) WHERE forget_ms>0",
+)
+
+_HALF_BODY_TABLE: Final = """
+CREATE TABLE half_body (id INTEGER PRIMARY KEY, body BLOB NOT NULL, checksum INTEGER NOT NULL) STRICT
+"""
+
+_STREAM_TABLE: Final = """
+CREATE TABLE stream (
+    queue_id INTEGER NOT NULL, stream TEXT NOT NULL, owner TEXT NOT NULL, seq_id INTEGER NOT NULL,
+    seq_no INTEGER NOT NULL, former BLOB NOT NULL, reject_count INTEGER NOT NULL,
+    last_access_ms INTEGER NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (queue_id, stream)
+) STRICT, WITHOUT ROWID
+"""
+
+_EVENT_TABLE: Final = """
+CREATE TABLE event (
+    seq INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, kept_ms INTEGER NOT NULL, kind TEXT NOT NULL,
+    fields TEXT NOT NULL, checksum INTEGER NOT NULL
+) STRICT
+"""
+
+
+def _third_version(database: Database) -> None:
+    tables = (_HALF_TABLE, *_HALF_INDEXES, _HALF_BODY_TABLE, _STREAM_TABLE, _EVENT_TABLE)
+    for statement in tables:
+        database.execute(statement).fetchall()
+
+
 # Step n makes version n out of version n-1. A step is never changed once it was released.
-MIGRATIONS: Final[tuple[Callable[[Database], None], ...]] = (_first_version, _second_version)
+MIGRATIONS: Final[tuple[Callable[[Database], None], ...]] = (
+    _first_version,
+    _second_version,
+    _third_version,
+)
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 DISCHARGE_VERSION: Final = 2  # the first one with the tables of outcomes
+HALF_VERSION: Final = 3  # the first one with half messages, streams and events
 
 
 def bring_up_to_date(
@@ -131,7 +182,7 @@ def bring_up_to_date(
             step(database)
             fault_point("migration.step")
             assert connection.in_transaction, "a migration step ended the transaction"
-    except DatabaseError as error:
+    except DATABASE_ERRORS as error:
         unit.rollback()
         raise_translated(error)
     unit.execute(f"PRAGMA application_id={APPLICATION_ID}")

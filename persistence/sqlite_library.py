@@ -38,7 +38,8 @@ SQLITE_NOTADB: Final = 26
 SYNCHRONOUS_LEVELS: Final = {"OFF": 0, "NORMAL": 1, "FULL": 2, "EXTRA": 3}
 
 Connection = sqlite3.Connection
-DatabaseError = sqlite3.Error
+# The second one: the text of an error may quote a damaged schema.
+DATABASE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
 Parameters = tuple[object, ...]
 
 
@@ -76,7 +77,7 @@ def open_connection(path: str, pragmas: Pragmas) -> Connection:
     """The one connection of a store. Raises StoreInUse, StoreCorrupt, StoreFailed, UnsafeSqlite."""
     try:
         connection = connect(path)
-    except DatabaseError as error:
+    except DATABASE_ERRORS as error:
         raise translate(error) from error
     try:
         configure(connection, pragmas)
@@ -107,7 +108,7 @@ def configure(connection: Connection, pragmas: Pragmas) -> None:
         # The first write takes the exclusive lock, and a foreign connection shows here and not in a commit.
         connection.execute("BEGIN IMMEDIATE").fetchall()
         connection.execute("ROLLBACK").fetchall()
-    except DatabaseError as error:
+    except DATABASE_ERRORS as error:
         raise translate(error) from error
 
 
@@ -133,7 +134,7 @@ def translate(error: BaseException) -> StoreError:
     text = f"{name}: {error}"
     if code == SQLITE_FULL:
         return StoreFull(f"the disk is full ({text})")
-    if code in (SQLITE_CORRUPT, SQLITE_NOTADB):
+    if code in (SQLITE_CORRUPT, SQLITE_NOTADB) or isinstance(error, UnicodeDecodeError):
         return StoreCorrupt(f"the database file is damaged ({text})")
     if code == SQLITE_BUSY:
         return StoreInUse(f"another connection has the database file ({text})")

@@ -10,14 +10,14 @@ After an I/O error at a commit nobody knows what the disk holds: the store refus
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 from amqp_broker.persistence import free_space, sqlite_library
 from amqp_broker.persistence.backup import back_up
+from amqp_broker.persistence.data_directory import make_directory, restrict_files, sync_directory
 from amqp_broker.persistence.errors import NoSuchNode, StoreCorrupt, StoreFull
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.file_lock import FileLock
@@ -25,8 +25,11 @@ from amqp_broker.persistence.free_space import SpaceGuard, free_bytes_of
 from amqp_broker.persistence.generations import KEEP_COUNT, KEEP_MS, Placed
 from amqp_broker.persistence.group import EVERYTHING, Group, NodeState
 from amqp_broker.persistence.group_writer import GroupWriter
+from amqp_broker.persistence.halves import Event, Half, Stream
 from amqp_broker.persistence.housekeeping import Compactor, orphan_step, sweep_step
-from amqp_broker.persistence.node_table import NodeTable
+from amqp_broker.persistence.keep_clock import KEEP_EVENTS_MS
+from amqp_broker.persistence.ledger import Ledger, pass_points
+from amqp_broker.persistence.node_table import NEW_DATA, NodeTable
 from amqp_broker.persistence.outcomes import Outcomes
 from amqp_broker.persistence.quarantine import put_into_quarantine
 from amqp_broker.persistence.reader import Page, PageReader
@@ -36,7 +39,10 @@ from amqp_broker.persistence.schema import bring_up_to_date
 from amqp_broker.persistence.sqlite_library import Pragmas, check_library, library_version, open_connection
 from amqp_broker.persistence.store import ReadResult, Recovered, SpaceState
 from amqp_broker.persistence.unit_of_work import UnitOfWork
-from amqp_broker.persistence.verbs import Post, Unit
+from amqp_broker.persistence.verbs import Unit
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 DATABASE_NAME: Final = "store.sqlite3"
 LOCK_NAME: Final = "store.lock"
@@ -72,9 +78,11 @@ class SqliteStore:
         run_cache_messages: int = CACHE_MESSAGES,
         discharge_keep_ms: int = KEEP_MS,
         discharge_keep_count: int = KEEP_COUNT,
+        event_keep_ms: int = KEEP_EVENTS_MS,
     ) -> None:
         """Open or make the store. Sizes in bytes; `ballast_bytes` 0 is no ballast. Outcomes of transactions
-        are forgotten after `discharge_keep_ms`, and beyond `discharge_keep_count`.
+        are forgotten after `discharge_keep_ms`, and beyond `discharge_keep_count`; events after
+        `event_keep_ms`.
 
         `synchronous`, `free_bytes` (room on the disk) and `run_cache_messages` are for tests. Raises
         StoreInUse, StoreTooNew, StoreCorrupt, StoreFailed, StoreFull, UnsafeSqlite, and OSError for the
@@ -98,6 +106,7 @@ class SqliteStore:
         self._runs = RunCache(self._unit, run_cache_messages)
         self._reader = PageReader(self._unit, self._runs)
         self._outcomes = Outcomes(self._unit, discharge_keep_ms, discharge_keep_count)
+        self._ledger = Ledger(self._unit, event_keep_ms)
         self._compactor = Compactor()
         self._table = NodeTable()
         self._nodes: dict[int, NodeState] = {}
@@ -108,6 +117,7 @@ class SqliteStore:
         self._group: Group | None = None
         self._writer: GroupWriter | None = None
         self._placed: Placed | None = None  # the outcomes of the group under way
+        self._next_half = 0  # the number of the next half message if the group under way commits
         self._closed = False
 
     def _open(self, pragmas: Pragmas) -> None:
@@ -153,6 +163,7 @@ class SqliteStore:
         loaded = load(self._unit, self._runs)
         if not self._next_segment_id:
             self._outcomes.load()
+            self._ledger.load()
             self._nodes = loaded.nodes
             self._sweep = loaded.sweep
             self._next_segment_id = loaded.next_segment_id
@@ -180,16 +191,16 @@ class SqliteStore:
         return errors
 
     def _apply(self, units: Sequence[Unit]) -> list[Exception | None]:
-        posts = any(type(verb) is Post for unit in units for verb in unit)
-        refuse = posts and self._space.refuse_posts()
-        group = self._group = Group(self._nodes, self._runs)
+        new_data = any(type(verb) in NEW_DATA for unit in units for verb in unit)
+        refuse = new_data and self._space.refuse_posts()
+        group = self._group = Group(self._nodes, self._runs, self._ledger.changes)
         errors: list[Exception | None] = []
         for unit in units:
             error = self._table.admit(unit, refuse)
             if error is None:
                 group.add(unit)
             errors.append(error)
-        if group.queues or group.discharges:
+        if group.queues or group.discharges or group.halves is not None:
             try:
                 self._write(group, deletes_segments=True)
             except StoreCorrupt:
@@ -203,6 +214,9 @@ class SqliteStore:
         self._unit.begin()
         fault_point("apply.begun")
         wrote = writer.write(group)
+        if group.halves is not None:
+            self._next_half = self._ledger.write(group.halves)
+            wrote = True
         if group.discharges:
             fault_point("discharge.after_posts")
             self._placed = self._outcomes.write(group.discharges)
@@ -219,9 +233,14 @@ class SqliteStore:
             writer, group = self._writer, self._group
             if writer is None or group is None:
                 return
+            if group.halves is not None:
+                pass_points(group.halves, "before_commit")
             if self._placed is not None:
                 fault_point("discharge.before_commit")
             self._unit.commit()
+            if group.halves is not None:
+                pass_points(group.halves, "after_commit")
+                self._count_wal(self._page_size * self._ledger.keep(group.halves, self._next_half))
             if self._placed is not None:
                 fault_point("discharge.after_commit")
                 self._count_wal(self._page_size * self._outcomes.keep(self._placed))
@@ -292,25 +311,59 @@ class SqliteStore:
             pass  # the same; what stands in the way is for the checker
         self._count_wal(self._page_size * _PAGES_OF_A_COMMIT)
 
-    def discharged(self, txn_id: bytes) -> int | None:
-        """See `Store`."""
-        self._take_turn("discharged")
+    def _ask(self, question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """A turn that changes nothing."""
+        self._take_turn(question.__name__)
         try:
             self._checked()
-            return self._outcomes.find(txn_id)
+            return question(*args, **kwargs)
         except StoreCorrupt as error:
             self._unit.give_up(error)
             raise
         finally:
             self._turn = _IDLE
 
+    def discharged(self, txn_id: bytes) -> int | None:
+        """See `Store`."""
+        return self._ask(self._outcomes.find, txn_id)
+
+    def half(self, group: str, half_id: bytes) -> Half | None:
+        """See `Store`."""
+        return self._ask(self._ledger.halves.half, group, half_id)
+
+    def half_body(self, group: str, half_id: bytes) -> bytes | None:
+        """See `Store`."""
+        return self._ask(self._ledger.halves.body, group, half_id)
+
+    def open_halves(self) -> list[Half]:
+        """See `Store`."""
+        return self._ask(self._ledger.halves.open_ones)
+
+    def halves(self, group: str, state: str | None, after: bytes, count: int) -> list[Half]:
+        """See `Store`."""
+        return self._ask(self._ledger.halves.page, group, state, after, count)
+
+    def stream(self, queue_id: int, stream: str) -> Stream | None:
+        """See `Store`."""
+        found = self._ask(self._ledger.streams.find, queue_id, stream)
+        return found if queue_id in self._nodes else None  # those of a deleted queue are swept later
+
+    def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
+        """See `Store`."""
+        found = self._ask(self._ledger.streams.page, queue_id, after, count)
+        return found if queue_id in self._nodes else []
+
+    def events(self, from_seq: int, count: int) -> list[Event]:
+        """See `Store`."""
+        return self._ask(self._ledger.events.page, from_seq, count)
+
     # Housekeeping
 
     def idle(self, now: float) -> bool:
-        """See `Store`. One step of forgetting outcomes; one of sweeping, or else of compaction; a checkpoint
-        when due or when nothing else waits.
+        """See `Store`. One step of forgetting; one of sweeping, or else of compaction; a checkpoint when due
+        or when nothing else waits.
 
-        `now` makes outcomes older; all else depends on what was stored only.
+        `now` makes outcomes, half messages and events older; all else depends on what was stored only.
         """
         self._take_turn("idle")
         try:
@@ -335,9 +388,10 @@ class SqliteStore:
 
     def _forget_step(self, now: float) -> bool:
         pages, more = self._outcomes.forget_step(now)
-        if pages:
-            self._count_wal(self._page_size * pages)
-        return more
+        other_pages, more_others = self._ledger.forget_step(now)
+        if pages or other_pages:
+            self._count_wal(self._page_size * (pages + other_pages))
+        return more or more_others
 
     def _sweep_step(self) -> bool:
         if self._orphans:
@@ -423,42 +477,7 @@ class SqliteStore:
         self._closed = True
         try:
             self._connection.close()
-        except sqlite_library.DatabaseError as error:
+        except sqlite_library.DATABASE_ERRORS as error:
             raise sqlite_library.translate(error) from error
         finally:
             self._lock.release()
-
-
-def make_directory(directory: Path) -> None:
-    """Make it, for this user only, so that it is still there after a power cut. One that exists is left as it
-    is.
-    """
-    if directory.is_dir():
-        return
-    make_parent(directory.absolute().parent)
-    directory.mkdir(mode=stat.S_IRWXU, exist_ok=True)
-    sync_directory(directory.absolute().parent)
-
-
-def make_parent(directory: Path) -> None:
-    """Make the folders above a data directory, with the usual mode."""
-    if not directory.is_dir():
-        make_parent(directory.parent)
-        directory.mkdir(exist_ok=True)
-        sync_directory(directory.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make new and removed names in it durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def restrict_files(database: str) -> None:
-    """For this user only; SQLite gives the WAL the mode of the database from then on. Nothing is opened."""
-    for path in (database, database + "-wal"):
-        if os.path.exists(path):
-            os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)

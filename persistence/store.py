@@ -1,9 +1,8 @@
 """The store as the broker sees it: a protocol that MemoryStore and SqliteStore implement.
 
 Turns. A store is used by one caller at a time, in strict turns: `apply` runs the statements, in the caller's
-thread; then `commit` (blocking, it may run in a worker thread) or `abandon` ends the group. `read`,
-`recover`, `discharged`, `idle` and `close` are turns of their own between groups. Overlap is an
-AssertionError.
+thread; then `commit` (blocking, it may run in a worker thread) or `abandon` ends the group. All else are
+turns of their own between groups. Overlap is an AssertionError.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import Protocol
 
 import attrs
 
+from amqp_broker.persistence.halves import Event, Half, Stream
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.verbs import Unit
 
@@ -111,9 +111,36 @@ class Store(Protocol):
         `idle` forgets outcomes that are too many or too old. Raises OutcomesDamaged or StoreFailed.
         """
 
+    def half(self, group: str, half_id: bytes) -> Half | None:
+        """A half message, decided ones included until `idle` has forgotten them; None if there is none.
+
+        That may be later than its `expires_at_ms`. Raises RowDamaged or StoreFailed, as the next six do.
+        """
+
+    def half_body(self, group: str, half_id: bytes) -> bytes | None:
+        """The body of a half message; None if that was committed, or there is none."""
+
+    def open_halves(self) -> list[Half]:
+        """The prepared and the parked ones of all groups, the oldest first. What is damaged is left out."""
+
+    def halves(self, group: str, state: str | None, after: bytes, count: int) -> list[Half]:
+        """Up to `count` half messages of a group, those of one state or all, whose half-id is after `after`.
+
+        In the order of their half-ids; fewer mean that there are no more. What is damaged is left out.
+        """
+
+    def stream(self, queue_id: int, stream: str) -> Stream | None:
+        """Where a stream of a queue stands; None if there is none, or the queue is gone."""
+
+    def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
+        """Up to `count` streams of a queue whose name is after `after`, in the order of their names."""
+
+    def events(self, from_seq: int, count: int) -> list[Event]:
+        """Up to `count` events at and after a number, in order. The oldest ones are forgotten by `idle`."""
+
     def idle(self, now: float) -> bool:
-        """Housekeeping in bounded steps (checkpoint, forgetting outcomes, sweeping, compaction); True if
-        more waits. May run in a worker.
+        """Housekeeping in bounded steps (checkpoint, forgetting what was kept long enough, sweeping,
+        compaction); True if more waits. May run in a worker.
 
         `now` is monotonic seconds. Call it when nothing else is to do, and when `checkpoint_due` says so.
         """

@@ -16,7 +16,7 @@ from amqp_broker.persistence.group import EVERYTHING
 from amqp_broker.persistence.outcomes_checker import outcome_findings
 from amqp_broker.persistence.runs import RUN_COLUMNS, Run, bytes_of_bits, run_from_row
 from amqp_broker.persistence.schema import DISCHARGE_VERSION, SCHEMA_VERSION, schema_version
-from amqp_broker.persistence.sqlite_library import Connection, DatabaseError, connect, raise_translated
+from amqp_broker.persistence.sqlite_library import DATABASE_ERRORS, Connection, connect, raise_translated
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME, LOCK_NAME
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
@@ -46,12 +46,12 @@ def check_store_file(path: str | os.PathLike[str]) -> list[str]:
         raise FileNotFoundError(f"there is no file {os.fspath(path)}")
     try:
         connection = connect(f"{Path(path).absolute().as_uri()}?mode=rw", uri=True)
-    except DatabaseError as error:
+    except DATABASE_ERRORS as error:
         raise_translated(error)
     try:
         connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchall()
         return _check(connection)
-    except DatabaseError as error:
+    except DATABASE_ERRORS as error:
         raise_translated(error)
     finally:
         connection.close()

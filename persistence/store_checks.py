@@ -11,6 +11,12 @@ from typing import Final
 
 from amqp_broker.persistence.discharge_checks import DISCHARGE_CHECKS, KEEPING_CHECKS, MakeKeepingStore
 from amqp_broker.persistence.errors import NodeExists, NoSuchNode
+from amqp_broker.persistence.event_checks import (
+    EVENT_KEEPING_CHECKS,
+    STREAM_AND_EVENT_CHECKS,
+    MakeEventStore,
+)
+from amqp_broker.persistence.half_checks import HALF_CHECKS
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.store import RecoveredNode, Store
 from amqp_broker.persistence.store_check_helpers import (
@@ -27,7 +33,9 @@ from amqp_broker.persistence.verbs import CreateNode, DeleteNode, Post, Purge, R
 
 __all__ = [
     "CHECKS",
+    "EVENT_KEEPING_CHECKS",
     "KEEPING_CHECKS",
+    "MakeEventStore",
     "MakeKeepingStore",
     "MakeStore",
     "check_store",
@@ -44,16 +52,24 @@ __all__ = [
 MakeStore = Callable[[], Store]
 
 
-def check_store(make_store: MakeStore, make_keeping_store: MakeKeepingStore | None = None) -> None:
+def check_store(
+    make_store: MakeStore,
+    make_keeping_store: MakeKeepingStore | None = None,
+    make_event_store: MakeEventStore | None = None,
+) -> None:
     """Run all checks. Raises AssertionError with what was expected.
 
-    `make_keeping_store(keep_ms, keep_count)` makes one that forgets outcomes of transactions by these limits.
+    `make_keeping_store(keep_ms, keep_count)` makes one that forgets outcomes of transactions by these limits,
+    `make_event_store(event_keep_ms)` one that forgets events.
     """
     for check in CHECKS:
         check(make_store)
     if make_keeping_store is not None:
         for keeping_check in KEEPING_CHECKS:
             keeping_check(make_keeping_store)
+    if make_event_store is not None:
+        for event_check in EVENT_KEEPING_CHECKS:
+            event_check(make_event_store)
 
 
 # The checks
@@ -418,4 +434,6 @@ CHECKS: Final[tuple[Callable[[MakeStore], None], ...]] = (
     check_turns_are_strict,
     check_large_and_many,
     *DISCHARGE_CHECKS,
+    *HALF_CHECKS,
+    *STREAM_AND_EVENT_CHECKS,
 )

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from amqp_broker.persistence.errors import StoreCorrupt, StoreError, StoreFailed, StoreFull
 from amqp_broker.persistence.fault_points import fault_point
-from amqp_broker.persistence.sqlite_library import Connection, DatabaseError, Parameters, translate
+from amqp_broker.persistence.sqlite_library import DATABASE_ERRORS, Connection, Parameters, translate
 
 Row = tuple[Any, ...]
 _NO_PARAMETERS: Final[Parameters] = ()
@@ -40,7 +40,7 @@ class UnitOfWork:
         assert not self._connection.in_transaction, "begin inside a transaction"
         try:
             self._connection.execute("BEGIN IMMEDIATE").fetchall()
-        except DatabaseError as error:
+        except DATABASE_ERRORS as error:
             raise self._ended(error) from error
 
     def execute(self, sql: str, parameters: Parameters = _NO_PARAMETERS) -> int:
@@ -54,7 +54,7 @@ class UnitOfWork:
             cursor = self._connection.execute(sql, parameters)
             cursor.fetchall()
             return cursor.rowcount
-        except DatabaseError as error:
+        except DATABASE_ERRORS as error:
             raise self._ended(error) from error
 
     def execute_many(self, sql: str, rows: Iterable[Parameters]) -> int:
@@ -63,7 +63,7 @@ class UnitOfWork:
             raise self._vanished()
         try:
             return self._connection.executemany(sql, rows).rowcount
-        except DatabaseError as error:
+        except DATABASE_ERRORS as error:
             raise self._ended(error) from error
 
     def query(self, sql: str, parameters: Parameters = _NO_PARAMETERS) -> list[Row]:
@@ -72,7 +72,7 @@ class UnitOfWork:
         inside = self._connection.in_transaction
         try:
             return self._connection.execute(sql, parameters).fetchall()
-        except DatabaseError as error:
+        except DATABASE_ERRORS as error:
             if inside:
                 raise self._ended(error) from error
             raise self._classified(error) from error
@@ -84,7 +84,7 @@ class UnitOfWork:
         fault_point("commit.before")
         try:
             self._connection.execute("COMMIT").fetchall()
-        except DatabaseError as error:
+        except DATABASE_ERRORS as error:
             # A full disk stops the commit before its last frame: SQLite keeps the transaction open, and says
             # so.
             if isinstance(translate(error), StoreFull) and self._connection.in_transaction:
@@ -98,15 +98,15 @@ class UnitOfWork:
             return
         try:
             self._connection.execute("ROLLBACK").fetchall()
-        except DatabaseError as error:
+        except DATABASE_ERRORS as error:
             raise self._fail(f"ROLLBACK failed: {error}") from error
 
-    def _ended(self, error: DatabaseError) -> StoreError:
+    def _ended(self, error: Exception) -> StoreError:
         """The transaction is over. After a full disk or a damaged page the store is usable, else not."""
         self.rollback()
         return self._classified(error)
 
-    def _classified(self, error: DatabaseError) -> StoreError:
+    def _classified(self, error: Exception) -> StoreError:
         meaning = translate(error)
         if isinstance(meaning, StoreFull | StoreCorrupt):
             return meaning

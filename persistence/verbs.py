@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
+from amqp_broker.persistence.halves import Advance, Decide, ForgetStream, Hold, Log, Reschedule
 from amqp_broker.persistence.records import Record
 
 
@@ -82,5 +84,7 @@ class Discharged:
     at_ms: int
 
 
-Verb = CreateNode | DeleteNode | Post | Retire | Return | Purge | Discharged
+HalfVerb = Hold | Reschedule | Decide | Advance | ForgetStream | Log  # halves.py
+HALF_VERBS: Final = frozenset((Hold, Reschedule, Decide, Advance, ForgetStream, Log))
+Verb = CreateNode | DeleteNode | Post | Retire | Return | Purge | Discharged | HalfVerb
 Unit = list[Verb]

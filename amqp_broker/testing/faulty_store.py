@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amqp_broker.persistence import ReadResult, Recovered, SpaceState, Store, Unit
+from amqp_broker.persistence import Event, Half, ReadResult, Recovered, SpaceState, Store, Stream, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.testing.scripted_faults import ScriptedFaults
@@ -48,6 +48,34 @@ class FaultyStore:
     def discharged(self, txn_id: bytes) -> int | None:
         """As the real store."""
         return self._store.discharged(txn_id)
+
+    def half(self, group: str, half_id: bytes) -> Half | None:
+        """As the real store."""
+        return self._store.half(group, half_id)
+
+    def half_body(self, group: str, half_id: bytes) -> bytes | None:
+        """As the real store."""
+        return self._store.half_body(group, half_id)
+
+    def open_halves(self) -> list[Half]:
+        """As the real store."""
+        return self._store.open_halves()
+
+    def halves(self, group: str, state: str | None, after: bytes, count: int) -> list[Half]:
+        """As the real store."""
+        return self._store.halves(group, state, after, count)
+
+    def stream(self, queue_id: int, stream: str) -> Stream | None:
+        """As the real store."""
+        return self._store.stream(queue_id, stream)
+
+    def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
+        """As the real store."""
+        return self._store.streams(queue_id, after, count)
+
+    def events(self, from_seq: int, count: int) -> list[Event]:
+        """As the real store."""
+        return self._store.events(from_seq, count)
 
     def idle(self, now: float) -> bool:
         """As the real store."""

@@ -59,7 +59,7 @@ def test_sections_are_numbered_as_in_print(tmp_path: Path) -> None:
 
 
 def test_a_sentence_is_whole_and_on_one_line(tmp_path: Path) -> None:
-    """References become their names, abbreviations and parentheses do not end a sentence, fields are named."""
+    """References become their names; abbreviations and parentheses do not end a sentence."""
     rows = extract_part(2, _small_standard(tmp_path))
     assert rows[0].sentence == "A peer MUST NOT shout, e.g. in capitals."
     assert rows[2].sentence == "A whisper must be short (it MUST end. It SHOULD be heard)."

@@ -155,6 +155,8 @@ def test_undeliverable_here_is_never_asked_on_this_link_again(group: HalfGroup) 
     group.answered(half, CheckGiven.UNDELIVERABLE, False, 6_000)
     assert half.attempts == 1
     assert group.assign(HOUR_MS) == []
+    assert group.unlocked(HOUR_MS) == []
+    assert group.next_deadline_ms() == 4 * HOUR_MS  # no timer helps
     second = checker(group, "other")
     assert group.assign(HOUR_MS) == [(second, half)]
     assert first.demand == 4
@@ -185,7 +187,7 @@ def test_while_a_change_is_on_its_way_to_the_store_nobody_is_asked(group: HalfGr
     """A resolution that arrived is not asked for."""
     checker(group)
     half = put(group)
-    half.busy = True
+    half.busy = object()
     assert group.assign(HOUR_MS) == []
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from amqp_broker.coordinator.order_acknowledgement import OrderAckTimer
+from amqp_broker.coordinator.order_acknowledgement import OrderTimer
 
 
 def test_without_a_debounce_everything_is_sent_at_once() -> None:
     """The default."""
-    timer = OrderAckTimer(0, 100)
+    timer = OrderTimer(0, 100)
     assert timer.arrived(1.0) and timer.deadline is None
 
 
 def test_each_arrival_restarts_the_timer() -> None:
     """Until nothing comes for the debounce."""
-    timer = OrderAckTimer(10, 1_000)
+    timer = OrderTimer(10, 1_000)
     timer.sent(0.0)
     for now in (0.1, 0.105, 0.11):
         assert not timer.arrived(now)
@@ -22,7 +22,7 @@ def test_each_arrival_restarts_the_timer() -> None:
 
 def test_it_is_never_later_than_the_maximum_after_the_last_one_sent() -> None:
     """A steady stream is answered every max_delay."""
-    timer = OrderAckTimer(60, 100)
+    timer = OrderTimer(60, 100)
     timer.sent(0.0)
     assert not timer.arrived(0.05) and timer.deadline == 0.05 + 0.06
     assert not timer.arrived(0.08) and timer.deadline == 0.1
@@ -33,6 +33,6 @@ def test_it_is_never_later_than_the_maximum_after_the_last_one_sent() -> None:
 
 def test_after_a_long_silence_the_first_arrival_starts_it_and_the_next_leave_it() -> None:
     """The source restarts an active timer only when the last one was sent a short while ago."""
-    timer = OrderAckTimer(10, 100)
+    timer = OrderTimer(10, 100)
     assert not timer.arrived(50.0) and timer.deadline == 50.0 + 0.01
     assert not timer.arrived(50.005) and timer.deadline == 50.0 + 0.01

@@ -23,8 +23,8 @@ _IDS: Final = (
         "a capability is offered that does not work",
         REQUESTS,
         "capabilities=tuple(CAPABILITIES))",
-        'capabilities=(*CAPABILITIES, "amqp:distributed-transactions"))',
-        scenarios("4.5.1/exactly"),
+        'capabilities=(*CAPABILITIES, "amqp:any"))',
+        scenarios("4.5.1/exactly", "4.5.1/capabilities"),
         "capabilities",
     ),
     Mutant(
@@ -58,7 +58,7 @@ _IDS: Final = (
         "amqp_broker/posts.py",
         "                    producer.detach(error.error())\n                    return  #",
         "                    transaction = None  #",
-        scenarios("4.4.1/unknown-id", "4.4.1/unknown-id-detaches"),
+        scenarios("4.4.1/unknown-id", "4.4.1/unknown-id-detaches", "4.1/work-after-the-end"),
         "unknown id",
     ),
     Mutant(
@@ -256,7 +256,7 @@ _MESSAGES: Final = (
         SERVICE,
         "            self._dispatcher.apply(consumer, work.items, consumer.default_outcome, True)\n",
         "            self._dispatcher.apply(consumer, work.items, RELEASED, True)\n",
-        scenarios("4.4.4/default-modified", "4.4.4/default-accepted"),
+        scenarios("4.4.4/default-modified", "4.4.4/default-accepted", "4.4.4/default-at-the-end"),
         "delivery-count",
     ),
     Mutant(
@@ -376,7 +376,13 @@ _ORDER: Final = (
         "            queue.number(posting.records)\n"
         "            queue.make_available(posting.records, posting.size_bytes)\n"
         "            self._nodes.pump(queue)\n",
-        scenarios("4.4.1/commit", "4.4.1/invisible-to-itself"),
+        scenarios(
+            "4.4.1/commit",
+            "4.4.1/invisible-to-itself",
+            "4.4.1/settled-commit",
+            "4.4.1/several-sessions",
+            "4.4.3/own-posts",
+        ),
         "visibility",
     ),
     Mutant(

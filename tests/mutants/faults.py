@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants import choice_faults, rule_faults, storage_faults
+from tests.mutants import choice_faults, outcome_faults, request_faults, rule_faults, storage_faults
 from tests.mutants.mutant import Mutant
 
 POWER_LOSS: Final = ("tests/power_loss/test_power_loss.py::test_no_power_cut_loses_what_was_acknowledged",)
@@ -30,7 +30,7 @@ _DURABILITY: Final = (
     ),
     Mutant(
         "the name of the data directory is not made durable",
-        "persistence/sqlite_store.py",
+        "persistence/data_directory.py",
         "    sync_directory(directory.absolute().parent)\n",
         "",
         POWER_LOSS,
@@ -287,6 +287,12 @@ _FRAMES: Final = (
     ),
 )
 
-_TRANSACTIONS: Final = rule_faults.FAULTS + choice_faults.FAULTS + storage_faults.FAULTS
+_TRANSACTIONS: Final = (
+    rule_faults.FAULTS
+    + choice_faults.FAULTS
+    + storage_faults.FAULTS
+    + request_faults.FAULTS
+    + outcome_faults.FAULTS
+)
 
 MUTANTS: Final[tuple[Mutant, ...]] = _DURABILITY + _STORE + _QUEUE + _LINKS + _FRAMES + _TRANSACTIONS

@@ -1,7 +1,7 @@
 """What transactions promise, by short names: each has at least one seeded fault that breaks it.
 
 RULES are what the standard fixes (part 4), in the order of the design; CHOICES are the broker's own where the
-standard is open; DURABILITY is what a discharge means for the disk.
+standard is open; DURABILITY is what a discharge means for the disk; WORK is what goes without saying.
 """
 
 from __future__ import annotations
@@ -52,4 +52,10 @@ DURABILITY: Final[dict[str, str]] = {
     "outcome record": "the record of a discharge is part of its commit",
 }
 
-PROMISES: Final = {**RULES, **CHOICES, **DURABILITY}
+WORK: Final[dict[str, str]] = {
+    "requests": "a control link takes declares and discharges, and answers anything else with an error (4.2)",
+    "outcomes": "a commit applies each outcome as it is applied outside of transactions (4.4.2, 4.4.3)",
+    "question": "who lost the answer to a discharge can ask how it ended",
+}
+
+PROMISES: Final = {**RULES, **CHOICES, **DURABILITY, **WORK}

@@ -72,7 +72,8 @@ _BOUNDS: Final = (
         TABLE,
         "            and transaction.size_bytes + size_bytes <= limits.bytes_per_transaction\n",
         "            and transaction.size_bytes + size_bytes <= 1 << 60\n",
-        (f"{BOUNDS_TESTS}::test_work_beyond_the_limits_leaves_only_the_rollback",),
+        (f"{BOUNDS_TESTS}::test_work_beyond_the_limits_leaves_only_the_rollback",)
+        + scenarios("4.4/too-many-octets"),
         "limits",
     ),
     Mutant(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from amqp_broker.conformance.scenario import load_scenarios
-from tests.mutants.__main__ import CAUGHT, CHECKOUT, BadMutant, judge, split, table
+from tests.mutants.__main__ import CAUGHT, CHECKOUT, BadMutant, judge, shown, split, table
 from tests.mutants.faults import MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.promises import PROMISES
@@ -92,6 +92,12 @@ def _is_there(part: str) -> bool:
 def test_each_promise_of_transactions_has_a_fault_that_breaks_it() -> None:
     """Each rule of the standard, each choice of the broker, each promise of durability."""
     assert {mutant.rule for mutant in MUTANTS} - {""} == set(PROMISES)
+
+
+def test_each_scenario_of_part_4_has_a_fault_that_it_notices() -> None:
+    """A scenario that no change of the broker makes fail would show nothing."""
+    named = {shown(part) for mutant in MUTANTS for part in mutant.suite}
+    assert {one for one in _scenario_ids() if one.startswith("4.")} - named == set()
 
 
 def test_the_table_tells_each_fault_of_transactions_and_what_notices() -> None:

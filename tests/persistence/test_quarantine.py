@@ -195,7 +195,7 @@ def test_flipped_bits_are_never_delivered(tmp_path: Path) -> None:
     """Anywhere in the file: every message that is delivered is what was sent, and the same start works
     twice.
     """
-    store = small_store(tmp_path / "sound")
+    store = small_store(tmp_path / "sound", page_size_bytes=1024)  # few empty pages
     queue_id = new_queue(store)
     posted = {
         offset: Record(offset, random.Random(offset).randbytes(300), offset % 3, offset % 10, offset, 5)

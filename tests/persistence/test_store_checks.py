@@ -12,7 +12,9 @@ from amqp_broker.persistence import MemoryStore, Store
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.persistence.store_checks import (
     CHECKS,
+    EVENT_KEEPING_CHECKS,
     KEEPING_CHECKS,
+    MakeEventStore,
     MakeKeepingStore,
     MakeStore,
     check_store,
@@ -21,6 +23,10 @@ from amqp_broker.persistence.store_checks import (
 
 def keeping_memory_store(keep_ms: int, keep_count: int) -> Store:
     return MemoryStore(discharge_keep_ms=keep_ms, discharge_keep_count=keep_count)
+
+
+def event_memory_store(event_keep_ms: int) -> Store:
+    return MemoryStore(event_keep_ms=event_keep_ms)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -68,6 +74,14 @@ def test_sqlite_store_forgets(check: Callable[[MakeKeepingStore], None], tmp_pat
     assert check_directory(tmp_path / "data") == []
 
 
+@pytest.mark.parametrize("check", EVENT_KEEPING_CHECKS, ids=lambda check: check.__name__)
+def test_events_are_forgotten(check: Callable[[MakeEventStore], None], tmp_path: Path) -> None:
+    """Both stores keep events alike, and the one on disk leaves a sound file."""
+    check(event_memory_store)
+    check(lambda keep_ms: SqliteStore(tmp_path / "data", ballast_bytes=0, event_keep_ms=keep_ms))
+    assert check_directory(tmp_path / "data") == []
+
+
 def test_as_one_function() -> None:
     """The suite runs as the one call that other implementations use."""
-    check_store(MemoryStore, keeping_memory_store)
+    check_store(MemoryStore, keeping_memory_store, event_memory_store)

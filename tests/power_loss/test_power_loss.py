@@ -29,6 +29,7 @@ def test_the_proof_finds_a_store_that_does_not_sync_each_commit() -> None:
     report = run_many(STATES_TO_FAIL, SEED, 1, Setting(synchronous="NORMAL"), show=False)
     assert any("posted and lost" in violation for violation in report.violations)
     assert any("retired and back" in violation for violation in report.violations)
+    assert any("committed and are not told" in violation for violation in report.violations)
 
 
 def test_the_proof_finds_an_acknowledgement_before_the_commit() -> None:

@@ -7,6 +7,7 @@
 const assert = require('node:assert');
 const { createHash, randomBytes } = require('node:crypto');
 const { Client, rhea } = require('./client.js');
+const halves = require('./halves.js');
 const values = require('./values.js');
 
 const { message: sections, types } = rhea;
@@ -311,6 +312,8 @@ check('two competing consumers: each message exactly once', async (client) => {
     equal([...got[0], ...got[1]].sort((a, b) => a - b), numbers, 'union');
     equal(got.map((mine) => mine.length > 0), [true, true], 'both took part');
 });
+
+halves.register(check, equal, equalOctets);
 
 async function runCheck(url, { name, run, connectionOptions }) {
     const client = new Client(url, connectionOptions);

@@ -1,0 +1,214 @@
+"""Half messages for an administrator: what there is, and to have it decided or asked again by hand.
+
+prepared --> "transaction pending"     rolled-back --> "rollback"
+parked --> "parked"                    committed --> "ready", "in flight", "acknowledged": where its
+                                                     message stands in its queue
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from amqp_broker.addresses import Address
+from amqp_broker.coordinator import (
+    HalfGroup,
+    HalfInput,
+    HalfState,
+    Resolver,
+    half_id_of,
+    half_id_value,
+)
+from amqp_broker.frames import Rejected
+from amqp_broker.persistence import Event, Half, Store
+
+if TYPE_CHECKING:
+    from amqp_broker.node_service import NodeService
+
+PAGE: Final = 1_000
+PENDING: Final = "transaction pending"
+READY: Final = "ready"
+IN_FLIGHT: Final = "in flight"
+ACKNOWLEDGED: Final = "acknowledged"
+ROLLBACK: Final = "rollback"
+PARKED: Final = "parked"
+_OPEN_WORDS: Final = {HalfState.PREPARED.value: PENDING, HalfState.PARKED.value: PARKED}
+
+
+class HalfRefusedByHand(Exception):
+    """What an administrator asked for can't be done; the text says what was found."""
+
+
+@attrs.frozen
+class HalfMessage:
+    """One half message. Ages are milliseconds by the broker's clock, times those of the Unix epoch.
+
+    `lifecycle` is one of the words of RocketMQ's picture: transaction pending, parked, rollback, ready, in
+    flight, acknowledged. `half_id` has the type that the producer gave it.
+    """
+
+    group: str
+    half_id: Any
+    lifecycle: str
+    state: str
+    destination: str
+    attempts: int
+    age_ms: int
+    due_at_ms: int
+    deadline_ms: int
+    container_id: str
+    size_bytes: int
+    resolver: str
+    resolved_at_ms: int
+    reason: str
+
+
+@attrs.frozen
+class HalfFigures:
+    """Of one group, read from what is there: pending ones, and since the start of the broker the rest."""
+
+    group: str
+    prepared: int
+    parked: int
+    oldest_age_ms: int
+    due_unasked: int
+    asks: int
+    conflicts: int
+    unknown_ids: int
+    decided: dict[tuple[str, str], int]
+    """How many, by (state, resolver)."""
+    mean_resolution_ms: float
+    """From storage to decision."""
+
+
+class HalfAdministration:
+    """What `Broker` offers of half messages."""
+
+    def __init__(self, nodes: NodeService) -> None:
+        self._nodes = nodes
+
+    async def messages(
+        self, group: str, state: str | None = None, after: object = None, count: int = PAGE
+    ) -> list[HalfMessage]:
+        """At most `count` half messages of a group, in the order of their ids, behind the id `after`;
+        `state` is prepared, parked, committed or rolled-back.
+        """
+        start = b"" if after is None else half_id_of(after) or b""
+        found: list[HalfMessage] = []
+
+        def look(store: Store) -> None:
+            for half in store.halves(group, state, start, count):
+                found.append(self._describe(half, store))
+
+        await self._read(look)
+        return found
+
+    def _describe(self, half: Half, store: Store) -> HalfMessage:
+        return HalfMessage(
+            group=half.group,
+            half_id=half_id_value(half.half_id),
+            lifecycle=self._lifecycle(half, store),
+            state=half.state,
+            destination=half.destination,
+            attempts=half.attempts,
+            age_ms=max(0, self._nodes.wall_clock_ms() - half.put_at_ms),
+            due_at_ms=half.due_at_ms,
+            deadline_ms=half.deadline_ms,
+            container_id=half.container_id,
+            size_bytes=half.size_bytes,
+            resolver=half.resolver,
+            resolved_at_ms=half.resolved_at_ms,
+            reason=half.reason,
+        )
+
+    def _lifecycle(self, half: Half, store: Store) -> str:
+        word = _OPEN_WORDS.get(half.state)
+        if word is not None:
+            return word
+        if half.state == HalfState.ROLLED_BACK.value:
+            return ROLLBACK
+        queue = self._nodes.registry.find(Address(half.queue or half.destination))
+        if queue is None or half.offset < 0:
+            return ACKNOWLEDGED
+        if queue.offers(half.offset):
+            return READY
+        stored = store.read(queue.queue_id, half.offset, 1, 1) if queue.persistent else None
+        there = stored is not None and any(record.offset == half.offset for record in stored.records)
+        return IN_FLIGHT if there else ACKNOWLEDGED
+
+    async def body(self, group: str, half_id: object) -> bytes | None:
+        """The stored bytes after the header, also of one that was rolled back, while it is remembered."""
+        key = half_id_of(half_id) or b""
+        found: list[bytes | None] = []
+        await self._read(lambda store: found.append(store.half_body(group, key)))
+        return found[0]
+
+    def figures(self, group: str) -> HalfFigures:
+        """Of one group; zeros for one that there is not."""
+        service = self._nodes.halves
+        found = service.groups.get(group)
+        counted = service.counted(group)
+        now_ms = self._nodes.wall_clock_ms()
+        return HalfFigures(
+            group=group,
+            prepared=0 if found is None else found.count(HalfState.PREPARED),
+            parked=0 if found is None else found.count(HalfState.PARKED),
+            oldest_age_ms=0 if found is None else found.oldest_age_ms(now_ms),
+            due_unasked=0 if found is None else found.due_unasked(now_ms),
+            asks=counted.asks,
+            conflicts=counted.conflicts,
+            unknown_ids=counted.unknown_ids,
+            decided=dict(counted.decided),
+            mean_resolution_ms=counted.mean_resolution_ms(),
+        )
+
+    async def commit(self, group: str, half_id: object, who: str, reason: str = "") -> None:
+        """By hand. Raises HalfRefusedByHand."""
+        await self._change(group, half_id, HalfInput.COMMIT, who, reason)
+
+    async def roll_back(self, group: str, half_id: object, who: str, reason: str = "") -> None:
+        """By hand. Raises HalfRefusedByHand."""
+        await self._change(group, half_id, HalfInput.ROLLBACK, who, reason)
+
+    async def resume(self, group: str, half_id: object, who: str, reason: str = "") -> None:
+        """Have a parked one asked again, with fresh attempts. Raises HalfRefusedByHand."""
+        await self._change(group, half_id, HalfInput.RESUME, who, reason)
+
+    async def _change(self, group: str, half_id: object, what: HalfInput, who: str, reason: str) -> None:
+        key = half_id_of(half_id)
+        found: HalfGroup | None = self._nodes.halves.groups.get(group)
+        if key is None or found is None:
+            raise HalfRefusedByHand(
+                f"expected the id of a half message of a group, got {group!r}, {half_id!r:.80}"
+            )
+        done = trio.Event()
+        outcomes: list[Any] = []
+
+        def answer(outcome: Any) -> None:
+            outcomes.append(outcome)
+            done.set()
+
+        self._nodes.halves.change(found, key, what, Resolver.ADMIN, reason, answer, who)
+        await done.wait()
+        error = outcomes[0].error if isinstance(outcomes[0], Rejected) else None
+        if error is not None:
+            raise HalfRefusedByHand(f"{error.condition}: {error.description}")
+
+    async def events(self, from_seq: int = 0, count: int = PAGE) -> list[Event]:
+        """The event log from `from_seq` on: every put, ask, answer, decision, parking and resumption."""
+        found: list[Event] = []
+        await self._read(lambda store: found.extend(store.events(from_seq, count)))
+        return found
+
+    async def _read(self, look: Callable[[Store], None]) -> None:
+        done = trio.Event()
+
+        def there(store: Store) -> None:
+            look(store)
+            done.set()
+
+        self._nodes.writer.read(there)
+        await done.wait()

@@ -1,0 +1,165 @@
+"""What one group changes of half messages, streams and events, gathered from its verbs.
+
+Each key has one entry, as the last verb left it: a half message that is held and committed in the same group
+never has its body stored. Nothing here is durable, so that abandoning a group is forgetting it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from amqp_broker.persistence.halves import (
+    COMMITTED,
+    DECIDED,
+    OPEN,
+    Advance,
+    Decide,
+    Event,
+    ForgetStream,
+    Half,
+    Hold,
+    Log,
+    Reschedule,
+    Stream,
+)
+from amqp_broker.persistence.verbs import HalfVerb
+
+Key = tuple[str, bytes]
+StreamKey = tuple[int, str]
+Found = tuple[int, Half]  # its number, and a copy that is the caller's
+
+
+@attrs.define
+class HalfChange:
+    """A half message as the group leaves it. `number` is that of its row, 0 while it has none."""
+
+    half: Half
+    number: int
+    body: bytes | None = None
+    decided: bool = False
+    replaces: int = 0  # the row of an earlier one of this name that has expired
+
+
+class HalfChanges:
+    """The changes of one group. `find` tells what is stored under a key."""
+
+    __slots__ = ("_find", "at_ms", "decides", "events", "halves", "holds", "next_seq", "streams")
+
+    def __init__(self, find: Callable[[str, bytes], Found | None], next_seq: int) -> None:
+        self._find = find
+        self.next_seq = next_seq
+        self.at_ms = 0  # the latest time of what is kept for a time from now on: decisions, events
+        self.halves: dict[Key, HalfChange] = {}
+        self.streams: dict[StreamKey, Stream | None] = {}
+        self.events: list[Event] = []
+        self.holds = False  # is there a Hold among the verbs
+        self.decides = False
+
+    def add(self, verb: HalfVerb) -> None:
+        """Gather a verb of a unit that was admitted. Raises AssertionError for what cannot be."""
+        _ADD[type(verb)](self, verb)
+
+    def _hold(self, verb: Hold) -> None:
+        half = verb.half
+        key = (half.group, half.half_id)
+        assert half.state in OPEN, f"a half message is held as {half.state!r}"
+        assert key not in self.halves, f"half message {key} is held twice in a group"
+        change = self.halves[key] = HalfChange(copy_of(half), 0, verb.body)
+        self.holds = True
+        found = self._find(*key)
+        if found is not None:
+            number, old = found
+            assert is_expired(old, half.put_at_ms), f"half message {key} is held, but there is one: {old}"
+            change.replaces = number
+
+    def _reschedule(self, verb: Reschedule) -> None:
+        assert verb.state in OPEN, f"a half message is rescheduled as {verb.state!r}"
+        half = self._open(verb).half
+        half.state = verb.state
+        half.attempts = verb.attempts
+        half.due_at_ms = verb.due_at_ms
+        half.deadline_ms = verb.deadline_ms
+
+    def _decide(self, verb: Decide) -> None:
+        assert verb.state in DECIDED, f"a half message is decided as {verb.state!r}"
+        change = self._open(verb)
+        half = change.half
+        half.state = verb.state
+        half.resolved_at_ms = verb.resolved_at_ms
+        half.resolver = verb.resolver
+        half.reason = verb.reason
+        half.expires_at_ms = verb.expires_at_ms
+        half.queue = verb.queue
+        half.offset = verb.offset
+        self.at_ms = max(self.at_ms, verb.resolved_at_ms)
+        change.decided = self.decides = True
+        if verb.state == COMMITTED:
+            change.body = None
+
+    def _open(self, verb: Reschedule | Decide) -> HalfChange:
+        key = (verb.group, verb.half_id)
+        change = self.halves.get(key)
+        if change is None:
+            found = self._find(*key)
+            assert found is not None, f"{verb!r} of a half message that is not stored"
+            change = self.halves[key] = HalfChange(found[1], found[0])
+        assert change.half.state in OPEN, f"{verb!r} of a half message that is {change.half.state}"
+        return change
+
+    def _advance(self, verb: Advance) -> None:
+        stream = verb.stream
+        self.streams[stream.queue_id, stream.stream] = attrs.evolve(stream)
+
+    def _forget_stream(self, verb: ForgetStream) -> None:
+        self.streams[verb.queue_id, verb.stream] = None
+
+    def _log(self, verb: Log) -> None:
+        verb.event.seq = self.next_seq
+        self.next_seq += 1
+        self.at_ms = max(self.at_ms, verb.event.at_ms)
+        self.events.append(verb.event)
+
+
+def is_expired(half: Half, at_ms: int) -> bool:
+    """Is it a decided one whose name is free again?"""
+    return half.state in DECIDED and half.expires_at_ms <= at_ms
+
+
+def copy_of(half: Half) -> Half:
+    """Another one of the same content."""
+    return Half(
+        half.group,
+        half.half_id,
+        half.destination,
+        half.state,
+        half.digest,
+        half.put_at_ms,
+        half.due_at_ms,
+        half.deadline_ms,
+        half.container_id,
+        half.size_bytes,
+        half.message_format,
+        half.priority,
+        half.ttl_ms,
+        half.attempts,
+        half.resolved_at_ms,
+        half.resolver,
+        half.reason,
+        half.expires_at_ms,
+        half.queue,
+        half.offset,
+    )
+
+
+# The methods take one kind of verb each, which only this table knows.
+_ADD: Final[dict[type[object], Callable[..., None]]] = {
+    Hold: HalfChanges._hold,
+    Reschedule: HalfChanges._reschedule,
+    Decide: HalfChanges._decide,
+    Advance: HalfChanges._advance,
+    ForgetStream: HalfChanges._forget_stream,
+    Log: HalfChanges._log,
+}

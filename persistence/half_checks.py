@@ -1,0 +1,426 @@
+"""What every store does with half messages; a part of store_checks.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from amqp_broker.persistence.errors import NoSuchNode
+from amqp_broker.persistence.halves import (
+    COMMITTED,
+    PARKED,
+    PREPARED,
+    ROLLED_BACK,
+    Decide,
+    Event,
+    Half,
+    Hold,
+    Log,
+    Reschedule,
+)
+from amqp_broker.persistence.store import Store
+from amqp_broker.persistence.store_check_helpers import do, do_units, messages, new_queue, offsets
+from amqp_broker.persistence.verbs import Post, Unit, Verb
+
+MakeStore = Callable[[], Store]
+
+GROUP: Final = "stock-service"
+PUT_AT_MS: Final = 1_700_000_000_000
+KEEP_MS: Final = 7 * 86_400_000
+KEEP_S: Final = KEEP_MS / 1000
+LATE_S: Final = 120.0  # by so much a store may forget later than it should
+
+
+def half_id(number: int) -> bytes:
+    """As the shell makes them: a tag for the type, and the value; in the order of the numbers."""
+    return b"\xa1%08d" % number
+
+
+def half(number: int, group: str = GROUP, at_ms: int = PUT_AT_MS, size: int = 10) -> Half:
+    """A prepared one that differs from the others in everything that may differ."""
+    return Half(
+        group, half_id(number), f"orders/{number}", PREPARED, bytes([number % 251]) * 32, at_ms,
+        at_ms + 6000 + number, at_ms + 14_400_000, f"container-{number}", size, number, number % 10,
+        2**32 - 1 - number,
+    )  # fmt: skip
+
+
+def hold(number: int, group: str = GROUP, at_ms: int = PUT_AT_MS) -> Hold:
+    """Put it, with a body that tells it apart."""
+    return Hold(half(number, group, at_ms), body(number))
+
+
+def body(number: int) -> bytes:
+    """Of a half message."""
+    return b"body %d" % number
+
+
+def decide(
+    number: int, state: str, group: str = GROUP, at_ms: int = PUT_AT_MS, keep_ms: int = KEEP_MS
+) -> Decide:
+    """A decision that is kept for a week."""
+    return Decide(group, half_id(number), state, at_ms, "producer", "", at_ms + keep_ms)
+
+
+def stored(store: Store, number: int, group: str = GROUP) -> str | None:
+    """The state of a half message."""
+    found = store.half(group, half_id(number))
+    return None if found is None else found.state
+
+
+def numbers(found: list[Half]) -> list[int]:
+    """Which they are."""
+    return [int(one.half_id[1:]) for one in found]
+
+
+def is_a_mistake(store: Store, *units: Unit) -> bool:
+    """Whether the group is refused as a mistake of its caller."""
+    try:
+        store.apply(list(units))
+    except AssertionError:
+        return True
+    store.abandon()
+    return False
+
+
+def check_half_comes_back_as_it_was_put(make_store: MakeStore) -> None:
+    """All fields and the body; by group and by every octet of the half-id."""
+    store = make_store()
+    assert store.half(GROUP, half_id(1)) is None
+    assert store.half_body(GROUP, half_id(1)) is None
+    put = Half(
+        "g", b"\x00\xff\xa1", "q/ü", PARKED, bytes(range(32)), 1, 2, 3, "cöntainer", 2**33, 2**32 - 1, 9,
+        2**32 - 1, 14, 5, "admin", "why ✓", 6, "other", 2**40,
+    )  # fmt: skip
+    names = [("g", b"\x00\xff\xa1"), ("G", b"\x00\xff\xa1"), ("g", b"\x00\xff\xa1\x00"), ("g", b"\x00\xff")]
+    bodies = [b"", b"\x00" * 300, bytes(range(256)) * 40_000, b"x"]
+    for (group, name), octets in zip(names, bodies, strict=True):
+        assert store.half(group, name) is None
+        put.group, put.half_id = group, name
+        do(store, Hold(put, octets))
+    for (group, name), octets in zip(names, bodies, strict=True):
+        put.group, put.half_id = group, name
+        assert store.half(group, name) == put
+        assert store.half_body(group, name) == octets
+    found = store.half(*names[0])
+    assert found is not None
+    found.state = COMMITTED
+    put.attempts = 99
+    again = store.half(*names[0])
+    assert again is not None and (again.state, again.attempts) == (PARKED, 14), "what is read is a copy"
+    store.close()
+
+
+def check_commit_posts_and_forgets_the_body(make_store: MakeStore) -> None:
+    """The decision and the message are one commit; a rollback keeps the body."""
+    store = make_store()
+    queue_id = new_queue(store)
+    do(store, hold(1), hold(2), hold(3))
+    verb = Decide(GROUP, half_id(1), COMMITTED, 7, "check", "asked", 7 + KEEP_MS, "orders", 0)
+    expected = half(1)
+    expected.state, expected.resolved_at_ms, expected.resolver, expected.reason = (
+        COMMITTED,
+        7,
+        "check",
+        "asked",
+    )
+    expected.expires_at_ms, expected.queue, expected.offset = 7 + KEEP_MS, "orders", 0
+    assert store.apply([[verb, Post(queue_id, messages(0, 1))]]) == [None]
+    store.abandon()
+    assert (stored(store, 1), offsets(store, queue_id)) == (PREPARED, [])
+    do(store, verb, Post(queue_id, messages(0, 1)))
+    do(store, decide(2, ROLLED_BACK))
+    assert store.half(GROUP, half_id(1)) == expected
+    assert [stored(store, number) for number in (1, 2, 3)] == [COMMITTED, ROLLED_BACK, PREPARED]
+    assert store.half_body(GROUP, half_id(1)) is None
+    assert store.half_body(GROUP, half_id(2)) == body(2)
+    assert store.half_body(GROUP, half_id(3)) == body(3)
+    assert offsets(store, queue_id) == [0]
+    store.close()
+
+
+def check_reschedule(make_store: MakeStore) -> None:
+    """State, attempts and times change, and nothing else; as often as is wanted."""
+    store = make_store()
+    do(store, hold(1), hold(2))
+    expected = half(1)
+    for state, attempts, due_at_ms, deadline_ms in (
+        (PREPARED, 1, 5, 9),
+        (PARKED, 15, 0, 9),
+        (PREPARED, 0, 8, 0),
+    ):
+        do(store, Reschedule(GROUP, half_id(1), state, attempts, due_at_ms, deadline_ms))
+        expected.state, expected.attempts = state, attempts
+        expected.due_at_ms, expected.deadline_ms = due_at_ms, deadline_ms
+        assert store.half(GROUP, half_id(1)) == expected
+    assert store.half_body(GROUP, half_id(1)) == body(1)
+    assert store.half(GROUP, half_id(2)) == half(2)
+    do(store, decide(1, COMMITTED))
+    found = store.half(GROUP, half_id(1))
+    assert found is not None and (found.attempts, found.due_at_ms) == (0, 8)
+    store.close()
+
+
+def check_later_verbs_see_the_earlier_ones(make_store: MakeStore) -> None:
+    """In one unit, or in two units of a group."""
+    store = make_store()
+    do(store, hold(1), decide(1, COMMITTED))
+    do_units(store, [[hold(2)], [decide(2, ROLLED_BACK)]])
+    again = Reschedule(GROUP, half_id(3), PARKED, 3, 4, 5)
+    do_units(store, [[hold(3), again], [decide(3, COMMITTED)], [hold(4)]])
+    do_units(store, [[Reschedule(GROUP, half_id(4), PARKED, 1, 2, 3)], [decide(4, ROLLED_BACK)]])
+    assert [stored(store, number) for number in range(1, 5)] == [
+        COMMITTED,
+        ROLLED_BACK,
+        COMMITTED,
+        ROLLED_BACK,
+    ]
+    found = [store.half_body(GROUP, half_id(number)) for number in range(1, 5)]
+    assert found == [None, body(2), None, body(4)]
+    third = store.half(GROUP, half_id(3))
+    assert third is not None and (third.attempts, third.due_at_ms, third.deadline_ms) == (3, 4, 5)
+    assert store.open_halves() == []
+    store.close()
+
+
+def check_mistakes_of_the_caller(make_store: MakeStore) -> None:
+    """Each is an AssertionError, and nothing of its group happens."""
+    store = make_store()
+    queue_id = new_queue(store)
+    do(store, hold(1), hold(2), decide(2, COMMITTED), hold(3), decide(3, ROLLED_BACK))
+    again = [Reschedule(GROUP, half_id(number), PARKED, 1, 2, 3) for number in range(5)]
+    wrong: list[list[Verb]] = [
+        [hold(1)],
+        [hold(2)],
+        [hold(3)],
+        [hold(4), hold(4)],
+        [decide(0, COMMITTED)],
+        [again[0]],
+        [decide(1, COMMITTED, group="other")],
+        [decide(2, COMMITTED)],
+        [decide(3, COMMITTED)],
+        [decide(2, ROLLED_BACK)],
+        [again[2]],
+        [again[3]],
+        [decide(1, PREPARED)],
+        [Reschedule(GROUP, half_id(1), COMMITTED, 1, 2, 3)],
+        [decide(1, COMMITTED), decide(1, COMMITTED)],
+        [decide(1, COMMITTED), again[1]],
+    ]
+    for verbs in wrong:
+        assert is_a_mistake(store, [Post(queue_id, messages(0, 1))], [Log(Event("k", 1, {})), *verbs]), verbs
+        assert is_a_mistake(store, *[[verb] for verb in verbs]), verbs
+    assert [stored(store, number) for number in range(5)] == [None, PREPARED, COMMITTED, ROLLED_BACK, None]
+    assert (offsets(store, queue_id), store.events(0, 9)) == ([], [])
+    do(store, decide(1, COMMITTED), hold(4))
+    assert stored(store, 1) == COMMITTED
+    store.close()
+
+
+def check_refused_and_abandoned_units_leave_no_half(make_store: MakeStore) -> None:
+    """What did not happen can happen later, and its neighbours happened."""
+    store = make_store()
+    queue_id = new_queue(store)
+    do(store, hold(1))
+    units: list[Unit] = [
+        [hold(2), decide(1, COMMITTED), Post(queue_id + 9, messages(0, 1))],
+        [hold(3), Log(Event("three", 3, {}))],
+    ]
+    errors = do_units(store, units)
+    assert [type(error) for error in errors] == [NoSuchNode, type(None)]
+    assert [stored(store, number) for number in (1, 2, 3)] == [PREPARED, None, PREPARED]
+    store.apply([[hold(2)], [decide(1, ROLLED_BACK)], [decide(3, COMMITTED)]])
+    store.abandon()
+    assert [stored(store, number) for number in (1, 2, 3)] == [PREPARED, None, PREPARED]
+    assert store.half_body(GROUP, half_id(3)) == body(3)
+    do(store, hold(2), decide(1, COMMITTED))
+    assert [stored(store, number) for number in (1, 2, 3)] == [COMMITTED, PREPARED, PREPARED]
+    store.close()
+
+
+def check_open_halves_are_told_oldest_first(make_store: MakeStore) -> None:
+    """Those of all groups, prepared or parked, in the order in which they were put."""
+    store = make_store()
+    order = [5, 3, 9, 1, 7, 2]
+    for at, number in enumerate(order):
+        do(store, hold(number, "one" if at % 2 else "two"))
+    do(store, decide(9, COMMITTED, "two"), decide(1, ROLLED_BACK, "one"))
+    do(store, Reschedule("one", half_id(3), PARKED, 15, 0, 9))
+    found = store.open_halves()
+    assert numbers(found) == [5, 3, 7, 2]
+    assert [one.state for one in found] == [PREPARED, PARKED, PREPARED, PREPARED]
+    assert found[0] == half(5, "two")
+    store.close()
+
+
+def check_halves_are_listed_by_group_and_state(make_store: MakeStore) -> None:
+    """In the order of their half-ids, page by page."""
+    store = make_store()
+    order = [*range(1, 60, 2), *range(58, 0, -2)]
+    do(store, *[hold(number) for number in order], hold(77, "other"), hold(5, "other"))
+    do(store, *[decide(number, COMMITTED) for number in range(0, 60, 3) if number])
+    do(store, *[decide(number, ROLLED_BACK) for number in range(1, 60, 3)])
+    do(store, *[Reschedule(GROUP, half_id(number), PARKED, 1, 0, 1) for number in (2, 5, 59)])
+    chosen = {
+        None: [*range(1, 60)],
+        COMMITTED: [*range(3, 60, 3)],
+        ROLLED_BACK: [*range(1, 60, 3)],
+        PARKED: [2, 5, 59],
+        PREPARED: [*range(8, 59, 3)],
+    }
+    for state, expected in chosen.items():
+        for count in (1, 7, 1000):
+            found: list[Half] = []
+            while page := store.halves(GROUP, state, found[-1].half_id if found else b"", count):
+                assert len(page) <= count
+                found.extend(page)
+            assert numbers(found) == expected, (state, count)
+            assert all(one.state == (state or one.state) for one in found)
+    assert numbers(store.halves("other", None, b"", 10)) == [5, 77]
+    assert store.halves("nobody", None, b"", 10) == []
+    assert store.halves(GROUP, None, half_id(59), 10) == []
+    store.close()
+
+
+def forget_all(store: Store, now: float) -> None:
+    """Let it do what it has to do by now."""
+    while store.idle(now):
+        pass
+
+
+def check_decided_halves_are_forgotten(make_store: MakeStore) -> None:
+    """After their time, the oldest first; what is open stays for ever."""
+    store = make_store()
+    day_s, day_ms = 86_400.0, 86_400_000
+    forget_all(store, 0.0)
+    do(store, hold(0), hold(1), decide(1, COMMITTED), hold(2), decide(2, ROLLED_BACK))
+    forget_all(store, 1.0)
+    forget_all(store, 1.0 + day_s)
+    at_ms = PUT_AT_MS + day_ms
+    do(
+        store,
+        hold(3),
+        decide(3, COMMITTED, at_ms=at_ms),
+        hold(4),
+        decide(4, COMMITTED, at_ms=at_ms, keep_ms=day_ms),
+    )
+    forget_all(store, 2.0 + day_s)
+    assert [stored(store, number) for number in range(1, 5)] == [COMMITTED, ROLLED_BACK, COMMITTED, COMMITTED]
+    forget_all(store, 2 * day_s)
+    assert stored(store, 4) == COMMITTED
+    forget_all(store, 2 * day_s + LATE_S)
+    assert [stored(store, number) for number in range(1, 5)] == [COMMITTED, ROLLED_BACK, COMMITTED, None]
+    forget_all(store, KEEP_S)
+    assert [stored(store, number) for number in range(1, 5)] == [COMMITTED, ROLLED_BACK, COMMITTED, None]
+    forget_all(store, KEEP_S + LATE_S)
+    assert [stored(store, number) for number in range(1, 5)] == [None, None, COMMITTED, None]
+    assert store.half_body(GROUP, half_id(2)) is None
+    assert store.halves(GROUP, ROLLED_BACK, b"", 9) == []
+    forget_all(store, KEEP_S + day_s + 2 * LATE_S)
+    assert numbers(store.halves(GROUP, None, b"", 9)) == [0]
+    do(store, hold(1), decide(0, COMMITTED))
+    assert [stored(store, number) for number in range(2)] == [COMMITTED, PREPARED]
+    store.close()
+
+
+def check_many_halves_are_forgotten_in_steps(make_store: MakeStore) -> None:
+    """More than one step takes, each of them once."""
+    store = make_store()
+    forget_all(store, 0.0)
+    do(store, *[verb for number in range(2500) for verb in (hold(number), decide(number, ROLLED_BACK))])
+    forget_all(store, 1.0)
+    assert store.idle(KEEP_S + LATE_S) is True
+    left = numbers(store.halves(GROUP, None, b"", 3000))
+    assert 0 < len(left) < 2500
+    forget_all(store, KEEP_S + LATE_S)
+    assert store.halves(GROUP, None, b"", 9) == []
+    store.close()
+
+
+def check_no_clock_forgets_a_fresh_half(make_store: MakeStore) -> None:
+    """Time passes as `idle` is told; a wall clock that jumps, or was wrong, makes nothing older."""
+    store = make_store()
+    year_ms = 365 * 86_400_000
+    forget_all(store, 0.0)
+    times = [PUT_AT_MS, PUT_AT_MS + year_ms, PUT_AT_MS + 1, PUT_AT_MS - year_ms, 1, PUT_AT_MS + 2 * year_ms]
+    for number, at_ms in enumerate(times):
+        do(store, hold(number, at_ms=at_ms), decide(number, COMMITTED, at_ms=at_ms))
+        forget_all(store, number + 1.0)
+    everything = [*range(len(times))]
+    assert numbers(store.halves(GROUP, None, b"", 9)) == everything
+    forget_all(store, KEEP_S)
+    assert numbers(store.halves(GROUP, None, b"", 9)) == everything
+    forget_all(store, KEEP_S + 4 * 86_400.0)
+    assert store.halves(GROUP, None, b"", 9) == []
+    # A long pause that a decision ends belongs to those before it only.
+    do(store, hold(0), decide(0, COMMITTED))
+    forget_all(store, 2 * KEEP_S)
+    do(store, hold(1), decide(1, COMMITTED))
+    forget_all(store, 4 * KEEP_S)
+    assert stored(store, 1) == COMMITTED
+    store.close()
+
+
+def check_expired_name_may_be_used_again(make_store: MakeStore) -> None:
+    """Its tombstone is forgotten with the Hold, and takes nothing of the new one along later."""
+    store = make_store()
+    forget_all(store, 0.0)
+    do(store, hold(1), decide(1, ROLLED_BACK), hold(2), decide(2, COMMITTED))
+    early, late = PUT_AT_MS + KEEP_MS - 1, PUT_AT_MS + KEEP_MS
+    assert is_a_mistake(store, [hold(1, at_ms=early)])
+    store.apply([[hold(1, at_ms=late)]])
+    store.abandon()
+    assert [stored(store, number) for number in (1, 2)] == [ROLLED_BACK, COMMITTED]
+    new = Hold(half(1, at_ms=late), b"new")
+    do(store, new, Hold(half(2, at_ms=late), b"two"), decide(2, ROLLED_BACK, at_ms=late))
+    assert store.half(GROUP, half_id(1)) == new.half
+    assert store.half_body(GROUP, half_id(1)) == b"new"
+    assert (stored(store, 2), store.half_body(GROUP, half_id(2))) == (ROLLED_BACK, b"two")
+    assert numbers(store.open_halves()) == [1]
+    forget_all(store, 1.0)
+    forget_all(store, 3 * KEEP_S)
+    assert [stored(store, number) for number in (1, 2)] == [PREPARED, None]
+    store.close()
+
+
+def check_turns_of_halves(make_store: MakeStore) -> None:
+    """All reads are legal right before `apply`, and none between `apply` and `commit`."""
+    store = make_store()
+    queue_id = new_queue(store)
+    reads: list[Callable[[], object]] = [
+        lambda: store.half(GROUP, half_id(1)),
+        lambda: store.half_body(GROUP, half_id(1)),
+        store.open_halves,
+        lambda: store.halves(GROUP, None, b"", 1),
+        lambda: store.stream(queue_id, "s"),
+        lambda: store.streams(queue_id, "", 1),
+        lambda: store.events(0, 1),
+    ]
+    for read in reads:
+        read()
+        store.apply([[hold(1)]])
+        try:
+            read()
+        except AssertionError:
+            store.abandon()
+            read()
+            continue
+        raise AssertionError("a read between apply and commit")
+    store.close()
+
+
+HALF_CHECKS: Final[tuple[Callable[[MakeStore], None], ...]] = (
+    check_half_comes_back_as_it_was_put,
+    check_commit_posts_and_forgets_the_body,
+    check_reschedule,
+    check_later_verbs_see_the_earlier_ones,
+    check_mistakes_of_the_caller,
+    check_refused_and_abandoned_units_leave_no_half,
+    check_open_halves_are_told_oldest_first,
+    check_halves_are_listed_by_group_and_state,
+    check_decided_halves_are_forgotten,
+    check_many_halves_are_forgotten_in_steps,
+    check_no_clock_forgets_a_fresh_half,
+    check_expired_name_may_be_used_again,
+    check_turns_of_halves,
+)

@@ -1,0 +1,239 @@
+"""Half messages on disk."""
+
+from __future__ import annotations
+
+from typing import Final
+from zlib import crc32
+
+from amqp_broker.persistence.checksums import body_seed, half_checksum, is_sound
+from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
+from amqp_broker.persistence.fault_points import fault_point
+from amqp_broker.persistence.half_changes import Found, HalfChange, HalfChanges, Key
+from amqp_broker.persistence.halves import COMMITTED, OPEN, ROLLED_BACK, Half
+from amqp_broker.persistence.keep_clock import FORGET_ROWS
+from amqp_broker.persistence.sqlite_library import Parameters
+from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
+
+KNOWN_ROWS: Final = 2048  # that were looked up since the last change: who asks is about to change them
+FORGET_BYTES: Final = 8 * 1024 * 1024  # of bodies in one step: SQLite reads each page that it frees
+COLUMN_COUNT: Final = 23
+
+# Texts are read as bytes: what is damaged may be no UTF-8.
+COLUMNS: Final = (
+    "id, CAST(group_name AS BLOB), half_id, CAST(destination AS BLOB), CAST(container_id AS BLOB), digest, "
+    "put_at_ms, size_bytes, message_format, priority, ttl_ms, CAST(state AS BLOB), attempts, due_at_ms, "
+    "deadline_ms, resolved_at_ms, CAST(resolver AS BLOB), CAST(reason AS BLOB), expires_at_ms, "
+    "CAST(queue AS BLOB), offset, forget_ms, checksum"
+)
+_FIND: Final = f"SELECT {COLUMNS} FROM half WHERE group_name=? AND half_id=?"
+_BODY: Final = "SELECT body, checksum FROM half_body WHERE id=?"
+_OPEN_ONES: Final = f"SELECT {COLUMNS} FROM half INDEXED BY half_open WHERE forget_ms=0 ORDER BY id"
+_LIST: Final = (
+    f"SELECT {COLUMNS} FROM half WHERE group_name=? AND half_id>? ORDER BY half_id LIMIT ?",
+    f"SELECT {COLUMNS} FROM half WHERE group_name=? AND half_id>? AND state=? ORDER BY half_id LIMIT ?",
+)
+_LIST_OPEN: Final = (
+    f"SELECT {COLUMNS} FROM half INDEXED BY half_open WHERE forget_ms=0 AND group_name=? AND half_id>? "
+    "AND state=? ORDER BY half_id LIMIT ?"
+)
+_LIST_ROLLED_BACK: Final = (
+    f"SELECT {COLUMNS} FROM half INDEXED BY half_rolled_back WHERE state='{ROLLED_BACK}' AND group_name=? "
+    "AND half_id>? AND state=? ORDER BY half_id LIMIT ?"
+)
+_LAST: Final = (
+    "SELECT coalesce(max(id), 0) FROM "
+    "(SELECT max(id) AS id FROM half UNION ALL SELECT max(id) FROM half_body)"
+)
+_INSERT: Final = f"INSERT INTO half VALUES ({', '.join('?' * COLUMN_COUNT)})"
+_UPDATE: Final = (
+    "UPDATE half SET state=?, attempts=?, due_at_ms=?, deadline_ms=?, resolved_at_ms=?, resolver=?, "
+    "reason=?, expires_at_ms=?, queue=?, offset=?, forget_ms=?, checksum=? WHERE id=?"
+)
+_INSERT_BODY: Final = "INSERT INTO half_body VALUES (?, ?, ?)"
+_DELETE: Final = "DELETE FROM half WHERE id=?"
+_DELETE_BODY: Final = "DELETE FROM half_body WHERE id=?"
+_EXPIRED: Final = (
+    "SELECT id, size_bytes FROM half INDEXED BY half_forget WHERE forget_ms>0 AND forget_ms<=? "
+    "ORDER BY forget_ms LIMIT ?"
+)
+
+
+class HalfTable:
+    """The tables `half` and `half_body`; memory holds nothing of them but what was just asked for."""
+
+    def __init__(self, unit: UnitOfWork) -> None:
+        self._unit = unit
+        self._next_number = 1
+        self._known: dict[Key, Row | None] = {}  # sound rows as the last commit left them
+
+    def load(self) -> None:
+        """Raises StoreCorrupt, StoreFailed."""
+        ((last,),) = self._unit.query(_LAST)
+        self._next_number = last + 1
+
+    # Reading
+
+    def find(self, group: str, half_id: bytes) -> Found | None:
+        """Its number and itself. Raises RowDamaged, StoreFailed."""
+        key = (group, half_id)
+        if key in self._known:
+            row = self._known[key]
+        else:
+            rows = self._read(_FIND, key)
+            row = rows[0] if rows else None
+            if row is not None and not is_sound(half_checksum, row):
+                raise RowDamaged(f"half message {half_id!r} of {group!r} does not match its checksum")
+            if len(self._known) >= KNOWN_ROWS:
+                self._known.clear()
+            self._known[key] = row
+        return None if row is None else (row[0], half_of(row))
+
+    def half(self, group: str, half_id: bytes) -> Half | None:
+        """See `Store`."""
+        found = self.find(group, half_id)
+        return None if found is None else found[1]
+
+    def body(self, group: str, half_id: bytes) -> bytes | None:
+        """See `Store.half_body`."""
+        found = self.find(group, half_id)
+        if found is None or found[1].state == COMMITTED:
+            return None
+        for body, checksum in self._read(_BODY, (found[0],)):
+            if isinstance(body, bytes) and body_checksum(found[0], body) == checksum:
+                return body
+        raise RowDamaged(f"the body of half message {half_id!r} of {group!r} is damaged")
+
+    def open_ones(self) -> list[Half]:
+        """See `Store.open_halves`."""
+        return self._sound(_OPEN_ONES)
+
+    def page(self, group: str, state: str | None, after: bytes, count: int) -> list[Half]:
+        """See `Store.halves`."""
+        if state is None:
+            return self._sound(_LIST[0], (group, after, count))
+        sql = _LIST_OPEN if state in OPEN else _LIST_ROLLED_BACK if state == ROLLED_BACK else _LIST[1]
+        return self._sound(sql, (group, after, state, count))
+
+    def _sound(self, sql: str, parameters: Parameters = ()) -> list[Half]:
+        return [half_of(row) for row in self._read(sql, parameters) if is_sound(half_checksum, row)]
+
+    def _read(self, sql: str, parameters: Parameters) -> list[Row]:
+        try:
+            return self._unit.query(sql, parameters)
+        except StoreCorrupt as error:
+            raise RowDamaged(f"the stored half messages cannot be read: {error}") from error
+
+    # Writing
+
+    def write(self, changes: HalfChanges, stamp: int) -> int:
+        """Run inside the transaction of the group; the next number if that commits. Raises as
+        `UnitOfWork.execute`.
+        """
+        number = self._next_number
+        new: list[Parameters] = []
+        updated: list[Parameters] = []
+        bodies: list[Parameters] = []
+        replaced: list[Parameters] = []
+        bodiless: list[Parameters] = []
+        for change in changes.halves.values():
+            if change.number:
+                row = row_of(change, change.number, stamp)
+                updated.append((*row[11:], change.number))
+                if change.half.state == COMMITTED:
+                    bodiless.append((change.number,))
+                continue
+            new.append(row_of(change, number, stamp))
+            if change.body is not None:
+                bodies.append((number, change.body, body_checksum(number, change.body)))
+            if change.replaces:
+                replaced.append((change.replaces,))
+            number += 1
+        if changes.holds:
+            fault_point("hold.before_halves")
+            if replaced:
+                self._delete(replaced)
+            self._unit.execute_many(_INSERT, new)
+            fault_point("hold.after_halves")
+            self._unit.execute_many(_INSERT_BODY, bodies)
+            fault_point("hold.after_bodies")
+        if changes.decides:
+            fault_point("decide.before_halves")
+        if updated:
+            changed = self._unit.execute_many(_UPDATE, updated)
+            assert changed == len(updated), f"{changed} of {len(updated)} half messages are there"
+        if changes.decides:
+            fault_point("decide.after_halves")
+            self._unit.execute_many(_DELETE_BODY, bodiless)
+            fault_point("decide.after_bodies")
+        return number
+
+    def keep(self, next_number: int) -> None:
+        """The group is durable."""
+        self._next_number = next_number
+        self._known.clear()
+
+    def forget_step(self, clock_ms: int) -> tuple[int, bool]:
+        """Forget some that were decided and kept long enough, oldest first: how many, and whether more waits.
+
+        Raises StoreFull (nothing happened), StoreCorrupt, StoreFailed.
+        """
+        rows = self._unit.query(_EXPIRED, (clock_ms, FORGET_ROWS))
+        if not rows:
+            return 0, False
+        size = 0
+        numbers: list[Parameters] = []
+        for number, size_bytes in rows:
+            numbers.append((number,))
+            size += size_bytes
+            if size > FORGET_BYTES:
+                break
+        self._known.clear()
+        self._unit.begin()
+        self._delete(numbers)
+        fault_point("expire.before_commit")
+        self._unit.commit()
+        return len(numbers), len(numbers) < len(rows) or len(rows) == FORGET_ROWS
+
+    def _delete(self, numbers: list[Parameters]) -> None:
+        self._unit.execute_many(_DELETE_BODY, numbers)
+        self._unit.execute_many(_DELETE, numbers)
+
+
+def row_of(change: HalfChange, number: int, stamp: int) -> Parameters:
+    """In the order of the columns."""
+    half = change.half
+    forget_ms = 0
+    if change.decided:
+        forget_ms = max(stamp + half.expires_at_ms - half.resolved_at_ms, 1)
+    checksum = half_checksum(
+        number, half.group.encode(), half.half_id, half.destination.encode(), half.container_id.encode(),
+        half.digest, half.put_at_ms, half.size_bytes, half.message_format, half.priority, half.ttl_ms,
+        half.state.encode(), half.attempts, half.due_at_ms, half.deadline_ms, half.resolved_at_ms,
+        half.resolver.encode(), half.reason.encode(), half.expires_at_ms, half.queue.encode(), half.offset,
+        forget_ms,
+    )  # fmt: skip
+    return (
+        number, half.group, half.half_id, half.destination, half.container_id, half.digest, half.put_at_ms,
+        half.size_bytes, half.message_format, half.priority, half.ttl_ms, half.state, half.attempts,
+        half.due_at_ms, half.deadline_ms, half.resolved_at_ms, half.resolver, half.reason,
+        half.expires_at_ms, half.queue, half.offset, forget_ms, checksum,
+    )  # fmt: skip
+
+
+def half_of(row: Row) -> Half:
+    """A sound row of COLUMNS."""
+    (
+        _, group, half_id, destination, container_id, digest, put_at_ms, size_bytes, message_format,
+        priority, ttl_ms, state, attempts, due_at_ms, deadline_ms, resolved_at_ms, resolver, reason,
+        expires_at_ms, queue, offset, _, _,
+    ) = row  # fmt: skip
+    return Half(
+        group.decode(), half_id, destination.decode(), state.decode(), digest, put_at_ms, due_at_ms,
+        deadline_ms, container_id.decode(), size_bytes, message_format, priority, ttl_ms, attempts,
+        resolved_at_ms, resolver.decode(), reason.decode(), expires_at_ms, queue.decode(), offset,
+    )  # fmt: skip
+
+
+def body_checksum(number: int, body: bytes) -> int:
+    """So that a body is right only in its own half message."""
+    return crc32(body, body_seed(number))

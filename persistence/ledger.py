@@ -1,0 +1,101 @@
+"""Half messages, streams and events on disk, written and forgotten together."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from amqp_broker.persistence.errors import StoreCorrupt
+from amqp_broker.persistence.event_table import EventTable
+from amqp_broker.persistence.fault_points import fault_point
+from amqp_broker.persistence.half_changes import HalfChanges
+from amqp_broker.persistence.half_table import HalfTable
+from amqp_broker.persistence.keep_clock import SAVE_EVERY_MS, KeepClock
+from amqp_broker.persistence.stream_table import StreamTable
+from amqp_broker.persistence.unit_of_work import UnitOfWork
+
+CLOCK_KEY: Final = "kept_ms"
+_CLOCK: Final = "SELECT CAST(value AS BLOB) FROM meta WHERE key=?"
+_SAVE_CLOCK: Final = "REPLACE INTO meta VALUES (?, ?)"
+
+
+class Ledger:
+    """The tables, and the clock by which they forget."""
+
+    def __init__(self, unit: UnitOfWork, event_keep_ms: int) -> None:
+        self._unit = unit
+        self.halves = HalfTable(unit)
+        self.streams = StreamTable(unit)
+        self.events = EventTable(unit, event_keep_ms)
+        self._clock = KeepClock()
+        self._saved_ms = 0
+        self._forgets = True  # until damage stands in the way
+
+    def load(self) -> None:
+        """Raises StoreCorrupt, StoreFailed."""
+        self.halves.load()
+        shown = self.events.load()
+        for (value,) in self._unit.query(_CLOCK, (CLOCK_KEY,)):
+            if isinstance(value, bytes) and value.isdigit():
+                shown = max(shown, int(value))
+        self._saved_ms = shown
+        self._clock.load(shown)
+
+    def changes(self) -> HalfChanges:
+        """For a new group."""
+        return HalfChanges(self.halves.find, self.events.next_seq)
+
+    def write(self, changes: HalfChanges) -> int:
+        """Run inside the transaction of the group; the next number of a half message if that commits.
+
+        Raises as `UnitOfWork.execute`.
+        """
+        stamp = self._clock.stamp(changes.at_ms) if changes.at_ms else 0
+        next_number = self.halves.write(changes, stamp) if changes.halves else 0
+        if changes.streams:
+            self.streams.write(changes.streams)
+        self.events.write(changes.events, stamp)
+        return next_number
+
+    def keep(self, changes: HalfChanges, next_number: int) -> int:
+        """They are durable; about how many pages that took."""
+        if next_number:
+            self.halves.keep(next_number)
+        self.events.next_seq = changes.next_seq
+        size = sum([len(change.body) for change in changes.halves.values() if change.body is not None])
+        return len(changes.halves) + len(changes.streams) + len(changes.events) // 32 + size // 4096
+
+    def forget_step(self, now: float) -> tuple[int, bool]:
+        """Forget some of what was kept long enough: about how many pages that took, and whether more waits.
+
+        What is damaged stays, for the checker. Raises StoreFull (nothing happened), StoreFailed.
+        """
+        clock_ms = self._clock.tick(now)
+        if not self._forgets:
+            return 0, False
+        try:
+            halves, more_halves = self.halves.forget_step(clock_ms)
+            events, more_events = self.events.forget_step(clock_ms)
+            pages = halves + (events + 31) // 32 + self._save_clock(clock_ms)
+        except StoreCorrupt:
+            self._forgets = False
+            return 0, False
+        return pages, more_halves or more_events
+
+    def _save_clock(self, clock_ms: int) -> int:
+        if clock_ms < self._saved_ms + SAVE_EVERY_MS:
+            return 0
+        self._unit.begin()
+        self._unit.execute(_SAVE_CLOCK, (CLOCK_KEY, str(clock_ms)))
+        self._unit.commit()
+        self._saved_ms = clock_ms
+        return 1
+
+
+def pass_points(changes: HalfChanges, which: str) -> None:
+    """The fault points around the COMMIT of a group with such verbs."""
+    if changes.holds:
+        fault_point(f"hold.{which}")
+    if changes.decides:
+        fault_point(f"decide.{which}")
+    if any(stream is not None for stream in changes.streams.values()):
+        fault_point(f"advance.{which}")

@@ -1,0 +1,128 @@
+"""Half messages, streams and events in memory: the reference for what they mean."""
+
+from __future__ import annotations
+
+import copy
+from heapq import heapify, heappop, heappush
+
+import attrs
+
+from amqp_broker.persistence.half_changes import Found, HalfChanges, Key, StreamKey, copy_of
+from amqp_broker.persistence.halves import COMMITTED, OPEN, Event, Half, Stream
+from amqp_broker.persistence.keep_clock import FORGET_ROWS, KeepClock
+
+
+class MemoryLedger:
+    """What the last commit left."""
+
+    def __init__(self, event_keep_ms: int) -> None:
+        assert event_keep_ms > 0, f"keep events for {event_keep_ms} ms"
+        self._event_keep_ms = event_keep_ms
+        self._clock = KeepClock()
+        self._halves: dict[Key, Half] = {}  # oldest first
+        self._bodies: dict[Key, bytes] = {}
+        self._forget: list[tuple[int, Key]] = []  # a heap of decided ones, by the time of forgetting
+        self._streams: dict[StreamKey, Stream] = {}
+        self._events: dict[int, tuple[Event, int]] = {}  # by number, with its stamp
+        self._first_seq = self._next_seq = 1
+
+    # Reading
+
+    def _find(self, group: str, half_id: bytes) -> Found | None:
+        half = self.half(group, half_id)
+        return None if half is None else (1, half)
+
+    def half(self, group: str, half_id: bytes) -> Half | None:
+        """See `Store`."""
+        half = self._halves.get((group, half_id))
+        return None if half is None else copy_of(half)
+
+    def body(self, group: str, half_id: bytes) -> bytes | None:
+        """See `Store.half_body`."""
+        return self._bodies.get((group, half_id))
+
+    def open_ones(self) -> list[Half]:
+        """See `Store.open_halves`."""
+        return [copy_of(half) for half in self._halves.values() if half.state in OPEN]
+
+    def page(self, group: str, state: str | None, after: bytes, count: int) -> list[Half]:
+        """See `Store.halves`."""
+        found = [half for half in self._halves.values() if half.group == group and half.half_id > after]
+        chosen = sorted([half for half in found if state in (None, half.state)], key=_half_id)
+        return [copy_of(half) for half in chosen[:count]]
+
+    def stream(self, queue_id: int, stream: str) -> Stream | None:
+        """See `Store`."""
+        found = self._streams.get((queue_id, stream))
+        return None if found is None else attrs.evolve(found)
+
+    def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
+        """See `Store`."""
+        names = sorted([name for queue, name in self._streams if queue == queue_id and name > after])
+        return [attrs.evolve(self._streams[queue_id, name]) for name in names[:count]]
+
+    def events(self, from_seq: int, count: int) -> list[Event]:
+        """See `Store`."""
+        first = max(from_seq, self._first_seq)
+        found = [self._events[seq][0] for seq in range(first, min(first + count, self._next_seq))]
+        return [copy.deepcopy(event) for event in found]
+
+    # Writing
+
+    def changes(self) -> HalfChanges:
+        """For a new group."""
+        return HalfChanges(self._find, self._next_seq)
+
+    def keep(self, changes: HalfChanges) -> None:
+        """They happened."""
+        stamp = self._clock.stamp(changes.at_ms) if changes.at_ms else 0
+        for key, change in changes.halves.items():
+            if change.replaces:
+                self._drop(key)
+                self._forget = [entry for entry in self._forget if entry[1] != key]
+                heapify(self._forget)
+            self._halves[key] = change.half
+            if change.body is not None:
+                self._bodies[key] = change.body
+            if change.half.state == COMMITTED:
+                self._bodies.pop(key, None)
+            if change.decided:
+                keep_ms = change.half.expires_at_ms - change.half.resolved_at_ms
+                heappush(self._forget, (max(stamp + keep_ms, 1), key))
+        for stream_key, stream in changes.streams.items():
+            if stream is None:
+                self._streams.pop(stream_key, None)
+            else:
+                self._streams[stream_key] = stream
+        for event in changes.events:
+            self._events[event.seq] = (copy.deepcopy(event), stamp)
+        self._next_seq = changes.next_seq
+
+    def forget_queue(self, queue_id: int) -> None:
+        """It was deleted."""
+        for key in [key for key in self._streams if key[0] == queue_id]:
+            del self._streams[key]
+
+    def forget_step(self, now: float) -> bool:
+        """Forget some of what was kept long enough; True if more waits."""
+        clock_ms = self._clock.tick(now)
+        halves = 0
+        while self._forget and self._forget[0][0] <= clock_ms and halves < FORGET_ROWS:
+            self._drop(heappop(self._forget)[1])
+            halves += 1
+        events = 0
+        while self._first_seq < self._next_seq - 1 and events < FORGET_ROWS:
+            if self._events[self._first_seq][1] + self._event_keep_ms > clock_ms:
+                break
+            del self._events[self._first_seq]
+            self._first_seq += 1
+            events += 1
+        return halves == FORGET_ROWS or events == FORGET_ROWS
+
+    def _drop(self, key: Key) -> None:
+        self._halves.pop(key, None)
+        self._bodies.pop(key, None)
+
+
+def _half_id(half: Half) -> bytes:
+    return half.half_id

@@ -1,0 +1,32 @@
+"""Transactions against the model, within what CI has time for; `python -m tests.model` goes on for longer."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.model.transactional_machine import TransactionalMachine
+
+EXAMPLES = int(os.environ.get("AMQP_BROKER_MODEL_EXAMPLES", "40"))
+STEPS = int(os.environ.get("AMQP_BROKER_MODEL_STEPS", "30"))
+
+
+def test_transactions_do_what_the_model_says() -> None:
+    """Random controllers, faults and restarts: what commits is there wholly, what does not never was."""
+    run(EXAMPLES, STEPS)
+
+
+def run(examples: int, steps: int) -> None:
+    """Try `examples` sequences of at most `steps` rules."""
+    run_state_machine_as_test(
+        TransactionalMachine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            print_blob=True,
+        ),
+    )

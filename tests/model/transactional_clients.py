@@ -1,0 +1,126 @@
+"""The clients of the transactional machine: each a connection with two sessions, some control links, senders
+and receivers, and what it has in hand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amqp_broker.frames import Released
+from amqp_broker.testing import RunningBroker
+from tests.model.reference import ModelMessage
+from tests.model.transactional_reference import ModelTransaction
+from tests.model.transactional_wire import RecordingConnection, RecordingSession, StatefulReceiver
+from tests.support.controllers import ALL_OUTCOMES, Controller
+from tests.support.wire_client import WireSender
+
+SESSIONS = 2
+
+
+class Control:
+    """A control link. If its source does not offer `rejected`, failures end it (4.2, 4.3)."""
+
+    def __init__(self, client: Client, session: RecordingSession, name: str, rejects: bool) -> None:
+        self.client = client
+        self.rejects = rejects
+        outcomes = ALL_OUTCOMES if rejects else ("amqp:accepted:list",)
+        self.controller = Controller(session, name, outcomes)
+
+    @property
+    def link(self) -> WireSender:
+        """The link on the wire."""
+        return self.controller.link
+
+    def __repr__(self) -> str:
+        return f"<control {self.link.name} of {self.client!r}>"
+
+
+class Sender:
+    """A sending link."""
+
+    def __init__(self, link: WireSender, queue: str) -> None:
+        self.link = link
+        self.queue = queue
+
+    def __repr__(self) -> str:
+        return f"<sender {self.link.name} to {self.queue}>"
+
+
+class Receiver:
+    """A receiving link. `held` are its deliveries that neither side has settled, by delivery-id."""
+
+    def __init__(
+        self, client: Client, link: StatefulReceiver, queue: str, *, settled: bool, browser: bool,
+        default: Any, narrow: bool,
+    ) -> None:  # fmt: skip
+        self.client = client
+        self.link = link
+        self.queue = queue
+        self.settled = settled
+        self.browser = browser
+        self.default = Released() if default is None else default
+        self.narrow = narrow  # accepted and released are all that it may say
+        self.attached = True
+        self.acquiring: ModelTransaction | None = None
+        self.held: dict[int, ModelMessage] = {}
+        self.seen: set[bytes] = set()
+        self.owed: dict[bytes, ModelMessage] = {}  # what a browser has to be shown
+
+    def __repr__(self) -> str:
+        return f"<receiver {self.link.name} of {self.queue} of {self.client!r}>"
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, broker: RunningBroker, number: int) -> None:
+        self.number = number
+        self.connection = RecordingConnection.connect(
+            broker.host, broker.port, container_id=f"client-{number}", timeout=20
+        )
+        self.sessions = [self.connection.begin() for _ in range(SESSIONS)]
+        self.controls: list[Control] = []
+        self.senders: list[Sender] = []
+        self.receivers: list[Receiver] = []
+        self._links_made = 0
+
+    def __repr__(self) -> str:
+        return f"<client {self.number}>"
+
+    def _name(self) -> str:
+        """A name that no link had before."""
+        self._links_made += 1
+        return f"link-{self.number}-{self._links_made}"
+
+    def _session(self, which: int) -> RecordingSession:
+        return self.sessions[which % len(self.sessions)]
+
+    def attach_control(self, which: int, *, rejects: bool) -> Control:
+        """Attach and remember."""
+        control = Control(self, self._session(which), self._name(), rejects)
+        self.controls.append(control)
+        return control
+
+    def attach_sender(self, which: int, queue: str) -> Sender:
+        """Attach and remember."""
+        sender = Sender(self._session(which).attach_sender(self._name(), queue), queue)
+        self.senders.append(sender)
+        return sender
+
+    def attach_receiver(
+        self, which: int, queue: str, *, settled: bool, browser: bool, default: Any, narrow: bool
+    ) -> Receiver:
+        """Attach and remember."""
+        outcomes = ("amqp:accepted:list", "amqp:released:list") if narrow else ALL_OUTCOMES
+        link = self._session(which).attach_consumer(
+            self._name(), queue, settled=settled, browser=browser, default=default, outcomes=outcomes
+        )
+        receiver = Receiver(
+            self, link, queue, settled=settled, browser=browser, default=default, narrow=narrow
+        )
+        self.receivers.append(receiver)
+        return receiver
+
+    def links(self) -> int:
+        """How many links are attached."""
+        return len(self.controls) + len(self.senders) + len(self.receivers)

@@ -1,0 +1,345 @@
+"""Transactions in plain Python: what each would do to which message, decided by the sentences of 4.4.4.
+
+The model knows no runs, no indexes and no table of effects; it is told what a controller asked for, and
+changes the queues of `reference` when the transaction ends. Nothing is a "maybe" here: whoever cuts a
+connection at a discharge asks afterwards how it ended.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from amqp_broker.frames import (
+    Accepted,
+    Modified,
+    Rejected,
+    Released,
+    Symbol,
+    TransactionalState,
+    encode_section,
+)
+from tests.model.reference import AVAILABLE, HELD, ModelMessage, ModelQueue
+
+if TYPE_CHECKING:
+    from tests.model.transactional_clients import Client, Control, Receiver
+
+ROLLBACK: Final = "amqp:transaction:rollback"
+TIMEOUT: Final = "amqp:transaction:timeout"
+UNKNOWN: Final = "amqp:transaction:unknown-id"
+NOT_ALLOWED: Final = "amqp:not-allowed"
+TOO_MUCH: Final = "amqp:resource-limit-exceeded"
+
+MAX_MESSAGES: Final = 60
+LIVE: Final = 4
+OPERATIONS: Final = 30
+SIZE_BYTES: Final = 400_000
+TIMEOUT_S: Final = 100
+
+
+class Hold:
+    """What a transaction knows of one message that it has acquired or retires."""
+
+    def __init__(
+        self, message: ModelMessage, receiver: Receiver, delivery_id: int | None, *, acquired: bool
+    ) -> None:
+        self.message = message
+        self.receiver = receiver
+        self.delivery_id = delivery_id  # None: it was sent settled
+        self.acquired = acquired
+        self.outcome: Any = None
+        self.settled = False
+        self.late: tuple[Any, bool] | None = None
+
+
+class ModelTransaction:
+    """`end` is "" while it is live, "failed" when it can't commit any more, "storing" while the store is at
+    it, "timeout" or "forced" when the broker rolled it back and its controller does not know, and "over".
+    """
+
+    def __init__(self, txn_id: bytes, control: Control, declared_at: int) -> None:
+        self.txn_id = txn_id
+        self.control = control
+        self.declared_at = declared_at
+        self.end = ""
+        self.committed = False
+        self.timed_out = False
+        self.posts: list[tuple[str, ModelMessage]] = []
+        self.holds: dict[ModelMessage, Hold] = {}
+        self.operations = 0
+        self.size_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<transaction {self.txn_id.hex()[:6]} {self.end or 'live'}>"
+
+    @property
+    def open(self) -> bool:
+        """Work can be done in it, even if it can't be committed."""
+        return self.end in ("", "failed")
+
+    @property
+    def holding(self) -> bool:
+        """What it holds belongs to it."""
+        return self.open or self.end == "storing"
+
+    def fits(self, sizes: list[int]) -> bool:
+        """Whether so many operations more are within its bounds."""
+        return self.operations + len(sizes) <= OPERATIONS and self.size_bytes + sum(sizes) <= SIZE_BYTES
+
+    def take(self, size: int) -> None:
+        """One operation more."""
+        self.operations += 1
+        self.size_bytes += size
+
+
+class Books:
+    """All queues and transactions."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.queues = {name: ModelQueue(name) for name in names}
+        self.transactions: list[ModelTransaction] = []
+        self.settled: list[tuple[Receiver, int, Any]] = []
+        """What the broker has to settle towards receivers, with which state, since the last look."""
+        self.returned = False
+        """Whether messages came back since then: several runs of them are served as they come."""
+
+    # What is asked
+
+    def holder_of(self, message: ModelMessage) -> ModelTransaction | None:
+        """The transaction that holds a message."""
+        for transaction in self.transactions:
+            if transaction.holding and message in transaction.holds:
+                return transaction
+        return None
+
+    def visible(self, message: ModelMessage) -> bool:
+        """Whether a browser is shown it: it is available, or a live transaction has acquired it."""
+        if message.state == AVAILABLE:
+            return True
+        holder = self.holder_of(message)
+        return holder is not None and holder.holds[message].acquired
+
+    def why_not(self, transaction: ModelTransaction | None, client: Client) -> str | None:
+        """The error for work in this transaction on a connection; None if it can be done."""
+        if transaction is None or transaction.control.client is not client:
+            return UNKNOWN
+        if transaction.end == "timeout":
+            return TIMEOUT
+        if transaction.end == "forced":
+            return ROLLBACK
+        return None if transaction.open else UNKNOWN
+
+    def live(self) -> list[ModelTransaction]:
+        """All that an administrator sees."""
+        return [each for each in self.transactions if each.holding]
+
+    def reserved(self, name: str) -> tuple[int, int]:
+        """(messages, octets) that transactions keep room for in a queue."""
+        sizes = [message.size for each in self.live() for queue, message in each.posts if queue == name]
+        return len(sizes), sum(sizes)
+
+    def room(self, name: str) -> int:
+        """How many messages a queue still takes."""
+        return max(0, MAX_MESSAGES - len(self.queues[name].messages) - self.reserved(name)[0])
+
+    # Outcomes
+
+    def apply(self, receiver: Receiver, message: ModelMessage, outcome: Any) -> None:
+        """What an outcome does to a message, for good (3.4)."""
+        queue = self.queues[receiver.queue]
+        if isinstance(outcome, (Accepted, Rejected)):
+            queue.remove(message)
+            return
+        if isinstance(outcome, Modified):
+            if outcome.delivery_failed:
+                message.delivery_count += 1
+            if outcome.undeliverable_here and receiver.attached:
+                message.excluded.add(receiver)
+            if outcome.message_annotations:
+                message.annotations |= outcome.message_annotations
+                section = encode_section(
+                    "message-annotations", {Symbol(key): each for key, each in message.annotations.items()}
+                )
+                message.size = message.plain_size + len(section)
+        self._give_back(queue, message)
+
+    def _give_back(self, queue: ModelQueue, message: ModelMessage) -> None:
+        assert message.state == HELD, f"{message!r} comes back, and nobody held it"
+        queue.give_back(message)
+        self.returned = True
+
+    def dispose_plainly(
+        self, receiver: Receiver, delivery_ids: list[int], outcome: Any, settled: bool
+    ) -> list[Control]:
+        """Outcomes outside of any transaction; the control links of those that hold the deliveries are
+        terminated (4.4.4.3).
+        """
+        controls: list[Control] = []
+        for delivery_id in delivery_ids:
+            message = receiver.held[delivery_id]
+            holder = self.holder_of(message)
+            if settled:
+                del receiver.held[delivery_id]
+            if holder is None:
+                if not settled:
+                    del receiver.held[delivery_id]
+                    self.settled.append((receiver, delivery_id, outcome))
+                self.apply(receiver, message, outcome)
+            elif holder.end == "storing":
+                holder.holds[message].late = (outcome, settled)
+            else:
+                holder.holds[message].settled |= settled
+                if holder.control not in controls:
+                    controls.append(holder.control)
+        return controls
+
+    def dispose(
+        self,
+        transaction: ModelTransaction,
+        receiver: Receiver,
+        delivery_ids: list[int],
+        outcome: Any,
+        settled: bool,
+    ) -> bool:
+        """Outcomes in a transaction (4.4.2); True when a delivery belongs to another one, so that the control
+        link is terminated.
+        """
+        foreign = False
+        fresh = []
+        if outcome is None and settled:
+            outcome = receiver.default
+        for delivery_id in delivery_ids:
+            message = receiver.held[delivery_id]
+            holder = self.holder_of(message)
+            if settled:
+                del receiver.held[delivery_id]
+            if holder is None:
+                fresh.append((delivery_id, message))
+            elif holder is transaction:
+                holder.holds[message].outcome = outcome
+                holder.holds[message].settled |= settled
+            elif holder.end == "storing":
+                state = TransactionalState(txn_id=transaction.txn_id, outcome=outcome)
+                holder.holds[message].late = (state, settled)
+            else:
+                holder.holds[message].settled |= settled
+                foreign = True
+        if outcome is not None:
+            self._retire(transaction, receiver, fresh, outcome, settled)
+        return foreign
+
+    def _retire(
+        self,
+        transaction: ModelTransaction,
+        receiver: Receiver,
+        fresh: list[tuple[int, ModelMessage]],
+        outcome: Any,
+        settled: bool,
+    ) -> None:
+        if transaction.end == "" and not transaction.fits([message.size for _, message in fresh]):
+            transaction.end = "failed"
+        for delivery_id, message in fresh:
+            if transaction.end == "":
+                hold = Hold(message, receiver, delivery_id, acquired=False)
+                hold.outcome = outcome
+                hold.settled = settled
+                transaction.holds[message] = hold
+                transaction.take(message.size)
+            elif settled:  # "the outcome is not applied", and nobody can say another one
+                self.apply(receiver, message, receiver.default)
+
+    def dispose_in_none(self, receiver: Receiver, delivery_ids: list[int], settled: bool) -> None:
+        """Outcomes in a transaction that there is not: what was settled gets the default outcome, unless
+        another transaction holds it.
+        """
+        for delivery_id in delivery_ids if settled else []:
+            message = receiver.held.pop(delivery_id)
+            holder = self.holder_of(message)
+            if holder is not None:
+                holder.holds[message].settled = True
+            else:
+                self.apply(receiver, message, receiver.default)
+
+    def refuse(self, receiver: Receiver, delivery_ids: list[int], settled: bool) -> None:
+        """Outcomes that the source does not offer; the link ends. What was settled by them comes back."""
+        for delivery_id in delivery_ids if settled else []:
+            message = receiver.held.pop(delivery_id)
+            holder = self.holder_of(message)
+            if holder is not None:
+                holder.holds[message].settled = True
+            else:
+                self._give_back(self.queues[receiver.queue], message)
+
+    # Ends
+
+    def receiver_gone(self, receiver: Receiver) -> None:
+        """A link is gone, so that all its deliveries are as good as settled (2.6.12)."""
+        receiver.attached = False
+        receiver.acquiring = None
+        queue = self.queues[receiver.queue]
+        for message in queue.messages.values():
+            message.excluded.discard(receiver)
+        for message in list(receiver.held.values()):
+            holder = self.holder_of(message)
+            if holder is not None:
+                holder.holds[message].settled = True
+            else:
+                self.apply(receiver, message, receiver.default)
+        receiver.held.clear()
+
+    def commit(self, transaction: ModelTransaction) -> list[tuple[Hold, Any, bool]]:
+        """A discharge that was accepted; returns the late dispositions, which count now."""
+        assert transaction.end in ("", "storing"), f"{transaction!r} was committed"
+        transaction.end = "over"
+        transaction.committed = True
+        self.clear_acquiring(transaction)
+        for name, message in transaction.posts:
+            self.queues[name].post(message)
+        late = []
+        for hold in transaction.holds.values():
+            if hold.delivery_id is None:
+                self.queues[hold.receiver.queue].remove(hold.message)
+            elif hold.outcome is not None:
+                self._settle(hold, TransactionalState(txn_id=transaction.txn_id, outcome=hold.outcome))
+                self.apply(hold.receiver, hold.message, hold.outcome)
+            elif hold.settled:
+                self.apply(hold.receiver, hold.message, hold.receiver.default)
+            elif hold.late is not None:
+                late.append((hold, *hold.late))
+        return late
+
+    def roll_back(self, transaction: ModelTransaction, end: str = "over") -> list[tuple[Hold, Any, bool]]:
+        """Everything else; returns the late dispositions, which count now."""
+        assert transaction.holding, f"{transaction!r} was rolled back"
+        transaction.end = end
+        transaction.timed_out = end == "timeout"
+        late = []
+        for hold in transaction.holds.values():
+            if hold.acquired:
+                if hold.delivery_id is not None:
+                    self._settle(hold, Released())
+                self._give_back(self.queues[hold.receiver.queue], hold.message)
+            elif hold.settled:
+                self.apply(hold.receiver, hold.message, hold.receiver.default)
+            elif hold.late is not None:
+                late.append((hold, *hold.late))
+        return late
+
+    def _settle(self, hold: Hold, state: Any) -> None:
+        """The broker settles what the controller did not."""
+        assert hold.delivery_id is not None
+        if hold.receiver.held.pop(hold.delivery_id, None) is not None:
+            self.settled.append((hold.receiver, hold.delivery_id, state))
+
+    def clear_acquiring(self, transaction: ModelTransaction) -> None:
+        """4.4.3: "When a transaction is discharged, the txn-id of any link endpoints will be cleared"."""
+        for receiver in transaction.control.client.receivers:
+            if receiver.acquiring is transaction:
+                receiver.acquiring = None
+
+    def restart(self) -> None:
+        """Only what is stored is left: presumed abort."""
+        for transaction in self.transactions:
+            transaction.end = "over"
+        for queue in self.queues.values():
+            queue.restart()
+        self.settled.clear()

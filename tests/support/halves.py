@@ -1,0 +1,125 @@
+"""The half-message dialogue by the small client in `wire_client`: put, resolve, be asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+import trio.testing
+
+from amqp_broker.broker import Broker, open_broker
+from amqp_broker.configuration import BrokerConfig, BrokerLimits
+from amqp_broker.embedding import RunningBroker
+from amqp_broker.exit_status import leaves
+from amqp_broker.frames import Header, Message, Properties, encode_message
+from amqp_broker.testing import memory_config
+from tests.support.broker_clients import attach_with
+from tests.support.wire_client import WireReceiver, WireSender, WireSession
+
+EPOCH_MS = 1_800_000_000_000
+PATIENT = memory_config(limits=BrokerLimits(idle_time_out_ms=2**32 - 1))
+"""In memory, and no connection dies of idleness however far the clock jumps."""
+
+
+class JumpingBroker(RunningBroker):
+    """A broker whose monotonic and wall clocks stand still until `jump`."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.clock = trio.testing.MockClock()
+        super().__init__(config, None)
+        self._wait_until_ready()
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._serve, strict_exception_groups=True, clock=self.clock)
+        except BaseException as error:
+            found = list(leaves(error))
+            self._error = found[0] if len(found) == 1 else error
+        finally:
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        async with open_broker(self.config, wall_clock=self.now_ms) as broker:
+            self._urls = tuple(await broker.start_listeners())
+            self._broker = broker
+            self._token = trio.lowlevel.current_trio_token()
+            self._ready.set()
+            await broker.stopped()
+
+    def now_ms(self) -> int:
+        """The wall clock."""
+        return EPOCH_MS + round(self.clock.current_time() * 1000)
+
+    def jump(self, seconds: float) -> None:
+        """So much time passes, all at once."""
+
+        def there(_: Broker) -> None:
+            self.clock.jump(seconds)
+
+        self.call(there)
+
+
+def half(
+    half_id: Any,
+    body: bytes = b"body",
+    *,
+    named: dict[str, Any] | None = None,
+    ttl: int | None = None,
+    **properties: Any,
+) -> bytes:
+    """A message to put, whose message-id is the half-id."""
+    return encode_message(
+        header=Header(ttl=ttl) if ttl else None,
+        properties=Properties(message_id=half_id, **properties),
+        application_properties=named,
+        body=body,
+    )
+
+
+def resolution(half_id: Any, subject: str | None, named: dict[str, Any] | None = None) -> bytes:
+    """A message that commits or rolls back."""
+    return encode_message(
+        properties=Properties(correlation_id=half_id, subject=subject), application_properties=named, body=b""
+    )
+
+
+def tell(sender: WireSender, payload: bytes, txn_id: bytes | None = None) -> Any:
+    """Send one message and wait for its outcome."""
+    connection = sender.session.connection
+    connection.pump_until(lambda: sender.may_send)
+    number = sender.send(payload, txn_id=txn_id)
+    connection.pump_until(lambda: number in sender.outcomes)
+    return sender.outcomes[number]
+
+
+def putter(session: WireSession, group: str = "g", destination: str = "q") -> WireSender:
+    """A link of `$half/<group>/<destination>`."""
+    return session.attach_sender(f"put-{group}-{destination}", f"$half/{group}/{destination}")
+
+
+def resolver(session: WireSession, group: str = "g") -> WireSender:
+    """A link of `$half-resolve/<group>`."""
+    return session.attach_sender(f"resolve-{group}", f"$half-resolve/{group}")
+
+
+def checker(
+    session: WireSession, group: str = "g", *, by_outcome: bool = False, credit: int = 10
+) -> WireReceiver:
+    """A link of `$half-check/<group>`."""
+    address = f"$half-check/{group}" + ("/by-outcome" if by_outcome else "")
+    return session.attach_receiver(f"check-{group}-{by_outcome}", address, credit=credit)
+
+
+def parked(session: WireSession, group: str = "g") -> WireReceiver:
+    """A link of `$half-parked/<group>`."""
+    from amqp_broker.frames import Source
+
+    source = Source(address=f"$half-parked/{group}", distribution_mode="copy")
+    link = attach_with(session, f"parked-{group}", source=source)
+    assert isinstance(link, WireReceiver)
+    return link
+
+
+def named(payload: bytes) -> dict[str, Any]:
+    """The application properties of a message."""
+    return Message(payload).application_properties or {}
