@@ -52,14 +52,16 @@ def connect(
     context = tls_of(endpoint, ssl_context)
     transport = _dial(endpoint, made.open_timeout_s)
     octets = PlainBytes() if context is None else SecureBytes(context, endpoint.host)
-    pump = Pump(transport, octets, ClientCore(made, endpoint, time.monotonic()))
+    core = ClientCore(made, endpoint, time.monotonic())
+    opening = core.open()
+    pump = Pump(transport, octets, core)
     connection = BlockingConnection(pump, timeout_s)
     try:
-        connection._open()
+        pump.wait(opening, timeout_s)
     except BaseException as error:
         connection.close()
         if isinstance(error, ConnectionGone) and not octets.ready:
-            raise ConnectFailed(f"expected TLS with {endpoint}, but {pump.core.gone}") from None
+            raise ConnectFailed(f"expected TLS with {endpoint}, but {core.gone}") from None
         raise
     return connection
 
@@ -113,9 +115,6 @@ class BlockingConnection:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _open(self) -> None:
-        self._pump.wait(self._pump.call(self._pump.core.open), self.timeout_s)
 
     @property
     def remote_open(self) -> Open:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from amqp_broker.client.blocking_pump import Pump
 from amqp_broker.client.core_receiver import ReceiverCore
@@ -86,9 +86,11 @@ class BlockingReceiver(GivesOutcomes):
         """The node's; what the peer made up for a dynamic one."""
         return self.core.address
 
-    def __iter__(self) -> Iterator[ReceivedMessage]:
-        while True:
-            yield self.receive()
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ReceivedMessage:
+        return self.receive()
 
     def receive(self, timeout_s: float | None = None) -> ReceivedMessage:
         """The next message; it wants an outcome. Waits for ever unless `timeout_s` says how long.

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from amqp_broker.client.blocking_links import BlockingReceiver, BlockingSender
-from amqp_broker.client.errors import ClientError, Gone, MessageRefused, WrongUse
+from amqp_broker.client.errors import ClientError, MessageRefused, WrongUse
 from amqp_broker.client.half_errors import HalfRefused, half_refusal
 from amqp_broker.client.halves import (
     UNKNOWN_OUTCOME,
@@ -24,6 +24,7 @@ from amqp_broker.client.halves import (
     Receipt,
     Resolution,
     check_address,
+    expect_group,
     expect_half_link,
     expect_resolution,
     half_message,
@@ -32,11 +33,11 @@ from amqp_broker.client.halves import (
     outcome_of_check,
     put_address,
     resolution_message,
-    resolve_address,
     unresolved,
 )
 from amqp_broker.client.messages import OutgoingMessage, ReceivedMessage
 from amqp_broker.frames import SETTLE_MODE_UNSETTLED
+from amqp_broker.half_addresses import resolve_address
 
 if TYPE_CHECKING:
     from amqp_broker.client.blocking import BlockingConnection
@@ -64,7 +65,7 @@ class BlockingTransactionProducer:
         check_threads: int = 1,
         on_check_error: CheckErrors = log_check_error,
     ) -> None:
-        self.group = group
+        self.group = expect_group(group)
         self._connection = connection
         self._check = check
         self._by_outcome = by_outcome
@@ -75,7 +76,7 @@ class BlockingTransactionProducer:
         self._checks: BlockingReceiver | None = None
         self._threads: list[threading.Thread] = []
         self._ended = threading.Event()
-        self._end: Gone | None = None
+        self._end: Exception | None = None
         self._closing = False
 
     def __enter__(self) -> Self:
@@ -155,7 +156,7 @@ class BlockingTransactionProducer:
         return Receipt(chosen, resolution, True)
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Waits while checks are answered: for a program that does nothing else. Raises Gone at their end."""
+        """Waits while checks are answered, in a program that does nothing else. Raises what ends it."""
         if self._ended.wait(timeout_s) and self._end is not None:
             raise self._end
 
@@ -198,9 +199,9 @@ class BlockingTransactionProducer:
         try:
             while True:
                 self._answer(self._checks, self._checks.receive())
-        except Gone as gone:
+        except Exception as error:
             if not self._closing:
-                self._end = gone
+                self._end = error
         finally:
             self._ended.set()
 

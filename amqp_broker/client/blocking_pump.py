@@ -136,6 +136,10 @@ class Pump:
                     ready = selector.select(self._wait_s())
                     with self._lock:
                         self._read({key.fileobj for key, _ in ready})
+            except Exception as error:
+                with self._lock:
+                    self._lose(f"a fault of the client: {error!r}")
+                raise
             finally:
                 with self._lock:
                     self._lose("the client is at its end")

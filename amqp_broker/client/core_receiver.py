@@ -25,6 +25,7 @@ class ReceiverCore(LinkCore[ReceiverLink]):
         self._here: deque[ReceivedMessage] = deque()
         self._arrival: Pending[None] | None = None
         self._draining: Pending[None] | None = None
+        self._flows_after = False
 
     def take(self) -> ReceivedMessage | None:
         """The next message, None when none is here. Raises Gone when none is and none will come."""
@@ -62,9 +63,11 @@ class ReceiverCore(LinkCore[ReceiverLink]):
         self.link.processed(1)
 
     def set_credit(self, credit: int) -> None:
-        """Another level of credit; 0 stops the flow after what is on its way."""
+        """Another level of credit; 0 stops the flow after what is on its way. During a drain it is for after."""
         self.credit = credit
-        if not self._over:
+        if self._draining is not None:
+            self._flows_after = True
+        elif not self._over:
             self.link.set_credit(credit)
 
     def drain(self) -> Pending[None]:
@@ -102,6 +105,9 @@ class ReceiverCore(LinkCore[ReceiverLink]):
         draining, self._draining = self._draining, None
         if draining is not None:
             draining.finish(None)
+        if self._flows_after:
+            self._flows_after = False
+            self.link.set_credit(self.credit)
 
     def ended(self, event: LinkDetached) -> None:
         """What has no outcome will be delivered again: it is not shown any more. The rest is ours."""

@@ -18,6 +18,7 @@ from amqp_broker.client.errors import ClientError, WrongUse
 from amqp_broker.client.half_errors import HalfNotSupported, number_of
 from amqp_broker.client.messages import OutgoingMessage, ReceivedMessage, message
 from amqp_broker.frames import Accepted, Error, Modified, Properties, Rejected
+from amqp_broker.half_addresses import BY_OUTCOME, CHECK, PUT, is_group_name
 
 HALF_VERSION: Final = 1
 
@@ -68,19 +69,21 @@ class Half:
 _PROPERTIES: Final = frozenset(field.name for field in attrs.fields(cast(Any, Properties)))
 
 
+def expect_group(group: str) -> str:
+    """The name of a producer group. Raises WrongUse."""
+    if not is_group_name(group):
+        raise WrongUse(f"expected a group of 1 to 64 of A-Z a-z 0-9 . _ -, found {group!r:.80}")
+    return group
+
+
 def put_address(group: str, destination: str) -> str:
     """Where half messages for `destination` are put."""
-    return f"$half/{group}/{destination}"
-
-
-def resolve_address(group: str) -> str:
-    """Where they are committed and rolled back."""
-    return f"$half-resolve/{group}"
+    return f"{PUT}/{group}/{destination}"
 
 
 def check_address(group: str, by_outcome: bool) -> str:
     """Where the broker asks."""
-    return f"$half-check/{group}{'/by-outcome' if by_outcome else ''}"
+    return f"{CHECK}/{group}/{BY_OUTCOME}" if by_outcome else f"{CHECK}/{group}"
 
 
 class HalfLink(Protocol):

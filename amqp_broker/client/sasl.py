@@ -59,10 +59,11 @@ class Login:
                 self._prove(text)
                 return b""
             self._scram.set_server_first(text)
-            if self._scram.iterations > ITERATIONS_MAX:
+            iterations = [int(part[2:]) for part in text.split(",") if part.startswith("i=")]
+            if max(iterations) > ITERATIONS_MAX:
+                wanted = f"but the peer wants {max(iterations)}"
                 raise LoginRefused(
-                    f"expected at most {ITERATIONS_MAX} iterations of {self.mechanism}, "
-                    f"but the peer wants {self._scram.iterations}"
+                    f"expected at most {ITERATIONS_MAX} iterations of {self.mechanism}, {wanted}"
                 )
             final: str = self._scram.get_client_final()
             return final.encode()

@@ -51,9 +51,11 @@ async def open_client(
     made, endpoint = settings_of(url, settings)
     if stream is None:
         stream = await _dial(endpoint, tls_of(endpoint, ssl_context), made.open_timeout_s)
-    pump = TrioPump(stream, ClientCore(made, endpoint, trio.current_time()))
+    core = ClientCore(made, endpoint, trio.current_time())
+    opening = core.open()
+    pump = TrioPump(stream, core)
     async with pump.running():
-        await pump.wait(pump.call(pump.core.open))
+        await pump.wait(opening)
         client = Client(pump)
         yield client
         await client.close()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from amqp_broker.client.core_receiver import ReceiverCore
 from amqp_broker.client.core_sender import SenderCore
@@ -81,9 +81,12 @@ class Receiver(GivesOutcomes):
         """The node's; what the peer made up for a dynamic one."""
         return self.core.address
 
-    async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        while True:
-            yield await self.receive()
+    def __aiter__(self) -> Self:
+        # Not a generator: leaving the loop must leave nothing to be closed.
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        return await self.receive()
 
     async def receive(self) -> ReceivedMessage:
         """The next message; it wants an outcome. Raises Gone when none will come. Cancelling loses none."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from amqp_broker.client.errors import ClientError, MessageRefused
+from amqp_broker.client.errors import ClientError, Gone, MessageRefused
 from amqp_broker.client.groups import one_error
 from amqp_broker.client.half_errors import HalfRefused, half_refusal
 from amqp_broker.client.halves import (
@@ -25,6 +25,7 @@ from amqp_broker.client.halves import (
     Receipt,
     Resolution,
     check_address,
+    expect_group,
     expect_half_link,
     expect_resolution,
     half_message,
@@ -33,12 +34,12 @@ from amqp_broker.client.halves import (
     outcome_of_check,
     put_address,
     resolution_message,
-    resolve_address,
     unresolved,
 )
 from amqp_broker.client.messages import OutgoingMessage, ReceivedMessage
 from amqp_broker.client.trio_links import Receiver, Sender
 from amqp_broker.frames import SETTLE_MODE_UNSETTLED
+from amqp_broker.half_addresses import resolve_address
 
 if TYPE_CHECKING:
     from amqp_broker.client.trio_client import Client
@@ -73,12 +74,14 @@ async def open_producer(
         address = check_address(group, by_outcome)
         checks = await client.open_receiver(address, credit=checks_at_once)
         expect_half_link(checks)
-        with one_error():
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(producer.answer_checks, checks, check)
-                yield producer
-                checks.close()
-                nursery.cancel_scope.cancel()
+        try:
+            with one_error():
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(producer.answer_checks, checks, check)
+                    yield producer
+                    nursery.cancel_scope.cancel()
+        finally:
+            checks.close()
     finally:
         producer.close()
 
@@ -87,7 +90,7 @@ class TransactionProducer:
     """A producer of one group. Made by `open_producer`."""
 
     def __init__(self, client: Client, group: str, by_outcome: bool, on_check_error: CheckErrors) -> None:
-        self.group = group
+        self.group = expect_group(group)
         self._client = client
         self._by_outcome = by_outcome
         self._on_check_error = on_check_error
@@ -183,7 +186,10 @@ class TransactionProducer:
             outcome = outcome_of_check(resolution, self._by_outcome)
         except Exception as error:
             self._on_check_error(half, error)
-        checks.settle(received, outcome)
+        try:
+            checks.settle(received, outcome)
+        except Gone:
+            pass  # whoever waits for the next check is told; this one is asked again
 
     async def _resolve(self, half_id: Any, resolution: Resolution, reason: str | None = None) -> None:
         content = resolution_message(half_id, resolution, reason)

@@ -80,12 +80,21 @@ class TrioPump:
 
     def _after(self) -> None:
         """After each call of the core: wake who waited, and the tasks that have to do something."""
-        for pending in self.core.take_finished():
-            pending.waiter.set()
+        self._wake()
         self._output.set()
         deadline = self.core.next_deadline()
         if deadline is not None and deadline < self._sleeps_until:
             self._sooner.set()
+
+    def _wake(self) -> None:
+        for pending in self.core.take_finished():
+            pending.waiter.set()
+
+    def _take_output(self) -> bytes:
+        # Not by `call`: that would ask the writer to look again, for ever.
+        chunks = self.core.data_to_send()
+        self._wake()
+        return b"".join(chunks)
 
     def _lose(self, why: str) -> None:
         self.core.receive_eof(trio.current_time(), why)
@@ -107,8 +116,8 @@ class TrioPump:
         try:
             while True:
                 self._output = trio.Event()
-                while chunks := self.call(self.core.data_to_send):
-                    await self._stream.send_all(b"".join(chunks))
+                while output := self._take_output():
+                    await self._stream.send_all(output)
                 if self.core.wants_close:
                     return
                 await self._output.wait()

@@ -160,6 +160,19 @@ def test_drain_tells_when_nothing_more_is_there() -> None:
     assert remote.credit == 9 and not remote.drain
 
 
+def test_credit_during_a_drain_is_given_after_it() -> None:
+    """A flow in between would be undone by the peer's answer, and the link stand still for ever."""
+    pair = BackToBack().open()
+    receiver, remote = pair.receiver(credit=10)
+    receiver.drain()
+    receiver.set_credit(20)
+    pair.flush()
+    assert remote.credit == 10
+    remote.drained()
+    pair.flush()
+    assert remote.credit == 20
+
+
 def test_drain_without_credit_ends_as_well() -> None:
     """All of it is here without an outcome: the peer answers the echo."""
     pair = BackToBack().open()
