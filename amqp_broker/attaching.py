@@ -81,7 +81,7 @@ async def _accept_producer(
     credit = nodes.config.limits.link_credit
     stream, properties = await sequence_answer(nodes, task.principal, queue, event.attach, answer)
     producer = Producer(task, link, queue, credit, bool(target.dynamic))
-    producer.stream = stream
+    producer.name_stream(stream)
     task.dispatcher.posts.producers[link] = producer
     if queue is not None:
         queue.producers.add(producer)

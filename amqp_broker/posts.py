@@ -163,8 +163,7 @@ class Posts:
         if queue.deleted:
             producer.detach(deleted_error(queue))
             return
-        sequences = queue.sequences
-        if (mapped or sequences.required or producer.stream is not None) and not sequences.off:
+        if mapped or producer.placed:
             if self.sequenced.take(producer, deliveries, queue, records, transaction):
                 return
         if transaction is not None:
@@ -202,6 +201,8 @@ class Posts:
         except DecodeError as error:
             self._malformed(producer, error)
             return
+        if found.sequences.required:
+            mapped.append(record.body)
         self._post(producer, [delivery], found, [record], transaction, mapped)
 
     def _post_to_node(

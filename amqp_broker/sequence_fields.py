@@ -16,8 +16,6 @@ from typing import Any, Final
 
 from amqp_broker.coordinator import Numbering
 from amqp_broker.frames import (
-    MAPPED,
-    PLAIN,
     SECTION_NODES_MAX,
     Byte,
     DecodeError,
@@ -31,9 +29,9 @@ from amqp_broker.frames import (
     Uint,
     Ulong,
     Ushort,
-    body_shape,
     decode_value,
     find_maps,
+    read_entries,
 )
 
 STREAM_PROPERTY: Final = "seq-stream"
@@ -43,13 +41,17 @@ MISSING: Final = Error(
     description="expected a stream, an id, a number and a prev: here every message has its place in a stream",
 )
 
+SEARCHED_OCTETS: Final = 1_024  # a search in so many costs less than to find the sections; beyond it does not
 _INVALID: Final = "amqp:invalid-field"
 _INTEGRAL: Final = (Ulong, Uint, Long, Int, Ushort, Short, Ubyte, Byte)
 _ANNOTATION_MARK: Final = b"x-opt-seq-"
 _PROPERTY_MARK: Final = b"seq_"
-_FIELDS: Final = tuple(
-    [(field, Symbol(f"x-opt-seq-{field}"), f"seq_{field}") for field in ("stream", "id", "no", "prev")]
-)
+_MARK: Final = b"seq"
+_FIELDS: Final = ("stream", "id", "no", "prev")
+_ANNOTATIONS: Final = {f"x-opt-seq-{field}".encode(): field for field in _FIELDS}
+_SYMBOLS: Final[dict[Any, str]] = {Symbol(f"x-opt-seq-{field}"): field for field in _FIELDS}
+_PROPERTIES: Final = {f"seq_{field}".encode(): field for field in _FIELDS}
+_STRINGS: Final[dict[Any, str]] = {f"seq_{field}": field for field in _FIELDS}
 
 
 class Place:
@@ -70,16 +72,22 @@ def place_of(body: bytes, link_stream: str | None) -> Place | Error | None:
     """The place of a message, what is wrong with its fields, or None: it has none. `body` are whole sections
     without the header; `link_stream` is the stream that its link named.
     """
+    if len(body) <= SEARCHED_OCTETS and _MARK not in body:
+        return None if link_stream is None else MISSING
     try:
         values = _values(body)
         if not values:
             return None if link_stream is None else MISSING
         if link_stream is not None and values.setdefault("stream", link_stream) != link_stream:
             raise _Malformed(f"the link is of stream {link_stream!r}, the message of {values['stream']!r}")
-        absent = [field for field in ("stream", "id", "no", "prev") if field not in values]
-        if absent:
+        if len(values) < len(_FIELDS):
+            absent = [field for field in _FIELDS if field not in values]
             raise _Malformed(f"expected seq {', seq '.join(absent)} beside the fields that are there")
-        numbering = Numbering(values["id"], values["no"], values["prev"])
+        seq_id, seq_no, seq_prev = values["id"], values["no"], values["prev"]
+        if type(seq_id) is not int or type(seq_no) is not int or type(seq_prev) is not int:
+            shown = ", ".join(f"{each!r:.40}" for each in (seq_id, seq_no, seq_prev))
+            raise _Malformed(f"expected seq id, no and prev of integral types, got {shown}")
+        numbering = Numbering(seq_id, seq_no, seq_prev)
         problem = stream_problem(values["stream"]) or numbering.problem()
         if problem is not None:
             raise _Malformed(problem)
@@ -111,52 +119,50 @@ def stream_property(properties: dict[str, Any] | None) -> str | Error | None:
 
 def _values(body: bytes) -> dict[str, Any]:
     """The fields that are there, by name: the stream as it came, the others as numbers."""
-    annotations, properties = _maps(body)
-    values: dict[str, Any] = {}
-    if annotations is None and properties is None:
-        return values
-    for field, symbol, name in _FIELDS:
-        annotated = None if annotations is None else annotations.get(symbol)
-        stated = None if properties is None else properties.get(name)
-        for value in (annotated, stated):
-            if value is None:
-                continue
-            if field != "stream":
-                value = _number(field, value)
-            if values.setdefault(field, value) != value:
-                raise _Malformed(
-                    f"message annotation {symbol.value} says {values[field]!r:.80}, "
-                    f"application property {name} says {value!r:.80}"
-                )
-    return values
-
-
-def _number(field: str, value: object) -> int:
-    if not isinstance(value, _INTEGRAL):
-        raise _Malformed(f"expected an integral seq {field}, got {type(value).__name__} {value!r:.80}")
-    return value.value
-
-
-def _maps(body: bytes) -> tuple[dict[Any, Any] | None, dict[Any, Any] | None]:
-    """Message-annotations and application-properties, where something in them looks like a field."""
-    shape = body_shape(body)
-    if shape == PLAIN:
-        return None, None
-    if shape != MAPPED:
-        if body.find(_ANNOTATION_MARK) < 0 and body.find(_PROPERTY_MARK) < 0:
-            return None, None
+    found = find_maps(body)
+    if found is None:
         message = Message(body)
-        return message.message_annotations, message.application_properties
-    start, end, properties_start, properties_end = find_maps(body)
-    annotations = properties = None
+        return _merged(
+            _fields(message.message_annotations, _SYMBOLS),
+            _fields(message.application_properties, _STRINGS),
+        )
+    start, end, properties_start, properties_end = found
+    annotated: dict[str, Any] = {}
+    stated: dict[str, Any] = {}
     if start >= 0 and body.find(_ANNOTATION_MARK, start, end) >= 0:
-        annotations = _decoded(body, start)
+        annotated = _entries(body, start, end, True)
     if properties_start >= 0 and body.find(_PROPERTY_MARK, properties_start, properties_end) >= 0:
-        properties = _decoded(body, properties_start)
-    return annotations, properties
+        stated = _entries(body, properties_start, properties_end, False)
+    return _merged(annotated, stated) if stated else annotated
 
 
-def _decoded(body: bytes, start: int) -> dict[Any, Any]:
+def _entries(body: bytes, start: int, end: int, symbols: bool) -> dict[str, Any]:
+    entries = read_entries(body, start, end, symbols, _ANNOTATIONS if symbols else _PROPERTIES)
+    if entries is not None:
+        return entries
     found, _ = decode_value(body, start, SECTION_NODES_MAX)
-    assert isinstance(found, dict), "body_shape saw a map"
-    return found
+    assert isinstance(found, dict), "the section is a map"
+    return _fields(found, _SYMBOLS if symbols else _STRINGS)
+
+
+def _fields(section: dict[Any, Any] | None, keys: dict[Any, str]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for key, field in keys.items():
+        value = None if section is None else section.get(key)
+        if value is None:
+            continue
+        if field != "stream" and isinstance(value, _INTEGRAL):
+            fields[field] = value.value
+        else:
+            fields[field] = value
+    return fields
+
+
+def _merged(annotated: dict[str, Any], stated: dict[str, Any]) -> dict[str, Any]:
+    for field, value in stated.items():
+        if annotated.setdefault(field, value) != value:
+            raise _Malformed(
+                f"message annotation x-opt-seq-{field} says {annotated[field]!r:.80}, "
+                f"application property seq_{field} says {value!r:.80}"
+            )
+    return annotated

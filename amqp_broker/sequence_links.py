@@ -53,10 +53,12 @@ class SequencedLinks:
         transaction: Transaction | None,
     ) -> bool:
         """Have a run stored in which messages may be of streams; False if none of it is, nor has to be."""
+        if queue.sequences.off:
+            return False
         places: list[Place | Error | None] = [place_of(record.body, producer.stream) for record in records]
         if queue.sequences.required:
             places = [MISSING if place is None else place for place in places]
-        elif all(place is None for place in places):
+        elif places.count(None) == len(places):
             return False
         link = producer.link
         if transaction is None:

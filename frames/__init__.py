@@ -29,7 +29,7 @@ from amqp_broker.frames.fast_path import (
     read_run,
     read_transfer,
 )
-from amqp_broker.frames.fast_sections import MAPPED, PLAIN, UNSURE, body_shape, find_maps
+from amqp_broker.frames.fast_sections import MAPPED, PLAIN, UNSURE, body_shape, find_maps, read_entries
 from amqp_broker.frames.fast_transactions import (
     encode_transactional,
     read_request,
@@ -252,6 +252,7 @@ __all__ = [
     "learn_shape",
     "peek_header",
     "read_disposition",
+    "read_entries",
     "read_flow",
     "read_run",
     "read_transfer",

@@ -7,7 +7,7 @@ Everything that is not certain is left to `Message`, which decodes.
 """
 
 import struct
-from typing import Final
+from typing import Any, Final
 
 from amqp_broker.frames.composite_decoding import decode_composite
 from amqp_broker.frames.errors import DecodeError
@@ -166,22 +166,84 @@ def body_shape(body: bytes) -> int:
     return shape
 
 
-def find_maps(body: bytes) -> tuple[int, int, int, int]:
-    """Where the maps of message-annotations and of application-properties begin and end in a MAPPED message
-    without its header: (start, end, start, end), -1 for a section that is not there.
+def find_maps(body: bytes) -> tuple[int, int, int, int] | None:
+    """Where the maps of message-annotations and of application-properties begin and end in a message without
+    its header: (start, end, start, end), -1 for a section that is not there. Its sections are known to be
+    whole; None where their descriptors have a layout that is not known here: `Message` decides.
     """
     annotations = annotations_end = properties = properties_end = -1
     at = 0
     end = len(body)
     while at < end:
+        if body[at + 1] != _SMALLULONG:
+            return None
         code = body[at + 2]
         if code >= _DATA_CODE:
             break
         start = at + 3
         at = skip_value(body, start, end)
-        assert at > 0, "asked for a message whose sections are not whole"
+        if at < 0:
+            return None
         if code == _MESSAGE_ANNOTATIONS_CODE:
             annotations, annotations_end = start, at
         elif code == _APPLICATION_PROPERTIES_CODE:
             properties, properties_end = start, at
     return annotations, annotations_end, properties, properties_end
+
+
+_SYM8: Final = 0xA3
+_STR8: Final = 0xA1
+_NULL: Final = 0x40
+_MAP8: Final = 0xC1
+_MAP32: Final = 0xD1
+# Constructor of an integral type: how many octets follow, and whether they have a sign (1.6).
+_INTEGERS: Final[dict[int, tuple[int, bool]]] = {
+    0x43: (0, False), 0x44: (0, False), 0x50: (1, False), 0x51: (1, True), 0x52: (1, False), 0x53: (1, False),
+    0x54: (1, True), 0x55: (1, True), 0x60: (2, False), 0x61: (2, True), 0x70: (4, False), 0x71: (4, True),
+    0x80: (8, False), 0x81: (8, True),
+}  # fmt: skip
+
+
+def read_entries(
+    data: bytes, at: int, end: int, symbols: bool, names: dict[bytes, str]
+) -> dict[str, Any] | None:
+    """Entries of the map between `at` and `end`, by what `names` calls their keys, which are `symbols` or
+    strings: integral values of any type as int, strings as str; a null is no entry. None where the map or one
+    of these values is not certain: `decode_value` decides.
+    """
+    found: dict[str, Any] = {}
+    key_code = _SYM8 if symbols else _STR8
+    try:
+        if data[at] == _MAP8:
+            count, pos = data[at + 2], at + 3
+        elif data[at] == _MAP32:
+            count, pos = int(_unpack_u32(data, at + 5)[0]), at + 9
+        else:
+            return None
+        for _ in range(count >> 1):
+            if data[pos] != key_code:
+                return None
+            stop = pos + 2 + data[pos + 1]
+            name = names.get(data[pos + 2 : stop])
+            code = data[stop]
+            if name is None or code == _NULL:
+                pos = skip_value(data, stop, end)
+                if pos < 0:
+                    return None
+                continue
+            integer = _INTEGERS.get(code)
+            value: int | str
+            if integer is not None:
+                pos = stop + 1 + integer[0]
+                value = int.from_bytes(data[stop + 1 : pos], "big", signed=integer[1])
+            elif code == _STR8:
+                pos = stop + 2 + data[stop + 1]
+                value = str(data[stop + 2 : pos], "utf-8")
+            else:
+                return None
+            if pos > end or name in found:
+                return None
+            found[name] = value
+    except (IndexError, struct.error, UnicodeDecodeError):
+        return None
+    return found if pos == end else None

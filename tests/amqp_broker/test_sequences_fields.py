@@ -27,7 +27,14 @@ from amqp_broker.frames import (
     encode_message,
     encode_value,
 )
-from amqp_broker.sequence_fields import MISSING, STREAM_CHARACTERS, Place, place_of, stream_property
+from amqp_broker.sequence_fields import (
+    MISSING,
+    SEARCHED_OCTETS,
+    STREAM_CHARACTERS,
+    Place,
+    place_of,
+    stream_property,
+)
 from tests.support.sequenced import annotated, stated
 
 ANNOTATIONS: dict[Any, Any] = {
@@ -60,9 +67,10 @@ def refused(payload: bytes, link_stream: str | None = None) -> str:
 
 
 def test_annotations_and_application_properties_say_the_same() -> None:
-    """Each form by itself, and both when they agree."""
+    """Each form by itself, and both when they agree; also in a long message."""
     assert found(annotated((1, 2, 1))) == ("s", 1, 2, 1)
     assert found(stated((1, 2, 1))) == ("s", 1, 2, 1)
+    assert found(annotated((1, 2, 1), body=b"x" * 2 * SEARCHED_OCTETS)) == ("s", 1, 2, 1)
     both = encode_message(
         message_annotations=ANNOTATIONS,
         properties=Properties(message_id="m"),
@@ -92,7 +100,7 @@ def test_any_integral_type_is_taken(integer: Any) -> None:
 def test_other_types_are_refused(value: Any) -> None:
     """With the type that came."""
     payload = encode_message(application_properties={**PROPERTIES, "seq_no": value}, body=Data(b"x"))
-    assert "expected an integral seq no" in refused(payload)
+    assert "expected seq id, no and prev of integral types" in refused(payload)
 
 
 @pytest.mark.parametrize(
@@ -200,12 +208,15 @@ def test_a_map_that_cannot_be_read_is_refused() -> None:
 
 
 def test_nothing_is_decoded_where_no_name_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other annotations and properties cost a search in their bytes."""
+    """Other annotations and properties cost a search in their bytes; in a long message, in those of their
+    sections.
+    """
 
     def never(*_: object) -> None:
         raise AssertionError("decoded")
 
     monkeypatch.setattr(sequence_fields, "decode_value", never)
+    monkeypatch.setattr(sequence_fields, "read_entries", never)
     payload = encode_message(
         message_annotations={Symbol("x-opt-jms-msg-type"): Byte(5)},
         properties=Properties(message_id="m"),
@@ -213,5 +224,11 @@ def test_nothing_is_decoded_where_no_name_stands(monkeypatch: pytest.MonkeyPatch
         body=AmqpValue("text"),
     )
     assert place_of(payload, None) is None
+    long = encode_message(
+        message_annotations={Symbol("x-opt-jms-msg-type"): Byte(5)},
+        application_properties={"colour": "red"},
+        body=Data(b"x-opt-seq-id seq_id " * SEARCHED_OCTETS),
+    )
+    assert place_of(long, None) is None
     with pytest.raises(AssertionError, match="decoded"):
         place_of(body_of(stated((1, 1, 0))), None)

@@ -58,10 +58,17 @@ _RULE: Final = (
         (RULE_TESTS, TABLE_TESTS),
     ),
     Mutant(
-        "sequences: a number of 0 is taken",
+        "sequences: an id of 0 is taken",
         RULE,
-        "        if not 0 < self.seq_no <= SEQ_NO_MAX:\n",
-        "        if not 0 <= self.seq_no <= SEQ_NO_MAX:\n",
+        "        if not 0 < self.seq_id <= SEQ_ID_MAX:\n",
+        "        if not 0 <= self.seq_id <= SEQ_ID_MAX:\n",
+        (RULE_TESTS, TABLE_TESTS),
+    ),
+    Mutant(
+        "sequences: a message may stand behind itself",
+        RULE,
+        "        if not 0 <= self.seq_prev < self.seq_no:\n",
+        "        if not 0 <= self.seq_prev <= self.seq_no:\n",
         (RULE_TESTS,),
     ),
 )
@@ -171,9 +178,9 @@ _WIRE: Final = (
     ),
     Mutant(
         "sequences: a queue without sequences judges",
-        "amqp_broker/posts.py",
-        "producer.stream is not None) and not sequences.off:\n",
-        "producer.stream is not None):\n",
+        LINKS,
+        "        if queue.sequences.off:\n            return False\n",
+        "",
         (LINK_TESTS,),
     ),
     Mutant(
