@@ -31,23 +31,22 @@ from amqp_broker.persistence import (
     Unit,
     Verb,
     event_table,
+    half_rows,
     half_table,
     stream_table,
 )
 from amqp_broker.persistence.checksums import half_checksum
 from amqp_broker.persistence.half_checks import (
     GROUP,
-    KEEP_S,
-    LATE_S,
     body,
     decide,
-    forget_all,
     half,
     half_id,
     hold,
     numbers,
     stored,
 )
+from amqp_broker.persistence.half_keeping_checks import KEEP_S, LATE_S, forget_all
 from amqp_broker.persistence.halves import COMMITTED, PARKED, PREPARED, ROLLED_BACK
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
@@ -164,6 +163,8 @@ def test_full_disk_refuses_what_is_new_and_settling_goes_on(tmp_path: Path) -> N
         PREPARED, ROLLED_BACK, PARKED, PREPARED, None, None,
     ]  # fmt: skip
     assert store.streams(queue_id, "", 9) == []
+    for unit in (refused[0], refused[2]):
+        assert [type(error) for error in do_units(store, [unit])] == [StoreFull], "alone in its group"
     assert [log.event.seq for log in logs] == [1, 2]
     errors = do_units(store, [[decide(2, ROLLED_BACK)], [decide(3, ROLLED_BACK)]])
     assert errors == [None, None]
@@ -414,7 +415,7 @@ def sealed(directory: Path, number: int, **changes: object) -> None:
     names = "group_name half_id destination container_id digest put_at_ms size_bytes message_format priority "
     names += "ttl_ms state attempts due_at_ms deadline_ms resolved_at_ms resolver reason expires_at_ms queue "
     columns = ["id", *names.split(), "offset", "forget_ms"]
-    (row,) = edit(directory, f"SELECT {half_table.COLUMNS} FROM half WHERE id=?", number)
+    (row,) = edit(directory, f"SELECT {half_rows.COLUMNS} FROM half WHERE id=?", number)
     values = dict(zip(columns, row, strict=False)) | changes
     checksum = half_checksum(*values.values())
     sets = ", ".join(f"{name}=CAST(? AS TEXT)" if isinstance(value, bytes) else f"{name}=?"
