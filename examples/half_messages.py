@@ -25,6 +25,12 @@ FIRST_CHECK_MS = 200  # 6 s unless the producer or the group says otherwise
 TABLE = "CREATE TABLE orders (id TEXT PRIMARY KEY, state TEXT NOT NULL)"
 
 
+def say(text: str) -> None:
+    """One line at once, from whatever thread."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 class Shop:
     """A shop with its orders. `stop_at` names the moment at which it waits to be killed."""
 
@@ -57,7 +63,7 @@ class Shop:
             state = self.decide(order_id, "cancelled")
         except sqlite3.OperationalError:  # locked: the shop is at it
             return Resolution.UNKNOWN
-        print(f"{order_id}: the broker asks; the table says {state}", flush=True)
+        say(f"{order_id}: the broker asks; the table says {state}")
         self.asked.append(order_id)
         self.answered.set()
         return Resolution.COMMIT if state == "placed" else Resolution.ROLLBACK
@@ -74,7 +80,7 @@ class Shop:
     def reach(self, moment: str, order_id: str) -> None:
         """Here somebody may pull the plug."""
         if moment == self.stop_at:
-            print(f"{order_id}: {moment} the commit of the database", flush=True)
+            say(f"{order_id}: {moment} the commit of the database")
             sys.stdin.read()
 
 
@@ -89,9 +95,9 @@ def kill_a_shop(url: str, database: str, order_id: str, stop_at: str) -> None:
     command = [sys.executable, __file__, url, database, order_id, stop_at]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shop:
         assert shop.stdin is not None and shop.stdout is not None
-        print(shop.stdout.readline().strip())
+        say(shop.stdout.readline().strip())
         shop.kill()
-    print(f"{order_id}: its shop was killed")
+    say(f"{order_id}: its shop was killed")
 
 
 def main(url: str, database: str) -> None:
@@ -104,11 +110,11 @@ def main(url: str, database: str) -> None:
     with connect(url) as connection, connection.producer(GROUP, shop.check) as producer:
         for order_id in ("order-1", "order-2"):
             receipt = shop.order(producer, order_id)
-            print(f"{order_id}: {receipt.resolution.value}, and the broker knows: {receipt.told}")
+            say(f"{order_id}: {receipt.resolution.value}, and the broker knows: {receipt.told}")
         warehouse = connection.open_receiver(SHIPMENTS)
         for _ in range(2):
             shipment = warehouse.receive(timeout_s=20)
-            print(f"warehouse: {shipment.body}")
+            say(f"warehouse: {shipment.body}")
             warehouse.accept(shipment)
         while len(shop.asked) < 2:
             shop.answered.wait(20)

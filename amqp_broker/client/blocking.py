@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -107,6 +108,7 @@ class BlockingConnection:
         self._pump = pump
         self.timeout_s = timeout_s
         self._session: BlockingSession | None = None
+        self._beginning = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -156,7 +158,8 @@ class BlockingConnection:
         self._pump.join(core.settings.close_timeout_s)
 
     def _usual_session(self) -> BlockingSession:
-        session = self._session
-        if session is None or session.core.gone is not None:
-            session = self._session = self.open_session()
-        return session
+        with self._beginning:
+            session = self._session
+            if session is None or session.core.gone is not None:
+                session = self._session = self.open_session()
+            return session

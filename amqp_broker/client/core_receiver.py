@@ -63,7 +63,7 @@ class ReceiverCore(LinkCore[ReceiverLink]):
         self.link.processed(1)
 
     def set_credit(self, credit: int) -> None:
-        """Another level of credit; 0 stops the flow after what is on its way. During a drain it is for after."""
+        """Another level of credit; 0 stops the flow after what is on its way. A drain ends before that."""
         self.credit = credit
         if self._draining is not None:
             self._flows_after = True

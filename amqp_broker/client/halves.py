@@ -105,7 +105,7 @@ def expect_half_link(link: HalfLink) -> None:
         link.close()
         raise HalfNotSupported(
             f"expected the link property half-version {HALF_VERSION} from {link.core.address!r}, "
-            f"found {'none' if found is None else found!r}: the peer knows no half messages of this kind"
+            f"found {found!r}: the peer knows no half messages of this kind"
         )
 
 
