@@ -8,7 +8,8 @@ from typing import Final
 import attrs
 
 from amqp_broker.persistence.errors import NoSuchNode
-from amqp_broker.persistence.half_checks import LATE_S, PUT_AT_MS, forget_all
+from amqp_broker.persistence.half_checks import PUT_AT_MS
+from amqp_broker.persistence.half_keeping_checks import LATE_S, forget_all
 from amqp_broker.persistence.halves import Advance, Event, ForgetStream, Log, Stream
 from amqp_broker.persistence.store import Store
 from amqp_broker.persistence.store_check_helpers import do, do_units, messages, new_queue, offsets

@@ -1,5 +1,7 @@
 """The append-only log of events on disk, without gaps: its last entry is never forgotten, so that no number
 is given out twice.
+
+`kept_ms` is the stamp of the store's own clock (keep_clock.py), by which an event is forgotten.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Final
 
 from amqp_broker.persistence.checksums import event_checksum, half_checksum, is_sound, stream_checksum
 from amqp_broker.persistence.event_table import EVENT_COLUMNS
-from amqp_broker.persistence.half_table import COLUMNS, body_checksum
+from amqp_broker.persistence.half_rows import COLUMNS, body_checksum
 from amqp_broker.persistence.halves import COMMITTED, DECIDED, OPEN
 from amqp_broker.persistence.stream_table import STREAM_COLUMNS
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork

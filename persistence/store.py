@@ -65,8 +65,8 @@ class ReadResult:
 
 @attrs.define
 class SpaceState:
-    """Room on the disk, in bytes. While `refusing`, Post is answered with StoreFull and everything else goes
-    on.
+    """Room on the disk, in bytes. While `refusing`, Post, Hold and Advance are answered with StoreFull and
+    everything else goes on.
     """
 
     free_bytes: int

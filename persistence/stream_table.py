@@ -1,4 +1,9 @@
-"""Sequenced streams on disk: a row for each, found by one search; memory holds none of them."""
+"""Sequenced streams on disk: a row for each, found by one search; memory holds none of them.
+
+Measured with a million streams of random names in one queue (176 MB): `stream()` takes 13 us of CPU, 8.5 us
+if there is none; to ask, post and advance in groups of 300 takes 41 us for each message. The process grew by
+20 MB from the first to the millionth, SQLite's cache of 16 MiB included.
+"""
 
 from __future__ import annotations
 

@@ -33,6 +33,27 @@ def test_the_example_ends_well(name: str) -> None:
     assert "listens on amqp://127.0.0.1:" in done.stdout
 
 
+def test_the_example_of_half_messages_ships_what_is_in_the_database() -> None:
+    """Two shops are killed in between; what the table says decides, and each shipment comes once."""
+    done = run("examples/half_messages.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:4] == [
+        "order-3: after the commit of the database",
+        "order-3: its shop was killed",
+        "order-4: before the commit of the database",
+        "order-4: its shop was killed",
+    ]
+    assert sorted(lines[4:]) == [
+        "order-1: commit, and the broker knows: True",
+        "order-2: rollback, and the broker knows: True",
+        "order-3: the broker asks; the table says placed",
+        "order-4: the broker asks; the table says cancelled",
+        "warehouse: ship order-1",
+        "warehouse: ship order-3",
+    ]
+
+
 def test_the_example_of_the_fixture_passes(tmp_path: Path) -> None:
     """The plugin's fixture works in a test suite that knows nothing else of us."""
     example = tmp_path / "test_with_fixture.py"

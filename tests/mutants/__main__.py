@@ -28,7 +28,7 @@ from tests.mutants.mutant import Mutant, is_scenario
 from tests.mutants.promises import PROMISES
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
-SUITE_SECONDS: Final = 300
+SUITE_SECONDS: Final = 600
 CAUGHT: Final = "caught"
 _NOT_COPIED: Final = shutil.ignore_patterns(
     ".git",
@@ -42,7 +42,7 @@ _NOT_COPIED: Final = shutil.ignore_patterns(
     "node_modules",
     "target",
 )
-PYTEST: Final = ("-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "--timeout", "120")
+PYTEST: Final = ("-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "--timeout", "300")
 
 
 class BadMutant(Exception):

@@ -200,8 +200,8 @@ _WIRE: Final = (
     Mutant(
         "sequences: the first of two forms that differ wins",
         FIELDS,
-        "            if values.setdefault(field, value) != value:\n",
-        "            if values.setdefault(field, value) is None:\n",
+        "        if annotated.setdefault(field, value) != value:\n",
+        "        if annotated.setdefault(field, value) is None:\n",
         (FIELD_TESTS, LINK_TESTS),
     ),
     Mutant(

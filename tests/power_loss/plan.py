@@ -221,7 +221,7 @@ class _Writer:
                 steps.append(step)
             if isinstance(step, Put) and self.chance.random() < 0.3:
                 steps.append(self.halves.move(name))
-        if self.chance.random() < 0.4:
+        if self.chance.random() < 0.3:
             self.tick()
             steps += self.halves.unit(self.clock_ms)
             # A committed one is posted in the same unit.

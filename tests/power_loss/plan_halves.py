@@ -16,16 +16,18 @@ from amqp_broker.persistence.halves import COMMITTED, PARKED, PREPARED, ROLLED_B
 GROUPS: Final = ("orders", "stock")
 ALL_GROUPS: Final = (*GROUPS, "refused")
 STREAMS: Final = ("one", "two", "three")
-MAX_OPEN: Final = 20
-KEEP_MS: Final = 3_000_000
-"""Three steps of idleness: a plan of forty groups makes the store forget some halves and events."""
+MAX_OPEN: Final = 12
+KEEP_MS: Final = 1_500_000
+"""Two steps of idleness: a plan of forty groups makes the store forget some halves and events."""
 
 Key = tuple[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class StoredHalf:
-    """A half message as the store has to give it back. `idles`: those before its decision."""
+    """A half message as the store has to give it back. `idles`: those before its decision, which it cannot
+    tell.
+    """
 
     body: bytes | None
     put_at_ms: int
@@ -34,7 +36,7 @@ class StoredHalf:
     due_at_ms: int = 0
     resolved_at_ms: int = 0
     reason: str = ""
-    idles: int = -1
+    idles: int = field(default=-1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class StoredEvent:
 
     seq: int
     at_ms: int
-    idles: int = 0
+    idles: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Holdings:
     halves: Mapping[Key, StoredHalf] = field(default_factory=dict)
     streams: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     events: tuple[StoredEvent, ...] = ()
-    idles: int = 0
+    idles: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,7 @@ class HalfWriter:
     def unit(self, at_ms: int) -> list[HalfStep]:
         """Some steps, one about each half message at most, and mostly their events."""
         steps: list[HalfStep] = []
-        for _ in range(self.chance.choice((1, 1, 2, 4, 12))):
+        for _ in range(self.chance.choice((1, 1, 1, 2, 6))):
             step = self._step(at_ms)
             steps.append(step)
             self.held = apply_half_step(self.held, step)
@@ -209,6 +211,8 @@ class HalfWriter:
 
 def holding_differences(found: Holdings, expected: Holdings) -> list[str]:
     """How they differ, in words. What was decided or logged before the last idleness may be forgotten."""
+    if found == expected:
+        return []
     told = []
     for key in sorted(found.halves.keys() | expected.halves.keys()):
         have, want = found.halves.get(key), expected.halves.get(key)
@@ -217,7 +221,7 @@ def holding_differences(found: Holdings, expected: Holdings) -> list[str]:
         elif have is None:
             if not want.resolved_at_ms or want.idles >= expected.idles:
                 told.append(f"half {key} is lost: {want}")
-        elif replace(have, idles=want.idles) != want:
+        elif have != want:
             told.append(f"half {key}: {have}, expected {want}")
     for stream in sorted(found.streams.keys() | expected.streams.keys()):
         if found.streams.get(stream) != expected.streams.get(stream):
@@ -230,10 +234,8 @@ def holding_differences(found: Holdings, expected: Holdings) -> list[str]:
 def _event_differences(
     found: tuple[StoredEvent, ...], expected: tuple[StoredEvent, ...], idles: int
 ) -> list[str]:
-    have = [(event.seq, event.at_ms) for event in found]
-    want = [(event.seq, event.at_ms) for event in expected]
-    if have != want[len(want) - len(have) :]:
-        return [f"events {have[:1]} to {have[-1:]}, expected the last of {want[:1]} to {want[-1:]}"]
+    if found != expected[len(expected) - len(found) :]:
+        return [f"events {found[:1]} to {found[-1:]}, expected the last of {expected[:1]} to {expected[-1:]}"]
     lost = expected[: len(expected) - len(found)]
     if expected and not found:
         return [f"all {len(expected)} events are lost"]

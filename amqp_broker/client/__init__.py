@@ -1,0 +1,124 @@
+"""A small client over our own engine: blocking, for scripts and executors, or for trio.
+
+    with connect(url) as connection:                       # never loads trio
+        connection.open_sender("orders").send("one pair of shoes")
+
+    async with open_client(url) as client:                 # trio
+        await (await client.open_sender("orders")).send("one pair of shoes")
+
+Any AMQP 1.0 broker will do; half messages (`producer`) need this one. The modules `core...` and `halves` are
+the machine without I/O, the others are shells around it. Names are loaded when they are used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from amqp_broker.client.blocking import BlockingConnection, BlockingSession, connect
+    from amqp_broker.client.blocking_links import BlockingReceiver, BlockingSender
+    from amqp_broker.client.blocking_producer import BlockingTransactionProducer
+    from amqp_broker.client.core import ClientCore
+    from amqp_broker.client.errors import (
+        ClientError,
+        ConnectFailed,
+        ConnectionGone,
+        Gone,
+        LinkGone,
+        LinkRefused,
+        LoginRefused,
+        MessageRefused,
+        OutcomeUnknown,
+        SessionGone,
+        WaitTimeout,
+        WrongUse,
+    )
+    from amqp_broker.client.half_errors import (
+        HalfConflict,
+        HalfIdConflict,
+        HalfNotSupported,
+        HalfRefused,
+        HalfUnknown,
+    )
+    from amqp_broker.client.halves import Half, Receipt, Resolution
+    from amqp_broker.client.messages import OutgoingMessage, ReceivedMessage, message
+    from amqp_broker.client.settings import ClientSettings, Endpoint, parse_url
+    from amqp_broker.client.trio_client import Client, Session, open_client
+    from amqp_broker.client.trio_links import Receiver, Sender
+    from amqp_broker.client.trio_producer import TransactionProducer, open_producer
+
+_NAMES = {
+    "blocking": ("BlockingConnection", "BlockingSession", "connect"),
+    "blocking_links": ("BlockingReceiver", "BlockingSender"),
+    "blocking_producer": ("BlockingTransactionProducer",),
+    "core": ("ClientCore",),
+    "errors": (
+        "ClientError", "ConnectFailed", "ConnectionGone", "Gone", "LinkGone", "LinkRefused", "LoginRefused",
+        "MessageRefused", "OutcomeUnknown", "SessionGone", "WaitTimeout", "WrongUse",
+    ),
+    "half_errors": ("HalfConflict", "HalfIdConflict", "HalfNotSupported", "HalfRefused", "HalfUnknown"),
+    "halves": ("Half", "Receipt", "Resolution"),
+    "messages": ("OutgoingMessage", "ReceivedMessage", "message"),
+    "settings": ("ClientSettings", "Endpoint", "parse_url"),
+    "trio_client": ("Client", "Session", "open_client"),
+    "trio_links": ("Receiver", "Sender"),
+    "trio_producer": ("TransactionProducer", "open_producer"),
+}  # fmt: skip
+_HOMES = {name: f"amqp_broker.client.{module}" for module, names in _NAMES.items() for name in names}
+
+__all__ = [
+    "BlockingConnection",
+    "BlockingReceiver",
+    "BlockingSender",
+    "BlockingSession",
+    "BlockingTransactionProducer",
+    "Client",
+    "ClientCore",
+    "ClientError",
+    "ClientSettings",
+    "ConnectFailed",
+    "ConnectionGone",
+    "Endpoint",
+    "Gone",
+    "Half",
+    "HalfConflict",
+    "HalfIdConflict",
+    "HalfNotSupported",
+    "HalfRefused",
+    "HalfUnknown",
+    "LinkGone",
+    "LinkRefused",
+    "LoginRefused",
+    "MessageRefused",
+    "OutcomeUnknown",
+    "OutgoingMessage",
+    "Receipt",
+    "ReceivedMessage",
+    "Receiver",
+    "Resolution",
+    "Sender",
+    "Session",
+    "SessionGone",
+    "TransactionProducer",
+    "WaitTimeout",
+    "WrongUse",
+    "connect",
+    "message",
+    "open_client",
+    "open_producer",
+    "parse_url",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

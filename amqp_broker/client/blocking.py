@@ -1,0 +1,165 @@
+"""The client for programs without an event loop: scripts, threads, Spark executors. It never imports trio.
+
+    with connect("amqp://127.0.0.1:5672") as connection:
+        connection.open_sender("orders").send("one pair of shoes")
+        receiver = connection.open_receiver("orders")
+        received = receiver.receive(timeout_s=5)
+        print(received.body)
+        receiver.accept(received)
+
+Every object may be used from any thread. A connection does not come back by itself: what is waited for then
+ends with a Gone, and the caller connects again.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from amqp_broker.client.blocking_bytes import PlainBytes, SecureBytes
+from amqp_broker.client.blocking_links import BlockingReceiver, BlockingSender
+from amqp_broker.client.blocking_pump import Pump
+from amqp_broker.client.core import ClientCore
+from amqp_broker.client.core_session import SessionCore
+from amqp_broker.client.errors import ConnectFailed, ConnectionGone
+from amqp_broker.client.settings import Endpoint
+from amqp_broker.client.shells import settings_of, tls_of
+from amqp_broker.frames import Open
+
+if TYPE_CHECKING:
+    from amqp_broker.client.blocking_producer import BlockingCheck, BlockingTransactionProducer
+
+TIMEOUT_S: Final = 30.0  # more than the broker's longest answers, a commit of a large discharge included
+
+
+def connect(
+    url: str,
+    *,
+    timeout_s: float | None = TIMEOUT_S,
+    ssl_context: ssl.SSLContext | None = None,
+    **settings: Any,
+) -> BlockingConnection:
+    """Connects, logs in and opens. `amqps` uses TLS, with the system's authorities unless `ssl_context` says
+    otherwise; `settings` are fields of ClientSettings (`container_id`, `user`, `password`, ...).
+
+    `timeout_s` is for each answer that is waited for, None for ever. Raises ConnectFailed, LoginRefused,
+    ConnectionGone, WaitTimeout, WrongUse.
+    """
+    made, endpoint = settings_of(url, settings)
+    context = tls_of(endpoint, ssl_context)
+    transport = _dial(endpoint, made.open_timeout_s)
+    octets = PlainBytes() if context is None else SecureBytes(context, endpoint.host)
+    core = ClientCore(made, endpoint, time.monotonic())
+    opening = core.open()
+    pump = Pump(transport, octets, core)
+    connection = BlockingConnection(pump, timeout_s)
+    try:
+        pump.wait(opening, timeout_s)
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, ConnectionGone) and not octets.ready:
+            raise ConnectFailed(f"expected TLS with {endpoint}, but {core.gone}") from None
+        raise
+    return connection
+
+
+def _dial(endpoint: Endpoint, timeout_s: float) -> socket.socket:
+    try:
+        transport = socket.create_connection((endpoint.host, endpoint.port), timeout_s)
+    except OSError as error:
+        raise ConnectFailed(f"expected a listener at {endpoint}, but: {error}") from error
+    transport.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return transport
+
+
+class BlockingSession:
+    """A session: links of one session have one window, and one error of theirs ends them all (2.5)."""
+
+    def __init__(self, pump: Pump, session: SessionCore, timeout_s: float | None) -> None:
+        self._pump = pump
+        self._timeout_s = timeout_s
+        self.core = session
+
+    def open_sender(self, address: str | None, **fields: Any) -> BlockingSender:
+        """A link to send to `address`; `fields` as for `SessionCore.attach_sender`. Raises LinkRefused."""
+        attaching = self._pump.call(self.core.attach_sender, address, **fields)
+        return BlockingSender(self._pump, self._pump.wait(attaching, self._timeout_s), self._timeout_s)
+
+    def open_receiver(self, address: str | None, *, credit: int = 10, **fields: Any) -> BlockingReceiver:
+        """A link to receive from `address` (None: a node that the peer makes for us), with `credit`: how many
+        messages may be here without an outcome. Raises LinkRefused.
+        """
+        attaching = self._pump.call(self.core.attach_receiver, address, credit, **fields)
+        return BlockingReceiver(self._pump, self._pump.wait(attaching, self._timeout_s), self._timeout_s)
+
+    def end(self) -> None:
+        """Ends it, and its links."""
+        self._pump.call(self.core.end)
+
+
+class BlockingConnection:
+    """An open connection. Made by `connect`; a context manager that closes it."""
+
+    def __init__(self, pump: Pump, timeout_s: float | None) -> None:
+        self._pump = pump
+        self.timeout_s = timeout_s
+        self._session: BlockingSession | None = None
+        self._beginning = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def remote_open(self) -> Open:
+        """What the peer said of itself (2.7.1)."""
+        found = self._pump.core.remote_open
+        assert found is not None, "connect() waits for it"
+        return found
+
+    @property
+    def gone(self) -> str | None:
+        """Why the connection ended; None as long as it has not."""
+        return self._pump.core.gone
+
+    def open_session(self) -> BlockingSession:
+        """One more session."""
+        begun = self._pump.wait(self._pump.call(self._pump.core.begin), self.timeout_s)
+        return BlockingSession(self._pump, begun, self.timeout_s)
+
+    def open_sender(self, address: str | None, **fields: Any) -> BlockingSender:
+        """As for a session, on one that this connection has for it."""
+        return self._usual_session().open_sender(address, **fields)
+
+    def open_receiver(self, address: str | None, *, credit: int = 10, **fields: Any) -> BlockingReceiver:
+        """As for a session, on one that this connection has for it."""
+        return self._usual_session().open_receiver(address, credit=credit, **fields)
+
+    def producer(
+        self, group: str, check: BlockingCheck | None = None, **options: Any
+    ) -> BlockingTransactionProducer:
+        """A producer of half messages for this group: see BlockingTransactionProducer."""
+        from amqp_broker.client.blocking_producer import BlockingTransactionProducer
+
+        return BlockingTransactionProducer(self, group, check, **options)
+
+    def close(self) -> None:
+        """Closes, and waits for the peer's close, a few seconds at most. Harmless when called again."""
+        core = self._pump.core
+        self._pump.wait(self._pump.call(core.close), core.settings.close_timeout_s + 1.0)
+        self._pump.join(core.settings.close_timeout_s)
+
+    def _usual_session(self) -> BlockingSession:
+        with self._beginning:
+            session = self._session
+            if session is None or session.core.gone is not None:
+                session = self._session = self.open_session()
+            return session

@@ -1,0 +1,131 @@
+"""Senders and receivers that block."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, Final, Self
+
+from amqp_broker.client.blocking_pump import Pump
+from amqp_broker.client.core_receiver import ReceiverCore
+from amqp_broker.client.core_sender import SenderCore
+from amqp_broker.client.errors import ClientError, WaitTimeout
+from amqp_broker.client.messages import OutgoingMessage, ReceivedMessage, outgoing
+from amqp_broker.client.pending import Pending
+from amqp_broker.client.shells import GivesOutcomes
+
+BATCH: Final = 100  # messages for each write of send_many
+
+
+class BlockingSender:
+    """Sends and waits for outcomes. Made by `open_sender`."""
+
+    def __init__(self, pump: Pump, link: SenderCore, timeout_s: float | None) -> None:
+        self._pump = pump
+        self._timeout_s = timeout_s
+        self.core = link
+
+    def send(self, content: Any, *, settled: bool = False, timeout_s: float | None = None) -> None:
+        """Sends one message (`message(...)`, or a body) and returns when it was accepted.
+
+        Settled, it returns when the message has left, and nobody promises anything. Raises MessageRefused,
+        WrongUse for what is too large, WaitTimeout, and OutcomeUnknown, after which it may have been stored.
+        """
+        pending = self._pump.call(self.core.send, outgoing(content), settled)
+        self._pump.wait(pending, self._timeout_s if timeout_s is None else timeout_s)
+
+    def send_many(self, contents: Iterable[Any], *, window: int = 1_000) -> int:
+        """Sends all, with up to `window` messages without an outcome at a time; how many were accepted: all.
+
+        Raises the first failure, after the outcomes of the others that were sent.
+        """
+        waiting: deque[Pending[Any]] = deque()
+        iterator = iter(contents)
+        count = 0
+        while batch := [outgoing(content) for content in islice(iterator, min(BATCH, window))]:
+            while len(waiting) + len(batch) > window:
+                self._outcome(waiting)
+            waiting.extend(self._pump.call(self._send_all, batch))
+            count += len(batch)
+        while waiting:
+            self._outcome(waiting)
+        return count
+
+    def _send_all(self, batch: list[OutgoingMessage]) -> list[Pending[Any]]:
+        return [self.core.send(content) for content in batch]
+
+    def _outcome(self, waiting: deque[Pending[Any]]) -> None:
+        """The outcome of the first one; the others' before a failure is raised."""
+        try:
+            self._pump.wait(waiting.popleft(), self._timeout_s)
+        except ClientError:
+            while waiting:
+                try:
+                    self._pump.wait(waiting.popleft(), self._timeout_s)
+                except ClientError:
+                    continue  # the first one is told
+            raise
+
+    def close(self) -> None:
+        """Detaches. What has no outcome yet is OutcomeUnknown for whoever waits for it."""
+        self._pump.call(self.core.detach)
+
+
+class BlockingReceiver(GivesOutcomes):
+    """Receives and gives outcomes. Made by `open_receiver`; iterating waits for each next message."""
+
+    def __init__(self, pump: Pump, link: ReceiverCore, timeout_s: float | None) -> None:
+        self._pump = pump
+        self._timeout_s = timeout_s
+        self.core = link
+
+    @property
+    def address(self) -> str | None:
+        """The node's; what the peer made up for a dynamic one."""
+        return self.core.address
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ReceivedMessage:
+        return self.receive()
+
+    def receive(self, timeout_s: float | None = None) -> ReceivedMessage:
+        """The next message; it wants an outcome. Waits for ever unless `timeout_s` says how long.
+
+        Raises WaitTimeout, and Gone when none will come.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while (received := self._pump.call(self.core.take)) is None:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                where = self.core.shown_address
+                raise WaitTimeout(f"expected a message from {where} within {timeout_s:g} s, but none came")
+            try:
+                self._pump.wait(self._pump.call(self.core.arrival), left)
+            except WaitTimeout:
+                continue
+        return received
+
+    def receive_now(self) -> ReceivedMessage | None:
+        """The next message that the peer has, None when it has none for us (it is asked: drain, 2.6.7)."""
+        received = self._pump.call(self.core.take)
+        if received is None:
+            self._pump.wait(self._pump.call(self.core.drain), self._timeout_s)
+            self._pump.call(self.core.set_credit, self.core.credit)
+            received = self._pump.call(self.core.take)
+        return received
+
+    def settle(self, received: ReceivedMessage, outcome: Any) -> None:
+        """Gives a message its outcome. Raises WrongUse when it has one, Gone when the link is."""
+        self._pump.call(self.core.settle, received, outcome)
+
+    def set_credit(self, credit: int) -> None:
+        """How many messages may be here without an outcome; 0 stops the flow."""
+        self._pump.call(self.core.set_credit, credit)
+
+    def close(self) -> None:
+        """Detaches. Messages without an outcome go back to their node."""
+        self._pump.call(self.core.detach)

@@ -1,0 +1,133 @@
+"""Messages as a client makes them, and as it gets them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amqp_broker.client.errors import WrongUse
+from amqp_broker.frames import (
+    AmqpSequence,
+    AmqpValue,
+    Data,
+    Header,
+    Message,
+    Properties,
+    encode_message,
+)
+
+if TYPE_CHECKING:
+    from amqp_broker.client.core_receiver import ReceiverCore
+    from amqp_broker.links import Delivery
+
+
+class OutgoingMessage:
+    """An encoded message, ready to be sent, as often as you like."""
+
+    __slots__ = ("data", "message_format")
+
+    def __init__(self, data: bytes, message_format: int = 0) -> None:
+        self.data = data
+        self.message_format = message_format
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __repr__(self) -> str:
+        return f"<OutgoingMessage {len(self.data)} octets>"
+
+
+def message(
+    body: Any = b"",
+    *,
+    durable: bool = True,
+    priority: int | None = None,
+    ttl_ms: int | None = None,
+    properties: Properties | None = None,
+    application_properties: dict[str, Any] | None = None,
+    message_annotations: dict[Any, Any] | None = None,
+    **fields: Any,
+) -> OutgoingMessage:
+    """A message. `body`: bytes become a data section, anything else an amqp-value; `fields` are those of
+    Properties (`message_id`, `subject`, `reply_to`, `correlation_id`, ...).
+
+    Durable unless you say otherwise: the broker promises nothing for the others. Raises EncodeError for what
+    the wire cannot carry, WrongUse for fields beside `properties`.
+    """
+    if fields and properties is not None:
+        raise WrongUse(f"expected either properties or single fields of them, found both: {sorted(fields)}")
+    return OutgoingMessage(
+        encode_message(
+            header=Header(durable=durable, priority=priority, ttl=ttl_ms),
+            message_annotations=message_annotations,
+            properties=Properties(**fields) if fields else properties,
+            application_properties=application_properties,
+            body=body,
+        )
+    )
+
+
+def outgoing(content: Any) -> OutgoingMessage:
+    """What `send` takes: a message as it is, anything else as the body of one."""
+    return content if isinstance(content, OutgoingMessage) else message(content)
+
+
+def body_of(found: Message) -> Any:
+    """The body as one value: octets of data sections, one list of sequences, the value; None without one.
+
+    Raises DecodeError.
+    """
+    sections = found.body_sections()
+    if not sections:
+        return None
+    if isinstance(sections[0], AmqpValue):
+        return sections[0].value
+    if isinstance(sections[0], Data):
+        return b"".join(section.value for section in sections if isinstance(section, Data))
+    items: list[Any] = []
+    for section in sections:
+        assert isinstance(section, AmqpSequence), "the codec keeps bodies of one kind"
+        items += section.value
+    return items
+
+
+class ReceivedMessage:
+    """A message that came. Sections are decoded when they are asked for, and raise DecodeError then.
+
+    `settled` tells that nothing more can be said of it: the sender sent it so, or we gave it an outcome.
+    """
+
+    __slots__ = ("delivery", "link", "message", "settled")
+
+    def __init__(self, link: ReceiverCore, delivery: Delivery) -> None:
+        self.link = link
+        self.delivery = delivery
+        self.message = Message(delivery.payload)
+        self.settled = delivery.settled
+
+    @property
+    def body(self) -> Any:
+        """See `body_of`."""
+        return body_of(self.message)
+
+    @property
+    def header(self) -> Header:
+        """Durable, priority, ttl, delivery-count (3.2.1)."""
+        return self.message.header
+
+    @property
+    def properties(self) -> Properties:
+        """The properties; empty ones where the section is omitted."""
+        return self.message.properties or Properties()
+
+    @property
+    def application_properties(self) -> dict[str, Any]:
+        """The application properties; empty where the section is omitted."""
+        return self.message.application_properties or {}
+
+    @property
+    def message_annotations(self) -> dict[Any, Any]:
+        """The message annotations; empty where the section is omitted."""
+        return self.message.message_annotations or {}
+
+    def __repr__(self) -> str:
+        return f"<ReceivedMessage {self.delivery.delivery_id} of {self.link.address!r}>"

@@ -1,0 +1,117 @@
+"""SASL on the client's side: which of the offered mechanisms, and its steps (5.3, RFC 5802).
+
+login = Login(settings, endpoint)
+mechanism, initial_response = login.choose(offered)
+response = login.respond(challenge)                   # once for each challenge
+login.succeeded(additional_data)                      # raises unless the server proved itself as well
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from amqp_broker.client.errors import LoginRefused
+from amqp_broker.client.settings import ClientSettings, Endpoint
+
+SCRAM: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256")
+ITERATIONS_MAX: Final = 1_000_000  # a second of hashing; a peer that wants more only keeps us busy
+
+
+class Login:
+    """One attempt to log in. With a user: SCRAM, else PLAIN where nobody listens on the way. Without one:
+    EXTERNAL over TLS where it is offered, else ANONYMOUS.
+    """
+
+    def __init__(self, settings: ClientSettings, endpoint: Endpoint) -> None:
+        self.user = settings.user
+        self.mechanism = ""
+        self._password = settings.password or ""
+        self._tls = endpoint.tls
+        self._plain = endpoint.tls or endpoint.loopback or settings.plain_without_tls
+        self._scram: Any = None
+        self._proved = False
+
+    def __repr__(self) -> str:
+        return f"<Login {self.user!r} {self.mechanism or 'not begun'}>"
+
+    def choose(self, offered: Sequence[str]) -> tuple[str, bytes | None]:
+        """The mechanism and its initial response. Raises LoginRefused when none of the offered will do."""
+        for mechanism in self._wanted():
+            if mechanism in offered:
+                self.mechanism = mechanism
+                return mechanism, self._initial_response()
+        raise LoginRefused(
+            f"expected one of {', '.join(self._wanted())} for {self._whom()}, "
+            f"but the peer offers {', '.join(offered) or 'nothing'}"
+            + ("" if self._plain or self.user is None else " (PLAIN needs TLS)")
+        )
+
+    def respond(self, challenge: bytes) -> bytes:
+        """The response to a challenge. Raises LoginRefused for one that makes no sense."""
+        if self._scram is None:
+            raise LoginRefused(f"expected the outcome of {self.mechanism}, but a challenge came")
+        from scramp import ScramException
+
+        try:
+            text = challenge.decode()
+            if text.startswith(("v=", "e=")):
+                self._prove(text)
+                return b""
+            self._scram.set_server_first(text)
+            iterations = [int(part[2:]) for part in text.split(",") if part.startswith("i=")]
+            if max(iterations) > ITERATIONS_MAX:
+                wanted = f"but the peer wants {max(iterations)}"
+                raise LoginRefused(
+                    f"expected at most {ITERATIONS_MAX} iterations of {self.mechanism}, {wanted}"
+                )
+            final: str = self._scram.get_client_final()
+            return final.encode()
+        except (ScramException, ValueError) as error:
+            raise LoginRefused(f"expected a message of {self.mechanism}, but: {error}") from None
+
+    def succeeded(self, additional_data: bytes | None) -> None:
+        """The outcome was good. Raises LoginRefused unless the server of SCRAM proved what it knows."""
+        if self._scram is None or self._proved:
+            return
+        from scramp import ScramException
+
+        try:
+            self._prove((additional_data or b"").decode())
+        except (ScramException, ValueError) as error:
+            raise LoginRefused(f"the peer did not prove that it knows {self._whom()}: {error}") from None
+
+    def refused(self, code: int) -> LoginRefused:
+        """The error for an outcome that is not good (5.3.3.6)."""
+        why = {1: "wrong user or password", 2: "a fault of the peer", 3: "a fault of the peer that stays"}
+        return LoginRefused(
+            f"the peer refused {self.mechanism} of {self._whom()}: "
+            f"code {code}, {why.get(code, 'a fault of the peer that will pass')}"
+        )
+
+    def _wanted(self) -> tuple[str, ...]:
+        if self.user is None:
+            return ("EXTERNAL", "ANONYMOUS") if self._tls else ("ANONYMOUS",)
+        return (*SCRAM, "PLAIN") if self._plain else SCRAM
+
+    def _whom(self) -> str:
+        return "nobody (no user is given)" if self.user is None else f"user {self.user!r}"
+
+    def _initial_response(self) -> bytes | None:
+        if self.mechanism == "PLAIN":
+            return f"\0{self.user}\0{self._password}".encode()
+        if self.mechanism in SCRAM:
+            # Loads half of asyncio; whoever does not need it does not pay for it.
+            from scramp import ScramClient, ScramException
+
+            try:
+                self._scram = ScramClient([self.mechanism], self.user, self._password)
+                first: str = self._scram.get_client_first()
+            except ScramException as error:
+                raise LoginRefused(f"{self._whom()} cannot be used with {self.mechanism}: {error}") from None
+            return first.encode()
+        return b"" if self.mechanism == "EXTERNAL" else b"anonymous"
+
+    def _prove(self, text: str) -> None:
+        self._scram.set_server_final(text)
+        self._proved = True

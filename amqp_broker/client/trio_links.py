@@ -1,0 +1,118 @@
+"""Senders and receivers for trio."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, Final, Self
+
+from amqp_broker.client.core_receiver import ReceiverCore
+from amqp_broker.client.core_sender import SenderCore
+from amqp_broker.client.errors import ClientError
+from amqp_broker.client.messages import ReceivedMessage, outgoing
+from amqp_broker.client.pending import Pending
+from amqp_broker.client.shells import GivesOutcomes
+from amqp_broker.client.trio_pump import TrioPump
+
+BATCH: Final = 100  # messages that send_many gives to the core at once
+
+
+class Sender:
+    """Sends and waits for outcomes. Made by `open_sender`."""
+
+    def __init__(self, pump: TrioPump, link: SenderCore) -> None:
+        self._pump = pump
+        self.core = link
+
+    async def send(self, content: Any, *, settled: bool = False) -> None:
+        """Sends one message (`message(...)`, or a body) and returns when it was accepted.
+
+        Settled, it returns when the message has left, and nobody promises anything. Raises MessageRefused,
+        WrongUse for what is too large, and OutcomeUnknown, after which it may have been stored; the same
+        holds when it is cancelled.
+        """
+        await self._pump.wait(self._pump.call(self.core.send, outgoing(content), settled))
+
+    async def send_many(self, contents: Iterable[Any], *, window: int = 1_000) -> int:
+        """Sends all, with up to `window` messages without an outcome at a time; how many were accepted: all.
+
+        Raises the first failure, after the outcomes of the others that were sent.
+        """
+        waiting: deque[Pending[Any]] = deque()
+        iterator = iter(contents)
+        count = 0
+        while batch := [outgoing(content) for content in islice(iterator, min(BATCH, window))]:
+            while len(waiting) + len(batch) > window:
+                await self._outcome(waiting)
+            for content in batch:
+                waiting.append(self._pump.call(self.core.send, content))
+            count += len(batch)
+        while waiting:
+            await self._outcome(waiting)
+        return count
+
+    async def _outcome(self, waiting: deque[Pending[Any]]) -> None:
+        """The outcome of the first one; the others' before a failure is raised."""
+        try:
+            await self._pump.wait(waiting.popleft())
+        except ClientError:
+            while waiting:
+                try:
+                    await self._pump.wait(waiting.popleft())
+                except ClientError:
+                    continue  # the first one is told
+            raise
+
+    def close(self) -> None:
+        """Detaches. What has no outcome yet is OutcomeUnknown for whoever waits for it."""
+        self._pump.call(self.core.detach)
+
+
+class Receiver(GivesOutcomes):
+    """Receives and gives outcomes. Made by `open_receiver`; iterating waits for each next message."""
+
+    def __init__(self, pump: TrioPump, link: ReceiverCore) -> None:
+        self._pump = pump
+        self.core = link
+
+    @property
+    def address(self) -> str | None:
+        """The node's; what the peer made up for a dynamic one."""
+        return self.core.address
+
+    def __aiter__(self) -> Self:
+        # Not a generator: leaving the loop must leave nothing to be closed.
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        return await self.receive()
+
+    async def receive(self) -> ReceivedMessage:
+        """The next message; it wants an outcome. Raises Gone when none will come. Cancelling loses none."""
+        while (received := self._pump.call(self.core.take)) is None:
+            await self._pump.wait(self._pump.call(self.core.arrival))
+        return received
+
+    async def receive_now(self) -> ReceivedMessage | None:
+        """The next message that the peer has, None when it has none for us (it is asked: drain, 2.6.7)."""
+        received = self._pump.call(self.core.take)
+        if received is None:
+            try:
+                await self._pump.wait(self._pump.call(self.core.drain))
+            finally:
+                self._pump.call(self.core.set_credit, self.core.credit)
+            received = self._pump.call(self.core.take)
+        return received
+
+    def settle(self, received: ReceivedMessage, outcome: Any) -> None:
+        """Gives a message its outcome. Raises WrongUse when it has one, Gone when the link is."""
+        self._pump.call(self.core.settle, received, outcome)
+
+    def set_credit(self, credit: int) -> None:
+        """How many messages may be here without an outcome; 0 stops the flow."""
+        self._pump.call(self.core.set_credit, credit)
+
+    def close(self) -> None:
+        """Detaches. Messages without an outcome go back to their node."""
+        self._pump.call(self.core.detach)

@@ -1,0 +1,372 @@
+"""The trio client: over memory streams and a virtual clock, and over real sockets where those matter."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from amqp_broker.broker import Broker, open_broker
+from amqp_broker.client import trio_pump
+from amqp_broker.client.errors import (
+    ConnectFailed,
+    ConnectionGone,
+    LinkGone,
+    LinkRefused,
+    LoginRefused,
+    MessageRefused,
+    SessionGone,
+)
+from amqp_broker.client.groups import one_error
+from amqp_broker.client.messages import message
+from amqp_broker.client.trio_client import Client, open_client
+from amqp_broker.embedding import memory_config, running_broker
+from amqp_broker.frames import AMQP_HEADER, Open, encode_frame
+from amqp_broker.testing import ScriptedFaults, connected, run_with_virtual_clock
+from tests.amqp_broker.test_listener import Keys
+from tests.amqp_broker.test_listener import keys as keys
+from tests.amqp_broker.test_logins import config
+
+URL = "amqp://127.0.0.1"
+
+
+@asynccontextmanager
+async def client_of(broker: Broker) -> AsyncIterator[Client]:
+    """A client over a memory stream."""
+    async with connected(broker) as stream, open_client(URL, stream=stream) as client:
+        yield client
+
+
+def with_client(
+    function: Callable[[Client, Broker], Awaitable[None]], faults: ScriptedFaults | None = None
+) -> None:
+    """Runs a test with a broker in memory and a client, by a virtual clock."""
+
+    async def main() -> None:
+        options: dict[str, Any] = {} if faults is None else {"faults": faults}
+        async with open_broker(memory_config(listeners=()), **options) as broker:
+            async with client_of(broker) as client:
+                await function(client, broker)
+
+    run_with_virtual_clock(main)
+
+
+# --- messages
+
+
+def test_send_receive_and_outcomes() -> None:
+    """Accepted is gone, modified comes again, rejected does not; settling does not wait."""
+
+    async def main(client: Client, broker: Broker) -> None:
+        sender = await client.open_sender("orders")
+        for number in range(3):
+            await sender.send(message(f"order {number}", subject="new"))
+        receiver = await client.open_receiver("orders", credit=1)
+        receiver.accept(await receiver.receive())
+        receiver.reject(await receiver.receive())
+        tried = await receiver.receive()
+        receiver.modify(tried)
+        again = await receiver.receive()
+        assert (again.body, again.header.delivery_count) == ("order 2", 1)
+        assert again.properties.subject == "new"
+        receiver.accept(again)
+        assert await receiver.receive_now() is None
+
+    with_client(main)
+
+
+def test_many_messages_in_a_window() -> None:
+    """In order, each once, more of them than any window takes."""
+
+    async def main(client: Client, broker: Broker) -> None:
+        assert await (await client.open_sender("orders")).send_many(range(5_000)) == 5_000
+        receiver = await client.open_receiver("orders", credit=500)
+        seen = 0
+        async for received in receiver:
+            assert received.body.value == seen
+            receiver.accept(received)
+            seen += 1
+            if seen == 5_000:
+                break
+
+    with_client(main)
+
+
+def test_tasks_share_links() -> None:
+    """Many senders and receivers on one link each; every message is had once."""
+
+    async def main(client: Client, broker: Broker) -> None:
+        sender = await client.open_sender("orders")
+        receiver = await client.open_receiver("orders", credit=7)
+        seen: list[int] = []
+
+        async def consume() -> None:
+            async for received in receiver:
+                seen.append(received.body.value)
+                await trio.lowlevel.checkpoint()
+                receiver.accept(received)
+                if len(seen) == 100:
+                    consumers.cancel_scope.cancel()
+
+        async with trio.open_nursery() as consumers:
+            for _ in range(5):
+                consumers.start_soon(consume)
+            for number in range(100):
+                consumers.start_soon(sender.send, number)
+        assert sorted(seen) == list(range(100))
+
+    with_client(main)
+
+
+def test_a_dynamic_node_and_settled_messages() -> None:
+    """The broker makes up a name; settled messages need no answer."""
+
+    async def main(client: Client, broker: Broker) -> None:
+        replies = await client.open_receiver(None)
+        sender = await client.open_sender(replies.address)
+        await sender.send("one", settled=True)
+        assert (await replies.receive()).body == "one"
+
+    with_client(main)
+
+
+# --- cancelling
+
+
+def test_cancelling_a_send_without_credit_sends_nothing() -> None:
+    """What was given up does not go out with later credit."""
+    faults = ScriptedFaults()
+    faults.grant_no_credit()
+
+    async def main(client: Client, broker: Broker) -> None:
+        sender = await client.open_sender("orders")
+        with trio.move_on_after(1) as scope:
+            await sender.send("one")
+        assert scope.cancelled_caught and sender.core.waiting == 0
+
+    with_client(main, faults)
+
+
+def test_cancelling_a_receive_loses_nothing() -> None:
+    """Nobody but the next one who receives gets the message."""
+
+    async def main(client: Client, broker: Broker) -> None:
+        receiver = await client.open_receiver("orders")
+        with trio.move_on_after(1) as scope:
+            await receiver.receive()
+        assert scope.cancelled_caught
+        await (await client.open_sender("orders")).send("one")
+        assert (await receiver.receive()).body == "one"
+
+    with_client(main)
+
+
+def test_cancelling_an_attach_undoes_it() -> None:
+    """A receiver that nobody has does not hold messages."""
+
+    async def main(client: Client, broker: Broker) -> None:
+        session = await client.open_session()
+        await (await client.open_sender("orders")).send("one")
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await session.open_receiver("orders")
+        assert scope.cancelled_caught
+        receiver = await client.open_receiver("orders")
+        assert (await receiver.receive()).body == "one"
+
+    with_client(main)
+
+
+def test_draining_that_is_cancelled_leaves_the_flow_on() -> None:
+    """The level of credit is as before."""
+
+    async def main(client: Client, broker: Broker) -> None:
+        receiver = await client.open_receiver("orders")
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await receiver.receive_now()
+        await (await client.open_sender("orders")).send("one")
+        assert (await receiver.receive()).body == "one"
+
+    with_client(main)
+
+
+# --- time
+
+
+def test_a_quiet_connection_lives() -> None:
+    """Heartbeats both ways through ten minutes of nothing (2.4.5)."""
+
+    async def main(client: Client, broker: Broker) -> None:
+        sender = await client.open_sender("orders")
+        await trio.sleep(600)
+        await sender.send("one")
+
+    with_client(main)
+
+
+def test_a_silent_server_is_left() -> None:
+    """No open within open_timeout_s, by the loop's clock."""
+
+    async def main() -> None:
+        ours, theirs = trio.testing.memory_stream_pair()
+        began = trio.current_time()
+        with pytest.raises(ConnectionGone, match="no open within 10 s"):
+            async with open_client(URL, stream=ours):
+                raise AssertionError("it never opened")
+        assert trio.current_time() - began == pytest.approx(10, abs=0.5)
+        assert (await theirs.receive_some()).startswith(b"AMQP")
+
+    run_with_virtual_clock(main)
+
+
+def test_a_server_that_does_not_close_is_left() -> None:
+    """After close_timeout_s, and what it does not read after a grace."""
+
+    async def main() -> None:
+        ours, theirs = trio.testing.memory_stream_pair()
+        await theirs.send_all(AMQP_HEADER + encode_frame(0, Open(container_id="deaf")))
+        began = trio.current_time()
+        async with open_client(URL, stream=ours, sasl=False) as client:
+            assert client.remote_open.container_id == "deaf"
+        assert client.gone == "we closed it"
+        assert trio.current_time() - began < 5 + trio_pump.CLOSE_GRACE_S + 1
+
+    run_with_virtual_clock(main)
+
+
+# --- what goes wrong
+
+
+def test_errors_of_the_block_come_as_they_are() -> None:
+    """Not as groups: that there are tasks inside is no matter of the caller's."""
+
+    async def main() -> None:
+        async with open_broker(memory_config(listeners=())) as broker, connected(broker) as stream:
+            with pytest.raises(ValueError, match="mine"):
+                async with open_client(URL, stream=stream):
+                    raise ValueError("mine")
+
+    run_with_virtual_clock(main)
+
+
+def test_errors_of_several_kinds_stay_a_group() -> None:
+    """One end of a connection that many saw is one error, all else is told as it is."""
+    with pytest.raises(ConnectionGone, match="first"), one_error():
+        raise ExceptionGroup("", [ConnectionGone("first"), ExceptionGroup("", [LinkGone("second")])])
+    with pytest.raises(ExceptionGroup) as caught, one_error():
+        raise ExceptionGroup("", [ConnectionGone("first"), ValueError("second")])
+    assert len(caught.value.exceptions) == 2
+
+
+def test_refusals_say_why() -> None:
+    """A link, a message, a session that was ended, a link that was closed; the connection goes on."""
+    faults = ScriptedFaults()
+
+    async def main(client: Client, broker: Broker) -> None:
+        with pytest.raises(LinkRefused, match="amqp:not-found"):
+            await client.open_sender("$nope")
+        sender = await client.open_sender("orders")
+        faults.refuse_commit()
+        with pytest.raises(MessageRefused, match="amqp:resource-limit-exceeded"):
+            await sender.send("one")
+        faults.refuse_commit()
+        with pytest.raises(MessageRefused):
+            await sender.send_many(range(200))
+        session = await client.open_session()
+        other = await session.open_sender("orders")
+        session.end()
+        with pytest.raises(SessionGone):
+            await other.send("one")
+        receiver = await client.open_receiver("orders")
+        receiver.set_credit(1)
+        receiver.close()
+        with pytest.raises(LinkGone):
+            while True:
+                await receiver.receive()
+        sender.core.session.end()
+        sender = await client.open_sender("orders")
+        await sender.send("three")
+        sender.close()
+        with pytest.raises(LinkGone):
+            await sender.send("four")
+
+    with_client(main, faults)
+
+
+def test_a_transport_that_breaks() -> None:
+    """The reason is told, and the end of the block does not hang."""
+
+    async def main() -> None:
+        ours, theirs = trio.testing.memory_stream_pair()
+        await theirs.send_all(AMQP_HEADER + encode_frame(0, Open(container_id="short")))
+        async with open_client(URL, stream=ours, sasl=False) as client:
+            await theirs.send_stream.aclose()
+            with pytest.raises(ConnectionGone, match="the peer ended the transport without a close"):
+                await client.open_session()
+
+    run_with_virtual_clock(main)
+
+
+def test_nobody_listens() -> None:
+    """The error names the endpoint and the system's reason."""
+
+    async def main() -> None:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        port = listener.socket.getsockname()[1]
+        await listener.aclose()
+        with pytest.raises(ConnectFailed, match=f"expected a listener at amqp://127.0.0.1:{port}, but"):
+            async with open_client(f"amqp://127.0.0.1:{port}"):
+                raise AssertionError("nobody listens")
+
+    trio.run(main)
+
+
+# --- real sockets
+
+
+def test_a_broker_that_stops_ends_what_waits() -> None:
+    """Its condition reaches every task."""
+    with running_broker() as broker:
+
+        async def main() -> None:
+            async with open_client(broker.url) as client:
+                receiver = await client.open_receiver("orders")
+                heard: list[str | None] = []
+
+                async def wait() -> None:
+                    with pytest.raises(ConnectionGone) as caught:
+                        await receiver.receive()
+                    heard.append(caught.value.condition)
+
+                async with trio.open_nursery() as nursery:
+                    for _ in range(3):
+                        nursery.start_soon(wait)
+                    await trio.testing.wait_all_tasks_blocked()
+                    await trio.to_thread.run_sync(broker.stop)
+                assert heard == ["amqp:connection:forced"] * 3
+                await client.close()
+
+        trio.run(main)
+
+
+def test_tls_and_a_login(keys: Keys) -> None:
+    """SCRAM inside TLS; a wrong password and an unknown authority are told apart."""
+    with running_broker(config(listeners=(keys.listener(),))) as broker:
+
+        async def main() -> None:
+            url = broker.url.replace("//", "//ada:word@")
+            async with open_client(url, ssl_context=keys.client()) as client:
+                await (await client.open_sender("orders.new")).send(bytes(1_000_000))
+            with pytest.raises(LoginRefused, match="code 1"):
+                async with open_client(url, ssl_context=keys.client(), password="other"):
+                    raise AssertionError("no login")
+            with pytest.raises(ConnectFailed, match="(?i)certificate"):
+                async with open_client(url):
+                    raise AssertionError("no trust")
+
+        trio.run(main)
