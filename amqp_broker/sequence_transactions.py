@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from amqp_broker.coordinator import Transaction, TransactionRollback
 from amqp_broker.frames import Error, Rejected
 from amqp_broker.links import Delivery, ReceiverLink
-from amqp_broker.persistence import Record, Stream, Unit
+from amqp_broker.persistence import Record, RowDamaged, Stream, Unit
 from amqp_broker.queue import Queue
 from amqp_broker.sequence_jobs import JudgedOwner, Places, advances, judge
+from amqp_broker.sequence_positions import TooManyStreams
 from amqp_broker.transactional_jobs import TransactionalPosting
 
 if TYPE_CHECKING:
@@ -110,7 +111,12 @@ class SequencedEnlistment:
             raise self._failure
         positions = self._service.positions
         for found in self._found:
-            now = positions.find(self.queue, found.stream)
+            try:
+                now = positions.find(self.queue, found.stream)
+            except (RowDamaged, TooManyStreams) as error:
+                raise TransactionRollback(
+                    f"where stream {found.stream!r} stands is not known: {error}"
+                ) from None
             if (now.seq_id, now.seq_no) != (found.seq_id, found.seq_no):
                 raise TransactionRollback(
                     f"stream {found.stream!r} was at id {found.seq_id}, number {found.seq_no} for this "

@@ -239,7 +239,7 @@ def probe(settings: Settings) -> Findings:
         broker.findings = findings if findings.mechanisms_usable(settings.address) else Findings((), True)
         _, opened = broker.opened()
         coordinator, no_coordinator = _coordinator(broker)
-        no_halves = _no_half_messages(broker)
+        missing = {"half-messages": _no_half_messages(broker), "sequences": _no_sequences(broker)}
     except (Unexpected, OSError) as error:
         raise CannotConnect(f"{settings.address}: no AMQP 1.0 broker answers there: {error}") from error
     finally:
@@ -251,7 +251,7 @@ def probe(settings: Settings) -> Findings:
         properties=properties,
         coordinator=coordinator,
         no_coordinator=no_coordinator,
-        missing_protocols={"half-messages": no_halves} if no_halves else {},
+        missing_protocols={protocol: answered for protocol, answered in missing.items() if answered},
     )
 
 
@@ -285,6 +285,24 @@ def _no_half_messages(broker: Broker) -> str:
     except (Unexpected, CannotConnect, OSError) as error:
         return f"an attach to $half-resolve/conformance: {error}"
     return f"an attach to $half-resolve/conformance is answered with {describe(answer)}"
+
+
+def _no_sequences(broker: Broker) -> str:
+    """Returns what came instead of a queue that takes sequenced streams; nothing where there is one."""
+    address = broker.queue("sequences")
+    try:
+        session = broker.session()
+        session.send_attach_sender(address)
+        answer = session.peer.expect_frame(Attach, Detach, End, Close).performative
+        if isinstance(answer, Attach) and isinstance(answer.target, Target):
+            if "tx-sequence" in [str(one) for one in answer.target.capabilities or ()]:
+                return ""
+            return f"a queue has no capability tx-sequence: {describe(answer)}"
+        if isinstance(answer, Attach):
+            answer = session.peer.expect_frame(Detach, End, Close).performative
+    except (Unexpected, CannotConnect, OSError) as error:
+        return f"an attach to {address}: {error}"
+    return f"an attach to {address} is answered with {describe(answer)}"
 
 
 def _login_ways(broker: Broker) -> Findings:

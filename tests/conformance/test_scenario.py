@@ -55,3 +55,11 @@ def test_a_second_scenario_of_one_id_is_refused() -> None:
     load_scenarios()
     with pytest.raises(AssertionError, match="two scenarios"):
         scenario("2.2/zeroes", "2.2-10")(lambda broker: None)
+
+
+def test_sequences_are_a_profile_of_their_own() -> None:
+    """More than 50 scenarios, each of which shows sentences of that page."""
+    chosen = select_scenarios("sequences", [])
+    assert len(chosen) > 50 and {one.protocol for one in chosen} == {"sequences"}
+    for one in chosen:
+        assert all(row.startswith("seq.") for row in one.rows), one.id
