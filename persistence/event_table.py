@@ -13,7 +13,7 @@ from amqp_broker.persistence.checksums import event_checksum, is_sound
 from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.halves import Event
-from amqp_broker.persistence.keep_clock import FORGET_ROWS
+from amqp_broker.persistence.keep_clock import FORGET_EVENTS
 from amqp_broker.persistence.sound_page import sound_page
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
@@ -71,7 +71,9 @@ class EventTable:
 
         Raises StoreFull (nothing happened), StoreCorrupt, StoreFailed.
         """
-        rows = self._unit.query(_OLDEST, (self.next_seq - 1, FORGET_ROWS))
+        rows = self._unit.query(_OLDEST, (self.next_seq - 1, 1))
+        if rows and rows[0][1] + self._keep_ms <= clock_ms:
+            rows = self._unit.query(_OLDEST, (self.next_seq - 1, FORGET_EVENTS))
         old = 0
         for _, kept_ms in rows:
             if kept_ms + self._keep_ms > clock_ms:
@@ -83,7 +85,7 @@ class EventTable:
         self._unit.execute(_FORGET, (rows[old - 1][0],))
         fault_point("expire.before_commit")
         self._unit.commit()
-        return old, old == FORGET_ROWS
+        return old, old == FORGET_EVENTS
 
 
 def event_of(row: Row) -> Event | None:

@@ -36,7 +36,7 @@ from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.half_changes import Found, HalfChanges, Key
 from amqp_broker.persistence.half_rows import COLUMN_COUNT, COLUMNS, body_checksum, half_of, row_of
 from amqp_broker.persistence.halves import COMMITTED, OPEN, ROLLED_BACK, Half
-from amqp_broker.persistence.keep_clock import FORGET_ROWS
+from amqp_broker.persistence.keep_clock import FORGET_HALVES
 from amqp_broker.persistence.sound_page import sound_page
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
@@ -201,7 +201,7 @@ class HalfTable:
 
         Raises StoreFull (nothing happened), StoreCorrupt, StoreFailed.
         """
-        rows = self._unit.query(_EXPIRED, (clock_ms, FORGET_ROWS))
+        rows = self._unit.query(_EXPIRED, (clock_ms, FORGET_HALVES))
         if not rows:
             return 0, False
         size = 0
@@ -216,7 +216,7 @@ class HalfTable:
         self._delete(numbers)
         fault_point("expire.before_commit")
         self._unit.commit()
-        return len(numbers), len(numbers) < len(rows) or len(rows) == FORGET_ROWS
+        return len(numbers), len(numbers) < len(rows) or len(rows) == FORGET_HALVES
 
     def _delete(self, numbers: list[Parameters]) -> None:
         self._unit.execute_many(_DELETE_BODY, numbers)

@@ -28,6 +28,7 @@ from amqp_broker.persistence import (
     Verb,
     event_table,
     half_table,
+    keep_clock,
     stream_table,
 )
 from amqp_broker.persistence.half_checks import (
@@ -200,6 +201,19 @@ def test_last_event_is_kept_so_that_no_number_comes_twice(tmp_path: Path) -> Non
     log = Log(event(20))
     do(store, log)
     assert log.event.seq == 21
+    store.close()
+
+
+def test_events_are_forgotten_in_steps(tmp_path: Path) -> None:
+    """More than one takes: so many each time, and the next one goes on there."""
+    store = small_store(tmp_path, synchronous="OFF", event_keep_ms=1000)
+    forget_all(store, 0.0)
+    many = keep_clock.FORGET_EVENTS + 500
+    do(store, *[Log(event(number)) for number in range(many)])
+    forget_all(store, 1.0)
+    steps = [(store.idle(1000.0), count(store, "event")) for _ in range(2)]
+    assert steps == [(True, 500), (False, 1)]
+    assert store.events(0, 9)[0].seq == many
     store.close()
 
 
