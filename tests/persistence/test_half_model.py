@@ -104,7 +104,7 @@ class HalfModel(RuleBasedStateMachine):
             self.states[name] = state
             self.add([Reschedule(*name, state, attempts, due_at_ms, due_at_ms + 5)], ends)
 
-    # Longer than a clock may be ahead after a crash: what is kept for less may be forgotten by one store first.
+    # Longer than a clock may be ahead after a crash: for less, one store may forget it before the other.
     @rule(name=NAMES, at_ms=TIMES, keep_ms=st.sampled_from([10**9, 10**10]), post=st.booleans(), ends=ENDS)
     def decide(self, name: tuple[str, bytes], at_ms: int, keep_ms: int, post: bool, ends: bool) -> None:
         if self.states.get(name) not in OPEN:
