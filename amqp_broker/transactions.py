@@ -326,11 +326,13 @@ class Transactions:
         taken, deliveries = link.send_in(records[:room], state)
         sent = records[:taken]
         table.acquired(transaction, consumer, sent if consumer.settled else deliveries, consumer.settled)
-        queue = consumer.queue
-        queue.acquire_in_transaction(sent)
-        if sent and any(each.browser and each.demand > 0 for each in queue.consumers):
-            self._nodes.pump(queue)  # browsers see it, also if it never was available when they looked
+        consumer.queue.acquire_in_transaction(sent)
         return taken
+
+    def show_acquired(self, queue: Queue) -> None:
+        """Browsers see what a transaction has acquired, also if it never was available when they looked."""
+        if any(each.browser and each.demand > 0 for each in queue.consumers):
+            self._nodes.pump(queue)
 
     # Ends
 
