@@ -97,7 +97,6 @@ class ClientCore:
         """Takes what is to be written. Call again after writing, until it is empty."""
         chunks = self._engine.data_to_send()
         if chunks:
-            self._handle(self._engine.take_events())
             for sender in list(self.stalled):
                 sender.go_on()
         return chunks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -371,7 +372,7 @@ def test_a_peer_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPatch) -> N
     """The last bytes have a bound, too: closing does not hang."""
     monkeypatch.setattr(blocking_pump, "CLOSE_GRACE_S", 0.05)
     endpoint = Endpoint("127.0.0.1", 5672, tls=False)
-    core = ClientCore(ClientSettings(container_id="c"), endpoint, 0.0)
+    core = ClientCore(ClientSettings(container_id="c"), endpoint, time.monotonic())
     flood = [[bytes(16_777_216)], []]
     monkeypatch.setattr(core, "data_to_send", lambda: flood.pop(0) if flood else [])
     ours, theirs = socket.socketpair()
@@ -387,7 +388,7 @@ def test_a_fault_of_ours_reaches_whoever_waits(monkeypatch: pytest.MonkeyPatch) 
     loud: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", loud.append)
     endpoint = Endpoint("127.0.0.1", 5672, tls=False)
-    core = ClientCore(ClientSettings(container_id="c"), endpoint, 0.0)
+    core = ClientCore(ClientSettings(container_id="c"), endpoint, time.monotonic())
     monkeypatch.setattr(core, "receive_data", lambda data, now: 1 / 0)
     opening = core.open()
     ours, theirs = socket.socketpair()

@@ -19,7 +19,9 @@ from amqp_broker.client.errors import (
 from amqp_broker.client.messages import message
 from amqp_broker.client.pending import Pending
 from amqp_broker.frames import AMQP_HEADER, EMPTY_FRAME, Error, Source, Target
-from amqp_broker.links import AttachReceived, ConnectionOpened
+from amqp_broker.links import AttachReceived, ConnectionOpened, SaslInitReceived, SaslResponseReceived
+from amqp_broker.sasl_mechanisms import Challenge, Scram
+from amqp_broker.verifiers import make_verifier
 from tests.client.back_to_back import BackToBack
 
 FORCED = Error(condition="amqp:connection:forced", description="the broker is stopping")
@@ -56,13 +58,29 @@ def test_a_peer_without_our_mechanism_is_told_by_name() -> None:
 
 def test_a_refused_login_is_a_login_refused() -> None:
     """The SASL code comes in words, the password does not."""
-    from amqp_broker.links import SaslInitReceived
-
     pair = BackToBack({"user": "ada", "password": "s3cret"}, {"sasl_mechanisms": ("PLAIN",)})
     pair.answers[SaslInitReceived] = lambda event: pair.server.sasl_outcome(1)
     with pytest.raises(LoginRefused, match="refused PLAIN of user 'ada': code 1, wrong user") as caught:
         pair.done(pair.core.open())
     assert "s3cret" not in str(caught.value) and "s3cret" not in repr(pair.core.settings)
+
+
+def test_a_peer_that_only_says_yes_has_not_proved_itself() -> None:
+    """SCRAM: whoever does not know the password cannot sign, and gets no open out of us that counts."""
+    pair = BackToBack({"user": "ada", "password": "word"}, {"sasl_mechanisms": ("SCRAM-SHA-256",)})
+    verifier = make_verifier("SCRAM-SHA-256", "word", 4_096, bytes(range(16)))
+    server = Scram("SCRAM-SHA-256", lambda name: (verifier, True))
+
+    def challenge(event: SaslInitReceived) -> None:
+        step = server.step(event.initial_response)
+        assert isinstance(step, Challenge)
+        pair.server.sasl_challenge(step.data)
+
+    pair.answers[SaslInitReceived] = challenge
+    pair.answers[SaslResponseReceived] = lambda event: pair.server.sasl_outcome(0, b"v=AAAA")
+    with pytest.raises(LoginRefused, match="the peer did not prove that it knows user 'ada'"):
+        pair.done(pair.core.open())
+    assert pair.core.wants_close and pair.core.remote_open is None
 
 
 def test_a_peer_that_speaks_something_else_ends_the_open() -> None:
