@@ -18,13 +18,13 @@ from amqp_broker.persistence import StoreFull
 from amqp_broker.producers import Producer
 from amqp_broker.queue import Consumer, Queue
 from amqp_broker.registry import NodeRefused
+from amqp_broker.sequence_attaching import check_stream, sequence_answer
 from amqp_broker.termini import COPY, MOVE, OUTCOMES, TerminusRefused, source_answer, target_answer
 
 if TYPE_CHECKING:
     from amqp_broker.connection_task import ConnectionTask
     from amqp_broker.node_service import NodeService
 
-CONTROL_NODE_CREDIT: Final = 100  # messages to one of the broker's own nodes that may be under way on a link
 UNSETTLED_WANTED: Final = "expected snd-settle-mode unsettled or mixed, got settled"
 SETTLED_MODE: Final = 1  # snd-settle-mode settled (2.8.2)
 
@@ -67,6 +67,7 @@ async def _accept_producer(
     if target.dynamic:
         if target.address is not None:
             raise TerminusRefused("amqp:invalid-field", "a dynamic target must not name an address (3.5.4)")
+        check_stream(event.attach)
         queue = nodes.temporary_queue(task.principal, task.container_id, link.name)
     elif target.address is not None:
         queue = await nodes.node_for(task.principal, _text(target.address), SEND)
@@ -78,7 +79,9 @@ async def _accept_producer(
         )
     answer = target_answer(target, None if queue is None else queue.name)
     credit = nodes.config.limits.link_credit
+    stream, properties = await sequence_answer(nodes, task.principal, queue, event.attach, answer)
     producer = Producer(task, link, queue, credit, bool(target.dynamic))
+    producer.name_stream(stream)
     task.dispatcher.posts.producers[link] = producer
     if queue is not None:
         queue.producers.add(producer)
@@ -86,6 +89,7 @@ async def _accept_producer(
     link.accept(
         source=event.attach.source,
         target=answer,
+        properties=properties,
         max_message_size=nodes.config.limits.max_message_size_bytes,
         credit=0 if full else credit,
     )
@@ -115,7 +119,7 @@ def _accept_control_node(
         target=answer,
         properties=dict(HALF_PROPERTIES) if half else None,
         max_message_size=nodes.config.limits.max_message_size_bytes,
-        credit=CONTROL_NODE_CREDIT,
+        credit=nodes.config.limits.link_credit,
     )
     task.log.debug("link.attached", name=link.name, role="receiver", target=answer.address)
 

@@ -102,8 +102,10 @@ class Authoriser:
         """
         assert action in ACTIONS, f"unknown action {action!r}"
         assert node is not None or action in ACTIONS_WITHOUT_NODE, f"action {action!r} needs a node"
-        if self._open:
-            return True
+        return self._open or self.grants(principal, action, node)
+
+    def grants(self, principal: Principal, action: str, node: Address | None = None) -> bool:
+        """Whether a rule allows it, also in a broker that is open to everybody."""
         for user in (principal.rule_name, ANY_USER):
             patterns = self._patterns.get((user, action))
             if patterns is None:

@@ -25,6 +25,7 @@ from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log_setup import logger
 from amqp_broker.node_service import NodeService
 from amqp_broker.persistence import MemoryStore, Store, StoreFailed
+from amqp_broker.sequence_administration import PAGE, StreamInfo
 from amqp_broker.termini import ANONYMOUS_RELAY
 from amqp_broker.timers import Timers
 from amqp_broker.writer import Writer
@@ -162,6 +163,16 @@ class Broker:
     def half_messages(self) -> HalfAdministration:
         """What there is of half messages, and to have them decided or asked again by hand."""
         return self.nodes.half_administration
+
+    async def streams(self, queue: str, after: str = "", count: int = PAGE) -> list[StreamInfo]:
+        """Where the sequenced streams of a queue stand: at most `count`, in the order of their names, behind
+        the name `after`.
+        """
+        return await self.nodes.sequence_administration.streams(queue, after, count)
+
+    async def reset_stream(self, queue: str, stream: str) -> bool:
+        """Have a stream begin anew, and belong to nobody; False if there was none. Raises StoreError."""
+        return await self.nodes.sequence_administration.reset(queue, stream)
 
     # Stopping
 

@@ -69,6 +69,9 @@ TRANSACTION_TIMEOUT_MS: Final = 120_000  # from the declare; what a transaction 
 TRANSACTION_OPERATIONS: Final = 10_000  # what one discharge puts into one store commit
 TRANSACTION_BYTES: Final = 64 * MIB  # messages that only the transaction keeps in memory
 
+# Half messages.
+HALF_ASKS_PER_S: Final = 500  # checks: a flood of due ones leaves the broker to its other work
+
 # Nodes.
 ADDRESS_BYTES: Final = 255  # also what a file system and a str8 take, although no address becomes a path
 MAX_NODES: Final = 100_000  # queues on first use must not be a way to fill memory
@@ -128,6 +131,8 @@ class BrokerLimits:
     transaction_timeout_ms: int = _limit(TRANSACTION_TIMEOUT_MS, 100, HOUR_MS, "milliseconds")
     transaction_operations: int = _limit(TRANSACTION_OPERATIONS, 1, 10_000_000, "operations")
     transaction_bytes: int = _limit(TRANSACTION_BYTES, 1_024, 64 * GIB, "bytes")
+
+    half_asks_per_s: int = _limit(HALF_ASKS_PER_S, 1, 1_000_000, "checks a second")
 
     address_bytes: int = _limit(ADDRESS_BYTES, 1, ADDRESS_BYTES, "bytes")
     max_nodes: int = _limit(MAX_NODES, 1, 10_000_000, "nodes")

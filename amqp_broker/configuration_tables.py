@@ -11,6 +11,7 @@ import attrs
 from amqp_broker.addresses import AddressError, NodePattern, parse_address, parse_pattern
 from amqp_broker.authorisation import ACTIONS, ANONYMOUS_NAME, ANY_USER
 from amqp_broker.configuration_fields import (
+    KEY,
     SECRET,
     TUPLE,
     ConfigurationError,
@@ -22,6 +23,8 @@ from amqp_broker.configuration_fields import (
     whole_number,
     wrong,
 )
+from amqp_broker.coordinator import ORDER_DEBOUNCE_MS, ORDER_MAX_DELAY_MS
+from amqp_broker.sequence_settings import SEQUENCE_OFF, SEQUENCE_OPTIONAL, SEQUENCE_REQUIRED
 
 AMQP_PORT: Final = 5672
 AMQPS_PORT: Final = 5671
@@ -36,6 +39,7 @@ STRICT: Final = "strict"
 MIXED_MESSAGES: Final = "mixed"
 NORMAL_MESSAGES: Final = "normal"  # no half messages
 TRANSACTION_MESSAGES: Final = "transaction"  # half messages only, as RocketMQ has it
+ORDER_MS_MAX: Final = 60_000  # MSMQ waits for 10 s at most; a sender takes longer silence for a loss
 
 
 def _listen_url(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
@@ -151,6 +155,9 @@ class QueuePolicy:
     it exists, `at-start` (exact names only) makes it when the broker starts.  In `max_messages` and
     `max_bytes` 0 means: no bound but the disk's.  `max_volatile_bytes` bounds what only memory holds.
     `message_type` says whether half messages, ordinary ones or both (`mixed`) are taken.
+    `sequence` says whether messages may, must or cannot be of a stream that is accepted in order and exactly
+    once; outcomes of such messages are told `order_debounce_ms` (in TOML `ack_debounce_ms`, MSMQ's word)
+    after the last one of a burst, at most `order_max_delay_ms` (`ack_max_delay_ms`) after those before.
     """
 
     pattern: str = attrs.field(validator=_pattern)
@@ -162,6 +169,19 @@ class QueuePolicy:
     )
     message_type: str = attrs.field(
         default=MIXED_MESSAGES, validator=one_of(MIXED_MESSAGES, NORMAL_MESSAGES, TRANSACTION_MESSAGES)
+    )
+    sequence: str = attrs.field(
+        default=SEQUENCE_OPTIONAL, validator=one_of(SEQUENCE_OFF, SEQUENCE_OPTIONAL, SEQUENCE_REQUIRED)
+    )
+    order_debounce_ms: int = attrs.field(
+        default=ORDER_DEBOUNCE_MS,
+        validator=whole_number(0, ORDER_MS_MAX, "milliseconds, 0 for at once"),
+        metadata={KEY: "ack_debounce_ms"},
+    )
+    order_max_delay_ms: int = attrs.field(
+        default=ORDER_MAX_DELAY_MS,
+        validator=whole_number(1, ORDER_MS_MAX, "milliseconds"),
+        metadata={KEY: "ack_max_delay_ms"},
     )
 
     def __attrs_post_init__(self) -> None:

@@ -285,6 +285,7 @@ class ConnectionTask:
             self._deadline = float("inf")
             self._check_write_stall(now)
             self.dispatcher.transactions.expire(now)
+            self.dispatcher.posts.sequenced.expire(now)
             await self._handle(engine.handle_timeout(now))
         self._read_mail()
         if events := engine.take_events():
@@ -351,6 +352,10 @@ class ConnectionTask:
         transaction_deadline = self.dispatcher.transactions.next_deadline()
         if transaction_deadline is not None:
             deadline = transaction_deadline if deadline is None else min(deadline, transaction_deadline)
+        if self.dispatcher.posts.sequenced.waiting:
+            order_deadline = self.dispatcher.posts.sequenced.next_deadline()
+            if order_deadline is not None:
+                deadline = order_deadline if deadline is None else min(deadline, order_deadline)
         if self._writing_since is not None:
             stall = self._writing_since + self._nodes.config.limits.write_stall_timeout_ms / 1000
             deadline = stall if deadline is None else min(deadline, stall)

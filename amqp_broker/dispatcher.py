@@ -151,7 +151,9 @@ class Dispatcher:
                 consumer.demand = 0
                 consumer.queue.take_back([pending.pop() for _ in range(excess)])
                 self._nodes.pump(consumer.queue)
-        if taken and consumer.settled and not consumer.browser and not transactional:
+        if taken and transactional:  # not before: what this assigns to the same consumer is pending, too
+            self.transactions.show_acquired(consumer.queue)
+        elif taken and consumer.settled and not consumer.browser:
             sent = records[:taken]
             self._settle(consumer, [], sent, ACCEPTED, retire_verbs(consumer.queue.queue_id, sent))
 

@@ -61,14 +61,20 @@ class CheckSource:
         self._group = group
         self._link = link
         self._waiting: deque[Check] = deque()
+        self._coming: set[OpenHalf] = set()  # assigned, and their bodies are being read
         self._out: dict[OpenHalf, OutgoingDelivery] = {}
         self._checker = Checker(self, link, task.container_id, by_outcome)
         group.attach(self._checker)
 
     # From the group, in any task
 
+    def assigned(self, half: OpenHalf) -> None:
+        """It is asked about here: `ask` follows when its body is there. A drain waits for that."""
+        self._coming.add(half)
+
     def ask(self, half: OpenHalf, body: bytes) -> None:
         """Ask about `half`, whose stored bytes after the header are `body`, in the owner's next turn."""
+        self._coming.discard(half)
         if half.asked_by is self._checker:  # else it was decided or taken back meanwhile
             now_ms = self._service.now_ms()
             self._waiting.append(Check(half, write_check(self._group.name, half, body, now_ms)))
@@ -81,6 +87,12 @@ class CheckSource:
     # In the owner's turn
 
     def _send(self) -> None:
+        self._send_waiting()
+        link = self._link
+        if link.drain and link.credit > 0 and not self._waiting and not self._coming:
+            link.drained()
+
+    def _send_waiting(self) -> None:
         link = self._link
         while self._waiting and link.sendable():
             check = self._waiting[0]
@@ -90,10 +102,9 @@ class CheckSource:
             self._waiting.popleft()
             assert check.half is not None
             self._out[check.half] = link.session.unsettled_out[first]
-        if link.drain and link.credit > 0 and not self._waiting and not self._checker.demand:
-            link.drained()
 
     def _release(self, half: OpenHalf) -> None:
+        self._coming.discard(half)
         delivery = self._out.pop(half, None)
         if delivery is not None:
             self._link.settle([delivery], RELEASED)
@@ -103,8 +114,9 @@ class CheckSource:
 
     def on_credit(self) -> None:
         """Credit or drain changed, or there is room again."""
-        self._send()
-        self._checker.demand = max(0, self._link.sendable() - len(self._waiting))
+        self._send_waiting()
+        taken = len(self._waiting) + len(self._coming)
+        self._checker.demand = max(0, self._link.sendable() - taken)
         self._service.ask(self._group)
         if self._link.drain:
             self._checker.demand = 0
@@ -172,6 +184,7 @@ class CheckSource:
         held = [half for half in self._group.open.values() if half.asked_by is self._checker]
         self._group.detach(self._checker, dict.fromkeys([*asked, *held]), now_ms)
         self._out.clear()
+        self._coming.clear()
         self._waiting.clear()
         self._service.rearm(self._group)
 

@@ -58,6 +58,7 @@ class HalfOperation(ABC):
     def verbs(self) -> Unit:
         """Decide what it means, by what there is now."""
         self.error = None
+        self.group = self.service.present(self.group)
         if not self._free():
             return []
         try:
@@ -311,7 +312,9 @@ class HalfJob:
         operation = self._operation
         if error is not None:
             operation.rolled_back()
-            described = Error(condition="amqp:resource-limit-exceeded", description=str(error))
+            damaged = isinstance(error, RowDamaged)
+            condition = "amqp:internal-error" if damaged else "amqp:resource-limit-exceeded"
+            described = Error(condition=condition, description=str(error))
             self._answer(Rejected(error=described))
         elif operation.waits:
             self._service.submit(self)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 BODY_CACHE_BYTES: Final = 32 << 20  # bodies of open half messages that are kept in memory: the newest
 RECENT_DECISIONS: Final = 65_536  # known without the disk: for the provisional answers of transactions
-MAX_GROUPS: Final = 1_024  # made on first use by peers
+MAX_GROUPS: Final = 1_024  # at once; idle ones that peers made by using them are forgotten
 LONGEST_SLEEP_S: Final = 60.0  # the wall clock may be set while we wait
 
 
@@ -100,6 +100,35 @@ class Counted:
         return self._resolution_ms / max(1, self.decided.total())
 
 
+class Pace:
+    """How many checks may be sent now: `per_s` a second, in bursts of a tenth of that at most.
+
+    A flood of due half messages leaves the broker to its other work.
+    """
+
+    def __init__(self, per_s: int, now: float) -> None:
+        self._per_s = per_s
+        self._burst = max(1.0, per_s / 10)
+        self._tokens = self._burst
+        self._at = now
+
+    def room(self, now: float) -> int:
+        """How many may be sent now."""
+        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._per_s)
+        self._at = now
+        return int(self._tokens)
+
+    def taken(self) -> None:
+        """One was sent."""
+        self._tokens -= 1
+
+    def wait_s(self, now: float) -> float:
+        """How long until some may be sent: half a burst, so that a turn is worth it."""
+        if self.room(now) >= 1:
+            return 0.0
+        return max(1.0, self._burst / 2) / self._per_s
+
+
 class HalfService:
     """One for each broker."""
 
@@ -111,6 +140,7 @@ class HalfService:
         self._watchers: dict[HalfGroup, list[ParkedSource]] = {}
         self._recent: OrderedDict[tuple[str, bytes], Found] = OrderedDict()
         self._log = logger("halves")
+        self._pace = Pace(nodes.config.limits.half_asks_per_s, trio.current_time())
         self._counted: dict[str, Counted] = {}
         self.groups: dict[str, HalfGroup] = {}
         for config in nodes.config.half_groups:
@@ -121,9 +151,27 @@ class HalfService:
     def group(self, name: str) -> HalfGroup | None:
         """The group of this name, made on first use where the configuration allows it."""
         found = self.groups.get(name)
-        if found is None and self._nodes.config.half_groups_on_first_use and len(self.groups) < MAX_GROUPS:
-            found = self.groups[name] = HalfGroup(name, HalfSettings())
+        if found is None and self._nodes.config.half_groups_on_first_use:
+            if len(self.groups) >= MAX_GROUPS:
+                self._forget_idle_groups()
+            if len(self.groups) < MAX_GROUPS:
+                found = self.groups[name] = HalfGroup(name, HalfSettings())
         return found
+
+    def _forget_idle_groups(self) -> None:
+        """Groups that were made on first use and have nothing open and nobody attached make room for
+        others.
+        """
+        kept = {config.name for config in self._nodes.config.half_groups}
+        for group in list(self.groups.values()):
+            if group.name not in kept and not (group.open or group.checkers or self._watchers.get(group)):
+                del self.groups[group.name]
+                self._counted.pop(group.name, None)
+                self._watchers.pop(group, None)
+
+    def present(self, group: HalfGroup) -> HalfGroup:
+        """The group of this name as it is now: `group`, unless it was forgotten and made again meanwhile."""
+        return self.groups.setdefault(group.name, group)
 
     def recover(self, halves: Iterable[Half]) -> None:
         """Take up what the store has: due times and attempts as stored."""
@@ -170,8 +218,8 @@ class HalfService:
             return store.half(group.name, half_id)
 
         stored = self._nodes.writer.lookup(look)
-        if stored is None:
-            return None
+        if stored is None or 0 < stored.expires_at_ms <= self.now_ms():
+            return None  # the store may be later than that with forgetting it
         return Found(
             HalfState(stored.state), stored.digest, stored.destination, None, stored.resolved_at_ms,
             stored.resolver,
@@ -184,7 +232,9 @@ class HalfService:
         half = group.open.get(half_id)
         if half is not None:
             return Found(half.state, half.digest, half.destination, half)
-        return self._recent.get((group.name, half_id))
+        found = self._recent.get((group.name, half_id))
+        expired = found is not None and found.resolved_at_ms + group.settings.tombstone_ms <= self.now_ms()
+        return None if expired else found
 
     def unknown(self, half_id: bytes) -> Error:
         """Nothing of it is known."""
@@ -301,13 +351,17 @@ class HalfService:
         """Ask about what is due, those who can be asked."""
         now_ms = self.now_ms()
         events: Unit = []
-        for checker, half in group.assign(now_ms):
+        grants = group.assign(now_ms, self._pace.room(trio.current_time()))
+        for checker, half in grants:
+            checker.owner.assigned(half)  # a drain waits for all of them
+        for checker, half in grants:
             source: CheckSource = checker.owner
             fields: dict[str, str | int] = {
                 "group": group.name,
                 "half_id": shown_half_id(half.half_id),
                 "attempt": half.attempts + 1,
             }
+            self._pace.taken()
             self.counted(group.name).asks += 1
             events.append(Log(Event("half.asked", now_ms, fields)))
             self.read_body(group, half, source.ask)
@@ -359,6 +413,7 @@ class HalfService:
         earliest = group.next_deadline_ms()
         if earliest is not None:
             wait_s = min(max(0, earliest - self.now_ms()) / 1000, LONGEST_SLEEP_S)
+            wait_s = max(wait_s, self._pace.wait_s(trio.current_time()))
             self._nodes.timers.set(trio.current_time() + wait_s, self)
 
     def wake(self) -> None:

@@ -32,6 +32,8 @@ from amqp_broker.producers import Producer
 from amqp_broker.queue import Consumer, Queue, fresh
 from amqp_broker.records import record_of, replace_annotations
 from amqp_broker.registry import NodeRefused, Registry
+from amqp_broker.sequence_administration import SequenceAdministration
+from amqp_broker.sequence_service import SequenceService
 from amqp_broker.timers import Timers
 from amqp_broker.writer import Writer
 
@@ -61,6 +63,9 @@ class NodeService:
         self.registry = Registry(config, self.store_step)
         self.link_names = LinkNames()
         self.live_transactions = LiveTransactions()
+        self.sequences = SequenceService(self)
+        self.sequence_administration = SequenceAdministration(self)
+        self.control_nodes: dict[str, ControlNode] = {OUTCOME_ADDRESS: OutcomeQuestions(self)}
         self.halves = HalfService(self)
         self.half_nodes = HalfNodes(self, self.halves)
         self.half_administration = HalfAdministration(self)

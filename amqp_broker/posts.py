@@ -16,6 +16,7 @@ from amqp_broker.persistence import Record
 from amqp_broker.producers import Producer
 from amqp_broker.queue import Queue
 from amqp_broker.records import record_of
+from amqp_broker.sequence_links import SequencedLinks
 
 if TYPE_CHECKING:
     from amqp_broker.control_nodes import ControlNode
@@ -50,6 +51,7 @@ class Posts:
         self._task = task
         self._nodes = nodes
         self._transactions = transactions
+        self.sequenced = SequencedLinks(task, self, nodes, transactions)
         self.producers: dict[ReceiverLink, Producer] = {}
         self.services: dict[ReceiverLink, Service] = {}
 
@@ -108,14 +110,16 @@ class Posts:
         now_ms = self._nodes.wall_clock_ms()
         persistent = queue.persistent
         queue_id = queue.queue_id
+        mapped: list[bytes] = []
         try:
             records = [
-                record_of(d.payload, d.message_format, now_ms, queue_id, persistent) for d in deliveries
+                record_of(d.payload, d.message_format, now_ms, queue_id, persistent, mapped)
+                for d in deliveries
             ]
         except DecodeError:
             self._post_up_to_malformed(producer, deliveries, queue, now_ms, transaction)
             return
-        self._post(producer, deliveries, queue, records, transaction)
+        self._post(producer, deliveries, queue, records, transaction, mapped)
 
     def _post_up_to_malformed(
         self,
@@ -127,16 +131,22 @@ class Posts:
     ) -> None:
         """What came before a message with malformed sections is taken, wherever a read ended."""
         records: list[Record] = []
+        mapped: list[bytes] = []
         for delivery in deliveries:
             try:
                 records.append(
                     record_of(
-                        delivery.payload, delivery.message_format, now_ms, queue.queue_id, queue.persistent
+                        delivery.payload,
+                        delivery.message_format,
+                        now_ms,
+                        queue.queue_id,
+                        queue.persistent,
+                        mapped,
                     )
                 )
             except DecodeError as error:
                 if records:
-                    self._post(producer, deliveries[: len(records)], queue, records, transaction)
+                    self._post(producer, deliveries[: len(records)], queue, records, transaction, mapped)
                 self._malformed(producer, error)
                 return
 
@@ -147,11 +157,15 @@ class Posts:
         queue: Queue,
         records: list[Record],
         transaction: Transaction | None,
+        mapped: list[bytes],
     ) -> None:
         link = producer.link
         if queue.deleted:
             producer.detach(deleted_error(queue))
             return
+        if mapped or producer.placed:
+            if self.sequenced.take(producer, deliveries, queue, records, transaction):
+                return
         if transaction is not None:
             self._transactions.post(transaction, link, deliveries, queue, records)
             return
@@ -180,13 +194,16 @@ class Posts:
             if not isinstance(found, Queue):
                 self._post_to_node(producer, delivery, found, transaction)
                 return
+            mapped: list[bytes] = []
             record = record_of(
-                delivery.payload, delivery.message_format, now_ms, found.queue_id, found.persistent
+                delivery.payload, delivery.message_format, now_ms, found.queue_id, found.persistent, mapped
             )
         except DecodeError as error:
             self._malformed(producer, error)
             return
-        self._post(producer, [delivery], found, [record], transaction)
+        if found.sequences.required:
+            mapped.append(record.body)
+        self._post(producer, [delivery], found, [record], transaction, mapped)
 
     def _post_to_node(
         self, producer: Producer, delivery: Delivery, node: ControlNode, transaction: Transaction | None
@@ -264,6 +281,7 @@ class Posts:
         producer = self.producers.pop(link, None)
         if producer is not None:
             self._nodes.forget_producer(producer)
+            self.sequenced.on_detached(link)
 
 
 def _txn_id(delivery: Delivery) -> object:

@@ -17,7 +17,7 @@ class Producer:
     names its node).
     """
 
-    __slots__ = ("blocked", "credit", "ended", "link", "owner", "queue", "temporary")
+    __slots__ = ("blocked", "credit", "ended", "link", "owner", "placed", "queue", "stream", "temporary")
 
     def __init__(
         self, owner: ConnectionTask, link: ReceiverLink, queue: Queue | None, credit: int, temporary: bool
@@ -29,6 +29,13 @@ class Producer:
         self.temporary = temporary
         self.blocked = False
         self.ended = False
+        self.stream: str | None = None  # that the link named for its messages
+        self.placed = queue is not None and queue.sequences.required  # each message has its place in a stream
+
+    def name_stream(self, stream: str | None) -> None:
+        """What the link's attach says of its messages."""
+        self.stream = stream
+        self.placed = self.placed or stream is not None
 
     def detach(self, error: Error) -> None:
         """End the link: nothing more that arrived on it is taken.

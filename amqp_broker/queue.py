@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from amqp_broker.backlog import RECORD_OVERHEAD_BYTES, Backlog
 from amqp_broker.persistence import Record
+from amqp_broker.sequence_settings import QueueSequences
 
 if TYPE_CHECKING:
     from amqp_broker.links import SenderLink
@@ -109,6 +110,7 @@ class Queue:
         "recovered_to",
         "reserved_bytes",
         "reserved_messages",
+        "sequences",
     )
 
     def __init__(self, name: str, queue_id: int, limits: QueueLimits, *, persistent: bool = True) -> None:
@@ -116,6 +118,7 @@ class Queue:
         self.queue_id = queue_id
         self.limits = limits
         self.persistent = persistent
+        self.sequences = QueueSequences()
         self.backlog = Backlog()
         self.consumers: deque[Consumer] = deque()
         self.next_offset = 0

@@ -12,11 +12,12 @@ from __future__ import annotations
 from typing import Final
 
 from amqp_broker.frames import (
+    UNSURE,
     DecodeError,
     Header,
     Message,
     Symbol,
-    check_body,
+    body_shape,
     encode_composite,
     encode_section,
     peek_header,
@@ -31,14 +32,25 @@ _HEADER_CACHE_ENTRIES: Final = (
 _headers: dict[tuple[bool, int, bool, int], bytes] = {}
 
 
-def record_of(payload: bytes, message_format: int, now_ms: int, queue_id: int, persistent: bool) -> Record:
+def record_of(
+    payload: bytes,
+    message_format: int,
+    now_ms: int,
+    queue_id: int,
+    persistent: bool,
+    mapped: list[bytes] | None = None,
+) -> Record:
     """The record of one received message. Raises DecodeError where sections are malformed or out of order
-    (3.2).
+    (3.2). A body with message-annotations or application-properties is put into `mapped`.
     """
     durable, priority, ttl_ms, _first_acquirer, delivery_count, header_end = peek_header(payload)
     body = payload[header_end:] if header_end else payload
-    if not check_body(body):
-        body = _without_delivery_annotations(payload, header_end)
+    shape = body_shape(body)
+    if shape:
+        if shape == UNSURE:
+            body = _without_delivery_annotations(payload, header_end)
+        if mapped is not None:
+            mapped.append(body)
     record = Record(
         0,
         body,

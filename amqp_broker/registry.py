@@ -11,6 +11,7 @@ from amqp_broker.addresses import Address
 from amqp_broker.configuration import STRICT, BrokerConfig
 from amqp_broker.persistence import CreateNode, DeleteNode, RecoveredNode, Unit
 from amqp_broker.queue import Queue, QueueLimits
+from amqp_broker.sequence_settings import QueueSequences
 
 QUEUE = "queue"
 UNBOUNDED = 2**62  # a capacity of 0 in the configuration: only the disk is the bound
@@ -114,6 +115,7 @@ class Registry:
             policy.max_messages or UNBOUNDED, policy.max_bytes or UNBOUNDED, policy.max_volatile_bytes
         )
         queue = self._queues[name] = Queue(name, queue_id, limits, persistent=persistent)
+        queue.sequences = QueueSequences(policy.sequence, policy.order_debounce_ms, policy.order_max_delay_ms)
         queue.backlog.window_messages = self._config.limits.queue_window_messages
         queue.backlog.window_bytes = self._config.limits.queue_window_bytes
         return queue

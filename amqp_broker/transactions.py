@@ -24,6 +24,7 @@ from amqp_broker.coordinator import (
     Disposed,
     Effect,
     Ended,
+    Enlisted,
     Transaction,
     TransactionError,
     TransactionLimits,
@@ -241,6 +242,19 @@ class Transactions:
             self._table.fail(transaction, f"{error.condition}: {error.description}")
         link.settle(deliveries, TransactionalState(txn_id=transaction.txn_id, outcome=Rejected(error=error)))
 
+    def enlist(self, transaction: Transaction, posting: Enlisted) -> TransactionError | None:
+        """A posting becomes part of the transaction, or why not: then `refuse_posts` has to follow."""
+        return self._table.enlist(transaction, posting)
+
+    def tell_provisionally(
+        self, transaction: Transaction, link: ReceiverLink, deliveries: list[Delivery], outcome: Any
+    ) -> None:
+        """The outcome that messages have if the transaction is committed (4.4.1)."""
+        if type(outcome) is Rejected and outcome.error is not None:
+            self.refuse_posts(transaction, link, deliveries, outcome.error)
+        else:
+            link.settle(deliveries, TransactionalState(txn_id=transaction.txn_id, outcome=outcome))
+
     # Retirement
 
     @property
@@ -312,11 +326,13 @@ class Transactions:
         taken, deliveries = link.send_in(records[:room], state)
         sent = records[:taken]
         table.acquired(transaction, consumer, sent if consumer.settled else deliveries, consumer.settled)
-        queue = consumer.queue
-        queue.acquire_in_transaction(sent)
-        if sent and any(each.browser and each.demand > 0 for each in queue.consumers):
-            self._nodes.pump(queue)  # browsers see it, also if it never was available when they looked
+        consumer.queue.acquire_in_transaction(sent)
         return taken
+
+    def show_acquired(self, queue: Queue) -> None:
+        """Browsers see what a transaction has acquired, also if it never was available when they looked."""
+        if any(each.browser and each.demand > 0 for each in queue.consumers):
+            self._nodes.pump(queue)
 
     # Ends
 

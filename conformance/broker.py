@@ -22,6 +22,7 @@ from amqp_broker.frames import (
     SaslInit,
     SaslMechanisms,
     SaslOutcome,
+    Target,
 )
 
 DEFAULT_PORT = 5672
@@ -80,6 +81,9 @@ class Findings:
 
     no_coordinator: str = ""
     """What the broker answered instead, where there is none."""
+
+    missing_protocols: dict[str, str] = attrs.field(factory=dict)
+    """Protocols of this project that the broker does not speak, and what it answered instead."""
 
     def mechanisms_usable(self, address: Address) -> bool:
         """Whether the SASL layer lets us in; otherwise AMQP's header without it does."""
@@ -215,6 +219,12 @@ class Broker:
             if capability not in offered:
                 raise NotApplicable(f"the coordinator does not offer {capability}")
 
+    def require_protocol(self, protocol: str) -> None:
+        """Ends the scenario as not applicable where the broker does not speak a protocol of this project."""
+        answered = self.findings.missing_protocols.get(protocol)
+        if answered is not None:
+            raise NotApplicable(f"no {protocol}: {answered}")
+
     def discard(self) -> None:
         """Drops what connections are left."""
         for peer in self._peers:
@@ -229,6 +239,7 @@ def probe(settings: Settings) -> Findings:
         broker.findings = findings if findings.mechanisms_usable(settings.address) else Findings((), True)
         _, opened = broker.opened()
         coordinator, no_coordinator = _coordinator(broker)
+        missing = {"half-messages": _no_half_messages(broker), "sequences": _no_sequences(broker)}
     except (Unexpected, OSError) as error:
         raise CannotConnect(f"{settings.address}: no AMQP 1.0 broker answers there: {error}") from error
     finally:
@@ -240,6 +251,7 @@ def probe(settings: Settings) -> Findings:
         properties=properties,
         coordinator=coordinator,
         no_coordinator=no_coordinator,
+        missing_protocols={protocol: answered for protocol, answered in missing.items() if answered},
     )
 
 
@@ -256,6 +268,41 @@ def _coordinator(broker: Broker) -> tuple[tuple[str, ...] | None, str]:
     except (Unexpected, OSError) as error:
         return None, f"an attach to one: {error}"
     return None, f"an attach to one is answered with {describe(answer)}"
+
+
+def _no_half_messages(broker: Broker) -> str:
+    """Returns what came instead of a node for half messages; nothing where there is one."""
+    try:
+        session = broker.session()
+        session.send_attach_sender("$half-resolve/conformance")
+        answer = session.peer.expect_frame(Attach, Detach, End, Close).performative
+        if isinstance(answer, Attach) and isinstance(answer.target, Target):
+            if "half-messages" in [str(one) for one in answer.target.capabilities or ()]:
+                return ""
+            return f"$half-resolve/conformance is an ordinary node: {describe(answer)}"
+        if isinstance(answer, Attach):
+            answer = session.peer.expect_frame(Detach, End, Close).performative
+    except (Unexpected, CannotConnect, OSError) as error:
+        return f"an attach to $half-resolve/conformance: {error}"
+    return f"an attach to $half-resolve/conformance is answered with {describe(answer)}"
+
+
+def _no_sequences(broker: Broker) -> str:
+    """Returns what came instead of a queue that takes sequenced streams; nothing where there is one."""
+    address = broker.queue("sequences")
+    try:
+        session = broker.session()
+        session.send_attach_sender(address)
+        answer = session.peer.expect_frame(Attach, Detach, End, Close).performative
+        if isinstance(answer, Attach) and isinstance(answer.target, Target):
+            if "tx-sequence" in [str(one) for one in answer.target.capabilities or ()]:
+                return ""
+            return f"a queue has no capability tx-sequence: {describe(answer)}"
+        if isinstance(answer, Attach):
+            answer = session.peer.expect_frame(Detach, End, Close).performative
+    except (Unexpected, CannotConnect, OSError) as error:
+        return f"an attach to {address}: {error}"
+    return f"an attach to {address} is answered with {describe(answer)}"
 
 
 def _login_ways(broker: Broker) -> Findings:

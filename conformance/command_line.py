@@ -57,7 +57,8 @@ def _parser() -> argparse.ArgumentParser:
         "--profile",
         choices=PROFILES,
         default="core",
-        help="core: what the standard asks of every broker; full: this project's promises, too",
+        help="core: what the standard asks of every broker; full: this project's promises, too; "
+        "half-messages, sequences: that protocol of this project, and nothing else",
     )
     runs.add_argument(
         "--only", action="append", default=[], metavar="ID-GLOB", help="for example '2.6*' (repeatable)"

@@ -103,7 +103,7 @@ class TerminalReport:
                 self._line("      " + line)
 
     def _rows(self, report: Report) -> None:
-        self._line("\nRequirements of the standard")
+        self._line("\nRequirements")
         for status in ("passed", "failed", "admitted", "skipped", "left out"):
             if report.count_rows(status):
                 self._line(f"  {report.count_rows(status):4}  {status}")

@@ -64,6 +64,8 @@ def run_scenario(scenario: Scenario, settings: Settings) -> Result:
     try:
         if scenario.transactional:
             broker.require_coordinator()
+        if scenario.protocol:
+            broker.require_protocol(scenario.protocol)
         scenario.body(broker)
     except NotApplicable as reason:
         verdict, message = Verdict.SKIPPED, str(reason)
@@ -113,7 +115,11 @@ def run_scenarios(
 
 
 def judge_rows(results: list[Result]) -> list[Row]:
-    """Returns one row for each requirement of the standard, judged by the scenarios that ran."""
+    """Returns one row for each requirement of the standard, judged by the scenarios that ran; with a protocol
+    of this project among them one for each of its sentences, and without the standard's where nothing else
+    ran.
+    """
+    protocols = {result.scenario.protocol for result in results} or {""}
     shown_by: dict[str, list[str]] = {}
     for one in load_scenarios():
         for row_id in one.rows:
@@ -121,6 +127,8 @@ def judge_rows(results: list[Result]) -> list[Row]:
     verdicts = {result.scenario.id: result for result in results}
     rows = []
     for requirement in load_requirements().values():
+        if requirement.protocol not in protocols:
+            continue
         names = shown_by.get(requirement.id, [])
         ran = [verdicts[name] for name in names if name in verdicts]
         if not names:

@@ -26,9 +26,10 @@ from amqp_broker.conformance.requirements import section_key
 if TYPE_CHECKING:
     from amqp_broker.conformance.broker import Broker
 
-PROFILES = ("core", "full")
+STANDARD_PROFILES = ("core", "full")
+PROFILES = (*STANDARD_PROFILES, "half-messages", "sequences")
 """core: what the standard says of every broker. full: core, and what this project promises beyond it
-(limits).
+(limits). The others: a protocol of this project, and nothing else.
 """
 
 Body = Callable[["Broker"], None]
@@ -55,6 +56,11 @@ class Scenario:
     def transactional(self) -> bool:
         """Whether it is about part 4, and shows nothing where there is no coordinator."""
         return self.section.startswith("4.")
+
+    @property
+    def protocol(self) -> str:
+        """The protocol of this project that it is about; empty for the standard."""
+        return "" if self.profile in STANDARD_PROFILES else self.profile
 
 
 _registered: dict[str, Scenario] = {}
@@ -96,6 +102,6 @@ def select_scenarios(profile: str, patterns: list[str]) -> list[Scenario]:
     return [
         one
         for one in load_scenarios()
-        if (profile == "full" or one.profile == "core")
+        if (one.profile == profile or (profile == "full" and one.profile == "core"))
         and (not patterns or any(fnmatchcase(one.id, pattern) for pattern in patterns))
     ]

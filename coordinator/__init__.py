@@ -32,11 +32,26 @@ from amqp_broker.coordinator.half_states import (
     is_open,
 )
 from amqp_broker.coordinator.limits import CONTROL_LINK_CREDIT, TXN_ID_BYTES, TransactionLimits
+from amqp_broker.coordinator.order_acknowledgement import (
+    FLUSH_PART,
+    ORDER_DEBOUNCE_MS,
+    ORDER_MAX_DELAY_MS,
+    OrderTimer,
+)
 from amqp_broker.coordinator.requests import (
     CAPABILITIES,
     coordinator_answer,
     decode_request,
     failed_answer,
+)
+from amqp_broker.coordinator.sequence_table import (
+    SEQ_ID_MAX,
+    SEQ_NO_MAX,
+    Numbering,
+    SequenceAnswer,
+    StreamPosition,
+    accept,
+    expected_prev,
 )
 from amqp_broker.coordinator.transaction import Transaction
 from amqp_broker.coordinator.transaction_states import (
@@ -68,6 +83,17 @@ __all__ = [
     "Resolver",
     "decide_half",
     "is_open",
+    "ORDER_DEBOUNCE_MS",
+    "ORDER_MAX_DELAY_MS",
+    "FLUSH_PART",
+    "Numbering",
+    "OrderTimer",
+    "SEQ_ID_MAX",
+    "SEQ_NO_MAX",
+    "SequenceAnswer",
+    "StreamPosition",
+    "accept",
+    "expected_prev",
     "CAPABILITIES",
     "CONTROL_LINK_CREDIT",
     "ControlLinkTerminated",

@@ -29,6 +29,7 @@ RETRY_MAX_MS: Final = 600_000
 MAX_ATTEMPTS: Final = 15  # unknown answers
 LOCK_MS: Final = 30_000  # how long one checker has for its outcome
 RETURNED_MS: Final = 1_000  # until a check that was not asked is offered to another link
+EVERYTHING: Final = 1 << 62
 MAX_PENDING: Final = 10_000  # half messages of one group that are not decided
 TOMBSTONE_MS: Final = 7 * 24 * 3_600_000  # how long a decision is remembered
 ROLLBACK_POLICY: Final = "rollback"
@@ -141,9 +142,9 @@ class HalfGroup:
 
     # Asking
 
-    def assign(self, now_ms: int) -> list[tuple[Checker, OpenHalf]]:
-        """Whom to ask about what is due: first a link of the container that put it, then the others in turn.
-        No link or no credit: it waits, and no attempt is counted.
+    def assign(self, now_ms: int, most: int = EVERYTHING) -> list[tuple[Checker, OpenHalf]]:
+        """Whom to ask about what is due, at most `most`: first a link of the container that put it, then the
+        others in turn. No link or no credit: it waits, and no attempt is counted.
         """
         grants: list[tuple[Checker, OpenHalf]] = []
         for entry in self._aside:
@@ -152,12 +153,15 @@ class HalfGroup:
         while self._due and self._due[0][0] <= now_ms and any(each.demand > 0 for each in self.checkers):
             entry = heappop(self._due)
             half = self.open.get(entry[1])
-            if half is None or not self._askable(half, entry[0]):
+            if half is None or not self._askable(half, entry[0], now_ms):
                 continue
             checker = self._checker_for(half)
             if checker is None:
                 self._aside.append(entry)
                 continue
+            if len(grants) >= most:
+                heappush(self._due, entry)
+                break
             checker.demand -= 1
             half.asked_by = checker
             half.locked_until_ms = now_ms + self.settings.lock_ms
@@ -165,12 +169,13 @@ class HalfGroup:
             grants.append((checker, half))
         return grants
 
-    def _askable(self, half: OpenHalf, due_ms: int) -> bool:
+    def _askable(self, half: OpenHalf, due_ms: int, now_ms: int) -> bool:
         return (
             half.state is HalfState.PREPARED
             and half.busy is None
             and half.asked_by is None
             and half.due_ms == due_ms
+            and half.deadline_ms > now_ms  # else the policy decides in this turn
         )
 
     def _checker_for(self, half: OpenHalf) -> Checker | None:

@@ -22,7 +22,6 @@ from amqp_broker.frames.fast_path import (
     DISPOSITION_CODE,
     FLOW_CODE,
     TRANSFER_CODE,
-    check_body,
     learn_shape,
     peek_header,
     read_disposition,
@@ -30,6 +29,7 @@ from amqp_broker.frames.fast_path import (
     read_run,
     read_transfer,
 )
+from amqp_broker.frames.fast_sections import MAPPED, PLAIN, UNSURE, body_shape, find_maps, read_entries
 from amqp_broker.frames.fast_transactions import (
     encode_transactional,
     read_request,
@@ -50,7 +50,7 @@ from amqp_broker.frames.framing import (
     encode_frame,
     encode_sasl_frame,
 )
-from amqp_broker.frames.limits import MIN_MAX_FRAME_SIZE, REPR_CHARACTERS_MAX
+from amqp_broker.frames.limits import MIN_MAX_FRAME_SIZE, REPR_CHARACTERS_MAX, SECTION_NODES_MAX
 from amqp_broker.frames.message import Message
 from amqp_broker.frames.message_encoding import encode_message, encode_section
 from amqp_broker.frames.outcomes import (
@@ -138,13 +138,16 @@ __all__ = [
     "DISPOSITION_CODE",
     "EMPTY_FRAME",
     "FLOW_CODE",
+    "MAPPED",
     "MAX_TRANSFER_HEAD_BYTES",
     "MAX_TRANSFER_STATE_BYTES",
     "MIN_MAX_FRAME_SIZE",
+    "PLAIN",
     "RECEIVER",
     "REPR_CHARACTERS_MAX",
     "SASL_AUTH",
     "SASL_FRAME",
+    "SECTION_NODES_MAX",
     "SASL_HEADER",
     "SASL_OK",
     "SASL_SYS",
@@ -227,11 +230,12 @@ __all__ = [
     "TransferEncoder",
     "TransferHead",
     "TransferShape",
+    "UNSURE",
     "Ubyte",
     "Uint",
     "Ulong",
     "Ushort",
-    "check_body",
+    "body_shape",
     "decode_composite",
     "decode_performative",
     "decode_value",
@@ -244,9 +248,11 @@ __all__ = [
     "encode_section",
     "encode_uint",
     "encode_value",
+    "find_maps",
     "learn_shape",
     "peek_header",
     "read_disposition",
+    "read_entries",
     "read_flow",
     "read_run",
     "read_transfer",

@@ -23,7 +23,7 @@ import struct
 from types import FunctionType
 from typing import Final
 
-from amqp_broker.frames.fast_sections import check_body, peek_header, skip_value
+from amqp_broker.frames.fast_sections import peek_header, skip_value
 from amqp_broker.frames.fast_values import Delivery, FlowHead, TransferHead, TransferShape
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "FlowHead",
     "TransferHead",
     "TransferShape",
-    "check_body",
     "learn_shape",
     "peek_header",
     "read_disposition",

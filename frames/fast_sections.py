@@ -7,7 +7,7 @@ Everything that is not certain is left to `Message`, which decodes.
 """
 
 import struct
-from typing import Final
+from typing import Any, Final
 
 from amqp_broker.frames.composite_decoding import decode_composite
 from amqp_broker.frames.errors import DecodeError
@@ -110,6 +110,8 @@ def _peek(section: Header, end: int) -> HeaderPeek:
     )
 
 
+_MESSAGE_ANNOTATIONS_CODE: Final = 0x72
+_APPLICATION_PROPERTIES_CODE: Final = 0x74
 _DATA_CODE: Final = 0x75
 _VALUE_CODE: Final = 0x77
 _FOOTER_CODE: Final = 0x78
@@ -117,36 +119,131 @@ _LISTS: Final = (_LIST0, _LIST8, _LIST32)
 _MAPS: Final = (0xC1, 0xD1)
 # message-annotations, properties, application-properties, data, footer: what constructor each may have (3.2).
 _SECTION_CONSTRUCTORS: Final[dict[int, tuple[int, ...]]] = {
-    0x72: _MAPS, 0x73: _LISTS, 0x74: _MAPS, _DATA_CODE: (_VBIN8, _VBIN32), _FOOTER_CODE: _MAPS,
+    _MESSAGE_ANNOTATIONS_CODE: _MAPS, 0x73: _LISTS, _APPLICATION_PROPERTIES_CODE: _MAPS,
+    _DATA_CODE: (_VBIN8, _VBIN32), _FOOTER_CODE: _MAPS,
 }  # fmt: skip
 
 
-def check_body(body: bytes) -> bool:
-    """Whether `body`, an encoded message without its header, certainly has its sections in order and no
-    delivery- annotations; False is "don't know". Sections are walked by constructor and size; what is inside
-    is not looked at.
+# What `body_shape` says of a message behind its header.
+PLAIN: Final = 0
+"""Whole sections in order, and none of them a map of annotations or application-properties."""
+MAPPED: Final = 1
+"""Whole sections in order, and message-annotations or application-properties are among them."""
+UNSURE: Final = 2
+"""Malformed, or with delivery-annotations, or of a layout that is not known here: `Message` decides."""
+
+
+def body_shape(body: bytes) -> int:
+    """PLAIN, MAPPED or UNSURE for an encoded message without its header. Sections are walked by constructor
+    and size; what is inside is not looked at.
     """
     end = len(body)
     if body[:3] == b"\x00\x53\x75" and end > 4:
         if body[3] == _VBIN8 and body[4] == end - 5:
-            return True
+            return PLAIN
         if body[3] == _VBIN32 and end > 7 and int(_unpack_u32(body, 4)[0]) == end - 8:
-            return True
+            return PLAIN
     at = 0
     before = 0
+    shape = PLAIN
     while at < end:
         if at + 3 >= end or body[at] != 0 or body[at + 1] != _SMALLULONG:
-            return False
+            return UNSURE
         code = body[at + 2]
         if code == _VALUE_CODE:
             if before >= _DATA_CODE:
-                return False
+                return UNSURE
         elif body[at + 3] not in _SECTION_CONSTRUCTORS.get(code, ()):
-            return False
+            return UNSURE
         elif code < before or (code == before and code != _DATA_CODE):
-            return False
+            return UNSURE
+        elif code == _MESSAGE_ANNOTATIONS_CODE or code == _APPLICATION_PROPERTIES_CODE:
+            shape = MAPPED
         before = code
         at = skip_value(body, at + 3, end)
         if at < 0:
-            return False
-    return True
+            return UNSURE
+    return shape
+
+
+def find_maps(body: bytes) -> tuple[int, int, int, int] | None:
+    """Where the maps of message-annotations and of application-properties begin and end in a message without
+    its header: (start, end, start, end), -1 for a section that is not there. Its sections are known to be
+    whole; None where their descriptors have a layout that is not known here: `Message` decides.
+    """
+    annotations = annotations_end = properties = properties_end = -1
+    at = 0
+    end = len(body)
+    while at < end:
+        if body[at + 1] != _SMALLULONG:
+            return None
+        code = body[at + 2]
+        if code >= _DATA_CODE:
+            break
+        start = at + 3
+        at = skip_value(body, start, end)
+        if at < 0:
+            return None
+        if code == _MESSAGE_ANNOTATIONS_CODE:
+            annotations, annotations_end = start, at
+        elif code == _APPLICATION_PROPERTIES_CODE:
+            properties, properties_end = start, at
+    return annotations, annotations_end, properties, properties_end
+
+
+_SYM8: Final = 0xA3
+_STR8: Final = 0xA1
+_NULL: Final = 0x40
+_MAP8: Final = 0xC1
+_MAP32: Final = 0xD1
+# Constructor of an integral type: how many octets follow, and whether they have a sign (1.6).
+_INTEGERS: Final[dict[int, tuple[int, bool]]] = {
+    0x43: (0, False), 0x44: (0, False), 0x50: (1, False), 0x51: (1, True), 0x52: (1, False), 0x53: (1, False),
+    0x54: (1, True), 0x55: (1, True), 0x60: (2, False), 0x61: (2, True), 0x70: (4, False), 0x71: (4, True),
+    0x80: (8, False), 0x81: (8, True),
+}  # fmt: skip
+
+
+def read_entries(
+    data: bytes, at: int, end: int, symbols: bool, names: dict[bytes, str]
+) -> dict[str, Any] | None:
+    """Entries of the map between `at` and `end`, by what `names` calls their keys, which are `symbols` or
+    strings: integral values of any type as int, strings as str; a null is no entry. None where the map or one
+    of these values is not certain: `decode_value` decides.
+    """
+    found: dict[str, Any] = {}
+    key_code = _SYM8 if symbols else _STR8
+    try:
+        if data[at] == _MAP8:
+            count, pos = data[at + 2], at + 3
+        elif data[at] == _MAP32:
+            count, pos = int(_unpack_u32(data, at + 5)[0]), at + 9
+        else:
+            return None
+        for _ in range(count >> 1):
+            if data[pos] != key_code:
+                return None
+            stop = pos + 2 + data[pos + 1]
+            name = names.get(data[pos + 2 : stop])
+            code = data[stop]
+            if name is None or code == _NULL:
+                pos = skip_value(data, stop, end)
+                if pos < 0:
+                    return None
+                continue
+            integer = _INTEGERS.get(code)
+            value: int | str
+            if integer is not None:
+                pos = stop + 1 + integer[0]
+                value = int.from_bytes(data[stop + 1 : pos], "big", signed=integer[1])
+            elif code == _STR8:
+                pos = stop + 2 + data[stop + 1]
+                value = str(data[stop + 2 : pos], "utf-8")
+            else:
+                return None
+            if pos > end or name in found:
+                return None
+            found[name] = value
+    except (IndexError, struct.error, UnicodeDecodeError):
+        return None
+    return found if pos == end else None

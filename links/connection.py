@@ -415,6 +415,8 @@ class Connection:
 
     def send_close(self, error: Error | None) -> None:
         """Our close: the last frame (2.4.3)."""
+        for session in self.sessions.values():
+            session.settle_deferred()
         self.step(_I.S_CLOSE if error is None else _I.S_CLOSE_ERROR)
         self.send(0, Close(error=error))
         self.output.close()

@@ -86,8 +86,12 @@ class Link:
             return
         if self.state is not _ATTACHED:
             raise LocalProtocolError(f"cannot detach {self!r}: its attach has not been answered yet")
+        self.settle_deferred()
         self._send_detach(closed, error)
         self._end(closed, error)
+
+    def settle_deferred(self) -> None:
+        """Tells outcomes that wait, before the end of the link; a sender has none."""
 
     # --- for the session
 
@@ -104,6 +108,7 @@ class Link:
     def detach_received(self, detach: Detach) -> None:
         """The peer's detach: answers if it came first, and tells the caller unless it knows."""
         initiated = self.state is _ATTACHED
+        self.settle_deferred()
         self._receive(LinkInput.R_DETACH)
         if initiated:
             self._send_detach(detach.closed, None)
@@ -111,6 +116,7 @@ class Link:
 
     def fail(self, error: Error) -> None:
         """A link error of the peer (2.6.5): detaches, closed, and tells the caller at once."""
+        self.settle_deferred()
         self._send(LinkInput.S_DETACH_ERROR)
         self.session.send(Detach(handle=self.handle, closed=True, error=error))
         self._end(True, error)

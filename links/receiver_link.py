@@ -54,6 +54,8 @@ class ReceiverLink(Link):
         self.flow_properties: dict[str, Any] | None = None
         # What we gave an outcome in mode second, by number, until the sender settles.
         self._awaiting: dict[int, Delivery] = {}
+        # Outcomes that the caller is in no hurry to tell, in order.
+        self._deferred: list[tuple[list[Delivery], Any]] = []
 
     @property
     def credit(self) -> int:
@@ -155,6 +157,24 @@ class ReceiverLink(Link):
         self._settle_second(
             [delivery for delivery in deliveries if delivery.rcv_settle_mode == _SECOND], state, encoded
         )
+
+    def settle_later(self, deliveries: list[Delivery], state: Any) -> None:
+        """As `settle`, with the next `settle_deferred`; equal states of neighbours are told in one range.
+
+        By itself this happens before the end of the link, and when the sender's flow drains or asks for an
+        echo.
+        """
+        if self._deferred and self._deferred[-1][1] == state:
+            self._deferred[-1][0].extend(deliveries)
+        else:
+            self._deferred.append((list(deliveries), state))
+
+    def settle_deferred(self) -> None:
+        """Tells what waits; nothing happens when nothing does."""
+        if self._deferred:
+            deferred, self._deferred = self._deferred, []
+            for deliveries, state in deferred:
+                self.settle(deliveries, state)
 
     def dispose(self, deliveries: list[Delivery], state: Any, settled: bool) -> None:
         """Tells `state` for `deliveries`, settled or not whatever the settle mode: a transaction controller
@@ -395,6 +415,7 @@ class ReceiverLink(Link):
         flow.unprocessed = 0
         flow.unsettled = 0
         self._awaiting.clear()
+        self._deferred.clear()
         self.shape = None
         return []
 

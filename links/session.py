@@ -87,6 +87,7 @@ class Session:
         """
         if self.state in (SessionState.UNMAPPED, SessionState.END_SENT, SessionState.DISCARDING):
             return
+        self.settle_deferred()
         self._send_state(SessionInput.S_END if error is None else SessionInput.S_END_ERROR)
         self.connection.send(self.channel, End(error=error))
         self.drop(error)
@@ -232,14 +233,21 @@ class Session:
     def end_received(self, end: End) -> None:
         """The peer's end: answers if it came first."""
         initiated = self.state is _MAPPED
+        self.settle_deferred()
         self._receive_state(SessionInput.R_END)
         if initiated:
             self._send_state(SessionInput.S_END)
             self.connection.send(self.channel, End())
         self.drop(end.error)
 
+    def settle_deferred(self) -> None:
+        """Tells the outcomes that wait on its links: it is about to end."""
+        for link in self.output_links.values():
+            link.settle_deferred()
+
     def fail(self, error: Error) -> None:
         """A session error of the peer (2.5.4): ends, discards until its end, tells the caller at once."""
+        self.settle_deferred()
         self._send_state(SessionInput.S_END_ERROR)
         self.connection.send(self.channel, End(error=error))
         self.drop(error)

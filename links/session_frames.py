@@ -200,6 +200,8 @@ def flow_received(session: Session, flow: FlowHead, properties: dict[str, Any] |
         link.on_flow(flow.delivery_count, flow.link_credit, flow.drain, properties)
     elif isinstance(link, ReceiverLink):
         link.on_flow(flow.delivery_count, flow.available, properties)
+        if flow.drain or flow.echo:
+            link.settle_deferred()
     if flow.echo:
         session.connection.echo_links.add(link)
 

@@ -46,7 +46,7 @@ class HalfChange:
 class HalfChanges:
     """The changes of one group. `find` tells what is stored under a key."""
 
-    __slots__ = ("_find", "at_ms", "decides", "events", "halves", "holds", "next_seq", "streams")
+    __slots__ = ("_find", "advances", "at_ms", "decides", "events", "halves", "holds", "next_seq", "streams")
 
     def __init__(self, find: Callable[[str, bytes], Found | None], next_seq: int) -> None:
         self._find = find
@@ -57,6 +57,7 @@ class HalfChanges:
         self.events: list[Event] = []
         self.holds = False  # is there a Hold among the verbs
         self.decides = False
+        self.advances = False
 
     def add(self, verb: HalfVerb) -> None:
         """Gather a verb of a unit that was admitted. Raises AssertionError for what cannot be."""
@@ -111,6 +112,7 @@ class HalfChanges:
 
     def _advance(self, verb: Advance) -> None:
         stream = verb.stream
+        self.advances = True
         self.streams[stream.queue_id, stream.stream] = attrs.evolve(stream)
 
     def _forget_stream(self, verb: ForgetStream) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from amqp_broker.persistence.errors import StoreCorrupt
+from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
 from amqp_broker.persistence.event_table import EventTable
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.half_changes import HalfChanges
@@ -39,6 +39,14 @@ class Ledger:
                 shown = max(shown, int(value))
         self._saved_ms = shown
         self._clock.load(shown)
+
+    def objection(self, group: str, half_id: bytes) -> RowDamaged | None:
+        """Why a half message cannot be changed: what it is is unknown. Raises StoreFailed."""
+        try:
+            self.halves.find(group, half_id)
+        except RowDamaged as error:
+            return error
+        return None
 
     def changes(self) -> HalfChanges:
         """For a new group."""
@@ -91,11 +99,21 @@ class Ledger:
         return 1
 
 
-def pass_points(changes: HalfChanges, which: str) -> None:
-    """The fault points around the COMMIT of a group with such verbs."""
+def pass_before_commit(changes: HalfChanges) -> None:
+    """The fault points of a group with such verbs."""
     if changes.holds:
-        fault_point(f"hold.{which}")
+        fault_point("hold.before_commit")
     if changes.decides:
-        fault_point(f"decide.{which}")
-    if any(stream is not None for stream in changes.streams.values()):
-        fault_point(f"advance.{which}")
+        fault_point("decide.before_commit")
+    if changes.advances:
+        fault_point("advance.before_commit")
+
+
+def pass_after_commit(changes: HalfChanges) -> None:
+    """The same once it is durable."""
+    if changes.holds:
+        fault_point("hold.after_commit")
+    if changes.decides:
+        fault_point("decide.after_commit")
+    if changes.advances:
+        fault_point("advance.after_commit")

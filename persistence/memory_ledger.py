@@ -9,7 +9,7 @@ import attrs
 
 from amqp_broker.persistence.half_changes import Found, HalfChanges, Key, StreamKey, copy_of
 from amqp_broker.persistence.halves import COMMITTED, OPEN, Event, Half, Stream
-from amqp_broker.persistence.keep_clock import FORGET_ROWS, KeepClock
+from amqp_broker.persistence.keep_clock import FORGET_EVENTS, FORGET_HALVES, KeepClock
 
 
 class MemoryLedger:
@@ -107,17 +107,17 @@ class MemoryLedger:
         """Forget some of what was kept long enough; True if more waits."""
         clock_ms = self._clock.tick(now)
         halves = 0
-        while self._forget and self._forget[0][0] <= clock_ms and halves < FORGET_ROWS:
+        while self._forget and self._forget[0][0] <= clock_ms and halves < FORGET_HALVES:
             self._drop(heappop(self._forget)[1])
             halves += 1
         events = 0
-        while self._first_seq < self._next_seq - 1 and events < FORGET_ROWS:
+        while self._first_seq < self._next_seq - 1 and events < FORGET_EVENTS:
             if self._events[self._first_seq][1] + self._event_keep_ms > clock_ms:
                 break
             del self._events[self._first_seq]
             self._first_seq += 1
             events += 1
-        return halves == FORGET_ROWS or events == FORGET_ROWS
+        return halves == FORGET_HALVES or events == FORGET_EVENTS
 
     def _drop(self, key: Key) -> None:
         self._halves.pop(key, None)

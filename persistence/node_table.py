@@ -1,16 +1,17 @@
 """Which units can happen: decided from the nodes alone, before a store does anything.
 
-A unit can be refused for three reasons: a name that is taken, a node that does not exist, no room for new
-messages. All are known before its first statement runs; hence no unit needs a savepoint of its own. What is
-left (disk full, I/O errors) concerns a whole group.
+A unit can be refused for four reasons: a name that is taken, a node that does not exist, no room for new
+messages, a half message whose row is damaged. All are known before its first statement runs; hence no unit
+needs a savepoint of its own. What is left (disk full, I/O errors) concerns a whole group.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from amqp_broker.persistence.errors import NodeExists, NoSuchNode, StoreError, StoreFull
-from amqp_broker.persistence.halves import Advance, Hold
+from amqp_broker.persistence.halves import Advance, Decide, Hold, Reschedule
 from amqp_broker.persistence.verbs import CreateNode, DeleteNode, Post, Purge, Retire, Return, Unit
 
 NEW_DATA: Final = frozenset((Post, Hold, Advance))  # what is refused when there is no room
@@ -18,9 +19,15 @@ _FULL: Final = "the disk is below its low-water mark: no new messages are taken"
 
 
 class NodeTable:
-    """Names and ids, with the changes of the group under way on top of them."""
+    """Names and ids, with the changes of the group under way on top of them.
 
-    def __init__(self) -> None:
+    `objection` tells why a half message cannot be changed.
+    """
+
+    def __init__(
+        self, objection: Callable[[str, bytes], StoreError | None] = lambda group, half_id: None
+    ) -> None:
+        self._objection = objection
         self._ids: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._last_id = 0
@@ -86,8 +93,10 @@ class NodeTable:
                 return StoreFull(_FULL)
             if verb.stream.queue_id not in self._names:
                 return NoSuchNode(f"a stream of node {verb.stream.queue_id}, which does not exist")
-        elif kind is Hold and refuse_posts:
-            return StoreFull(_FULL)
+        elif isinstance(verb, Hold):
+            return StoreFull(_FULL) if refuse_posts else self._objection(verb.half.group, verb.half.half_id)
+        elif isinstance(verb, Decide | Reschedule):
+            return self._objection(verb.group, verb.half_id)
         return None
 
     def keep(self) -> None:

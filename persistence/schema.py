@@ -8,7 +8,9 @@ effects. `node.next_offset` is written only when the highest run goes, since oth
 everything below `node.purged_to` is gone and is swept later; a deleted node keeps its row, without a name,
 until it is swept. `checksum` columns: checksums.py. `quarantine`: what did not match its checksum, for a
 human to look at. `discharge`: the transactions that were committed, by the generation in which they are
-forgotten (outcomes.py).
+forgotten (outcomes.py). `half` and `half_body`: half messages and their bodies (half_table.py); `forget_ms`
+tells when a decided one is forgotten, by the store's own clock (keep_clock.py), and is 0 before. `stream`:
+positions of sequenced streams (stream_table.py). `event`: the append-only log (event_table.py).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from amqp_broker.persistence.group_writer import GroupWriter
 from amqp_broker.persistence.halves import Event, Half, Stream
 from amqp_broker.persistence.housekeeping import Compactor, orphan_step, sweep_step
 from amqp_broker.persistence.keep_clock import KEEP_EVENTS_MS
-from amqp_broker.persistence.ledger import Ledger, pass_points
+from amqp_broker.persistence.ledger import Ledger, pass_after_commit, pass_before_commit
 from amqp_broker.persistence.node_table import NEW_DATA, NodeTable
 from amqp_broker.persistence.outcomes import Outcomes
 from amqp_broker.persistence.quarantine import put_into_quarantine
@@ -108,7 +108,7 @@ class SqliteStore:
         self._outcomes = Outcomes(self._unit, discharge_keep_ms, discharge_keep_count)
         self._ledger = Ledger(self._unit, event_keep_ms)
         self._compactor = Compactor()
-        self._table = NodeTable()
+        self._table = NodeTable(self._ledger.objection)
         self._nodes: dict[int, NodeState] = {}
         self._sweep: dict[int, int] = {}
         self._orphans: list[int] = []  # segments without runs that are still to be deleted
@@ -234,12 +234,12 @@ class SqliteStore:
             if writer is None or group is None:
                 return
             if group.halves is not None:
-                pass_points(group.halves, "before_commit")
+                pass_before_commit(group.halves)
             if self._placed is not None:
                 fault_point("discharge.before_commit")
             self._unit.commit()
             if group.halves is not None:
-                pass_points(group.halves, "after_commit")
+                pass_after_commit(group.halves)
                 self._count_wal(self._page_size * self._ledger.keep(group.halves, self._next_half))
             if self._placed is not None:
                 fault_point("discharge.after_commit")

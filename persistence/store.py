@@ -65,8 +65,8 @@ class ReadResult:
 
 @attrs.define
 class SpaceState:
-    """Room on the disk, in bytes. While `refusing`, Post is answered with StoreFull and everything else goes
-    on.
+    """Room on the disk, in bytes. While `refusing`, Post, Hold and Advance are answered with StoreFull and
+    everything else goes on.
     """
 
     free_bytes: int
@@ -83,7 +83,7 @@ class Store(Protocol):
 
     def apply(self, units: Sequence[Unit]) -> list[Exception | None]:
         """Run the units, in order. One entry for each: None, or why it did not happen (NodeExists,
-        NoSuchNode, StoreFull).
+        NoSuchNode, StoreFull, RowDamaged).
 
         A unit that is refused leaves no trace and does not disturb the others. The others are durable when
         `commit` returned. Raises StoreFull (nothing happened; the same units again are answered one by one)

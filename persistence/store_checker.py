@@ -13,9 +13,10 @@ from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decod
 from amqp_broker.persistence.errors import StoreTooNew
 from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.group import EVERYTHING
+from amqp_broker.persistence.half_checker import half_findings
 from amqp_broker.persistence.outcomes_checker import outcome_findings
 from amqp_broker.persistence.runs import RUN_COLUMNS, Run, bytes_of_bits, run_from_row
-from amqp_broker.persistence.schema import DISCHARGE_VERSION, SCHEMA_VERSION, schema_version
+from amqp_broker.persistence.schema import DISCHARGE_VERSION, HALF_VERSION, SCHEMA_VERSION, schema_version
 from amqp_broker.persistence.sqlite_library import DATABASE_ERRORS, Connection, connect, raise_translated
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME, LOCK_NAME
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
@@ -84,6 +85,8 @@ class _Checker:
         yield from self._changed()
         if version >= DISCHARGE_VERSION:
             yield from outcome_findings(self._unit)
+        if version >= HALF_VERSION:
+            yield from half_findings(self._unit)
 
     def _nodes(self) -> Iterator[str]:
         rows = self._unit.query("SELECT id, name, settings, next_offset, purged_to FROM node")

@@ -17,6 +17,7 @@ from amqp_broker.persistence.event_checks import (
     MakeEventStore,
 )
 from amqp_broker.persistence.half_checks import HALF_CHECKS
+from amqp_broker.persistence.half_keeping_checks import HALF_KEEPING_CHECKS
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.store import RecoveredNode, Store
 from amqp_broker.persistence.store_check_helpers import (
@@ -435,5 +436,6 @@ CHECKS: Final[tuple[Callable[[MakeStore], None], ...]] = (
     check_large_and_many,
     *DISCHARGE_CHECKS,
     *HALF_CHECKS,
+    *HALF_KEEPING_CHECKS,
     *STREAM_AND_EVENT_CHECKS,
 )

@@ -1,4 +1,5 @@
-"""The standard's requirements as data: one row for each MUST and SHOULD of its five parts.
+"""The standard's requirements as data: one row for each MUST and SHOULD of its five parts; and the sentences
+of this project's own protocols.
 
 Each row is shown by scenarios (they name the row) or says in a reason why none shows it.
 """
@@ -19,6 +20,10 @@ KINDS = {
 """Why a row is not shown by any scenario; the reason beside it says it in prose."""
 
 
+PROTOCOLS = {"half": "half-messages", "seq": "sequences"}
+"""This project's own protocols, each a profile, by what their sections begin with (half.put)."""
+
+
 @attrs.frozen
 class Requirement:
     """One sentence of the standard, with its place, and the reason when no scenario shows it."""
@@ -33,8 +38,15 @@ class Requirement:
 
     @property
     def part(self) -> int:
-        """The part of the standard (1 types, 2 transport, 3 messaging, 4 transactions, 5 security)."""
-        return int(self.section.split(".")[0])
+        """The part of the standard (1 types, 2 transport, 3 messaging, 4 transactions, 5 security); 0 for a
+        protocol of this project.
+        """
+        return 0 if self.protocol else int(self.section.split(".")[0])
+
+    @property
+    def protocol(self) -> str:
+        """The protocol of this project whose sentence it is; empty for the standard."""
+        return PROTOCOLS.get(self.section.split(".")[0], "")
 
     @property
     def chapter(self) -> str:
@@ -42,16 +54,16 @@ class Requirement:
         return ".".join(self.section.split(".")[:2])
 
 
-def section_key(section: str) -> tuple[int, ...]:
-    """Returns what sorts section numbers in the standard's order (2.9 before 2.10)."""
-    return tuple(int(number) for number in section.split("."))
+def section_key(section: str) -> tuple[tuple[int, str], ...]:
+    """Returns what sorts sections in the standard's order (2.9 before 2.10); names come behind."""
+    return tuple((int(part), "") if part.isdigit() else (1_000, part) for part in section.split("."))
 
 
 @cache
 def load_requirements() -> dict[str, Requirement]:
     """Returns all rows by id, in the standard's order."""
     rows: list[Requirement] = []
-    for path in Path(__file__).parent.glob("part*.toml"):
+    for path in Path(__file__).parent.glob("*.toml"):
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         rows.extend(Requirement(**row) for row in table["requirement"])
     rows.sort(key=lambda row: (section_key(row.section), row.level == "says", row.id))

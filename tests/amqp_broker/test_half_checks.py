@@ -412,3 +412,17 @@ def test_figures_of_a_group(broker: JumpingBroker) -> None:
         assert figures.decided == {("committed", "producer"): 1}
         assert figures.mean_resolution_ms == 10_000 and figures.oldest_age_ms == 10_000
         assert half_id_of("1") is not None
+
+
+def test_idle_groups_of_peers_make_room_for_others(
+    broker: JumpingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names that a peer made up are forgotten; a group with something open is not."""
+    monkeypatch.setattr("amqp_broker.half_service.MAX_GROUPS", 4)
+    with session_to(broker) as session:
+        put = putter(session, "kept")
+        tell(put, half("1"))
+        for number in range(10):
+            resolver(session, f"made-up-{number}").detach()
+        assert isinstance(tell(resolver(session, "kept"), resolution("1", "commit")), Accepted)
+        assert isinstance(tell(put, half("2")), Accepted)

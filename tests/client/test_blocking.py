@@ -405,8 +405,8 @@ def test_a_fault_of_ours_reaches_whoever_waits(monkeypatch: pytest.MonkeyPatch) 
     opening = core.open()
     ours, theirs = socket.socketpair()
     with theirs:
-        pump = Pump(ours, PlainBytes(), core)
         theirs.sendall(b"something")
+        pump = Pump(ours, PlainBytes(), core)
         with pytest.raises(ConnectionGone, match="a fault of the client: ZeroDivisionError"):
             pump.wait(opening, WAIT_S)
         pump.join(WAIT_S)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from amqp_broker.conformance.requirements import KINDS, Requirement, load_requirements, section_key
+from amqp_broker.conformance.requirements import KINDS, PROTOCOLS, Requirement, load_requirements, section_key
 from amqp_broker.conformance.requirements.extract import (
     LEVEL_PATTERN,
     PARTS,
@@ -15,6 +15,9 @@ from amqp_broker.conformance.scenario import load_scenarios
 
 XML = Path(__file__).resolve().parents[3] / "shared" / "spec" / "amqp-1.0" / "xml"
 """The standard, where the project is developed; elsewhere the tables stand for it."""
+
+PAGES = Path(__file__).resolve().parents[3] / "shared" / "design"
+"""The pages of this project's own protocols, where it is developed."""
 
 SMALL_PART = """<?xml version="1.0"?>
 <amqp xmlns="http://www.amqp.org/schema/amqp.xsd" name="types" label="a small standard">
@@ -107,7 +110,17 @@ def test_the_tables_equal_the_standard() -> None:
         sentences = {(sentence.section, sentence.text) for sentence in read_sentences(part, XML)}
         said = {(row.section, row.sentence) for row in rows if row.part == part and row.level == "says"}
         assert said <= sentences
-    assert sum(row.level != "says" for row in rows) == 253
+    assert sum(row.level != "says" for row in rows if not row.protocol) == 253
+
+
+def test_rows_of_our_own_protocols_stand_on_their_pages() -> None:
+    """Each is there word for word."""
+    for protocol in set(PROTOCOLS.values()):
+        rows = [row for row in load_requirements().values() if row.protocol == protocol]
+        assert rows
+        page = PAGES / f"{protocol}.md"
+        text = " ".join(page.read_text(encoding="utf-8").split()) if page.is_file() else None
+        assert [row.id for row in rows if text is not None and row.sentence not in text] == []
 
 
 def test_levels_stand_in_their_sentences() -> None:
@@ -133,10 +146,12 @@ def test_reasons_are_of_a_known_kind() -> None:
 
 
 def test_sentences_without_a_key_word_are_there_for_a_scenario() -> None:
-    """A row of level says has been chosen because a scenario shows it."""
+    """A row of the standard of level says has been chosen because a scenario shows it."""
     shown = _shown()
     assert [
-        row.id for row in load_requirements().values() if row.level == "says" and row.id not in shown
+        row.id
+        for row in load_requirements().values()
+        if row.level == "says" and not row.protocol and row.id not in shown
     ] == []
 
 
@@ -155,4 +170,6 @@ def test_rows_are_in_the_standards_order() -> None:
 def test_a_row_knows_its_part_and_chapter() -> None:
     """The part is the first number, the chapter the first two."""
     row = Requirement("2.7.5-01", "2.7.5", "transfer", "MUST", "x MUST y")
-    assert (row.part, row.chapter) == (2, "2.7")
+    assert (row.part, row.chapter, row.protocol) == (2, "2.7", "")
+    own = Requirement("half.put-id", "half.put", "Put", "says", "x")
+    assert (own.part, own.protocol) == (0, "half-messages")

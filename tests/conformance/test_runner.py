@@ -124,6 +124,18 @@ def test_a_row_without_a_scenario_has_its_reason() -> None:
     assert row.status == "unseen" and row.reason == row.requirement.reason
 
 
+def test_rows_are_those_of_what_ran() -> None:
+    """Sentences of a protocol of this project are judged where its scenarios ran, the standard's where others
+    did.
+    """
+    halves = next(one for one in load_scenarios() if one.protocol == "half-messages")
+    ran = [Result(halves, Verdict.PASSED, 0.0)]
+    assert {row.requirement.protocol for row in judge_rows(ran)} == {"half-messages"}
+    both = [*ran, Result(_scenario(_passes), Verdict.PASSED, 0.0)]
+    assert {row.requirement.protocol for row in judge_rows(both)} == {"half-messages", ""}
+    assert {row.requirement.protocol for row in judge_rows(both[1:])} == {""}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -233,6 +233,7 @@ class BrowsingClient(Client):
             number += 1
             link = TransactionalReceiver.attach(session, f"{self.name}.{number}", self.queue, browses=True)
             self._look(connection, link)
+            connection.pump(TICK)  # a connection may attach and detach so many times a second
 
     def _look(self, connection: WireConnection, link: TransactionalReceiver) -> None:
         link.flow(BROWSED_AT_ONCE, drain=True)

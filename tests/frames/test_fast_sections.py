@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
+    MAPPED,
+    PLAIN,
+    UNSURE,
     AmqpValue,
+    Byte,
     Data,
     DecodeError,
     Header,
+    Int,
+    Long,
     Message,
     Properties,
-    check_body,
+    Short,
+    Symbol,
+    Timestamp,
+    Ubyte,
+    Uint,
+    Ulong,
+    Ushort,
+    body_shape,
+    decode_value,
     encode_composite,
     encode_message,
+    encode_value,
+    find_maps,
     peek_header,
+    read_entries,
 )
-from amqp_broker.frames.fast_sections import MAX_MEMO_ENTRIES, _headers
+from amqp_broker.frames.fast_sections import MAX_MEMO_ENTRIES, _headers, skip_value
 from tests.strategies import messages, mutated
 
 DATA = encode_message(body=Data(b"body"))
@@ -74,15 +93,26 @@ def test_the_memo_is_bounded() -> None:
 @settings(max_examples=300)
 @given(st.one_of(messages(), mutated(messages())))
 def test_what_is_certain_is_true(data: bytes) -> None:
-    """True is said of well-formed sections in order only, without delivery-annotations."""
+    """PLAIN and MAPPED are said of well-formed sections in order only, without delivery-annotations; where
+    the maps are is what the message says.
+    """
     try:
         body = data[peek_header(data)[5] :]
     except DecodeError:
         return
-    if check_body(body):
+    shape = body_shape(body)
+    if shape != UNSURE:
         message = Message(body)
         message.check_sections()
         assert message.after_delivery_annotations_offset == 0
+        places = find_maps(body)
+        assert places is not None
+        annotations, _, properties, _ = places
+        assert (shape == MAPPED) is (annotations >= 0 or properties >= 0)
+        assert (annotations >= 0) is (message._find(0x72) >= 0)
+        assert (properties >= 0) is (message._find(0x74) >= 0)
+        for start, end in (places[:2], places[2:]):
+            assert start < 0 or skip_value(body, start, len(body)) == end
 
 
 @pytest.mark.parametrize(
@@ -101,7 +131,9 @@ def test_what_is_certain_is_true(data: bytes) -> None:
 )
 def test_what_clients_send_is_certain(body: bytes) -> None:
     """The shapes of real clients need no decoding; a message without a body is one of them."""
-    assert check_body(body)
+    maps = Message(body)
+    shape = MAPPED if maps.message_annotations or maps.application_properties else PLAIN
+    assert body_shape(body) == shape
 
 
 @pytest.mark.parametrize(
@@ -124,4 +156,66 @@ def test_what_clients_send_is_certain(body: bytes) -> None:
 )
 def test_what_is_not_certain(body: bytes) -> None:
     """Cut off, out of order, repeated, of another type, or with delivery-annotations: the message decides."""
-    assert not check_body(body)
+    assert body_shape(body) == UNSURE
+
+
+NAMES = {b"one": "one", b"two": "two", b"text": "text"}
+
+
+@settings(max_examples=300)
+@given(
+    st.dictionaries(
+        st.sampled_from(["one", "two", "text", "other", "x" * 300]),
+        st.one_of(
+            st.integers(-(2**63), 2**63 - 1).map(Long),
+            st.integers(0, 2**64 - 1).map(Ulong),
+            st.integers(0, 2**32 - 1).map(Uint),
+            st.integers(-(2**31), 2**31 - 1).map(Int),
+            st.integers(0, 255).map(Ubyte),
+            st.integers(-128, 127).map(Byte),
+            st.integers(0, 65_535).map(Ushort),
+            st.integers(-32_768, 32_767).map(Short),
+            st.text(max_size=300),
+            st.none(),
+            st.booleans(),
+            st.binary(max_size=9),
+            st.integers(0, 2**40).map(Timestamp),
+        ),
+    ),
+    st.booleans(),
+    st.binary(max_size=3),
+)
+def test_entries_are_what_the_decoder_says(values: dict[str, Any], symbols: bool, behind: bytes) -> None:
+    """Integers and strings of the wanted names, or nothing certain; what is behind is not looked at."""
+    encoded = encode_value({Symbol(key): value for key, value in values.items()} if symbols else values)
+    found = read_entries(encoded + behind, 0, len(encoded), symbols, NAMES)
+    wanted = {name: values[name] for name in NAMES.values() if values.get(name) is not None}
+    plain = {
+        name: value if isinstance(value, str) else getattr(value, "value", None)
+        for name, value in wanted.items()
+    }
+    certain = "x" * 300 not in values and all(
+        isinstance(value, (str, Long, Ulong, Uint, Int, Ubyte, Byte, Ushort, Short))
+        and len(str(value).encode()) < 256
+        for value in wanted.values()
+    )
+    if certain:
+        assert found == plain
+    else:
+        assert found is None or found == plain
+    assert read_entries(encoded, 0, len(encoded), not symbols, NAMES) in (None, {})
+
+
+@settings(max_examples=300)
+@given(mutated(st.just(encode_value({"one": Uint(7), "text": "seven", "other": [1, 2]}))))
+def test_entries_of_a_broken_map(data: bytes) -> None:
+    """Whatever the bytes: entries that the decoder has too, or nothing certain."""
+    found = read_entries(data, 0, len(data), False, NAMES)
+    if found:
+        try:
+            decoded, end = decode_value(data)
+        except DecodeError:
+            return  # what it skips is not looked at: the values of other names
+        assert isinstance(decoded, dict) and end == len(data)
+        for name, value in found.items():
+            assert getattr(decoded[name], "value", decoded[name]) == value

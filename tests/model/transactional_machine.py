@@ -25,6 +25,7 @@ from tests.model.transactional_stage import index, outcome_of
 from tests.support.broker_clients import at_rest, round_trip
 from tests.support.wire_client import ConnectionLost, PeerError
 
+SMALL_BYTES = 20  # more than a message of one octet takes
 FORGOTTEN_S = 600  # about when the broker forgets that a transaction timed out
 
 
@@ -106,39 +107,66 @@ class TransactionalMachine(Halves):
             self._outcomes(client, control.link)
 
     @rule(
-        who=index, which=index, number=index, queue=st.sampled_from(QUEUES), count=st.integers(1, 4),
-        kind=index, settled=st.booleans(), fail=st.booleans(),
+        who=index, which=index, number=index, counts=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+        kind=index, settled=st.booleans(), end=st.sampled_from(["commit", "fail", "full"]),
     )  # fmt: skip
     def work_and_discharge(
-        self, who: int, which: int, number: int, queue: str, count: int, kind: int, settled: bool, fail: bool
+        self, who: int, which: int, number: int, counts: tuple[int, int], kind: int, settled: bool, end: str
     ) -> None:
-        """Posts, outcomes and the discharge of their transaction in one write."""
+        """Posts to both queues, an outcome and the discharge of their transaction in one write."""
         client = self._client(who)
         transaction, txn_id = self._pick(client, 6 * number)
         assert transaction is not None
-        sender = self._sender(client, queue, who)
-        if transaction.end != "" or sender.link.credit < count or self.books.room(queue) < count:
+        receiver = self._holder(client, which)
+        senders = [
+            (self._sender(client, queue, who), count) for queue, count in zip(QUEUES, counts, strict=True)
+        ]
+        for sender, count in senders:
+            if sender.link.credit < count or self.books.room(sender.queue) < count:
+                return
+        held = list(receiver.held.values())[: 1 + which % 2] if receiver is not None else []
+        sizes = [message.size for message in held] + [SMALL_BYTES] * sum(counts)
+        if transaction.end != "" or not transaction.fits(sizes):
             return
-        if not transaction.fits([90_100] * count):
-            return
-        made = [self._message(each, [True, settled], 1) for each in range(count)]
-        for message, payload in made:
-            sender.link.send(payload, settled=settled, txn_id=txn_id)
-            transaction.posts.append((queue, message))
-            transaction.take(message.size)
-        receivers = [each for each in client.receivers if each.held]
-        if receivers:
-            receiver = receivers[which % len(receivers)]
-            number, message = next(iter(receiver.held.items()))
-            if self.books.holder_of(message) in (None, transaction):
-                state = TransactionalState(txn_id=txn_id, outcome=outcome_of(kind))
-                receiver.link.settle([number], state, settled=settled)
-                self._dispose([(receiver, [number])], state, settled)
-        self._discharge(transaction.control, transaction, txn_id, fail=fail)
-        said = self._outcomes(client, sender.link)
-        assert len(said) == (0 if settled else count)
-        assert all(condition_of(each.state) is None for each in said)
-        sender.link.outcomes.clear()
+        for sender, count in senders:
+            for each in range(count):
+                message, payload = self._message(each, [True, settled], 1)
+                sender.link.send(payload, settled=settled, txn_id=txn_id)
+                transaction.posts.append((sender.queue, message))
+                transaction.take(message.size)
+        if receiver is not None:
+            numbers = list(receiver.held)[: len(held)]
+            state = TransactionalState(txn_id=txn_id, outcome=outcome_of(kind))
+            self._say(receiver, numbers, state, settled)
+        if end == "full":
+            self.faults.refuse_commit(1, 2)
+        self._discharge(transaction.control, transaction, txn_id, fail=end == "fail", stored=end != "full")
+        self.faults._commit_errors.clear()
+        for sender, count in senders:
+            said = self._outcomes(client, sender.link)
+            assert len(said) == (0 if settled else count)
+            assert all(condition_of(each.state) is None for each in said)
+            sender.link.outcomes.clear()
+
+    work_and_discharge_twice_as_often = work_and_discharge
+
+    def _holder(self, client: Client, which: int) -> Receiver | None:
+        """A receiver that holds what no transaction does; it is given something to hold if there is none."""
+
+        def found() -> list[Receiver]:
+            return [
+                each
+                for each in client.receivers
+                if each.held and all(self.books.holder_of(held) is None for held in each.held.values())
+            ]
+
+        if not found():
+            receiver = self._supplied(client, QUEUES[which % len(QUEUES)], False, which)
+            receiver.acquiring = None
+            receiver.link.flow(2, txn_id=b"")
+            self._rest()
+        holders = found()
+        return holders[which % len(holders)] if holders else None
 
     # The broker ends them
 
@@ -374,7 +402,9 @@ class TransactionalMachine(Halves):
             if self.agrees and self.broker is not None and self.broker.alive:
                 self._take_credit()
                 self._all_cut()
-                self._wait_for_connections(len(self.clients))
+                self._wait_for_connections(0)
+                if len(self.books.transactions) % 2:  # what is stored is what was there
+                    self._restart()
                 self._drain_all()
                 for transaction in self.books.transactions:
                     assert self._stored(transaction) is transaction.committed, f"{transaction!r}"

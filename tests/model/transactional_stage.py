@@ -167,6 +167,7 @@ class Stage(AtRest):
             client = self._client(who)
             if what == "broker":
                 self._restart()
+                self._client(0)
             elif what == "session":
                 self._end_session(client, which % len(client.sessions))
             else:
@@ -184,7 +185,6 @@ class Stage(AtRest):
             self._all_cut()
             self.books.restart()
             self._start_broker()
-            self._connect()
 
     def _end_session(self, client: Client, which: int) -> None:
         session = client.sessions[which]

@@ -399,15 +399,15 @@ _ORDER: Final = (
     Mutant(
         "what a live transaction has acquired comes to others",
         SERVICE,
-        "        queue.acquire_in_transaction(sent)\n",
-        "        queue.give_back(sent)\n        self._nodes.pump(queue)\n",
+        "        consumer.queue.acquire_in_transaction(sent)\n",
+        "        consumer.queue.give_back(sent)\n        self._nodes.pump(consumer.queue)\n",
         scenarios("4.4.3/invisible", "4.4.3/two-controllers"),
         "isolation",
     ),
     Mutant(
         "copying links do not see what a live transaction has acquired",
         SERVICE,
-        "        queue.acquire_in_transaction(sent)\n",
+        "        consumer.queue.acquire_in_transaction(sent)\n",
         "",
         scenarios("4.4.3/browser-sees"),
         "isolation",

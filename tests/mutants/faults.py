@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants import choice_faults, outcome_faults, request_faults, rule_faults, storage_faults
+from tests.mutants import (
+    choice_faults,
+    outcome_faults,
+    request_faults,
+    rule_faults,
+    sequence_faults,
+    storage_faults,
+)
 from tests.mutants.mutant import Mutant
 
 POWER_LOSS: Final = ("tests/power_loss/test_power_loss.py::test_no_power_cut_loses_what_was_acknowledged",)
@@ -295,4 +302,6 @@ _TRANSACTIONS: Final = (
     + outcome_faults.FAULTS
 )
 
-MUTANTS: Final[tuple[Mutant, ...]] = _DURABILITY + _STORE + _QUEUE + _LINKS + _FRAMES + _TRANSACTIONS
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    _DURABILITY + _STORE + _QUEUE + _LINKS + _FRAMES + _TRANSACTIONS + sequence_faults.FAULTS
+)

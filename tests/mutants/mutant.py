@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,14 @@ class Mutant:
     rule: str = ""
 
 
+SCENARIO: Final = "tests/mutants/scenario_suite.py::test_scenario["
+
+
 def scenarios(*ids: str) -> tuple[str, ...]:
     """The suite that consists of these conformance scenarios, against our broker."""
-    return tuple([f"tests/mutants/scenario_suite.py::test_scenario[{id}]" for id in ids])
+    return tuple([f"{SCENARIO}{id}]" for id in ids])
+
+
+def is_scenario(part: str) -> bool:
+    """Whether a part of a suite is one conformance scenario."""
+    return part.startswith(SCENARIO)

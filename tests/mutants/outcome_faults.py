@@ -27,8 +27,9 @@ FAULTS: Final = (
     Mutant(
         "a plain post joins a live transaction",
         "amqp_broker/posts.py",
-        "        self._post_run(producer, deliveries, None)\n",
-        "        self._post_run(producer, deliveries, ([*self._transactions._table.live(), None])[0])\n",
+        "        if transaction is not None:\n            self._transactions.post(",
+        "        transaction = transaction or next(iter(self._transactions._table.live()), None)\n"
+        "        if transaction is not None:\n            self._transactions.post(",
         scenarios("4.4.1/plain-beside"),
         "visibility",
     ),
@@ -132,8 +133,17 @@ FAULTS: Final = (
         "        outcome: Any = state.outcome\n"
         "        if transaction.held and next(iter(transaction.held.values())).holder is not holder:\n"
         "            return disposed\n",
-        scenarios("4.4.2/several-links", "4.4.2/several-sessions", "4.4.3/several-links"),
+        scenarios("4.4.2/several-links", "4.4.2/several-sessions"),
         "outcomes",
+    ),
+    Mutant(
+        "the end of a transaction reaches the first of its links only",
+        SERVICE,
+        "            self._do(work)\n            consumers",
+        "            if work.holder is ended.works[0].holder:\n"
+        "                self._do(work)\n            consumers",
+        scenarios("4.4.3/several-links"),
+        "10",
     ),
     Mutant(
         "undeliverable-here is ignored in a transaction",

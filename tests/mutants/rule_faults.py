@@ -331,7 +331,7 @@ _WORK: Final = (
     Mutant(
         "what was sent settled is gone before its transaction is over",
         "amqp_broker/dispatcher.py",
-        "        if taken and consumer.settled and not consumer.browser and not transactional:\n",
+        "        elif taken and consumer.settled and not consumer.browser:\n",
         "        if taken and consumer.settled and not consumer.browser:\n",
         (f"{RULES_TESTS}::test_what_was_sent_settled_is_there_until_its_commit",),
         "10",

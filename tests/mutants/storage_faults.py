@@ -7,6 +7,7 @@ from typing import Final
 from tests.mutants.mutant import Mutant, scenarios
 from tests.mutants.rule_faults import BOUNDS_TESTS, RULES_TESTS, SERVICE, TABLE, WIRE_TESTS
 
+STORE_TESTS: Final = "tests/persistence/test_store_checks.py"
 JOBS: Final = "amqp_broker/transactional_jobs.py"
 
 _BOUNDS: Final = (
@@ -220,7 +221,7 @@ _STORE: Final = (
         "            self._unit.commit()\n"
         "            self._unit.begin()\n"
         "            self._placed = self._outcomes.write(group.discharges)\n",
-        ("tests/persistence/test_store_checks.py",),
+        (f"{STORE_TESTS}::test_sqlite_store[check_discharge_is_one_unit-cache]",),
         "outcome record",
     ),
     Mutant(
@@ -228,7 +229,7 @@ _STORE: Final = (
         "persistence/generations.py",
         "            too_many = left > self._keep_count and",
         "            too_many = left > 0 and",
-        ("tests/persistence/test_store_checks.py",),
+        (f"{STORE_TESTS}::test_sqlite_store_forgets[check_outcomes_are_kept_for_their_time]",),
         "outcome record",
     ),
 )

@@ -9,8 +9,19 @@ from typing import Any
 
 import pytest
 
-from amqp_broker.persistence import Discharged, Post, Retire, StoreCorrupt, StoreTooNew
+from amqp_broker.persistence import (
+    Advance,
+    Discharged,
+    Event,
+    Log,
+    Post,
+    Retire,
+    StoreCorrupt,
+    StoreTooNew,
+    Stream,
+)
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE
+from amqp_broker.persistence.half_checks import GROUP, body, half, half_id, hold
 from amqp_broker.persistence.schema import MIGRATIONS, SCHEMA_VERSION, bring_up_to_date, schema_version
 from amqp_broker.persistence.sqlite import check_directory, check_store_file
 from amqp_broker.persistence.sqlite_library import connect
@@ -19,6 +30,9 @@ from amqp_broker.persistence.store_checks import do, messages, new_queue, offset
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from tests.persistence.stores import edit, run_child, small_store
 from tests.persistence.version_1 import write_version_1
+from tests.persistence.version_2 import write_version_2
+
+WRITE_VERSION = {1: write_version_1, 2: write_version_2}
 
 
 def test_newer_schema_is_refused(tmp_path: Path) -> None:
@@ -130,23 +144,47 @@ def test_version_1_is_migrated(tmp_path: Path) -> None:
     store.close()
 
 
-def test_migrated_and_new_stores_have_the_same_tables(tmp_path: Path) -> None:
-    """Whichever way it came about: one schema."""
-    write_version_1(tmp_path / "old")
+def test_version_2_is_migrated(tmp_path: Path) -> None:
+    """A store with outcomes keeps them, and takes half messages, streams and events."""
+    write_version_2(tmp_path)
+    assert check_directory(tmp_path) == [], "the checker knows older versions"
+    assert edit(tmp_path, "PRAGMA user_version") == [(2,)], "and leaves them as they are"
+    store = small_store(tmp_path)
+    assert [store.discharged(name) for name in (b"\x01" * 16, b"two", b"id")] == [1000, 2000, None]
+    assert offsets(store, 1) == [0, 3, 4, 5]
+    event = Event("half.put", 5, {"half_id": "1"})
+    do(store, hold(1), Advance(Stream(1, "s", "me", 1, 2)), Log(event), Discharged(b"id", 5))
+    store.close()
+    assert check_directory(tmp_path) == []
+    assert edit(tmp_path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
+    store = small_store(tmp_path)
+    assert [store.discharged(name) for name in (b"\x01" * 16, b"two", b"id")] == [1000, 2000, 5]
+    assert (store.half(GROUP, half_id(1)), store.half_body(GROUP, half_id(1))) == (half(1), body(1))
+    assert (store.stream(1, "s"), store.events(0, 9)) == (Stream(1, "s", "me", 1, 2), [event])
+    store.close()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_migrated_and_new_stores_have_the_same_tables(version: int, tmp_path: Path) -> None:
+    """Whichever way it came about: one schema, indexes and their conditions included."""
+    WRITE_VERSION[version](tmp_path / "old")
     sql = "SELECT name, type FROM sqlite_schema ORDER BY name"
     columns = "SELECT m.name, i.* FROM sqlite_schema m, pragma_table_xinfo(m.name) i ORDER BY m.name, i.cid"
     for name in ("old", "new"):
         small_store(tmp_path / name).close()
-    for question in (sql, columns):
+    indexes = "SELECT name, sql FROM sqlite_schema WHERE type='index' ORDER BY name"
+    for question in (sql, columns, indexes):
         assert edit(tmp_path / "old", question) == edit(tmp_path / "new", question)
+    assert len(edit(tmp_path / "new", indexes)) > 4
 
 
 @pytest.mark.parametrize(
     "point", ["migration.before", "migration.step", "migration.before_commit", "migration.after"]
 )
-def test_migration_is_killed(point: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("old", [1, 2])
+def test_migration_is_killed(old: int, point: str, tmp_path: Path) -> None:
     """The file has the old version or the new one, and the next start makes it the new one."""
-    write_version_1(tmp_path)
+    WRITE_VERSION[old](tmp_path)
     code = """
 import sys
 from amqp_broker.persistence.sqlite import SqliteStore
@@ -155,7 +193,7 @@ SqliteStore(sys.argv[1], ballast_bytes=0)
     child = run_child(code, tmp_path, **{ENVIRONMENT_VARIABLE: point})
     assert child.returncode == -signal.SIGKILL, child.stderr
     assert check_directory(tmp_path) == []
-    version = SCHEMA_VERSION if point == "migration.after" else 1
+    version = SCHEMA_VERSION if point == "migration.after" else old
     assert edit(tmp_path, "PRAGMA user_version") == [(version,)]
     store = small_store(tmp_path)
     do(store, Discharged(b"id", 5))

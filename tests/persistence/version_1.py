@@ -6,6 +6,7 @@ Queue "orders" (1) holds offsets 0, 3, 4, 5, of which 4 was returned; node 2 is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -65,8 +66,13 @@ STATEMENTS: Final = (
 
 def write_version_1(directory: Path) -> None:
     """Make the file in a data directory."""
+    write_file(directory, STATEMENTS)
+
+
+def write_file(directory: Path, statements: Sequence[str]) -> None:
+    """A new database file out of statements."""
     directory.mkdir(exist_ok=True)
     connection = connect(str(directory / DATABASE_NAME))
-    for statement in ("PRAGMA page_size=8192", *STATEMENTS):
+    for statement in ("PRAGMA page_size=8192", *statements):
         connection.execute(statement).fetchall()
     connection.close()

@@ -12,10 +12,12 @@ from amqp_broker.persistence import (
     Post,
     Purge,
     Record,
+    RecoveredNode,
     Retire,
     Return,
     Store,
     Verb,
+    halves,
 )
 from amqp_broker.persistence.generations import PARTS
 from amqp_broker.persistence.sqlite import SqliteStore
@@ -33,6 +35,19 @@ from tests.power_loss.plan import (
     Step,
     Stored,
     Take,
+)
+from tests.power_loss.plan_halves import (
+    ALL_GROUPS,
+    KEEP_MS,
+    Ask,
+    DecideHalf,
+    Holdings,
+    Move,
+    Note,
+    PutHalf,
+    StoredEvent,
+    StoredHalf,
+    holding_differences,
 )
 
 NO_SUCH_QUEUE: Final = 1_000_000
@@ -104,6 +119,8 @@ class Executor:
                 return Post(NO_SUCH_QUEUE, [_record(0, step.message, NO_SUCH_QUEUE)])
             case Discharge():
                 return Discharged(step.txn_id, step.at_ms)
+        if isinstance(step, PutHalf | Ask | DecideHalf | Note):
+            return _half_verb(step)
         queue_id = self.queue_ids[step.queue]
         match step:
             case Drop():
@@ -117,6 +134,11 @@ class Executor:
                 )
             case Take():
                 return Retire(queue_id, step.first_offset, step.last_offset)
+            case Move():
+                if step.position is None:
+                    return halves.ForgetStream(queue_id, step.stream)
+                former = ((step.position[0] - 1, 7),)
+                return halves.Advance(halves.Stream(queue_id, step.stream, "owner", *step.position, former))
             case PutBack():
                 return Return(
                     queue_id, step.offset, step.delivery_count, step.annotations, step.acquired_before
@@ -142,9 +164,67 @@ def _record(offset: int, message: Stored, queue_id: int) -> Record:
     )
 
 
+def _half_verb(step: PutHalf | Ask | DecideHalf | Note) -> Verb:
+    match step:
+        case PutHalf():
+            half, body = step.half, step.half.body
+            assert body is not None
+            group, half_id = step.key
+            new = halves.Half(
+                group, half_id, "destination", half.state, bytes(32), half.put_at_ms, half.due_at_ms, 5,
+                "container", len(body),
+            )  # fmt: skip
+            return halves.Hold(new, body)
+        case Ask():
+            return halves.Reschedule(*step.key, step.state, step.attempts, step.due_at_ms, 5)
+        case DecideHalf():
+            expires_at_ms = step.at_ms + KEEP_MS
+            return halves.Decide(*step.key, step.state, step.at_ms, "check", step.reason, expires_at_ms)
+        case Note():
+            return halves.Log(halves.Event("noted", step.at_ms, {"at": step.at_ms}))
+
+
 def read_snapshot(store: SqliteStore, page_messages: int = PAGE_MESSAGES) -> Snapshot:
     """What the store holds, read through its door; a quarantined message is an AssertionError."""
-    return Snapshot(_read_queues(store, page_messages), _read_outcomes(store))
+    nodes = store.recover().nodes
+    held = _read_held(store, {node.queue_id: node.name for node in nodes}, page_messages)
+    return Snapshot(_read_queues(store, nodes, page_messages), _read_outcomes(store), held)
+
+
+def _read_held(store: SqliteStore, names: dict[int, str], page: int) -> Holdings:
+    """What lists tell; with small pages also that questions are answered alike."""
+    thorough = page == SMALL_PAGE_MESSAGES
+    found: dict[tuple[str, bytes], StoredHalf] = {}
+    for group in ALL_GROUPS:
+        after = b""
+        while listed := store.halves(group, None, after, page):
+            after = listed[-1].half_id
+            for half in listed:
+                assert not thorough or store.half(group, half.half_id) == half
+                body = None
+                if thorough or half.state != halves.COMMITTED:
+                    body = store.half_body(group, half.half_id)
+                found[group, half.half_id] = StoredHalf(
+                    body, half.put_at_ms, half.state, half.attempts, half.due_at_ms, half.resolved_at_ms,
+                    half.reason,
+                )  # fmt: skip
+            if len(listed) < page:
+                break
+    waiting = {(half.group, half.half_id) for half in store.open_halves()}
+    assert waiting == {key for key, half in found.items() if not half.resolved_at_ms}
+    streams: dict[tuple[str, str], tuple[int, int]] = {}
+    for queue_id, name in names.items():
+        for one in store.streams(queue_id, "", page):
+            assert not thorough or one == store.stream(queue_id, one.stream)
+            assert one.former == ((one.seq_id - 1, 7),)
+            streams[name, one.stream] = (one.seq_id, one.seq_no)
+    events: list[StoredEvent] = []
+    while listed_events := store.events(events[-1].seq + 1 if events else 0, page):
+        events += [StoredEvent(event.seq, event.at_ms) for event in listed_events]
+        assert all(event.fields == {"at": event.at_ms} for event in listed_events)
+        if len(listed_events) < page:
+            break
+    return Holdings(found, streams, tuple(events))
 
 
 def _read_outcomes(store: SqliteStore) -> tuple[tuple[bytes, int], ...]:
@@ -157,9 +237,11 @@ def _read_outcomes(store: SqliteStore) -> tuple[tuple[bytes, int], ...]:
     return tuple((txn_id, at_ms) for txn_id, at_ms in rows)
 
 
-def _read_queues(store: SqliteStore, page_messages: int) -> dict[str, tuple[int, dict[int, Stored]]]:
+def _read_queues(
+    store: SqliteStore, nodes: list[RecoveredNode], page_messages: int
+) -> dict[str, tuple[int, dict[int, Stored]]]:
     found: dict[str, tuple[int, dict[int, Stored]]] = {}
-    for node in store.recover().nodes:
+    for node in nodes:
         messages: dict[int, Stored] = {}
         offset = 0
         while True:
@@ -199,7 +281,8 @@ def differences(found: Snapshot, expected: Snapshot) -> list[str]:
             told.append(f"queue {name} is there and should not be")
         else:
             told += _queue_differences(name, found.queues[name], expected.queues[name])
-    return told + _outcome_differences(found.outcomes, expected.outcomes)
+    told += _outcome_differences(found.outcomes, expected.outcomes)
+    return told + holding_differences(found.held, expected.held)
 
 
 def _outcome_differences(

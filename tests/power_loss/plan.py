@@ -11,12 +11,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from amqp_broker.persistence.halves import COMMITTED
+from tests.power_loss.plan_halves import (
+    DecideHalf,
+    HalfStep,
+    HalfWriter,
+    Holdings,
+    Move,
+    apply_half_step,
+    without_queue,
+)
+
 MAX_QUEUES: Final = 3
 MAX_MESSAGES: Final = 30
 """Above this many messages a queue is emptied rather than filled, so that states stay small and quick to
 check.
 """
 
+START_MS: Final = 1_700_000_000_000
 CLOCK_BACK_MS: Final = 12 * 60 * 60 * 1000
 """More than a generation of outcomes spans."""
 
@@ -37,12 +49,13 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a store holds: the queues by name, each the next offset and the messages by offset; and the
-    committed transactions with their times, in the order of their commits.
+    """What a store holds: the queues by name, each the next offset and the messages by offset; the committed
+    transactions with their times, in the order of their commits; and half messages, streams and events.
     """
 
     queues: Mapping[str, tuple[int, Mapping[int, Stored]]] = field(default_factory=dict)
     outcomes: tuple[tuple[bytes, int], ...] = ()
+    held: Holdings = field(default_factory=Holdings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +122,7 @@ class Discharge:
     at_ms: int
 
 
-Step = Make | Drop | Clear | Put | Take | PutBack | Refused | Discharge
+Step = Make | Drop | Clear | Put | Take | PutBack | Refused | Discharge | HalfStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +166,8 @@ class _Writer:
             for name, (next_offset, messages) in start.queues.items()
         }
         self.outcomes = list(start.outcomes)
-        self.clock_ms = 0
+        self.halves = HalfWriter(self.chance, start.held)
+        self.clock_ms = START_MS
         self.names = max((int(name[1:]) for name in self.queues), default=-1) + 1
         self.fresh: set[str] = (
             set()
@@ -163,12 +177,17 @@ class _Writer:
         return Snapshot(
             {name: (queue.next_offset, dict(queue.messages)) for name, queue in self.queues.items()},
             tuple(self.outcomes),
+            self.halves.held,
         )
 
     def group(self) -> Group:
         self.fresh.clear()
+        self.halves.changed.clear()
         units = [self.unit() for _ in range(self.chance.choice((1, 1, 1, 2, 3, 5)))]
-        return Group(tuple(unit for unit in units if unit), idle_after=self.chance.random() < 0.15)
+        idle_after = self.chance.random() < 0.15
+        if idle_after:
+            self.halves.held = replace(self.halves.held, idles=self.halves.held.idles + 1)
+        return Group(tuple(unit for unit in units if unit), idle_after)
 
     def unit(self) -> tuple[Step, ...]:
         steps: list[Step] = []
@@ -184,19 +203,29 @@ class _Writer:
         if draw < 0.08 and len(self.queues) > 1:
             name = self.some_queue()
             del self.queues[name]
+            self.halves.held = without_queue(self.halves.held, name)
             return (Drop(name),)
         if draw < 0.12:
             # Nothing of a unit that fails alone may stay, so this one changes no queue of the model.
             name = self.some_queue()
             queue = self.queues[name]
             steps += [Put(name, {queue.next_offset: self.message()})] if self.chance.random() < 0.5 else []
+            steps += self.halves.phantom(self.clock_ms) if self.chance.random() < 0.5 else []
             steps += [Refused(self.message())]
             steps += [self.discharge()] if self.chance.random() < 0.5 else []
             return tuple(steps)
         for _ in range(self.chance.choice((1, 1, 1, 2, 3))):
-            step = self.step(self.some_queue())
+            name = self.some_queue()
+            step = self.step(name)
             if step is not None:
                 steps.append(step)
+            if isinstance(step, Put) and self.chance.random() < 0.3:
+                steps.append(self.halves.move(name))
+        if self.chance.random() < 0.3:
+            self.tick()
+            steps += self.halves.unit(self.clock_ms)
+            # A committed one is posted in the same unit.
+            steps += [self.post(self.some_queue()) for step in steps if _is_commit(step)]
         for _ in range(self.chance.choice((0, 0, 1, 1))):
             discharge = self.discharge()
             self.outcomes.append((discharge.txn_id, discharge.at_ms))
@@ -204,11 +233,14 @@ class _Writer:
         return tuple(steps)
 
     def discharge(self) -> Discharge:
+        self.tick()
+        return Discharge(self.chance.randbytes(16), self.clock_ms)
+
+    def tick(self) -> None:
         """The clock stands mostly; where it goes back, outcomes begin a new generation."""
         self.clock_ms += self.chance.choice((0, 0, 0, 1, 1000))
         if self.chance.random() < 0.05:
             self.clock_ms -= CLOCK_BACK_MS
-        return Discharge(self.chance.randbytes(16), self.clock_ms)
 
     def some_queue(self) -> str:
         return self.chance.choice(sorted(self.queues.keys() - self.fresh))
@@ -224,7 +256,10 @@ class _Writer:
             return self.put_back(name, queue, self.chance.choice(offsets))
         if offsets and (draw < 0.5 or len(offsets) > MAX_MESSAGES):
             return self.take(name, queue, offsets)
-        count = self.chance.choice((1, 1, 2, 3, 10, 25))
+        return self.post(name, self.chance.choice((1, 1, 2, 3, 10, 25)))
+
+    def post(self, name: str, count: int = 1) -> Put:
+        queue = self.queues[name]
         messages = {}
         for _ in range(count):
             queue.next_offset += 1 if self.chance.random() < 0.97 else self.chance.choice((2, 5))
@@ -273,17 +308,26 @@ def apply_unit(snapshot: Snapshot, unit: tuple[Step, ...]) -> Snapshot:
     """
     after = dict(snapshot.queues)
     outcomes = snapshot.outcomes
+    held = snapshot.held
     for step in unit:
         if isinstance(step, Make):
             after[step.queue] = (0, {})
         elif isinstance(step, Discharge):
             outcomes += ((step.txn_id, step.at_ms),)
+        elif isinstance(step, HalfStep):
+            if not isinstance(step, Move) or step.queue in after:
+                held = apply_half_step(held, step)
         elif not isinstance(step, Refused) and step.queue in after:
             if isinstance(step, Drop):
                 del after[step.queue]
+                held = without_queue(held, step.queue)
             else:
                 after[step.queue] = _apply_step(*after[step.queue], step)
-    return Snapshot(after, outcomes)
+    return Snapshot(after, outcomes, held)
+
+
+def _is_commit(step: Step) -> bool:
+    return isinstance(step, DecideHalf) and step.state == COMMITTED
 
 
 def _apply_step(

@@ -20,6 +20,7 @@ from amqp_broker.persistence import StoreFailed
 from amqp_broker.persistence.sqlite import SqliteStore
 from tests.power_loss.execution import KEEP_OUTCOMES, Executor
 from tests.power_loss.plan import Plan
+from tests.power_loss.plan_halves import KEEP_MS
 
 CHECKPOINT_BYTES: Final = 100_000
 """Small enough that a plan of forty groups passes through several checkpoints."""
@@ -39,6 +40,7 @@ def open_store(
         checkpoint_bytes=CHECKPOINT_BYTES,
         ballast_bytes=0,
         discharge_keep_count=KEEP_OUTCOMES,
+        event_keep_ms=KEEP_MS,
     )
 
 

@@ -72,10 +72,11 @@ class WireSender:
         tag: bytes | None = None,
         message_format: int = 0,
         txn_id: bytes | None = None,
+        batchable: bool = False,
     ) -> int:
         """Queue one delivery, in as many frames as it takes; returns its delivery id. Needs `may_send`.
 
-        With a txn-id it is posted in that transaction.
+        With a txn-id it is posted in that transaction; `batchable`: its outcome is not urgent (2.7.5).
         """
         session = self.session
         assert self.may_send, f"link {self.name}: credit {self.credit}, window {session.remote_window}"
@@ -97,6 +98,7 @@ class WireSender:
                 message_format=message_format,
                 settled=settled,
                 more=number + 1 < len(pieces),
+                batchable=batchable,
                 state=None if txn_id is None else TransactionalState(txn_id=txn_id),
             )
             session.put(transfer, piece)

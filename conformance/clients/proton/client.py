@@ -26,10 +26,10 @@ def expect(what: str, expected: Any, got: Any) -> None:
 
 
 class Inbox(MessagingHandler):
-    """Keeps what arrives on a receiving link and settles nothing by itself."""
+    """Keeps what arrives on a receiving link and settles nothing by itself, unless told to."""
 
-    def __init__(self) -> None:
-        super().__init__(prefetch=0, auto_accept=False, auto_settle=False)
+    def __init__(self, auto_accept: bool = False) -> None:
+        super().__init__(prefetch=0, auto_accept=auto_accept, auto_settle=False)
         self.arrived: deque[tuple[Delivery, Message]] = deque()
         self.error: str | None = None
 
@@ -48,11 +48,13 @@ class SettleSecond(LinkOption):
 
 
 class Receiver:
-    """A receiving link whose outcomes are chosen by the check."""
+    """A receiving link whose outcomes are chosen by the check, or all accepted as proton does by default."""
 
-    def __init__(self, client: Client, address: str, credit: int, options: Any) -> None:
+    def __init__(
+        self, client: Client, address: str, credit: int, options: Any = None, auto_accept: bool = False
+    ) -> None:
         self._connection = client.connection
-        self._inbox = Inbox()
+        self._inbox = Inbox(auto_accept)
         self._blocking = client.connection.create_receiver(
             address,
             credit=credit,

@@ -10,6 +10,9 @@ import sys
 
 import behaviour  # noqa: F401 - importing the checks registers them
 import exactly_once  # noqa: F401 - likewise
+import half_checks  # noqa: F401 - likewise
+import half_transactions  # noqa: F401 - likewise
+import halves  # noqa: F401 - likewise
 import messages  # noqa: F401 - likewise
 import transaction_errors
 import transactions  # noqa: F401 - likewise

@@ -50,7 +50,8 @@ final class Client implements AutoCloseable {
     private Connection connect() throws JMSException {
         String user = System.getenv("AMQP_USER");
         boolean mechanismChosen = options.contains("saslMechanisms");
-        String mechanism = "amqp.saslMechanisms=" + (user == null ? "ANONYMOUS" : "PLAIN");
+        String nested = url.startsWith("failover:") ? "failover.nested." : "";
+        String mechanism = nested + "amqp.saslMechanisms=" + (user == null ? "ANONYMOUS" : "PLAIN");
         String query = mechanismChosen ? options : options + (options.isEmpty() ? "" : "&") + mechanism;
         JmsConnectionFactory factory = new JmsConnectionFactory(url + "?jms.requestTimeout=" + TIMEOUT_MS + "&" + query);
         Connection opened = user == null

@@ -92,6 +92,9 @@ public final class Interop {
         Transactions.register(interop);
         Isolation.register(interop);
         TransactionEnds.register(interop);
+        Halves.register(interop);
+        HalfChecks.register(interop);
+        Sequences.register(interop);
         boolean passed = interop.runAll();
         System.exit(passed ? 0 : 1);
     }

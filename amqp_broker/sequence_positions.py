@@ -1,0 +1,127 @@
+"""Where the sequenced streams stand: on disk, remembered in memory, and as the jobs of this moment leave it.
+
+    find --> changes of jobs that the writer is at, the latest first   (pending)
+         --> remembered positions, as they are stored                 (at most REMEMBERED_STREAMS)
+         --> the store: one search of an index
+
+Called by jobs in `unit`, `withdraw` and `finished` and between two commits, so that nothing overtakes: a
+stream's messages are judged in the writer's order, each where the one before left its stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from amqp_broker.persistence import Stream
+
+if TYPE_CHECKING:
+    from amqp_broker.queue import Queue
+
+REMEMBERED_STREAMS: Final = 16_384  # of the whole broker, about 8 MiB; what is older is read from the store
+LOCAL_STREAMS: Final = 1_024  # of a queue that no store knows: its streams are in memory only
+
+Lookup = Callable[[int, str], Stream | None]
+Key = tuple[int, str]
+
+
+class TooManyStreams(Exception):
+    """A queue that lives in memory has as many streams as it may have."""
+
+
+class StreamPositions:
+    """All streams of the broker; `lookup` asks the store, between two commits."""
+
+    def __init__(self, lookup: Lookup, remembered: int = REMEMBERED_STREAMS) -> None:
+        self._lookup = lookup
+        self._most = remembered
+        self._remembered: dict[Key, Stream] = {}  # the one that was not used for longest first
+        self._pending: dict[Key, list[tuple[Any, Stream]]] = {}
+
+    def __len__(self) -> int:
+        """How many are in memory."""
+        return len(self._remembered) + len(self._pending)
+
+    def find(self, queue: Queue, name: str) -> Stream:
+        """Where a stream stands; one that was never used is at (0, 0) and nobody's. Raises RowDamaged,
+        TooManyStreams.
+        """
+        key = (queue.queue_id, name)
+        pending = self._pending.get(key)
+        if pending is not None:
+            return pending[-1][1]
+        if not queue.persistent:
+            return self._find_local(queue, name)
+        stream = self._remembered.pop(key, None)
+        if stream is None:
+            stream = self._lookup(*key) or Stream(queue.queue_id, name, "", 0, 0)
+        self._remember(key, stream)
+        return stream
+
+    def _find_local(self, queue: Queue, name: str) -> Stream:
+        local = queue.sequences.local
+        stream = local.get(name)
+        if stream is None:
+            if len(local) >= LOCAL_STREAMS:
+                raise TooManyStreams(
+                    f"temporary queue {queue.name!r} has {LOCAL_STREAMS} streams, and no more can be had"
+                )
+            stream = Stream(queue.queue_id, name, "", 0, 0)
+        return stream
+
+    def _remember(self, key: Key, stream: Stream) -> None:
+        self._remembered[key] = stream
+        if len(self._remembered) > self._most:
+            del self._remembered[next(iter(self._remembered))]
+
+    # What jobs do
+
+    def change(self, job: object, stream: Stream) -> None:
+        """`job` leaves the stream so, if it is stored."""
+        self._pending.setdefault((stream.queue_id, stream.stream), []).append((job, stream))
+
+    def withdraw(self, job: object, streams: list[Stream]) -> None:
+        """Nothing of `job` was stored, nor of those after it: they were withdrawn before."""
+        for stream in streams:
+            self._drop(job, stream)
+
+    def stored(self, job: object, queue: Queue, streams: list[Stream]) -> None:
+        """The commit returned: what `job` changed holds."""
+        for stream in streams:
+            self._drop(job, stream)
+            if queue.persistent:
+                key = (stream.queue_id, stream.stream)
+                self._remembered.pop(key, None)
+                self._remember(key, stream)
+            elif stream.seq_id:
+                queue.sequences.local[stream.stream] = stream
+            else:
+                queue.sequences.local.pop(stream.stream, None)
+
+    def refused(self, job: object, streams: list[Stream]) -> None:
+        """The store refused `job` for itself, and all others of its streams with it: it is asked again."""
+        for stream in streams:
+            self._drop(job, stream)
+            self._remembered.pop((stream.queue_id, stream.stream), None)
+
+    def _drop(self, job: object, stream: Stream) -> None:
+        key = (stream.queue_id, stream.stream)
+        left = [change for change in self._pending.get(key, ()) if change[0] is not job]
+        if left:
+            self._pending[key] = left
+        else:
+            self._pending.pop(key, None)
+
+    def count(self, queue: Queue, name: str, refusals: int, now_ms: int) -> None:
+        """Messages of a stream were not taken, and nothing is stored for that."""
+        key = (queue.queue_id, name)
+        stream = self._remembered.get(key) if queue.persistent else queue.sequences.local.get(name)
+        if stream is not None and key not in self._pending:
+            counted = attrs.evolve(stream, reject_count=stream.reject_count + refusals, last_access_ms=now_ms)
+            self.stored(None, queue, [counted])
+
+    def latest(self, stream: Stream) -> Stream:
+        """What memory knows of a stream that was read from the store; it is the same or later."""
+        return self._remembered.get((stream.queue_id, stream.stream), stream)

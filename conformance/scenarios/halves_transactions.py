@@ -1,0 +1,246 @@
+"""Half messages inside AMQP transactions: put and resolved at the discharge, with everything else."""
+
+from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.dialogue import Sender
+from amqp_broker.conformance.halves import (
+    CONFLICT,
+    ID_CONFLICT,
+    INVALID,
+    NOT_ALLOWED,
+    SOON,
+    UNKNOWN,
+    Halves,
+    Producer,
+    expect_equal,
+    half,
+    resolution,
+)
+from amqp_broker.conformance.scenario import scenario
+from amqp_broker.conformance.transactions import (
+    ROLLBACK,
+    Controller,
+    body_of,
+    error_of,
+    expect_detach,
+    expect_left,
+    expect_provisional,
+    post,
+    put,
+    within,
+)
+from amqp_broker.frames import Accepted, Discharge, Rejected
+
+HALVES = "half-messages"
+
+
+def _begun(halves: Halves) -> tuple[Producer, Controller]:
+    """Returns a producer, and a control link on its session."""
+    producer = halves.producer()
+    return producer, Controller(halves.broker, producer.session)
+
+
+def _in(link: Sender, txn: bytes, payload: bytes) -> None:
+    """Sends a message in a transaction, which must be provisionally accepted."""
+    expect_provisional(link, link.send(payload, state=within(txn)), txn, Accepted)
+
+
+def _refused(link: Sender, txn: bytes, payload: bytes, *conditions: str) -> None:
+    """Sends a message in a transaction, which must be provisionally rejected."""
+    error_of(expect_provisional(link, link.send(payload, state=within(txn)), txn, Rejected), *conditions)
+
+
+@scenario("half.put/in-transaction", "half.put-transaction", profile=HALVES)
+def in_transaction(broker: Broker) -> None:
+    """A put in a transaction is provisionally accepted, and prepared at the discharge."""
+    halves = Halves(broker)
+    (producer, control), other = _begun(halves), halves.producer("other")
+    txn = control.declare()
+    _in(producer.put_link, txn, half("1"))
+    other.conflict("1", "commit", UNKNOWN)
+    control.commit(txn)
+    other.put(half("1"))
+    other.commit("1")
+    expect_left(broker, halves.queue, b"the body")
+
+
+@scenario("half.put/in-transaction-rolled-back", "half.put-transaction", profile=HALVES)
+def in_transaction_rolled_back(broker: Broker) -> None:
+    """A put in a transaction that rolls back, or whose connection goes, never was."""
+    halves = Halves(broker)
+    (producer, control), other = _begun(halves), halves.producer("other")
+    txn = control.declare()
+    _in(producer.put_link, txn, half("1"))
+    control.roll_back(txn)
+    other.conflict("1", "commit", UNKNOWN)
+    txn = control.declare()
+    _in(producer.put_link, txn, half("1"))
+    halves.leave(producer.session)
+    other.conflict("1", "commit", UNKNOWN)
+    other.put(half("1", b"another"))
+    other.commit("1")
+    expect_left(broker, halves.queue, b"another")
+
+
+@scenario(
+    "half.put/in-transaction-timers", "half.put-transaction", "half.check-due", profile=HALVES, waits=True
+)
+def in_transaction_timers(broker: Broker) -> None:
+    """The timers of a half message that was put in a transaction start at the discharge."""
+    halves = Halves(broker)
+    (producer, control), checker = _begun(halves), halves.checker()
+    txn = control.declare()
+    _in(producer.put_link, txn, half("1", named={"half_first_check_ms": 800}))
+    checker.is_silent(1.2)
+    control.commit(txn)
+    checker.is_silent(0.5)
+    check = checker.asked("1")
+    expect_equal("whether the age began at the discharge", True, check.named["half_age_ms"] < 1_200)
+
+
+@scenario("half.put/in-transaction-refused", "half.put-transaction", "half.put-repeat", profile=HALVES)
+def in_transaction_refused(broker: Broker) -> None:
+    """What a put is refused for is refused in a transaction, too; the rest of it commits."""
+    halves = Halves(broker)
+    producer, control = _begun(halves)
+    producer.put(half("decided"), half("open"))
+    producer.roll_back("decided")
+    txn = control.declare()
+    _refused(producer.put_link, txn, half("decided"), CONFLICT)
+    _refused(producer.put_link, txn, half("open", b"other"), ID_CONFLICT)
+    _refused(producer.put_link, txn, half("1", named={"half_other": 1}), NOT_ALLOWED)
+    _in(producer.put_link, txn, half("1", b"good"))
+    control.commit(txn)
+    producer.commit("1")
+    expect_left(broker, halves.queue, b"good")
+
+
+@scenario("half.put/in-transaction-settled", "half.put-settled", "half.put-transaction", profile=HALVES)
+def in_transaction_settled(broker: Broker) -> None:
+    """A put that was sent settled detaches its link in a transaction, too."""
+    halves = Halves(broker)
+    (producer, control), other = _begun(halves), halves.producer("other")
+    txn = control.declare()
+    producer.put_link.send(half("1"), state=within(txn), settled=True)
+    expect_detach(producer.put_link, NOT_ALLOWED)
+    control.roll_back(txn)
+    other.conflict("1", "commit", UNKNOWN)
+
+
+@scenario("half.resolve/in-transaction", "half.resolve-transaction", profile=HALVES)
+def in_transaction_commit(broker: Broker) -> None:
+    """A commit in a transaction: nothing before the discharge, the message after it, in one with a post."""
+    halves = Halves(broker)
+    (producer, control), consumer = _begun(halves), halves.consumer()
+    producer.put(half("1", b"half"))
+    sender = producer.session.attach_sender(broker.queue("beside"), 12, "beside")
+    txn = control.declare()
+    _in(producer.resolve_link, txn, resolution("1", "commit"))
+    post(sender, txn, b"beside")
+    halves.silent(consumer)
+    control.commit(txn)
+    expect_equal("the body", b"half", body_of(halves.next(consumer)))
+    producer.commit("1")
+    expect_left(broker, broker.queue("beside"), b"beside")
+
+
+@scenario("half.resolve/in-transaction-rolled-back", "half.resolve-transaction", profile=HALVES)
+def in_transaction_resolved_not(broker: Broker) -> None:
+    """After a rollback of the transaction nothing is decided: neither by its commit nor by its rollback."""
+    halves = Halves(broker)
+    (producer, control), consumer = _begun(halves), halves.consumer()
+    producer.put(half("1", b"one"), half("2", b"two"))
+    txn = control.declare()
+    _in(producer.resolve_link, txn, resolution("1", "commit"))
+    _in(producer.resolve_link, txn, resolution("2", "rollback"))
+    control.roll_back(txn)
+    halves.silent(consumer)
+    producer.commit("2")
+    producer.roll_back("1")
+    expect_equal("the body", b"two", body_of(halves.next(consumer)))
+
+
+@scenario("half.resolve/in-transaction-changed", "half.resolve-transaction", profile=HALVES)
+def in_transaction_changed(broker: Broker) -> None:
+    """Somebody decides before the discharge: it is rejected, and nothing of the transaction happens."""
+    halves = Halves(broker)
+    (producer, control), other = _begun(halves), halves.producer("other")
+    producer.put(half("1"))
+    sender = producer.session.attach_sender(broker.queue("beside"), 12, "beside")
+    txn = control.declare()
+    _in(producer.resolve_link, txn, resolution("1", "commit"))
+    post(sender, txn, b"beside")
+    other.roll_back("1")
+    control.refused(Discharge(txn_id=txn, fail=False), ROLLBACK)
+    expect_left(broker, halves.queue)
+    expect_left(broker, broker.queue("beside"))
+
+
+@scenario(
+    "half.resolve/in-transaction-refused", "half.resolve-transaction", "half.resolve-info", profile=HALVES
+)
+def in_transaction_resolution_refused(broker: Broker) -> None:
+    """What can be seen to fail is provisionally rejected; the controller may commit the rest."""
+    halves = Halves(broker)
+    producer, control = _begun(halves)
+    producer.put(half("1"), half("2"))
+    producer.roll_back("1")
+    txn = control.declare()
+    _refused(producer.resolve_link, txn, resolution("1", "commit"), CONFLICT)
+    _refused(producer.resolve_link, txn, resolution("2", "perhaps"), INVALID)
+    _in(producer.resolve_link, txn, resolution("2", "commit"))
+    control.commit(txn)
+    expect_left(broker, halves.queue, b"the body")
+
+
+@scenario("half.resolve/put-and-commit", "half.resolve-transaction", "half.put-transaction", profile=HALVES)
+def put_and_committed(broker: Broker) -> None:
+    """Two half messages resolved in one transaction: both decisions at its discharge, or neither."""
+    halves = Halves(broker)
+    (producer, control), consumer = _begun(halves), halves.consumer()
+    producer.put(half("1", b"one"), half("2", b"two"))
+    for fail in (True, False):
+        txn = control.declare()
+        _in(producer.resolve_link, txn, resolution("2", "commit"))
+        _in(producer.resolve_link, txn, resolution("1", "commit"))
+        halves.silent(consumer)
+        control.discharge(txn, fail)
+    bodies = [body_of(halves.next(consumer)) for _ in range(2)]
+    expect_equal("the bodies", [b"two", b"one"], bodies)
+
+
+@scenario("half.resolve/consume-and-commit", "half.resolve-both", "half.resolve-transaction", profile=HALVES)
+def consume_and_commit(broker: Broker) -> None:
+    """A message is consumed and a half message committed in one transaction: both, or neither."""
+    halves = Halves(broker)
+    put(broker, broker.queue("in"), b"in")
+    producer, control = _begun(halves)
+    producer.put(half("1", b"out"))
+    receiver = producer.session.attach_receiver(broker.queue("in"), 12, "in", credit=1)
+    for fail in (True, False):
+        delivery = receiver.receive()
+        txn = control.declare()
+        receiver.settle(delivery, within(txn, Accepted()))
+        _in(producer.resolve_link, txn, resolution("1", "commit"))
+        control.discharge(txn, fail)
+        if fail:
+            receiver.detach()
+            expect_left(broker, halves.queue)
+            receiver = producer.session.attach_receiver(broker.queue("in"), 13, "in-again", credit=1)
+    producer.session.peer.close()
+    expect_left(broker, broker.queue("in"))
+    expect_left(broker, halves.queue, b"out")
+
+
+@scenario(
+    "half.check/in-transaction", "half.resolve-transaction", "half.check-due", profile=HALVES, waits=True
+)
+def asked_meanwhile(broker: Broker) -> None:
+    """While a commit waits for its discharge nothing is decided: the broker still asks."""
+    halves = Halves(broker)
+    (producer, control), checker = _begun(halves), halves.checker()
+    producer.put(half("1", named=SOON))
+    txn = control.declare()
+    _in(producer.resolve_link, txn, resolution("1", "commit"))
+    checker.asked("1")
+    control.commit(txn)
+    expect_left(broker, halves.queue, b"the body")

@@ -1,0 +1,173 @@
+"""What is accepted of a sequenced stream, in what order (sequences: the rule)."""
+
+import random
+
+from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.scenario import scenario
+from amqp_broker.conformance.sequences import (
+    ACCEPTED,
+    GAP,
+    INVALID,
+    PROFILE,
+    STALE,
+    Place,
+    body,
+    chain,
+    expect_equal,
+    expect_told,
+    placed,
+    standing,
+    stated,
+    states_of,
+    stream_sender,
+)
+from amqp_broker.conformance.transactions import expect_left
+
+SEQ_ID_MAX = 2**64 - 1
+SEQ_NO_MAX = 2**32 - 1
+ORDERS = 60
+
+
+def _told(broker: Broker, places: list[Place], expected: list[str]) -> None:
+    sender = stream_sender(broker)
+    expect_told(sender, [placed(place) for place in places], expected)
+    sender.peer.close()
+
+
+@scenario("seq.rule/first-and-next", "seq.rule-first", "seq.rule-1", "seq.rule-6", profile=PROFILE)
+def first_and_next(broker: Broker) -> None:
+    """A sequence begins with a prev of 0 and goes on where it was, also on another connection."""
+    _told(broker, chain(1, 3), ACCEPTED * 3)
+    _told(broker, chain(4, 5), ACCEPTED * 2)
+    expect_left(broker, broker.queue(), *[body(place) for place in chain(1, 5)], in_order=True)
+
+
+@scenario("seq.rule/without-its-start", "seq.rule-7", profile=PROFILE)
+def without_its_start(broker: Broker) -> None:
+    """The first message of all names one before it: a gap, and nothing is there."""
+    _told(broker, chain(2, 4), [GAP] * 3)
+    expect_left(broker, broker.queue())
+
+
+@scenario("seq.rule/duplicate", "seq.rule-4-5", "seq.outcomes-duplicate", profile=PROFILE)
+def duplicate(broker: Broker) -> None:
+    """A number that was reached, the last one or an older one, is accepted and discarded."""
+    _told(broker, [*chain(1, 3), (1, 3, 2), (1, 1, 0)], ACCEPTED * 5)
+    _told(broker, [(1, 2, 1), (1, 3, 2), (1, 2, 0)], ACCEPTED * 3)
+    expect_left(broker, broker.queue(), b"1.1", b"1.2", b"1.3", in_order=True)
+
+
+@scenario("seq.rule/gap", "seq.rule-3", "seq.outcomes-in-flight", profile=PROFILE)
+def gap(broker: Broker) -> None:
+    """After a lost message everything in flight is refused; the resend from there is taken."""
+    sender = stream_sender(broker)
+    payloads = [placed(place) for place in chain(1, 10)]
+    expect_told(sender, payloads[:3] + payloads[4:], ACCEPTED * 3 + [GAP] * 6)
+    expect_told(sender, payloads[3:], ACCEPTED * 7)
+    expect_left(broker, broker.queue(), *[body(place) for place in chain(1, 10)], in_order=True)
+
+
+@scenario("seq.rule/one-of-a-hundred", "seq.rule-3", "seq.outcomes-in-flight", profile=PROFILE)
+def one_of_a_hundred(broker: Broker) -> None:
+    """Number 40 of 100 pipelined messages is lost: 39 are there, and a hundred after the resend."""
+    sender = stream_sender(broker)
+    payloads = [placed(place) for place in chain(1, 100)]
+    expect_told(sender, payloads[:39] + payloads[40:], ACCEPTED * 39 + [GAP] * 60)
+    expect_told(sender, payloads[39:], ACCEPTED * 61)
+    expect_left(broker, broker.queue(), *[body(place) for place in chain(1, 100)], in_order=True)
+
+
+@scenario("seq.rule/chained-over", "seq.rule-1", "seq.rule-2", profile=PROFILE)
+def chained_over(broker: Broker) -> None:
+    """A sender names the last one that it kept, or an older one, as the one before."""
+    _told(broker, [*chain(1, 2), (1, 9, 2), (1, 12, 5), (1, 13, 12)], ACCEPTED * 5)
+    expect_left(broker, broker.queue(), b"1.1", b"1.2", b"1.9", b"1.12", b"1.13", in_order=True)
+
+
+@scenario("seq.rule/overlap", "seq.rule-4-5", "seq.rule-1", profile=PROFILE)
+def overlap(broker: Broker) -> None:
+    """A resend that begins below what was reached brings what is above it."""
+    _told(broker, chain(1, 4), ACCEPTED * 4)
+    _told(broker, chain(2, 6), ACCEPTED * 5)
+    expect_left(broker, broker.queue(), *[body(place) for place in chain(1, 6)], in_order=True)
+
+
+@scenario("seq.rule/all-again", "seq.rule-4-5", "seq.fields-names", profile=PROFILE)
+def all_again(broker: Broker) -> None:
+    """Who cannot read the attach reply, as JMS, sends everything again in application properties."""
+    sender = stream_sender(broker)
+    expect_told(sender, [stated(place) for place in chain(1, 5)], ACCEPTED * 5)
+    sender.peer.drop()
+    again = stream_sender(broker)
+    expect_told(again, [stated(place) for place in chain(1, 8)], ACCEPTED * 8)
+    expect_left(broker, broker.queue(), *[body(place) for place in chain(1, 8)], in_order=True)
+
+
+@scenario("seq.rule/new-id", "seq.rule-6", "seq.rule-8", profile=PROFILE)
+def new_id(broker: Broker) -> None:
+    """A higher id begins with a prev of 0, whatever its number; the old one goes on no more."""
+    _told(broker, [*chain(1, 2), (5, 7, 0), (5, 8, 7), (1, 3, 2), (4, 1, 0)], ACCEPTED * 4 + [STALE] * 2)
+    expect_left(broker, broker.queue(), b"1.1", b"1.2", b"5.7", b"5.8", in_order=True)
+
+
+@scenario("seq.rule/new-id-without-start", "seq.rule-7", profile=PROFILE)
+def new_id_without_start(broker: Broker) -> None:
+    """A higher id whose beginning is missing changes nothing: the old one goes on."""
+    _told(broker, [*chain(1, 2), (2, 2, 1), (1, 3, 2), (2, 1, 0), (2, 2, 1)],
+          [*ACCEPTED * 2, GAP, *ACCEPTED * 3])  # fmt: skip
+    expect_left(broker, broker.queue(), b"1.1", b"1.2", b"1.3", b"2.1", b"2.2", in_order=True)
+
+
+@scenario("seq.rule/overtaken", "seq.rule-overtaken", "seq.rule-8", profile=PROFILE)
+def overtaken(broker: Broker) -> None:
+    """What the old id has not brought when the new one begins is stale; what it has is known."""
+    _told(broker, [*chain(1, 2), (2, 1, 0), *chain(1, 4)], ACCEPTED * 5 + [STALE] * 2)
+    expect_left(broker, broker.queue(), b"1.1", b"1.2", b"2.1", in_order=True)
+
+
+@scenario("seq.rule/former-ids", "seq.rule-8", "seq.links-remembered", profile=PROFILE)
+def former_ids(broker: Broker) -> None:
+    """Late duplicates of the last eight ids are accepted and discarded, those of older ones are stale."""
+    sender = stream_sender(broker)
+    for seq_id in range(1, 11):
+        expect_told(sender, [placed(place) for place in chain(1, 2, seq_id)], ACCEPTED * 2)
+    late = [placed((seq_id, 2, 1)) for seq_id in range(2, 11)]
+    expect_told(sender, late, ACCEPTED * 9)
+    expect_told(sender, [placed((2, 3, 2)), placed((1, 2, 1))], [STALE] * 2)
+
+
+@scenario("seq.rule/malformed", "seq.rule-0", profile=PROFILE)
+def malformed(broker: Broker) -> None:
+    """Id 0, number 0 or a prev that is not below the number is refused, and the stream stays where it is."""
+    _told(broker, chain(1, 2), ACCEPTED * 2)
+    _told(broker, [(0, 1, 0), (1, 0, 0), (1, 3, 3), (1, 3, 9), (1, 3, 2)], [INVALID] * 4 + ACCEPTED)
+    expect_left(broker, broker.queue(), b"1.1", b"1.2", b"1.3", in_order=True)
+
+
+@scenario("seq.rule/largest", "seq.rule-6", "seq.rule-4-5", profile=PROFILE)
+def largest(broker: Broker) -> None:
+    """The last number of the last id is taken, and comes once."""
+    last = (SEQ_ID_MAX, SEQ_NO_MAX, 0)
+    _told(broker, [last, last], ACCEPTED * 2)
+    expect_equal("the stream", last[:2], standing(stream_sender(broker, "s")))
+    expect_left(broker, broker.queue(), body(last))
+
+
+@scenario("seq.rule/arrival-orders", "seq.rule-on-acceptance", "seq.rule-3", "seq.rule-8", profile=PROFILE)
+def arrival_orders(broker: Broker) -> None:
+    """Whatever comes of a stream of three and then one of two, in any order: after a resend of all each
+    message is there once and in order.
+    """
+    chance = random.Random(20_261_120)
+    messages = [*chain(1, 3), *chain(1, 2, 2)]
+    sender = stream_sender(broker)
+    left: list[bytes] = []
+    for number in range(ORDERS):
+        stream = f"s{number}"
+        order = chance.choices(messages[:3], k=chance.randint(1, 6))
+        states_of(sender, [placed(place, stream) for place in order])
+        states_of(sender, [placed(place, stream) for place in messages[:3]])
+        states_of(sender, [placed(place, stream) for place in chance.choices(messages, k=3)])
+        expect_told(sender, [placed(place, stream) for place in chain(1, 2, 2)], ACCEPTED * 2)
+        left += [body(place) for place in messages]
+    expect_left(broker, broker.queue(), *left, in_order=True)

@@ -1,0 +1,483 @@
+"""Cases of half messages that no client can bring about alone: full disks, stores that fail, restarts, and
+hours that pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio.testing
+
+from amqp_broker.broker import Broker, open_broker
+from amqp_broker.configuration import BrokerConfig, HalfGroupConfig
+from amqp_broker.embedding import RunningBroker
+from amqp_broker.frames import Accepted, Disposition, Error, Message, Rejected, Released
+from amqp_broker.half_administration import HalfMessage
+from amqp_broker.persistence import StoreFailed
+from amqp_broker.testing import ScriptedFaults
+from tests.support.broker_clients import at_rest, counts, receive, send, session_to, settle_down
+from tests.support.controllers import Controller
+from tests.support.halves import (
+    EPOCH_MS,
+    PATIENT,
+    JumpingBroker,
+    checker,
+    half,
+    named,
+    parked,
+    putter,
+    resolution,
+    resolver,
+    tell,
+)
+from tests.support.wire_client import ConnectionLost, PeerError, WireReceiver, WireSender, WireSession
+
+DAY_S = 24 * 3_600
+
+
+class FaultyBroker(JumpingBroker):
+    """A broker by a clock that the test moves, whose commits go through a script, and which can start again
+    on the same files where the one before stopped.
+    """
+
+    def __init__(self, config: BrokerConfig, after: FaultyBroker | None = None) -> None:
+        self.faults = ScriptedFaults()
+        self._started_at_ms = EPOCH_MS if after is None else after.now_ms()
+        super().__init__(config)
+
+    async def _serve(self) -> None:
+        async with open_broker(self.config, wall_clock=self.now_ms, faults=self.faults) as broker:
+            self._urls = tuple(await broker.start_listeners())
+            self._broker = broker
+            self._token = trio.lowlevel.current_trio_token()
+            self._ready.set()
+            await broker.stopped()
+
+    def now_ms(self) -> int:
+        """The wall clock, which goes on where that of the broker before has stopped."""
+        return self._started_at_ms + round(self.clock.current_time() * 1000)
+
+
+@pytest.fixture
+def broker() -> Iterator[FaultyBroker]:
+    """A broker in memory."""
+    running = FaultyBroker(PATIENT)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def on_disk(folder: Path, **changes: Any) -> BrokerConfig:
+    """A configuration with a data directory."""
+    return attrs.evolve(PATIENT, memory=False, data_dir=str(folder / "data"), **changes)
+
+
+def error_of(outcome: object) -> Error:
+    """The error of a rejected outcome."""
+    assert isinstance(outcome, Rejected) and outcome.error is not None, f"expected rejected, got {outcome!r}"
+    return outcome.error
+
+
+def halves(broker: RunningBroker, group: str = "g") -> dict[Any, HalfMessage]:
+    """What an administrator sees, by half-id."""
+
+    async def there(running: Broker) -> list[HalfMessage]:
+        return await running.half_messages.messages(group)
+
+    return {each.half_id: each for each in broker.call(there)}
+
+
+def reserved(broker: RunningBroker, name: str) -> int:
+    """How many messages have room kept in a queue."""
+    found = broker.call(lambda running: running.nodes.registry._queues[name].reserved_messages)
+    assert isinstance(found, int)
+    return found
+
+
+def asked_about(check: WireReceiver, count: int) -> dict[str, int]:
+    """So many checks, none of them answered: half-id to attempt."""
+    found = [named(each.payload) for each in receive(check, count)]
+    return {each["half_id"]: each["half_attempt"].value for each in found}
+
+
+def nothing_comes(broker: JumpingBroker, receiver: WireReceiver) -> bool:
+    """Whether the broker is at rest and has sent nothing."""
+    settle_down(broker, receiver.session)
+    return not receiver.deliveries
+
+
+# The disk is full, or the store fails
+
+
+def test_a_put_that_finds_the_disk_full_is_told_and_leaves_nothing(broker: FaultyBroker) -> None:
+    """Its room is free again, the id is unknown, and the same put is accepted later."""
+    with session_to(broker) as session:
+        put, resolve = putter(session), resolver(session)
+        tell(put, half("0"))
+        broker.faults.refuse_commit()
+        error = error_of(tell(put, half("1")))
+        assert error.condition == "amqp:resource-limit-exceeded" and "full" in (error.description or "")
+        assert error_of(tell(resolve, resolution("1", "commit"))).condition == "half:unknown-id"
+        assert set(halves(broker)) == {"0"} and reserved(broker, "q") == 1
+        for half_id in ("1", "0"):
+            assert isinstance(tell(put, half(half_id)), Accepted)
+            assert isinstance(tell(resolve, resolution(half_id, "commit")), Accepted)
+        assert counts(broker, "q")[0] == 2
+
+
+@pytest.mark.parametrize("subject", ["commit", "rollback"])
+def test_a_resolution_that_finds_the_disk_full_decides_nothing(broker: FaultyBroker, subject: str) -> None:
+    """The error is no conflict; nothing is delivered, it is asked about as before, and decided later."""
+    with session_to(broker) as session:
+        put, resolve, check = putter(session), resolver(session), checker(session)
+        tell(put, half("1"))
+        broker.faults.refuse_commit()
+        assert error_of(tell(resolve, resolution("1", subject))).condition == "amqp:resource-limit-exceeded"
+        assert counts(broker, "q") == (0, 0) and halves(broker)["1"].lifecycle == "transaction pending"
+        broker.jump(6)
+        assert asked_about(check, 1) == {"1": 1}
+        other = "rollback" if subject == "commit" else "commit"
+        assert isinstance(tell(resolve, resolution("1", other)), Accepted)
+        assert counts(broker, "q")[0] == (0 if subject == "commit" else 1)
+
+
+def test_an_outcome_that_finds_the_disk_full_is_settled_released(
+    broker: FaultyBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who committed by outcome learns that it did not happen, and is asked again."""
+    with session_to(broker) as session:
+        check = checker(session, by_outcome=True)
+        tell(putter(session), half("1"))
+        broker.jump(6)
+        (delivery,) = receive(check, 1)
+        at_rest(broker)  # the event log has its entry
+        broker.faults.refuse_commit()
+        told: list[Disposition] = []
+        heard = session._disposition
+
+        def listen(said: Disposition) -> None:
+            told.append(said)
+            heard(said)
+
+        monkeypatch.setattr(session, "_disposition", listen)
+        check.settle([delivery], Accepted(), settled=False)
+        settle_down(broker, session)
+        assert [(said.first, said.settled, said.state) for said in told] == [
+            (delivery.delivery_id, True, Released())
+        ]
+        assert counts(broker, "q") == (0, 0) and halves(broker)["1"].lifecycle == "transaction pending"
+        for _ in range(60):
+            if check.deliveries:
+                break
+            broker.jump(1)
+            settle_down(broker, session)
+        check.settle(receive(check, 1), Accepted())
+        settle_down(broker, session)
+        assert counts(broker, "q")[0] == 1
+
+
+def test_a_transaction_that_finds_the_disk_full_leaves_both_as_they_were(broker: FaultyBroker) -> None:
+    """A put and a commit in one discharge: rejected, and neither happened."""
+    with session_to(broker) as session:
+        put, resolve = putter(session), resolver(session)
+        controller = Controller(session)
+        tell(put, half("old"))
+        txn_id = controller.declare()
+        tell(put, half("new"), txn_id)
+        tell(resolve, resolution("old", "commit"), txn_id)
+        broker.faults.refuse_commit()
+        assert isinstance(controller.discharge(txn_id), Rejected)
+        settle_down(broker, session)
+        assert {key: found.lifecycle for key, found in halves(broker).items()} == {
+            "old": "transaction pending"
+        }
+        assert counts(broker, "q") == (0, 0)
+        assert isinstance(tell(put, half("new")), Accepted)
+        assert isinstance(tell(resolve, resolution("old", "commit")), Accepted)
+
+
+def _consume_and_commit(session: WireSession) -> Any:
+    """Prepares a message and a half message; returns what commits both in one transaction."""
+    controller = Controller(session)
+    receiver = session.attach_receiver("in", "in", credit=1)
+    (delivery,) = receive(receiver, 1)
+    txn_id = controller.declare()
+    receiver.settle([delivery], _within(txn_id, Accepted()))
+    tell(resolver(session), resolution("old", "commit"), txn_id)
+    return lambda: controller.discharge(txn_id)
+
+
+def _within(txn_id: bytes, outcome: Any) -> Any:
+    from amqp_broker.frames import TransactionalState
+
+    return TransactionalState(txn_id=txn_id, outcome=outcome)
+
+
+def _what(session: WireSession, what: str) -> Any:
+    """What is done while the store fails."""
+    if what == "put":
+        link: WireSender = session.attach_sender("put", "$half/g/q")
+        return lambda: tell(link, half("new"))
+    if what == "consume and commit":
+        return _consume_and_commit(session)
+    link = resolver(session)
+    return lambda: tell(link, resolution("old", what))
+
+
+@pytest.mark.parametrize("happened", [False, True])
+@pytest.mark.parametrize("what", ["put", "commit", "rollback", "consume and commit"])
+def test_a_store_that_ends_before_or_after_its_commit(tmp_path: Path, what: str, happened: bool) -> None:
+    """After the restart all of it is there or nothing, nobody was told of it, and asking again settles it."""
+    broker = FaultyBroker(on_disk(tmp_path))
+    with session_to(broker) as session:
+        send(session.attach_sender("s", "in"), b"in", durable=True)
+        tell(putter(session), half("old"))
+        doing = _what(session, what)
+        broker.faults.fail_commit(happened=happened)
+        with pytest.raises((ConnectionLost, PeerError)):
+            doing()
+    with pytest.raises(StoreFailed):
+        broker.stop()
+    again = FaultyBroker(on_disk(tmp_path), after=broker)
+    try:
+        found = {key: each.state for key, each in halves(again).items()}
+        if what == "put":
+            assert set(found) == ({"old", "new"} if happened else {"old"})
+        else:
+            done = "rolled-back" if what == "rollback" else "committed"
+            assert found == {"old": done if happened else "prepared"}
+        both = what == "consume and commit" and happened
+        assert counts(again, "in")[0] == (0 if both else 1)
+        delivered = what in ("commit", "consume and commit") and happened
+        assert counts(again, "q")[0] == (1 if delivered else 0)
+        with session_to(again) as session:
+            if what == "put":
+                assert isinstance(tell(putter(session), half("new")), Accepted)
+            else:
+                subject = "commit" if what == "consume and commit" else what
+                assert isinstance(tell(resolver(session), resolution("old", subject)), Accepted)
+        assert counts(again, "q")[0] == (0 if what in ("put", "rollback") else 1)
+    finally:
+        again.stop()
+
+
+# Restarts
+
+
+def test_a_restart_with_ten_checks_out(tmp_path: Path) -> None:
+    """Due times and attempts are as stored: each is asked about once more, as the same attempt, and what was
+    not due is not asked about early.
+    """
+    first = FaultyBroker(on_disk(tmp_path))
+    with session_to(first) as session:
+        put, check = putter(session), checker(session)
+        for number in range(10):
+            tell(put, half(f"{number}"))
+        tell(put, half("later", named={"half_first_check_ms": 60_000}))
+        first.jump(6)
+        answered = receive(check, 10)
+        check.settle(answered[:4], Accepted())  # an attempt: due again in 30 s
+        check.flow(10)
+        settle_down(first, session)
+        first.jump(30)
+        first.jump(1)
+        outstanding = asked_about(check, 10)  # 4 in their second attempt, 6 whose lock is over
+        assert sorted(outstanding.values()) == [1] * 6 + [2] * 4
+        before = halves(first)
+    first.stop()
+    second = FaultyBroker(on_disk(tmp_path), after=first)
+    try:
+        after = halves(second)
+        for key, found in after.items():
+            assert (found.attempts, found.due_at_ms, found.deadline_ms) == (
+                before[key].attempts,
+                before[key].due_at_ms,
+                before[key].deadline_ms,
+            ) or key in "456789"
+        with session_to(second) as session:
+            check = checker(session, credit=20)
+            assert asked_about(check, 10) == outstanding
+            assert nothing_comes(second, check)
+            second.jump(22.9)
+            assert "later" not in {named(each.payload)["half_id"] for each in check.deliveries}
+            second.jump(0.2)
+            settle_down(second, session)
+            assert "later" in {named(each.payload)["half_id"] for each in check.deliveries}
+    finally:
+        second.stop()
+
+
+def test_a_restart_after_the_maximum_age(tmp_path: Path) -> None:
+    """What has reached its maximum age while the broker was down is rolled back at its start; room that was
+    kept is kept again.
+    """
+    first = FaultyBroker(on_disk(tmp_path))
+    with session_to(first) as session:
+        tell(putter(session), half("1", named={"half_max_age_ms": 60_000}))
+        tell(putter(session, destination="r"), half("2"))
+    first.stop()
+    first._started_at_ms += 61_000  # the wall clock while nothing runs
+    second = FaultyBroker(on_disk(tmp_path), after=first)
+    try:
+        second.jump(0.001)
+        at_rest(second)
+        found = halves(second)
+        assert (found["1"].lifecycle, found["1"].resolver) == ("rollback", "deadline")
+        assert found["2"].lifecycle == "transaction pending"
+        assert reserved(second, "r") == 1
+    finally:
+        second.stop()
+
+
+def test_decisions_outlive_restarts(tmp_path: Path) -> None:
+    """A repeat is accepted, a contradiction and a late put are conflicts, what is parked is still parked."""
+    groups = (HalfGroupConfig(name="parking", max_attempts=1, policy="park"),)
+    config = on_disk(tmp_path, half_groups=groups)
+    first = FaultyBroker(config)
+    with session_to(first) as session:
+        tell(putter(session), half("1"))
+        tell(resolver(session), resolution("1", "commit"))
+        tell(putter(session, "parking"), half("2"))
+        check = checker(session, "parking")
+        first.jump(6)
+        check.settle(receive(check, 1), Accepted())
+        settle_down(first, session)
+        first.jump(0.1)
+        settle_down(first, session)
+    first.stop()
+    second = FaultyBroker(config, after=first)
+    try:
+        with session_to(second) as session:
+            resolve = resolver(session)
+            assert isinstance(tell(resolve, resolution("1", "commit")), Accepted)
+            assert error_of(tell(resolve, resolution("1", "rollback"))).condition == "half:conflict"
+            assert error_of(tell(putter(session), half("1"))).condition == "half:conflict"
+            look = parked(session, "parking")
+            look.flow(1)
+            receive(look, 1)
+            settle_down(second, session)
+            kinds = [event.kind for event in second.call(lambda running: running.half_messages.events())]
+            assert kinds.count("half.parked") == 1
+            assert isinstance(tell(resolver(session, "parking"), resolution("2", "commit")), Accepted)
+        assert counts(second, "q")[0] == 2
+    finally:
+        second.stop()
+
+
+@pytest.mark.parametrize("credit_first", [False, True])
+def test_a_drain_brings_what_is_due(tmp_path: Path, credit_first: bool) -> None:
+    """Also where the body has to be read from the store first; the rest of the credit is used up."""
+    first = FaultyBroker(on_disk(tmp_path))
+    with session_to(first) as session:
+        put = putter(session)
+        for number in range(3):
+            tell(put, half(f"{number}"))
+    first.stop()
+    second = FaultyBroker(on_disk(tmp_path), after=first)
+    try:
+        with session_to(second) as session:
+            check = checker(session, credit=0)
+            if credit_first:
+                check.flow(5)
+            second.jump(6)
+            if credit_first:
+                assert len(asked_about(check, 3)) == 3
+            check.flow(5, drain=True)
+            session.connection.pump_until(lambda: check.credit == 0)
+            assert len(check.deliveries) == (0 if credit_first else 3)
+            second.jump(10)
+            assert nothing_comes(second, check) or not credit_first
+    finally:
+        second.stop()
+
+
+# Time
+
+
+def test_hours_later_by_another_connection(broker: FaultyBroker) -> None:
+    """A half message is resolved long after its producer went, and its decision is remembered for days."""
+    with session_to(broker, "producer") as session:
+        tell(putter(session), half("1"))
+    broker.jump(3.9 * 3_600)
+    with session_to(broker, "another") as session:
+        resolve = resolver(session)
+        assert isinstance(tell(resolve, resolution("1", "commit")), Accepted)
+        broker.jump(6.9 * DAY_S)
+        assert isinstance(tell(resolve, resolution("1", "commit")), Accepted)
+        assert error_of(tell(resolve, resolution("1", "rollback"))).condition == "half:conflict"
+        assert counts(broker, "q")[0] == 1
+
+
+def test_a_tombstone_that_has_expired_is_an_unknown_id(broker: FaultyBroker) -> None:
+    """Seven days after the decision nothing is known of it any more, in a transaction neither."""
+    with session_to(broker) as session:
+        put, resolve, controller = putter(session), resolver(session), Controller(session)
+        tell(put, half("1"))
+        tell(resolve, resolution("1", "rollback"))
+        for _ in range(3):
+            broker.jump(3 * DAY_S)
+            at_rest(broker)
+        assert error_of(tell(resolve, resolution("1", "rollback"))).condition == "half:unknown-id"
+        txn_id = controller.declare()
+        assert isinstance(tell(put, half("1"), txn_id).outcome, Accepted)
+        controller.commit(txn_id)
+        assert set(halves(broker)) == {"1"} and halves(broker)["1"].lifecycle == "transaction pending"
+
+
+def test_a_slow_local_transaction(broker: FaultyBroker) -> None:
+    """Unknown at 6 s and 36 s, committed at 50 s: delivered once, and never asked about again."""
+    with session_to(broker) as session:
+        check, consumer = checker(session), session.attach_receiver("r", "q", credit=10)
+        tell(putter(session), half("1", b"slow"))
+        for attempt, seconds in ((1, 6), (2, 30)):
+            broker.jump(seconds)
+            (delivery,) = receive(check, 1)
+            assert named(delivery.payload)["half_attempt"].value == attempt
+            check.settle([delivery], Accepted())
+            settle_down(broker, session)
+        broker.jump(14)
+        assert nothing_comes(broker, consumer)
+        assert isinstance(tell(resolver(session), resolution("1", "commit")), Accepted)
+        (message,) = receive(consumer, 1)
+        assert Message(message.payload).body_sections()[0].value == b"slow"
+        broker.jump(3_600)
+        assert nothing_comes(broker, check) and nothing_comes(broker, consumer)
+
+
+def test_the_schedule_doubles_up_to_ten_minutes(broker: FaultyBroker) -> None:
+    """30 s after the first answer, 60 s after the second, never more than 600 s."""
+    with session_to(broker) as session:
+        check = checker(session)
+        tell(putter(session), half("1"))
+        broker.jump(6)
+        for wait_s in (30, 60, 120, 240, 480, 600, 600):
+            check.settle(receive(check, 1), Accepted())
+            check.flow(10)
+            settle_down(broker, session)
+            broker.jump(wait_s - 0.1)
+            assert nothing_comes(broker, check)
+            broker.jump(0.1)
+        receive(check, 1)
+
+
+def test_released_for_ever_counts_no_attempt(broker: FaultyBroker) -> None:
+    """A link that lets go each time is asked until the maximum age, and always as attempt 1."""
+    with session_to(broker) as session:
+        check = checker(session, by_outcome=True)
+        tell(putter(session), half("1", named={"half_max_age_ms": 60_000}))
+        broker.jump(6)
+        for _ in range(40):
+            (delivery,) = receive(check, 1)
+            assert named(delivery.payload)["half_attempt"].value == 1
+            check.settle([delivery], Released())
+            check.flow(10)
+            settle_down(broker, session)
+            broker.jump(1)
+        broker.jump(20)
+        at_rest(broker)
+        assert (halves(broker)["1"].lifecycle, halves(broker)["1"].resolver) == ("rollback", "deadline")

@@ -1,0 +1,144 @@
+"""Sequenced streams when something goes wrong: a full disk, answers that are lost, damaged rows."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+
+from amqp_broker.configuration import BrokerConfig
+from amqp_broker.embedding import running_broker
+from amqp_broker.frames import Disposition
+from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.testing import ScriptedFaults, memory_config
+from tests.support.broker_clients import session_to, settle_down
+from tests.support.controllers import Controller
+from tests.support.sequenced import (
+    annotated,
+    attached_sender,
+    chain,
+    error_of,
+    left_at,
+    outcomes,
+    stream_of,
+    words,
+)
+from tests.support.wire_client import ConnectionLost, PeerError
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Iterator[BrokerConfig]:
+    """A broker with a store on disk."""
+    yield attrs.evolve(memory_config(), memory=False, data_dir=str(tmp_path / "data"))
+
+
+@contextmanager
+def full_disk(faults: ScriptedFaults) -> Iterator[None]:
+    """Inside the block every commit is refused."""
+    faults.refuse_commit(1, count=1_000_000)
+    yield
+    faults._commit_errors.clear()
+
+
+def test_a_full_disk_at_the_commit_moves_nothing(config: BrokerConfig) -> None:
+    """The group and then its job alone are refused; what is behind it is told a gap or the same, and the
+    resend comes through.
+    """
+    faults = ScriptedFaults()
+    with running_broker(config, faults=faults) as broker, session_to(broker) as session:
+        sender = session.attach_sender("s", "q")
+        assert words(outcomes(sender, [annotated((1, 1, 0))])) == ["accepted"]
+        with full_disk(faults):
+            told = words(outcomes(sender, [annotated(place) for place in chain(2, 4)]))
+        assert told == ["amqp:resource-limit-exceeded"] * 3
+        assert stream_of(broker, "q").seq_no == 1
+        assert words(outcomes(sender, [annotated((1, 3, 2))])) == ["seq:gap"]
+        assert words(outcomes(sender, [annotated(place) for place in chain(2, 4)])) == ["accepted"] * 3
+        assert left_at(session, "q", 4) == ["1.1", "1.2", "1.3", "1.4"]
+
+
+def test_a_full_disk_at_a_discharge_moves_nothing(config: BrokerConfig) -> None:
+    """It is rolled back, and the same transaction comes through the next time."""
+    faults = ScriptedFaults()
+    with running_broker(config, faults=faults) as broker, session_to(broker) as session:
+        controller = Controller(session)
+        sender = session.attach_sender("s", "q")
+        payloads = [annotated(place) for place in chain(1, 3)]
+        txn_id = controller.declare()
+        outcomes(sender, payloads, txn_id=txn_id)
+        with full_disk(faults):
+            assert error_of(controller.discharge(txn_id)).condition == "amqp:transaction:rollback"
+        assert stream_of(broker, "q") is None
+        txn_id = controller.declare()
+        outcomes(sender, payloads, txn_id=txn_id)
+        controller.commit(txn_id)
+        assert left_at(session, "q", 3) == ["1.1", "1.2", "1.3"]
+
+
+@pytest.mark.parametrize("after", [True, False])
+def test_a_connection_that_is_cut_around_the_commit(config: BrokerConfig, after: bool) -> None:
+    """Whether the answer got lost or the messages: the sender attaches, and knows which."""
+    faults = ScriptedFaults()
+    with running_broker(config, faults=faults) as broker:
+        with session_to(broker) as session:
+            sender = session.attach_sender("s", "q")
+            outcomes(sender, [annotated((1, 1, 0))])
+            (faults.reset_after_commit if after else faults.reset_before_commit)(1)
+            with pytest.raises(ConnectionLost):
+                outcomes(sender, [annotated(place) for place in chain(2, 4)])
+        with session_to(broker) as session:
+            again = attached_sender(session, "s", "q", "s")
+            attach = again.remote_attach
+            assert attach is not None and attach.properties is not None
+            assert attach.properties["seq-no"].value == 4
+            resent = outcomes(again, [annotated(place, None) for place in chain(2, 5)])
+            assert words(resent) == ["accepted"] * 4
+            assert left_at(session, "q", 5) == ["1.1", "1.2", "1.3", "1.4", "1.5"]
+
+
+def test_a_disposition_that_is_lost(config: BrokerConfig) -> None:
+    """The sender that resends on the same link is told once more."""
+    faults = ScriptedFaults()
+    with running_broker(config, faults=faults) as broker, session_to(broker) as session:
+        sender = session.attach_sender("s", "q")
+        outcomes(sender, [annotated((1, 1, 0))])
+        faults.drop(Disposition)
+        session.connection.pump_until(lambda: sender.may_send)
+        sender.send(annotated((1, 2, 1)))
+        settle_down(broker, session)
+        assert faults.frames_lost == 1
+        assert words(outcomes(sender, [annotated((1, 2, 1)), annotated((1, 3, 2))])) == ["accepted"] * 2
+        assert left_at(session, "q", 3) == ["1.1", "1.2", "1.3"]
+
+
+def test_a_damaged_row_refuses_its_stream_only(config: BrokerConfig) -> None:
+    """amqp:internal-error for its messages, its links and transactions that use it; other streams go on, and
+    a reset mends it.
+    """
+    with running_broker(config) as broker, session_to(broker) as session:
+        outcomes(session.attach_sender("s", "q"), [annotated((1, 1, 0))])
+    store = sqlite3.connect(Path(config.data_dir) / DATABASE_NAME)
+    with store:
+        assert store.execute("UPDATE stream SET seq_no = seq_no + 1").rowcount == 1
+    store.close()
+    with running_broker(config) as broker, session_to(broker) as session:
+        sender = session.attach_sender("s", "q")
+        told = outcomes(sender, [annotated((1, 2, 1)), annotated((1, 1, 0), "t"), annotated((1, 3, 2))])
+        assert words(told) == ["amqp:internal-error", "accepted", "amqp:internal-error"]
+        with pytest.raises(PeerError, match="internal-error"):
+            attached_sender(session, "refused", "q", "s")
+        controller = Controller(session)
+        txn_id = controller.declare()
+        (state,) = outcomes(sender, [annotated((1, 2, 1))], txn_id=txn_id)
+        assert error_of(state.outcome).condition == "amqp:internal-error"
+        controller.commit(txn_id)
+
+        async def reset(running: object) -> object:
+            return await running.reset_stream("q", "s")  # type: ignore[attr-defined]
+
+        assert broker.call(reset) is True
+        assert words(outcomes(sender, [annotated((1, 1, 0))])) == ["accepted"]

@@ -1,0 +1,108 @@
+"""What writers of half messages did and were told, and whether all of that holds together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from threading import Lock
+
+ACCEPTED = "accepted"
+UNKNOWN = "unknown"  # the answer never came
+COMMIT = "commit"
+ROLLBACK = "rollback"
+
+
+class HalfStory:
+    """One half message: the answers to its puts and to each resolution, in order."""
+
+    def __init__(self, half_id: str) -> None:
+        self.half_id = half_id
+        self.puts: list[str] = []
+        self.resolutions: list[tuple[str, str]] = []
+        self.known_at = float("inf")
+        """When the first accepted put was answered; a resolution that was sent later has to find it."""
+        self.unknown_after = False
+
+    @property
+    def stored(self) -> bool:
+        """Whether a put was accepted."""
+        return ACCEPTED in self.puts
+
+    def accepted(self, what: str) -> bool:
+        """Whether this resolution was accepted, once or more."""
+        return (what, ACCEPTED) in self.resolutions
+
+    @property
+    def decided(self) -> bool:
+        """Whether somebody was told a decision."""
+        return self.accepted(COMMIT) or self.accepted(ROLLBACK)
+
+
+class HalfHistory:
+    """All of them; several threads write."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self.stories: dict[str, HalfStory] = {}
+
+    def put(self, half_id: str, answer: str, answered_at: float) -> None:
+        """A put was answered with accepted, a condition, or not at all."""
+        with self._lock:
+            story = self._story(half_id)
+            story.puts.append(answer)
+            if answer == ACCEPTED:
+                story.known_at = min(story.known_at, answered_at)
+
+    def resolved(self, half_id: str, what: str, answer: str, sent_at: float) -> None:
+        """A resolution was answered."""
+        with self._lock:
+            story = self._story(half_id)
+            story.resolutions.append((what, answer))
+            if answer == "half:unknown-id" and sent_at > story.known_at:
+                story.unknown_after = True
+
+    def _story(self, half_id: str) -> HalfStory:
+        return self.stories.setdefault(half_id, HalfStory(half_id))
+
+    def count(self, what: str) -> int:
+        """How many answers of a kind there were."""
+        return sum(
+            story.puts.count(what) + sum(answer == what for _, answer in story.resolutions)
+            for story in self.stories.values()
+        )
+
+
+def check_halves(history: HalfHistory, delivered: list[str]) -> list[str]:
+    """The complaints: `delivered` are the half-ids of what the destination gave at the end, where everything
+    that was put is decided.
+    """
+    complaints = []
+    counts = Counter(delivered)
+    complaints += [f"{half_id} was delivered {n} times" for half_id, n in counts.items() if n > 1]
+    complaints += [
+        f"{half_id} was delivered and never put" for half_id in counts if half_id not in history.stories
+    ]
+    for half_id, story in history.stories.items():
+        there = counts[half_id] > 0
+        if story.accepted(COMMIT) and story.accepted(ROLLBACK):
+            complaints.append(f"{half_id}: commit and rollback were both accepted: {story.resolutions}")
+        if story.accepted(COMMIT) and not there:
+            complaints.append(f"{half_id}: its commit was accepted, and it was not delivered")
+        if story.accepted(ROLLBACK) and there:
+            complaints.append(f"{half_id}: its rollback was accepted, and it was delivered")
+        if there and not story.accepted(COMMIT):
+            complaints.append(f"{half_id} was delivered, and nobody was told of a commit")
+        if story.stored and not story.decided:
+            complaints.append(f"{half_id}: put, and in the end not decided: {story.resolutions}")
+        complaints += _contradictions(story)
+    return complaints
+
+
+def _contradictions(story: HalfStory) -> list[str]:
+    """What one answer says must not be denied by another one."""
+    complaints = []
+    for what, answer in story.resolutions:
+        if answer == "half:conflict" and story.accepted(what):
+            complaints.append(f"{story.half_id}: {what} was accepted and refused: {story.resolutions}")
+    if story.unknown_after:
+        complaints.append(f"{story.half_id}: its put was accepted, and then it was unknown")
+    return complaints

@@ -1,0 +1,144 @@
+"""Senders of sequenced streams that live as long as their stream, over many lives of the broker.
+
+`reads`: the attach reply tells what is there. `resends`: the reply is not read, as JMS can't, and everything
+unacknowledged is sent again. `transacts`: as `reads`, each batch in a transaction; `retransacts`: as
+`resends`, so that a batch whose discharge was not answered comes once more in the next one.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Final
+
+from amqp_broker.frames import (
+    Accepted,
+    Header,
+    Rejected,
+    Symbol,
+    TransactionalState,
+    encode_message,
+)
+from amqp_broker.sequence_client import Outbox, Sending
+from tests.support.controllers import Controller
+from tests.support.sequenced import attached_sender
+from tests.support.wire_client import ConnectionLost, WireConnection, WireSender, WireSession
+
+KINDS: Final = ("reads", "resends", "transacts", "retransacts")
+WINDOW: Final = 60
+BATCH: Final = 8
+TICK: Final = 0.02
+ANSWER_SECONDS: Final = 20.0
+
+
+class SequencedSender:
+    """One stream. Its messages are numbered from 1, in their bodies too; `run` is one life."""
+
+    def __init__(self, name: str, kind: str, queue: str, chance: random.Random) -> None:
+        self.name = name
+        self.kind = kind
+        self.queue = queue
+        self.chance = chance
+        self.reads = kind in ("reads", "transacts")
+        self.outbox = Outbox(name, 0 if self.reads else 1)
+        self.put = 0
+        self.unheard = 0  # lives that ended with messages of which nobody knew
+        self.problem: BaseException | None = None
+
+    def start(self, port: int, last: threading.Event) -> threading.Thread:
+        """A life: until the broker is gone or, once `last` is set, everything is acknowledged."""
+        thread = threading.Thread(target=self._run, args=(port, last), name=self.name, daemon=True)
+        thread.start()
+        return thread
+
+    def _run(self, port: int, last: threading.Event) -> None:
+        try:
+            with WireConnection.connect("127.0.0.1", port, container_id=self.name) as connection:
+                self._live(connection.begin(), last)
+        except ConnectionLost:
+            pass
+        except BaseException as error:
+            self.problem = error
+        self.unheard += len(self.outbox) > 0
+        self.outbox.lost()
+
+    def _live(self, session: WireSession, last: threading.Event) -> None:
+        stream = self.name if self.reads else None
+        sender = attached_sender(session, self.name, self.queue, stream)
+        if self.reads:
+            assert sender.remote_attach is not None and sender.remote_attach.properties is not None
+            reply = sender.remote_attach.properties
+            self.outbox.attached(reply["seq-id"].value, reply["seq-no"].value)
+        if self.kind in ("reads", "resends"):
+            self._pipeline(sender, last)
+        else:
+            self._transact(sender, last)
+
+    def _fill(self, last: threading.Event, most: int) -> None:
+        while len(self.outbox) < most and not last.is_set():
+            self.put += 1
+            self.outbox.put(b"%s %d" % (self.name.encode(), self.put))
+
+    def _pipeline(self, sender: WireSender, last: threading.Event) -> None:
+        connection = sender.session.connection
+        under_way: dict[int, Sending] = {}
+        while True:
+            self._fill(last, self.chance.randint(1, WINDOW))
+            if last.is_set() and not len(self.outbox):
+                return
+            room = min(sender.credit, sender.session.remote_window)
+            for sending in self.outbox.next(room):
+                under_way[sender.send(payload_of(sending))] = sending
+            connection.pump(TICK)
+            for delivery_id in [each for each in under_way if each in sender.outcomes]:
+                self._heard(under_way.pop(delivery_id), sender.outcomes.pop(delivery_id))
+
+    def _heard(self, sending: Sending, state: object) -> None:
+        if isinstance(state, Accepted):
+            self.outbox.accepted(sending)
+        else:
+            assert isinstance(state, Rejected) and state.error is not None, f"{sending!r} is told {state!r}"
+            assert state.error.condition == "seq:gap", f"{sending!r} is told {state!r}"
+            self.outbox.refused(sending, state.error.condition)
+
+    def _transact(self, sender: WireSender, last: threading.Event) -> None:
+        controller = Controller(sender.session)
+        connection = sender.session.connection
+        while True:
+            self._fill(last, self.chance.randint(1, BATCH))
+            if last.is_set() and not len(self.outbox):
+                return
+            txn_id = controller.declare()
+            connection.pump_until(lambda: sender.may_send, ANSWER_SECONDS)
+            batch = self.outbox.next(BATCH)
+            sent = [sender.send(payload_of(sending), txn_id=txn_id) for sending in batch]
+            if self.chance.random() < 0.5:
+                connection.pump_until(lambda sent=sent: _all_there(sender, sent), ANSWER_SECONDS)  # type: ignore[misc]
+            if self.chance.random() < 0.2:
+                controller.roll_back(txn_id)
+                self.outbox.lost()
+                continue
+            controller.commit(txn_id)
+            for delivery_id, sending in zip(sent, batch, strict=True):
+                state = sender.outcomes.pop(delivery_id)
+                assert isinstance(state, TransactionalState) and isinstance(state.outcome, Accepted), state
+                self.outbox.accepted(sending)
+
+
+def _all_there(sender: WireSender, sent: list[int]) -> bool:
+    return all(number in sender.outcomes for number in sent)
+
+
+def payload_of(sending: Sending) -> bytes:
+    """The message as it is sent: its place in annotations or in properties, by its number."""
+    if sending.seq_no % 2:
+        return encode_message(
+            header=Header(durable=True),
+            message_annotations={Symbol(key.value): value for key, value in sending.annotations().items()},
+            body=sending.message,
+        )
+    return encode_message(
+        header=Header(durable=True),
+        application_properties=sending.application_properties(),
+        body=sending.message,
+    )

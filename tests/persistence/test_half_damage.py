@@ -1,0 +1,225 @@
+"""Half messages, streams and events on disk: what damage is found, told, and never believed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from amqp_broker.persistence import (
+    Advance,
+    Event,
+    Half,
+    Hold,
+    Log,
+    Post,
+    Reschedule,
+    Retire,
+    RowDamaged,
+    StoreError,
+    Unit,
+    half_rows,
+)
+from amqp_broker.persistence.checksums import half_checksum
+from amqp_broker.persistence.half_checks import (
+    GROUP,
+    body,
+    decide,
+    half,
+    half_id,
+    hold,
+    numbers,
+    stored,
+)
+from amqp_broker.persistence.half_keeping_checks import KEEP_S, LATE_S, forget_all
+from amqp_broker.persistence.halves import COMMITTED, PREPARED, ROLLED_BACK
+from amqp_broker.persistence.sqlite import check_directory
+from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.store_checks import do, do_units, messages, offsets
+from tests.persistence.stores import edit, small_store
+from tests.persistence.test_half_table import event, fill, stream
+
+WRONG_STATE = "UPDATE half SET state='half-baked' WHERE id=7"
+
+
+def event_of(seq: int) -> Event:
+    """As `fill` logged it."""
+    one = event(seq - 1)
+    one.seq = seq
+    return one
+
+
+@pytest.mark.parametrize(
+    ("sql", "findings"),
+    [
+        (WRONG_STATE, ["half message 7: the row does not match its checksum"]),
+        ("UPDATE half SET container_id='other' WHERE id=3", ["half message 3: the row does not match"]),
+        ("DELETE FROM half_body WHERE id=3", ["half message 3: is not committed, but has no body"]),
+        ("DELETE FROM half WHERE id=3", ["half message 3: has a body, but there is none"]),
+        ("DELETE FROM half WHERE id=1", []),  # a tombstone that is lost cannot be told
+        (
+            "INSERT INTO half_body VALUES (1, x'00', 5)",
+            ["1: is committed, but has a body", "1: the body does not"],
+        ),
+        ("UPDATE half_body SET body=x'00' WHERE id=3", ["half message 3: the body does not match"]),
+        ("UPDATE half_body SET id=99 WHERE id=3", ["3: is not committed", "99: has a body", "99: the body"]),
+        ("UPDATE stream SET seq_no=77 WHERE stream='stream-3'", ["queue 1, stream b'stream-3': the row"]),
+        ("UPDATE stream SET queue_id=9 WHERE stream='stream-3'", ["queue 9: 1 streams", "queue 9, stream"]),
+        ("UPDATE event SET at_ms=99 WHERE seq=5", ["event 5: the row does not match"]),
+        ("DELETE FROM event WHERE seq=5", ["event 6: comes after event 4"]),
+        ("DELETE FROM event WHERE seq<5", []),
+    ],
+)
+def test_checker_finds_damage(sql: str, findings: list[str], tmp_path: Path) -> None:
+    """Rows that were changed, lost, or belong nowhere; the store opens and goes on all the same."""
+    store = small_store(tmp_path)
+    queue_id = fill(store)
+    store.close()
+    edit(tmp_path, sql)
+    found = check_directory(tmp_path)
+    assert len(found) == len(findings), found
+    for one, expected in zip(found, findings, strict=True):
+        assert expected in one
+    store = small_store(tmp_path)
+    do(store, hold(50), decide(3, COMMITTED), Log(event(20)), Advance(stream(queue_id, 20)))
+    assert (stored(store, 50), stored(store, 3)) == (PREPARED, COMMITTED)
+    forget_all(store, 0.0)
+    forget_all(store, KEEP_S + LATE_S)
+    store.close()
+
+
+def sealed(directory: Path, number: int, **changes: object) -> None:
+    """Change a row, with a checksum that is right."""
+    names = "group_name half_id destination container_id digest put_at_ms size_bytes message_format priority "
+    names += "ttl_ms state attempts due_at_ms deadline_ms resolved_at_ms resolver reason expires_at_ms queue "
+    columns = ["id", *names.split(), "offset", "forget_ms"]
+    (row,) = edit(directory, f"SELECT {half_rows.COLUMNS} FROM half WHERE id=?", number)
+    values = dict(zip(columns, row, strict=False)) | changes
+    checksum = half_checksum(*values.values())
+    sets = ", ".join(f"{name}=CAST(? AS TEXT)" if isinstance(value, bytes) else f"{name}=?"
+                     for name, value in changes.items())  # fmt: skip
+    edit(directory, f"UPDATE half SET {sets}, checksum=? WHERE id=?", *changes.values(), checksum, number)
+
+
+def test_checker_finds_rows_that_contradict_themselves(tmp_path: Path) -> None:
+    """With right checksums: the mistakes of a writer."""
+    store = small_store(tmp_path)
+    fill(store)
+    store.close()
+    sealed(tmp_path, 7, state=b"half-baked")
+    sealed(tmp_path, 4, forget_ms=5)
+    sealed(tmp_path, 2, forget_ms=0)
+    assert check_directory(tmp_path) == [
+        "half message 2: is rolled-back, but it is forgotten at 0",
+        "half message 4: is prepared, but it is forgotten at 5",
+        "half message 7: its state is 'half-baked'",
+    ]
+
+
+def test_damaged_rows_are_told_and_never_believed(tmp_path: Path) -> None:
+    """The one that is damaged raises, lists leave it out, its neighbours are well."""
+    store = small_store(tmp_path)
+    queue_id = fill(store)
+    store.close()
+    edit(tmp_path, "UPDATE half SET state='prepared' WHERE id=1")
+    edit(tmp_path, "UPDATE half SET destination=CAST(x'ff61' AS TEXT) WHERE id=3")
+    edit(tmp_path, "UPDATE half_body SET body=x'00' WHERE id=4")
+    edit(tmp_path, "UPDATE stream SET owner=CAST(x'ff61' AS TEXT) WHERE stream='stream-3'")
+    edit(tmp_path, "UPDATE event SET fields=CAST(x'ff61' AS TEXT) WHERE seq=3")
+    store = small_store(tmp_path)
+    questions: list[Callable[[], object]] = [
+        lambda: store.half(GROUP, half_id(0)),
+        lambda: store.half_body(GROUP, half_id(0)),
+        lambda: store.half(GROUP, half_id(2)),
+        lambda: store.half_body(GROUP, half_id(3)),
+        lambda: store.stream(queue_id, "stream-3"),
+    ]
+    for question in questions:
+        with pytest.raises(RowDamaged):
+            question()
+    assert store.half(GROUP, half_id(3)) == half(3)
+    assert numbers(store.halves(GROUP, None, b"", 5)) == [1, 3, 4, 5, 6]
+    assert numbers(store.open_halves())[:3] == [3, 6, 7]
+    assert [one.seq_no for one in store.streams(queue_id, "stream-1", 3)] == [2, 4, 5]
+    assert [one.seq for one in store.events(2, 3)] == [2, 4, 5]
+    refused: list[Unit] = [
+        [Log(event(99)), decide(2, COMMITTED), Post(queue_id, messages(0, 1))],
+        [hold(0)],
+        [Reschedule(GROUP, half_id(2), PREPARED, 1, 2, 3)],
+    ]
+    last = Log(event(20))
+    errors = do_units(store, [*refused, [last, hold(50)]])
+    assert [type(error) for error in errors] == [RowDamaged] * 3 + [type(None)]
+    assert (last.event.seq, stored(store, 50), offsets(store, queue_id)) == (21, PREPARED, [])
+    do(store, decide(3, COMMITTED), Advance(stream(queue_id, 3)))
+    assert store.stream(queue_id, "stream-3") == stream(queue_id, 3), "a new position heals it"
+    store.close()
+
+
+def test_damaged_pages_are_told_and_the_store_goes_on(tmp_path: Path) -> None:
+    """Questions that cannot be answered end no broker, nor does what cannot be forgotten."""
+    store = small_store(tmp_path, page_size_bytes=1024)
+    queue_id = fill(store)
+    do(store, *[Hold(half(number), body(number) * 30) for number in range(100, 200)])
+    do(store, *[decide(number, ROLLED_BACK) for number in range(100, 200)])
+    do(store, *[Log(event(number)) for number in range(20, 200)])
+    store.close()
+    data = bytearray((tmp_path / DATABASE_NAME).read_bytes())
+    for text in (b"container-150", body(150) * 30, b'"id-100"', b"stream-5"):
+        page = data.index(text) // 1024 * 1024
+        data[page : page + 1024] = b"\xff" * 1024
+    (tmp_path / DATABASE_NAME).write_bytes(data)
+    store = small_store(tmp_path, page_size_bytes=1024)
+    with pytest.raises(RowDamaged):
+        store.half(GROUP, half_id(150))
+    with pytest.raises(RowDamaged):
+        store.halves(GROUP, None, half_id(140), 50)
+    with pytest.raises(RowDamaged):
+        store.stream(queue_id, "stream-5")
+    with pytest.raises(RowDamaged):
+        store.events(90, 50)
+    assert stored(store, 102) == ROLLED_BACK
+    do(store, Post(queue_id, messages(0, 2)), Log(event(0)), hold(201))
+    forget_all(store, 0.0)
+    forget_all(store, KEEP_S + LATE_S)
+    do(store, Retire(queue_id, 0, 0), decide(201, COMMITTED))
+    assert (offsets(store, queue_id), stored(store, 201)) == ([1], COMMITTED)
+    store.close()
+
+
+def test_flipped_bits_make_no_state(tmp_path: Path) -> None:
+    """Anywhere in the file: what is told of a half message, a stream or an event is what was stored."""
+    store = small_store(tmp_path / "sound", page_size_bytes=1024)
+    queue_id = fill(store)
+    expected: list[Half | None] = [store.half(GROUP, half_id(number)) for number in range(40)]
+    store.close()
+    sound = (tmp_path / "sound" / DATABASE_NAME).read_bytes()
+    (tmp_path / "damaged").mkdir()
+    randomness = random.Random(11)
+    lost = told = refused = 0
+    for _ in range(150):
+        data = bytearray(sound)
+        data[randomness.randrange(len(data))] ^= 1 << randomness.randrange(8)
+        (tmp_path / "damaged" / DATABASE_NAME).write_bytes(data)
+        try:
+            store = small_store(tmp_path / "damaged", synchronous="OFF")
+        except StoreError:
+            refused += 1
+            continue
+        for number in range(40):
+            try:
+                found = store.half(GROUP, half_id(number))
+                lost += found is None
+                assert found in (expected[number], None)
+                found_body = store.half_body(GROUP, half_id(number))
+                assert found_body in (body(number), None)
+                position = store.stream(queue_id, f"stream-{number % 10}")
+                assert position in (stream(queue_id, number % 10), None)
+                for one in store.events(number, 3):
+                    assert one == event_of(one.seq)
+            except StoreError:
+                told += 1
+        store.close()
+    assert refused < 40 and told > 10 and lost < 100, f"{refused} refused, {told} told, {lost} lost"

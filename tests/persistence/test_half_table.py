@@ -1,0 +1,379 @@
+"""Half messages, streams and events on disk."""
+
+from __future__ import annotations
+
+import gc
+import random
+import shutil
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from amqp_broker.persistence import (
+    Advance,
+    DeleteNode,
+    Discharged,
+    Event,
+    ForgetStream,
+    Hold,
+    Log,
+    Post,
+    Reschedule,
+    Store,
+    StoreFull,
+    Stream,
+    Unit,
+    Verb,
+    event_table,
+    half_table,
+    keep_clock,
+    stream_table,
+)
+from amqp_broker.persistence.half_checks import (
+    GROUP,
+    body,
+    decide,
+    half,
+    half_id,
+    hold,
+    stored,
+)
+from amqp_broker.persistence.half_keeping_checks import KEEP_S, LATE_S, forget_all
+from amqp_broker.persistence.halves import COMMITTED, PARKED, PREPARED, ROLLED_BACK
+from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
+from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.store_checks import do, do_units, messages, new_queue
+from tests.persistence.stores import MIB, small_store
+
+
+def fill(store: SqliteStore) -> int:
+    """Forty halves of four kinds, ten streams, twenty events; a queue."""
+    queue_id = new_queue(store)
+    do(store, *[hold(number) for number in range(40)])
+    do(store, *[decide(number, COMMITTED) for number in range(0, 40, 4)])
+    do(store, *[decide(number, ROLLED_BACK) for number in range(1, 40, 4)])
+    do(store, *[Reschedule(GROUP, half_id(number), PARKED, 15, 0, 1) for number in range(2, 40, 4)])
+    do(store, *[Advance(stream(queue_id, number)) for number in range(10)])
+    do(store, *[Log(event(number)) for number in range(20)])
+    return queue_id
+
+
+def stream(queue_id: int, number: int) -> Stream:
+    return Stream(queue_id, f"stream-{number}", "owner", 2**64 - 1 - number, number, ((1, 2), (3, 4)), 5, 6)
+
+
+def event(number: int) -> Event:
+    return Event("half.put", number, {"half_id": f"id-{number}"})
+
+
+STATES = [COMMITTED, ROLLED_BACK, PARKED, PREPARED]
+
+
+def check_filled(store: SqliteStore, queue_id: int) -> None:
+    """All of it is there."""
+    assert [stored(store, number) for number in range(40)] == STATES * 10
+    for number in range(40):
+        expected = None if number % 4 == 0 else body(number)
+        assert store.half_body(GROUP, half_id(number)) == expected
+    assert len(store.open_halves()) == 20
+    assert store.streams(queue_id, "", 99) == [stream(queue_id, number) for number in range(10)]
+    found = store.events(0, 99)
+    assert [one.seq for one in found] == [*range(1, 21)]
+    assert [one.at_ms for one in found] == [*range(20)]
+
+
+def count(store: SqliteStore, table: str) -> int:
+    """How many rows a table has."""
+    ((rows,),) = store._connection.execute(f"SELECT count(*) FROM {table}").fetchall()
+    return int(rows)
+
+
+def test_all_of_it_survives_a_reopening_and_a_crash(tmp_path: Path) -> None:
+    """Committed groups do, the one under way does not; numbering goes on."""
+    store = small_store(tmp_path / "data")
+    queue_id = fill(store)
+    new = Stream(queue_id, "new", "owner", 1, 1)
+    later: Unit = [hold(50), decide(3, COMMITTED), Log(event(20)), Advance(new)]
+    store.apply([later])
+    shutil.copytree(tmp_path / "data", tmp_path / "crashed")
+    store.abandon()
+    store.close()
+    for name in ("data", "crashed"):
+        assert check_directory(tmp_path / name) == []
+        store = small_store(tmp_path / name)
+        check_filled(store, queue_id)
+        log = Log(event(20))
+        do(store, *later[:2], log, later[3])
+        assert log.event.seq == 21
+        assert (stored(store, 50), stored(store, 3)) == (PREPARED, COMMITTED)
+        store.close()
+        assert check_directory(tmp_path / name) == []
+
+
+def test_body_of_a_half_that_is_decided_at_once_is_written_nowhere(tmp_path: Path) -> None:
+    """Put and committed in one group: one row, and a message."""
+    store = small_store(tmp_path)
+    queue_id = new_queue(store)
+    pages: list[int] = []
+    big = [Hold(half(number), bytes(MIB)) for number in (1, 2)]
+    for unit in ([big[0], decide(1, COMMITTED), Post(queue_id, messages(0, 1))], [big[1]]):
+        before = store._measure_wal()
+        do(store, *unit)
+        pages.append((store._measure_wal() - before) // 8192)
+    assert pages[0] < 20 < 100 < pages[1]
+    assert (count(store, "half"), count(store, "half_body")) == (2, 1)
+    do(store, decide(2, COMMITTED))
+    assert count(store, "half_body") == 0
+    store.close()
+
+
+def test_full_disk_refuses_what_is_new_and_settling_goes_on(tmp_path: Path) -> None:
+    """Below the low-water mark: no Hold, Post or Advance; decisions without a message, and all else."""
+    free = [1 << 40]
+    store = small_store(tmp_path, free_bytes=lambda: free[0], low_water_bytes=1 << 20)
+    queue_id = new_queue(store)
+    do(store, *[hold(number) for number in range(4)], Advance(stream(queue_id, 1)))
+    free[0] = 1000
+    store._space.trip()
+    refused: list[Unit] = [
+        [hold(9)],
+        [decide(0, COMMITTED), Post(queue_id, messages(0, 1))],
+        [Advance(stream(queue_id, 2))],
+        [decide(1, ROLLED_BACK), Log(event(0)), hold(8)],
+    ]
+    logs = [Log(event(number)) for number in range(2)]
+    taken: list[Unit] = [
+        [decide(1, ROLLED_BACK), logs[0]],
+        [Reschedule(GROUP, half_id(2), PARKED, 1, 2, 3)],
+        [ForgetStream(queue_id, "stream-1")],
+        [logs[1]],
+        [Discharged(b"id", 1)],
+    ]
+    errors = do_units(store, [*refused, *taken])
+    assert [type(error) for error in errors] == [StoreFull] * 4 + [type(None)] * 5, errors
+    assert [stored(store, number) for number in (0, 1, 2, 3, 8, 9)] == [
+        PREPARED, ROLLED_BACK, PARKED, PREPARED, None, None,
+    ]  # fmt: skip
+    assert store.streams(queue_id, "", 9) == []
+    for unit in (refused[0], refused[2]):
+        assert [type(error) for error in do_units(store, [unit])] == [StoreFull], "alone in its group"
+    assert [log.event.seq for log in logs] == [1, 2]
+    errors = do_units(store, [[decide(2, ROLLED_BACK)], [decide(3, ROLLED_BACK)]])
+    assert errors == [None, None]
+    store.close()
+    assert check_directory(tmp_path) == []
+
+
+def test_group_that_finds_the_disk_full_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    """SQLite met the end of the disk in the middle of it: the same verbs happen later."""
+    store = small_store(tmp_path)
+    queue_id = fill(store)
+    ((pages,),) = store._connection.execute("PRAGMA page_count").fetchall()
+    store._connection.execute(f"PRAGMA max_page_count={pages + 2}").fetchall()
+    unit: Unit = [
+        hold(50), decide(50, COMMITTED), hold(51), decide(3, COMMITTED), Log(event(20)),
+        Advance(stream(queue_id, 11)), Hold(half(52), bytes(MIB)),
+    ]  # fmt: skip
+    with pytest.raises(StoreFull):
+        store.apply([unit])
+    check_filled(store, queue_id)
+    store._connection.execute("PRAGMA max_page_count=1000000").fetchall()
+    assert [type(error) for error in do_units(store, [unit])] == [StoreFull], "not the first time"
+    do(store, *unit)
+    assert [stored(store, number) for number in (50, 51, 52, 3)] == [COMMITTED, PREPARED, PREPARED, COMMITTED]
+    assert store.events(21, 9)[0].at_ms == 20
+    store.close()
+    assert check_directory(tmp_path) == []
+
+
+def test_last_event_is_kept_so_that_no_number_comes_twice(tmp_path: Path) -> None:
+    """Over a restart, when all others are forgotten."""
+    store = small_store(tmp_path, event_keep_ms=1000)
+    do(store, *[Log(event(number)) for number in range(20)])
+    forget_all(store, 0.0)
+    forget_all(store, 1000.0)
+    assert [one.seq for one in store.events(0, 99)] == [20]
+    store.close()
+    assert check_directory(tmp_path) == []
+    store = small_store(tmp_path, event_keep_ms=1000)
+    log = Log(event(20))
+    do(store, log)
+    assert log.event.seq == 21
+    store.close()
+
+
+def test_events_are_forgotten_in_steps(tmp_path: Path) -> None:
+    """More than one takes: so many each time, and the next one goes on there."""
+    store = small_store(tmp_path, synchronous="OFF", event_keep_ms=1000)
+    forget_all(store, 0.0)
+    many = keep_clock.FORGET_EVENTS + 500
+    do(store, *[Log(event(number)) for number in range(many)])
+    forget_all(store, 1.0)
+    steps = [(store.idle(1000.0), count(store, "event")) for _ in range(2)]
+    assert steps == [(True, 500), (False, 1)]
+    assert store.events(0, 9)[0].seq == many
+    store.close()
+
+
+def test_age_goes_on_after_a_restart(tmp_path: Path) -> None:
+    """What an earlier process has counted is not counted anew, but for the last minutes."""
+    store = small_store(tmp_path)
+    do(store, hold(1), decide(1, ROLLED_BACK), Log(event(1)), Log(event(2)))
+    forget_all(store, 0.0)
+    forget_all(store, 6 * 86_400.0)
+    store.close()
+    store = small_store(tmp_path)
+    forget_all(store, 0.0)
+    forget_all(store, 86_400.0 - 1000)
+    assert (stored(store, 1), len(store.events(0, 9))) == (ROLLED_BACK, 2)
+    forget_all(store, 86_400.0 + LATE_S)
+    assert (stored(store, 1), len(store.events(0, 9))) == (None, 1)
+    store.close()
+    assert check_directory(tmp_path) == []
+
+
+def test_bodies_are_forgotten_in_bounded_steps(tmp_path: Path) -> None:
+    """Large ones are few in a step; each step goes on where the last one ended."""
+    store = small_store(tmp_path, synchronous="OFF")
+    size = half_table.FORGET_BYTES // 4
+    forget_all(store, 0.0)
+    for number in range(12):
+        do(store, Hold(half(number, size=size), bytes(size)), decide(number, ROLLED_BACK))
+    forget_all(store, 1.0)
+    left = []
+    more = True
+    while more:
+        more = store.idle(KEEP_S + LATE_S)
+        left.append(count(store, "half_body"))
+    assert left[:3] == [7, 2, 0]
+    assert count(store, "half") == 0
+    store.close()
+    assert check_directory(tmp_path) == []
+
+
+def test_streams_of_a_deleted_queue_are_swept_in_steps(tmp_path: Path) -> None:
+    """Also after a restart; meanwhile nobody sees them, and the checker finds nothing wrong."""
+    store = small_store(tmp_path, synchronous="OFF")
+    gone, kept = new_queue(store, "gone"), new_queue(store, "kept")
+    many = 2 * stream_table.FORGET_STREAMS + 5
+    do(store, *[Advance(stream(queue_id, number)) for queue_id in (gone, kept) for number in range(many)])
+    do(store, DeleteNode(gone))
+    assert store.idle(0.0) is True
+    assert count(store, "stream") == 2 * many - stream_table.FORGET_STREAMS
+    assert (store.stream(gone, "stream-3"), store.streams(gone, "", 9)) == (None, [])
+    store.close()
+    assert check_directory(tmp_path) == []
+    store = small_store(tmp_path, synchronous="OFF")
+    assert (store.stream(gone, "stream-3"), store.streams(gone, "", 9)) == (None, [])
+    forget_all(store, 0.0)
+    assert count(store, "stream") == many
+    assert store.stream(kept, "stream-3") == stream(kept, 3)
+    store.close()
+    assert check_directory(tmp_path) == []
+
+
+def test_every_question_is_answered_by_a_search(tmp_path: Path) -> None:
+    """No table is gone through for what is asked on the way of a message; nor for a page of a list."""
+    store = small_store(tmp_path)
+    fill(store)
+    texts = [
+        value
+        for module in (half_table, stream_table, event_table)
+        for text in vars(module).values()
+        for value in (text if isinstance(text, tuple) else (text,))
+        if isinstance(value, str) and value.startswith(("SELECT", "UPDATE", "DELETE"))
+    ]
+    assert len(texts) > 15
+    told = {
+        sql: " / ".join(row[3] for row in store._connection.execute(f"EXPLAIN QUERY PLAN {sql}", (1,) * n))
+        for sql in texts
+        for n in (sql.count("?"),)
+    }
+    scans = {sql: plan for sql, plan in told.items() if "SCAN" in plan.replace("SCAN CONSTANT ROW", "")}
+    assert {plan for plan in scans.values() if "COMPOUND" not in plan} <= {
+        "SCAN half USING INDEX half_open / USE TEMP B-TREE FOR ORDER BY",  # once, at the start
+        "SCAN event",  # backwards, one row
+    }, scans
+    sorts = [sql for sql, plan in told.items() if "TEMP B-TREE" in plan and sql not in scans]
+    assert sorts == []
+    store.close()
+
+
+def test_memory_does_not_grow_with_streams_and_halves(tmp_path: Path) -> None:
+    """Thousands more take no more of it than the last group did."""
+    store = small_store(tmp_path, synchronous="OFF")
+    queue_id = new_queue(store)
+
+    def add(first: int) -> None:
+        for begin in range(first, first + 5000, 500):
+            chosen = range(begin, begin + 500)
+            do(store, *[Advance(stream(queue_id, number)) for number in chosen])
+            do(store, *[hold(number) for number in chosen], *[Log(event(number)) for number in chosen])
+            for number in chosen:
+                store.stream(queue_id, f"stream-{number}")
+                store.half(GROUP, half_id(number))
+        forget_all(store, float(first))
+
+    def traced() -> int:
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    add(0)
+    tracemalloc.start()
+    try:
+        add(5000)
+        before = traced()
+        add(10_000)
+        grown = traced() - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 100_000, f"{grown} bytes for 5,000 more"
+    store.close()
+
+
+def test_few_pages_for_each_decision(tmp_path: Path) -> None:
+    """Random ids among fifty thousand tombstones: a put writes one page of the index, a decision none."""
+    store = small_store(tmp_path, synchronous="OFF", checkpoint_bytes=1 << 30)
+    randomness = random.Random(3)
+    ids = [randomness.randbytes(17) for _ in range(52_000)]
+
+    def verbs(name: bytes) -> tuple[Verb, Verb]:
+        one = half(1)
+        one.half_id = name
+        verb = decide(1, COMMITTED)
+        verb.half_id = name
+        return Hold(one, b"body"), verb
+
+    for first in range(0, 50_000, 5000):
+        do(store, *[verb for name in ids[first : first + 5000] for verb in verbs(name)])
+    store._checkpoint()
+    pages = []
+    for which in (0, 1):
+        for first in range(50_000, 52_000, 50):
+            do(store, *[verbs(name)[which] for name in ids[first : first + 50]])
+        pages.append(store._measure_wal() // 8192 / 2000)
+        store._checkpoint()
+    assert pages[0] < 1.4 and pages[1] < 0.4, f"{pages} pages for each put and decision"
+    store.close()
+
+
+def test_backup_holds_all_of_it(tmp_path: Path) -> None:
+    """And the copy opens with it."""
+    store = small_store(tmp_path / "data")
+    queue_id = fill(store)
+    store.backup(tmp_path / "copy")
+    store.close()
+    assert check_store_file(tmp_path / "copy") == []
+    (tmp_path / "restored").mkdir()
+    (tmp_path / "copy").rename(tmp_path / "restored" / DATABASE_NAME)
+    restored = small_store(tmp_path / "restored")
+    check_filled(restored, queue_id)
+    restored.close()
+
+
+def test_store_protocol() -> None:
+    """The store on disk is one, for the type checker."""
+    make: Callable[[Path], Store] = SqliteStore
+    assert make is SqliteStore

@@ -1,0 +1,99 @@
+"""Jobs of sequenced messages by hand: a broker without connections, whose store a test drives itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from amqp_broker.authorisation import ANONYMOUS, Principal
+from amqp_broker.broker import Broker, open_broker
+from amqp_broker.coordinator import Numbering
+from amqp_broker.frames import Accepted, Rejected
+from amqp_broker.persistence import MemoryStore, Record, Store
+from amqp_broker.queue import Queue
+from amqp_broker.sequence_fields import Place
+from amqp_broker.sequence_jobs import SequencedPosting
+from amqp_broker.testing import memory_config
+from tests.support import sequenced
+
+
+class Owner:
+    """A connection that hears what its postings are told."""
+
+    def __init__(self) -> None:
+        self.told: list[Exception | None] = []
+
+    def run_in_turn(self, call: Callable[..., None], *arguments: Any) -> None:
+        """At once: there is no engine."""
+        call(*arguments)
+
+    def posted(self, posting: SequencedPosting, error: Exception | None) -> None:
+        """A posting ended."""
+        self.told.append(error)
+
+
+class Bench:
+    """One queue of a broker, its store, and postings to it."""
+
+    def __init__(self, broker: Broker, store: Store, queue: Queue) -> None:
+        self.broker = broker
+        self.store = store
+        self.queue = queue
+        self.owner = Owner()
+        self.service = broker.nodes.sequences
+
+    def posting(
+        self,
+        *places: sequenced.Place,
+        stream: str = "s",
+        principal: Principal = ANONYMOUS,
+        durable: bool = True,
+    ) -> SequencedPosting:
+        """A posting of messages at these places."""
+        records = [Record(0, sequenced.text_of(place), durable=durable) for place in places]
+        found = [Place(stream, Numbering(*place)) for place in places]
+        deliveries: list[Any] = [None] * len(places)
+        link: Any = None
+        return SequencedPosting(
+            self.service, self.owner, principal, link, deliveries, self.queue, records, found,
+            self.owner.posted,
+        )  # fmt: skip
+
+    def commit(self, *jobs: Any) -> None:
+        """One group of the writer: units, apply, commit, and the answers."""
+        errors = self.store.apply([job.unit() for job in jobs])
+        self.store.commit()
+        for job, error in zip(jobs, errors, strict=True):
+            job.finished(error)
+
+    def position(self, stream: str = "s") -> tuple[int, int]:
+        """Where a stream stands on disk."""
+        found = self.store.stream(self.queue.queue_id, stream)
+        return (0, 0) if found is None else (found.seq_id, found.seq_no)
+
+    def stored(self) -> list[str]:
+        """The bodies that the store has of the queue."""
+        page = self.store.read(self.queue.queue_id, 0, 1_000_000, 2**40)
+        return [record.body.decode() for record in page.records]
+
+
+def answers(posting: SequencedPosting) -> list[str]:
+    """`accepted`, or the condition of a rejection, for each message of a posting."""
+    return [_word(outcome) for outcome in posting.outcomes]
+
+
+def _word(outcome: Accepted | Rejected) -> str:
+    if isinstance(outcome, Accepted):
+        return "accepted"
+    assert outcome.error is not None
+    return outcome.error.condition
+
+
+@asynccontextmanager
+async def bench(store: Store | None = None, names: Sequence[str] = ("q",)) -> AsyncIterator[Bench]:
+    """A broker with a queue, whose writer has nothing to do."""
+    used = MemoryStore() if store is None else store
+    async with open_broker(memory_config(), store=used) as broker:
+        queues = [await broker.nodes.registry.create(name) for name in names]
+        yield Bench(broker, used, queues[0])
