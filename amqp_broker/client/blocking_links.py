@@ -39,7 +39,7 @@ class BlockingSender:
     def send_many(self, contents: Iterable[Any], *, window: int = 1_000) -> int:
         """Sends all, with up to `window` messages without an outcome at a time; how many were accepted: all.
 
-        Raises the first failure, after the outcomes of the others that were sent.
+        Raises the first failure, after the outcomes of the others that were sent, if they come in time.
         """
         waiting: deque[Pending[Any]] = deque()
         iterator = iter(contents)
@@ -57,13 +57,18 @@ class BlockingSender:
         return [self.core.send(content) for content in batch]
 
     def _outcome(self, waiting: deque[Pending[Any]]) -> None:
-        """The outcome of the first one; the others' before a failure is raised."""
+        """The outcome of the first one; those of the others, if they come in time, before it is raised that
+        there was a failure.
+        """
         try:
             self._pump.wait(waiting.popleft(), self._timeout_s)
-        except ClientError:
+        except ClientError as error:
+            late = isinstance(error, WaitTimeout)
+            deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s * (not late)
             while waiting:
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
                 try:
-                    self._pump.wait(waiting.popleft(), self._timeout_s)
+                    self._pump.wait(waiting.popleft(), left)
                 except ClientError:
                     continue  # the first one is told
             raise

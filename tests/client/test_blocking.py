@@ -212,6 +212,18 @@ def test_a_message_without_credit_is_not_sent_later() -> None:
         assert sender.core.waiting == 0
 
 
+def test_many_messages_that_stand_still_are_given_up_together() -> None:
+    """The timeout is not for each of them in turn."""
+    faults = ScriptedFaults()
+    faults.grant_no_credit()
+    with running_broker(faults=faults) as broker, connect(broker.url, timeout_s=0.2) as connection:
+        sender = connection.open_sender("orders")
+        began = time.monotonic()
+        with pytest.raises(WaitTimeout, match="it was not sent"):
+            sender.send_many(range(200))
+        assert time.monotonic() - began < 10 and sender.core.waiting == 0
+
+
 def test_an_outcome_that_is_late_is_unknown() -> None:
     """The error says that the message may be stored."""
     faults = ScriptedFaults()
