@@ -86,7 +86,13 @@ class _Judge:
         self._check_order(event)
         receipt = _Receipt(event.life, event.link)
         before.append(receipt)
-        if event.txn:
+        if not event.txn:
+            return
+        account = self.accounts.get(event.txn)
+        over = account is not None and account.end is not None and account.end < event.order
+        if over and account is not None and account.fate is not Fate.COMMITTED:
+            self._return(event.message, receipt)  # it was on its way to us when its transaction was ended
+        else:
             self._work[event.txn].append((event, receipt))
 
     def _check_seen(self, event: Event) -> list[str]:

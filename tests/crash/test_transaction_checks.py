@@ -95,6 +95,18 @@ _TOLD = {word: ("question 1", f"told 1 {word}") for word in ("committed", "not-c
             id="an acquisition ended with its control link",
         ),
         pytest.param(
+            (
+                *_BEFORE[:2],
+                "declared 0",
+                "rollback_sent 0",
+                "received 0 r in/1 in T",
+                "accepted! 0",
+                "received 0 r in/1",
+                "accept_sent 0 r in/1",
+            ),
+            id="an acquisition that was on its way when its transaction was rolled back",
+        ),
+        pytest.param(
             (*_BEFORE, "declared 0", "modified 0 r in/1 in T", _COMMIT, "accepted! 0")
             + ("received 0 x in/1 count=1", "accept_sent 0 x in/1"),
             id="given back as failed, and counted",
