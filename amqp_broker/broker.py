@@ -231,10 +231,14 @@ def open_store(config: BrokerConfig) -> Store:
     StoreFailed.
     """
     if config.memory:
-        return MemoryStore()
+        return MemoryStore(event_keep_ms=config.limits.event_keep_ms)
     from amqp_broker.persistence.sqlite import SqliteStore
 
-    return SqliteStore(Path(config.data_dir), allow_unsafe_sqlite=config.allow_unsafe_sqlite)
+    return SqliteStore(
+        Path(config.data_dir),
+        allow_unsafe_sqlite=config.allow_unsafe_sqlite,
+        event_keep_ms=config.limits.event_keep_ms,
+    )
 
 
 @asynccontextmanager

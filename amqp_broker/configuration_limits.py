@@ -72,6 +72,8 @@ TRANSACTION_BYTES: Final = 64 * MIB  # messages that only the transaction keeps 
 # Half messages.
 HALF_ASKS_PER_S: Final = 500  # checks: a flood of due ones leaves the broker to its other work
 
+EVENT_KEEP_MS: Final = 7 * 24 * HOUR_MS  # the event log: a week to read what happened to half messages
+
 # Nodes.
 ADDRESS_BYTES: Final = 255  # also what a file system and a str8 take, although no address becomes a path
 MAX_NODES: Final = 100_000  # queues on first use must not be a way to fill memory
@@ -132,6 +134,7 @@ class BrokerLimits:
     transaction_operations: int = _limit(TRANSACTION_OPERATIONS, 1, 10_000_000, "operations")
     transaction_bytes: int = _limit(TRANSACTION_BYTES, 1_024, 64 * GIB, "bytes")
 
+    event_keep_ms: int = _limit(EVENT_KEEP_MS, 1_000, 10 * 365 * 24 * HOUR_MS, "milliseconds")
     half_asks_per_s: int = _limit(HALF_ASKS_PER_S, 1, 1_000_000, "checks a second")
 
     address_bytes: int = _limit(ADDRESS_BYTES, 1, ADDRESS_BYTES, "bytes")
