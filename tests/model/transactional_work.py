@@ -285,19 +285,15 @@ class Work(Stage):
         self._dispose([(receiver, delivery_ids)], state, settled)
 
     def _one_of(self, receivers: list[Receiver], which: int, state: Any) -> Receiver:
-        """Now and then any one; mostly one whose deliveries the transaction of `state` holds, or at least no
-        other one does.
-        """
+        """One whose deliveries another transaction holds, or the one of `state`, or any one."""
         transaction = self._transaction(state.txn_id) if isinstance(state, TransactionalState) else None
         holders = {
             each: {self.books.holder_of(message) for message in each.held.values()} for each in receivers
         }
-        liked = [each for each in receivers if holders[each] <= {None, transaction}]
-        best = [each for each in liked if transaction in holders[each]]
-        for chosen, often in ((best, which % 2), (liked, which % 4), (receivers, 1)):
-            if chosen and often:
-                return chosen[which % len(chosen)]
-        return receivers[0]
+        foreign = [each for each in receivers if holders[each] - {None, transaction}]
+        own = [each for each in receivers if transaction in holders[each] and each not in foreign]
+        chosen = [foreign, own, own, receivers][which % 4] or receivers
+        return chosen[which // 4 % len(chosen)]
 
     @rule(
         who=index, number=index, queue=queues, credit=st.sampled_from([2, 4]), kinds=st.tuples(index, index),
