@@ -1,0 +1,1 @@
+"""The audits: functions from DataFrames of events to DataFrames of findings."""

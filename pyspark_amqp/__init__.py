@@ -1,0 +1,1 @@
+"""Where Spark finds the data source `amqp` by itself."""
