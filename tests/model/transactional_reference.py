@@ -29,9 +29,9 @@ UNKNOWN: Final = "amqp:transaction:unknown-id"
 NOT_ALLOWED: Final = "amqp:not-allowed"
 TOO_MUCH: Final = "amqp:resource-limit-exceeded"
 
-MAX_MESSAGES: Final = 60
+MAX_MESSAGES: Final = 36
 LIVE: Final = 4
-OPERATIONS: Final = 30
+OPERATIONS: Final = 16
 SIZE_BYTES: Final = 400_000
 TIMEOUT_S: Final = 100
 

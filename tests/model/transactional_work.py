@@ -149,8 +149,8 @@ class Work(Stage):
         condition = self.books.why_not(transaction, client)
         made = [self._message(each, durable, size) for each in range(count)][: max(0, sender.link.credit)]
         sizes = [message.size for message, _ in made][: self.books.room(queue)]
-        if transaction is not None and not transaction.fits(sizes) and len(made) > 1:
-            settled = False  # only the outcomes say how many of them were within the bounds
+        if settled and transaction is not None and not transaction.fits(sizes):
+            del made[1:]  # nothing would say how many of them were within the bounds
         numbers = [sender.link.send(payload, settled=settled, txn_id=txn_id) for _, payload in made]
         if not made:
             return
@@ -235,6 +235,11 @@ class Work(Stage):
         """
         client = self._client(who)
         transaction, txn_id = self._pick(client, number)
+        if transaction is not None and transaction.holds and number % 4 == 1:
+            declared = self._declare(self._control(client, which))
+            self._rest()
+            transaction = declared or transaction  # another one has no say in what this one holds
+            txn_id = transaction.txn_id
         if not any(each.held for each in client.receivers):
             self._supplied(client, QUEUES[which % len(QUEUES)], False, which).link.flow(count)
             self._rest()
@@ -292,8 +297,8 @@ class Work(Stage):
         }
         foreign = [each for each in receivers if holders[each] - {None, transaction}]
         own = [each for each in receivers if transaction in holders[each] and each not in foreign]
-        chosen = [foreign, own, own, receivers][which % 4] or receivers
-        return chosen[which // 4 % len(chosen)]
+        chosen = [foreign, own, receivers][which % 3] or receivers
+        return chosen[which // 3 % len(chosen)]
 
     @rule(
         who=index, number=index, queue=queues, credit=st.sampled_from([2, 4]), kinds=st.tuples(index, index),
