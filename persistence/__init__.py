@@ -31,6 +31,14 @@ from amqp_broker.persistence.halves import (
 )
 from amqp_broker.persistence.memory_store import MemoryStore
 from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.retention import (
+    EVENT_LOG,
+    Cursor,
+    ForgetCursor,
+    MoveCursor,
+    Retain,
+    Retained,
+)
 from amqp_broker.persistence.store import (
     Quarantined,
     ReadResult,
@@ -57,15 +65,19 @@ if TYPE_CHECKING:
 __all__ = [
     "Advance",
     "CreateNode",
+    "Cursor",
     "Decide",
     "DeleteNode",
     "Discharged",
+    "EVENT_LOG",
     "Event",
+    "ForgetCursor",
     "ForgetStream",
     "Half",
     "Hold",
     "Log",
     "MemoryStore",
+    "MoveCursor",
     "NoSuchNode",
     "NodeExists",
     "OutcomesDamaged",
@@ -77,6 +89,8 @@ __all__ = [
     "Recovered",
     "RecoveredNode",
     "Reschedule",
+    "Retain",
+    "Retained",
     "Retire",
     "Return",
     "RowDamaged",

@@ -1,4 +1,4 @@
-"""What one group changes of half messages, streams and events, gathered from its verbs.
+"""What one group changes of half messages, streams, events and cursors, gathered from its verbs.
 
 Each key has one entry, as the last verb left it: a half message that is held and committed in the same group
 never has its body stored. Nothing here is durable, so that abandoning a group is forgetting it.
@@ -25,10 +25,12 @@ from amqp_broker.persistence.halves import (
     Reschedule,
     Stream,
 )
+from amqp_broker.persistence.retention import Cursor, ForgetCursor, MoveCursor
 from amqp_broker.persistence.verbs import HalfVerb
 
 Key = tuple[str, bytes]
 StreamKey = tuple[int, str]
+CursorKey = tuple[str, int]
 Found = tuple[int, Half]  # its number, and a copy that is the caller's
 
 
@@ -46,7 +48,10 @@ class HalfChange:
 class HalfChanges:
     """The changes of one group. `find` tells what is stored under a key."""
 
-    __slots__ = ("_find", "advances", "at_ms", "decides", "events", "halves", "holds", "next_seq", "streams")
+    __slots__ = (
+        "_find", "advances", "at_ms", "cursors", "decides", "events", "forgotten_cursors", "halves", "holds",
+        "next_seq", "streams",
+    )  # fmt: skip
 
     def __init__(self, find: Callable[[str, bytes], Found | None], next_seq: int) -> None:
         self._find = find
@@ -55,6 +60,8 @@ class HalfChanges:
         self.halves: dict[Key, HalfChange] = {}
         self.streams: dict[StreamKey, Stream | None] = {}
         self.events: list[Event] = []
+        self.cursors: dict[CursorKey, Cursor] = {}
+        self.forgotten_cursors: set[str] = set()  # before those of `cursors` were moved
         self.holds = False  # is there a Hold among the verbs
         self.decides = False
         self.advances = False
@@ -118,6 +125,14 @@ class HalfChanges:
     def _forget_stream(self, verb: ForgetStream) -> None:
         self.streams[verb.queue_id, verb.stream] = None
 
+    def _move_cursor(self, verb: MoveCursor) -> None:
+        self.cursors[verb.name, verb.queue_id] = Cursor(verb.name, verb.queue_id, verb.offset, verb.at_ms)
+
+    def _forget_cursor(self, verb: ForgetCursor) -> None:
+        for key in [key for key in self.cursors if key[0] == verb.name]:
+            del self.cursors[key]
+        self.forgotten_cursors.add(verb.name)
+
     def _log(self, verb: Log) -> None:
         verb.event.seq = self.next_seq
         self.next_seq += 1
@@ -164,4 +179,6 @@ _ADD: Final[dict[type[object], Callable[..., None]]] = {
     Advance: HalfChanges._advance,
     ForgetStream: HalfChanges._forget_stream,
     Log: HalfChanges._log,
+    MoveCursor: HalfChanges._move_cursor,
+    ForgetCursor: HalfChanges._forget_cursor,
 }

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
 from amqp_broker.persistence import free_space, sqlite_library
 from amqp_broker.persistence.backup import back_up
@@ -25,13 +25,13 @@ from amqp_broker.persistence.free_space import SpaceGuard, free_bytes_of
 from amqp_broker.persistence.generations import KEEP_COUNT, KEEP_MS, Placed
 from amqp_broker.persistence.group import EVERYTHING, Group, NodeState
 from amqp_broker.persistence.group_writer import GroupWriter
-from amqp_broker.persistence.halves import Event, Half, Stream
 from amqp_broker.persistence.housekeeping import Compactor, orphan_step, sweep_step
 from amqp_broker.persistence.keep_clock import KEEP_EVENTS_MS
 from amqp_broker.persistence.ledger import Ledger, pass_after_commit, pass_before_commit
 from amqp_broker.persistence.node_table import NEW_DATA, NodeTable
 from amqp_broker.persistence.outcomes import Outcomes
 from amqp_broker.persistence.quarantine import put_into_quarantine
+from amqp_broker.persistence.questions import IDLE, STORE_ID, Questions
 from amqp_broker.persistence.reader import Page, PageReader
 from amqp_broker.persistence.recovery import load
 from amqp_broker.persistence.runs import CACHE_MESSAGES, RunCache
@@ -40,9 +40,6 @@ from amqp_broker.persistence.sqlite_library import Pragmas, check_library, libra
 from amqp_broker.persistence.store import ReadResult, Recovered, SpaceState
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.verbs import Unit
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 DATABASE_NAME: Final = "store.sqlite3"
 LOCK_NAME: Final = "store.lock"
@@ -56,11 +53,10 @@ assert CHECKPOINT_BYTES * WAL_LIMIT_FACTOR <= free_space.BALLAST_BYTES
 
 _WAL_FRAME_HEADER_BYTES: Final = 24
 _PAGES_OF_A_COMMIT: Final = 3  # segment, run and node, at least
-_IDLE: Final = "idle"
 _APPLIED: Final = "applied"
 
 
-class SqliteStore:
+class SqliteStore(Questions):
     """A `Store` in a data directory, which is made (mode 0700) if it does not exist."""
 
     def __init__(
@@ -113,7 +109,7 @@ class SqliteStore:
         self._sweep: dict[int, int] = {}
         self._orphans: list[int] = []  # segments without runs that are still to be deleted
         self._next_segment_id = 0  # until loaded
-        self._turn = _IDLE
+        self._turn = IDLE
         self._group: Group | None = None
         self._writer: GroupWriter | None = None
         self._placed: Placed | None = None  # the outcomes of the group under way
@@ -129,6 +125,7 @@ class SqliteStore:
                 restrict_files(path)
                 sync_directory(self.directory)
             ((self._page_size,),) = self._unit.query("PRAGMA page_size")
+            self._store_id: str = self._unit.query(STORE_ID)[0][0]
             self._wal_bytes = self._measure_wal()
             self._wal_guess = 0  # written since it was measured, about
         except BaseException:
@@ -136,11 +133,6 @@ class SqliteStore:
             raise
 
     # Turns
-
-    def _take_turn(self, name: str, expected: str = _IDLE) -> None:
-        assert not self._closed, f"{name} after close"
-        assert self._turn == expected, f"{name} while the store is in {self._turn!r}, expected {expected!r}"
-        self._turn = name
 
     def _checked(self) -> None:
         """Raises StoreFailed if the store failed before; loads what is in memory if nothing did yet."""
@@ -157,7 +149,7 @@ class SqliteStore:
             self._unit.give_up(error)
             raise
         finally:
-            self._turn = _IDLE
+            self._turn = IDLE
 
     def _load(self) -> Recovered:
         loaded = load(self._unit, self._runs)
@@ -280,7 +272,7 @@ class SqliteStore:
         finally:
             self._table.forget()
             self._group = self._writer = self._placed = None
-            self._turn = _IDLE
+            self._turn = IDLE
 
     # Reading
 
@@ -300,7 +292,7 @@ class SqliteStore:
             self._unit.give_up(error)
             raise
         finally:
-            self._turn = _IDLE
+            self._turn = IDLE
 
     def _put_away(self, page: Page) -> None:
         try:
@@ -310,52 +302,6 @@ class SqliteStore:
         except StoreCorrupt:
             pass  # the same; what stands in the way is for the checker
         self._count_wal(self._page_size * _PAGES_OF_A_COMMIT)
-
-    def _ask(self, question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """A turn that changes nothing."""
-        self._take_turn(question.__name__)
-        try:
-            self._checked()
-            return question(*args, **kwargs)
-        except StoreCorrupt as error:
-            self._unit.give_up(error)
-            raise
-        finally:
-            self._turn = _IDLE
-
-    def discharged(self, txn_id: bytes) -> int | None:
-        """See `Store`."""
-        return self._ask(self._outcomes.find, txn_id)
-
-    def half(self, group: str, half_id: bytes) -> Half | None:
-        """See `Store`."""
-        return self._ask(self._ledger.halves.half, group, half_id)
-
-    def half_body(self, group: str, half_id: bytes) -> bytes | None:
-        """See `Store`."""
-        return self._ask(self._ledger.halves.body, group, half_id)
-
-    def open_halves(self) -> list[Half]:
-        """See `Store`."""
-        return self._ask(self._ledger.halves.open_ones)
-
-    def halves(self, group: str, state: str | None, after: bytes, count: int) -> list[Half]:
-        """See `Store`."""
-        return self._ask(self._ledger.halves.page, group, state, after, count)
-
-    def stream(self, queue_id: int, stream: str) -> Stream | None:
-        """See `Store`."""
-        found = self._ask(self._ledger.streams.find, queue_id, stream)
-        return found if queue_id in self._nodes else None  # those of a deleted queue are swept later
-
-    def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
-        """See `Store`."""
-        found = self._ask(self._ledger.streams.page, queue_id, after, count)
-        return found if queue_id in self._nodes else []
-
-    def events(self, from_seq: int, count: int) -> list[Event]:
-        """See `Store`."""
-        return self._ask(self._ledger.events.page, from_seq, count)
 
     # Housekeeping
 
@@ -384,7 +330,7 @@ class SqliteStore:
             self._unit.give_up(error)
             raise
         finally:
-            self._turn = _IDLE
+            self._turn = IDLE
 
     def _forget_step(self, now: float) -> bool:
         pages, more = self._outcomes.forget_step(now)
@@ -457,7 +403,7 @@ class SqliteStore:
 
         def step() -> None:
             if between_steps is not None:
-                self._turn = _IDLE
+                self._turn = IDLE
                 between_steps()
                 self._take_turn("backup")
 
@@ -465,7 +411,7 @@ class SqliteStore:
             self._unit.check()
             back_up(self._connection, os.fspath(destination), step)
         finally:
-            self._turn = _IDLE
+            self._turn = IDLE
 
     def close(self) -> None:
         """See `Store`. SQLite checkpoints and removes the WAL, so one file is left."""
@@ -473,7 +419,7 @@ class SqliteStore:
             return
         if self._turn == _APPLIED and self._unit.failure is None:
             self.abandon()
-        assert self._turn == _IDLE, f"close while the store is in {self._turn!r}"
+        assert self._turn == IDLE, f"close while the store is in {self._turn!r}"
         self._closed = True
         try:
             self._connection.close()

@@ -9,6 +9,7 @@ import attrs
 
 from amqp_broker.persistence.halves import Advance, Decide, ForgetStream, Hold, Log, Reschedule
 from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.retention import ForgetCursor, MoveCursor, Retain
 
 
 @attrs.define
@@ -84,7 +85,10 @@ class Discharged:
     at_ms: int
 
 
-HalfVerb = Hold | Reschedule | Decide | Advance | ForgetStream | Log  # halves.py
-HALF_VERBS: Final = frozenset((Hold, Reschedule, Decide, Advance, ForgetStream, Log))
-Verb = CreateNode | DeleteNode | Post | Retire | Return | Purge | Discharged | HalfVerb
+# halves.py, and the cursors of retention.py
+HalfVerb = Hold | Reschedule | Decide | Advance | ForgetStream | Log | MoveCursor | ForgetCursor
+HALF_VERBS: Final = frozenset(
+    (Hold, Reschedule, Decide, Advance, ForgetStream, Log, MoveCursor, ForgetCursor)
+)
+Verb = CreateNode | DeleteNode | Post | Retire | Return | Purge | Retain | Discharged | HalfVerb
 Unit = list[Verb]

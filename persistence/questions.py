@@ -1,0 +1,113 @@
+"""What the store on disk is asked beside its messages: turns that change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
+
+from amqp_broker.persistence.errors import StoreCorrupt
+from amqp_broker.persistence.group import NodeState
+from amqp_broker.persistence.halves import Event, Half, Stream
+from amqp_broker.persistence.ledger import Ledger
+from amqp_broker.persistence.outcomes import Outcomes
+from amqp_broker.persistence.retention import Cursor, Retained
+from amqp_broker.persistence.store import ReadResult
+from amqp_broker.persistence.unit_of_work import UnitOfWork
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+IDLE: Final = "idle"
+STORE_ID: Final = "SELECT value FROM meta WHERE key='store_id'"
+
+
+class Questions:
+    """The part of a store that answers them. It is in no turn while `_turn` is IDLE."""
+
+    _unit: UnitOfWork
+    _nodes: dict[int, NodeState]
+    _outcomes: Outcomes
+    _ledger: Ledger
+    _store_id: str
+    _turn: str
+    _closed: bool
+
+    def _take_turn(self, name: str, expected: str = IDLE) -> None:
+        assert not self._closed, f"{name} after close"
+        assert self._turn == expected, f"{name} while the store is in {self._turn!r}, expected {expected!r}"
+        self._turn = name
+
+    def _checked(self) -> None:
+        """Raises StoreFailed if the store failed before; loads what is in memory if nothing did yet."""
+        raise AssertionError("a store loads itself")
+
+    def _ask(self, question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """A turn that changes nothing."""
+        self._take_turn(question.__name__)
+        try:
+            self._checked()
+            return question(*args, **kwargs)
+        except StoreCorrupt as error:
+            self._unit.give_up(error)
+            raise
+        finally:
+            self._turn = IDLE
+
+    def discharged(self, txn_id: bytes) -> int | None:
+        """See `Store`."""
+        return self._ask(self._outcomes.find, txn_id)
+
+    def half(self, group: str, half_id: bytes) -> Half | None:
+        """See `Store`."""
+        return self._ask(self._ledger.halves.half, group, half_id)
+
+    def half_body(self, group: str, half_id: bytes) -> bytes | None:
+        """See `Store`."""
+        return self._ask(self._ledger.halves.body, group, half_id)
+
+    def open_halves(self) -> list[Half]:
+        """See `Store`."""
+        return self._ask(self._ledger.halves.open_ones)
+
+    def halves(self, group: str, state: str | None, after: bytes, count: int) -> list[Half]:
+        """See `Store`."""
+        return self._ask(self._ledger.halves.page, group, state, after, count)
+
+    def stream(self, queue_id: int, stream: str) -> Stream | None:
+        """See `Store`."""
+        found = self._ask(self._ledger.streams.find, queue_id, stream)
+        return found if queue_id in self._nodes else None  # those of a deleted queue are swept later
+
+    def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
+        """See `Store`."""
+        found = self._ask(self._ledger.streams.page, queue_id, after, count)
+        return found if queue_id in self._nodes else []
+
+    def events(self, from_seq: int, count: int) -> list[Event]:
+        """See `Store`."""
+        return self._ask(self._ledger.events.page, from_seq, count)
+
+    @property
+    def store_id(self) -> str:
+        """See `Store`."""
+        return self._store_id
+
+    def retained(self, queue_id: int) -> Retained | None:
+        """See `Store`."""
+        return None
+
+    def read_retained(self, queue_id: int, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
+        """See `Store`."""
+        return ReadResult([], max(from_offset, self._nodes[queue_id].next_offset), [])
+
+    def offset_at(self, queue_id: int, at_ms: int) -> int:
+        """See `Store`."""
+        return self._nodes[queue_id].next_offset
+
+    def cursors(self, name: str) -> list[Cursor]:
+        """See `Store`."""
+        return []
+
+    def cursor_names(self, after: str, count: int) -> list[str]:
+        """See `Store`."""
+        return []
