@@ -98,6 +98,7 @@ class Queue:
         "byte_count",
         "consumers",
         "deleted",
+        "events",
         "expired",
         "limits",
         "message_count",
@@ -118,6 +119,7 @@ class Queue:
         self.queue_id = queue_id
         self.limits = limits
         self.persistent = persistent
+        self.events = False  # whether the event log tells what becomes of each message
         self.sequences = QueueSequences()
         self.backlog = Backlog()
         self.consumers: deque[Consumer] = deque()

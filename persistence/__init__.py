@@ -5,6 +5,7 @@ The second door, `amqp_broker.persistence.sqlite`, is used where the broker is p
 
 from typing import TYPE_CHECKING
 
+from amqp_broker.persistence.epochs import DecideEpoch, Decision
 from amqp_broker.persistence.errors import (
     NodeExists,
     NoSuchNode,
@@ -48,9 +49,11 @@ from amqp_broker.persistence.store import (
     Store,
 )
 from amqp_broker.persistence.verbs import (
+    Configure,
     CreateNode,
     DeleteNode,
     Discharged,
+    Move,
     Post,
     Purge,
     Retire,
@@ -64,9 +67,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Advance",
+    "Configure",
     "CreateNode",
     "Cursor",
     "Decide",
+    "DecideEpoch",
+    "Decision",
     "DeleteNode",
     "Discharged",
     "EVENT_LOG",
@@ -78,6 +84,7 @@ __all__ = [
     "Log",
     "MemoryStore",
     "MoveCursor",
+    "Move",
     "NoSuchNode",
     "NodeExists",
     "OutcomesDamaged",

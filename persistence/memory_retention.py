@@ -51,6 +51,15 @@ class MemoryRetention:
         for record in records:
             self._post_whole((record,), group, len(record.body))
 
+    def take(self, first: int, records: Sequence[Record], at_ms: int) -> None:
+        """They are published out of another node."""
+        self.at_ms = max(self.at_ms, at_ms)
+        size = sum([len(record.body) for record in records])
+        self._runs.append(RetainedRun(0, first, first + len(records), size, self.at_ms))
+        self._byte_count += size
+        for offset, record in enumerate(records, first):
+            self.records[offset] = record
+
     def _open(self, group: int, first: int, count: int, size: int) -> RetainedRun | None:
         """The run that the messages may be added to."""
         run = self._runs[-1] if self._runs else None
@@ -116,7 +125,7 @@ class MemoryRetention:
         end: int,
         max_messages: int,
         max_bytes: int,
-        fresh: Callable[[Record], Record],
+        fresh: Callable[[int, Record], Record],
     ) -> ReadResult:
         """See `Store.read_retained`; `end` is the node's `next_offset`."""
         records: list[Record] = []
@@ -133,5 +142,5 @@ class MemoryRetention:
             size += len(stored.body)
             if records and (len(records) >= max_messages or size > max_bytes):
                 return ReadResult(records, offset, missing)
-            records.append(fresh(stored))
+            records.append(fresh(offset, stored))
         return ReadResult(records, max(from_offset, end), missing)

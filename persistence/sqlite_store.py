@@ -13,12 +13,12 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 from amqp_broker.persistence import free_space, sqlite_library
 from amqp_broker.persistence.backup import back_up
 from amqp_broker.persistence.data_directory import make_directory, restrict_files, sync_directory
-from amqp_broker.persistence.errors import NoSuchNode, StoreCorrupt, StoreFull
+from amqp_broker.persistence.errors import NoSuchNode, StoreCorrupt, StoreError, StoreFull
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.free_space import SpaceGuard, free_bytes_of
@@ -28,18 +28,21 @@ from amqp_broker.persistence.group_writer import GroupWriter
 from amqp_broker.persistence.housekeeping import Compactor, orphan_step, sweep_step
 from amqp_broker.persistence.keep_clock import KEEP_EVENTS_MS
 from amqp_broker.persistence.ledger import Ledger, pass_after_commit, pass_before_commit
-from amqp_broker.persistence.node_table import NEW_DATA, NodeTable
+from amqp_broker.persistence.node_table import NEW_DATA, NodeTable, Objectionable
 from amqp_broker.persistence.outcomes import Outcomes
 from amqp_broker.persistence.quarantine import put_into_quarantine
-from amqp_broker.persistence.questions import IDLE, STORE_ID, Questions
 from amqp_broker.persistence.reader import Page, PageReader
 from amqp_broker.persistence.recovery import load
 from amqp_broker.persistence.runs import CACHE_MESSAGES, RunCache
 from amqp_broker.persistence.schema import bring_up_to_date
 from amqp_broker.persistence.sqlite_library import Pragmas, check_library, library_version, open_connection
 from amqp_broker.persistence.store import ReadResult, Recovered, SpaceState
+from amqp_broker.persistence.store_reads import STORE_ID, StoreReads
 from amqp_broker.persistence.unit_of_work import UnitOfWork
-from amqp_broker.persistence.verbs import Unit
+from amqp_broker.persistence.verbs import Move, Unit
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 DATABASE_NAME: Final = "store.sqlite3"
 LOCK_NAME: Final = "store.lock"
@@ -53,10 +56,11 @@ assert CHECKPOINT_BYTES * WAL_LIMIT_FACTOR <= free_space.BALLAST_BYTES
 
 _WAL_FRAME_HEADER_BYTES: Final = 24
 _PAGES_OF_A_COMMIT: Final = 3  # segment, run and node, at least
+_IDLE: Final = "idle"
 _APPLIED: Final = "applied"
 
 
-class SqliteStore(Questions):
+class SqliteStore(StoreReads):
     """A `Store` in a data directory, which is made (mode 0700) if it does not exist."""
 
     def __init__(
@@ -104,12 +108,12 @@ class SqliteStore(Questions):
         self._outcomes = Outcomes(self._unit, discharge_keep_ms, discharge_keep_count)
         self._ledger = Ledger(self._unit, event_keep_ms)
         self._compactor = Compactor()
-        self._table = NodeTable(self._ledger.objection)
+        self._table = NodeTable(self._objection)
         self._nodes: dict[int, NodeState] = {}
         self._sweep: dict[int, int] = {}
         self._orphans: list[int] = []  # segments without runs that are still to be deleted
         self._next_segment_id = 0  # until loaded
-        self._turn = IDLE
+        self._turn = _IDLE
         self._group: Group | None = None
         self._writer: GroupWriter | None = None
         self._placed: Placed | None = None  # the outcomes of the group under way
@@ -125,7 +129,7 @@ class SqliteStore(Questions):
                 restrict_files(path)
                 sync_directory(self.directory)
             ((self._page_size,),) = self._unit.query("PRAGMA page_size")
-            self._store_id: str = self._unit.query(STORE_ID)[0][0]
+            self._store_id = self._unit.query(STORE_ID)[0][0]
             self._wal_bytes = self._measure_wal()
             self._wal_guess = 0  # written since it was measured, about
         except BaseException:
@@ -133,6 +137,11 @@ class SqliteStore(Questions):
             raise
 
     # Turns
+
+    def _take_turn(self, name: str, expected: str = _IDLE) -> None:
+        assert not self._closed, f"{name} after close"
+        assert self._turn == expected, f"{name} while the store is in {self._turn!r}, expected {expected!r}"
+        self._turn = name
 
     def _checked(self) -> None:
         """Raises StoreFailed if the store failed before; loads what is in memory if nothing did yet."""
@@ -149,7 +158,7 @@ class SqliteStore(Questions):
             self._unit.give_up(error)
             raise
         finally:
-            self._turn = IDLE
+            self._turn = _IDLE
 
     def _load(self) -> Recovered:
         loaded = load(self._unit, self._runs)
@@ -200,6 +209,10 @@ class SqliteStore(Questions):
                 # over.
                 self._write(group, deletes_segments=False)
         return errors
+
+    def _objection(self, verb: Objectionable) -> StoreError | None:
+        assert not isinstance(verb, Move), "moving"
+        return self._ledger.objection(verb)
 
     def _write(self, group: Group, deletes_segments: bool) -> None:
         writer = GroupWriter(self._unit, self._next_segment_id, deletes_segments)
@@ -272,7 +285,7 @@ class SqliteStore(Questions):
         finally:
             self._table.forget()
             self._group = self._writer = self._placed = None
-            self._turn = IDLE
+            self._turn = _IDLE
 
     # Reading
 
@@ -292,7 +305,7 @@ class SqliteStore(Questions):
             self._unit.give_up(error)
             raise
         finally:
-            self._turn = IDLE
+            self._turn = _IDLE
 
     def _put_away(self, page: Page) -> None:
         try:
@@ -302,6 +315,18 @@ class SqliteStore(Questions):
         except StoreCorrupt:
             pass  # the same; what stands in the way is for the checker
         self._count_wal(self._page_size * _PAGES_OF_A_COMMIT)
+
+    def _ask(self, question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """A turn that changes nothing."""
+        self._take_turn(question.__name__)
+        try:
+            self._checked()
+            return question(*args, **kwargs)
+        except StoreCorrupt as error:
+            self._unit.give_up(error)
+            raise
+        finally:
+            self._turn = _IDLE
 
     # Housekeeping
 
@@ -330,7 +355,7 @@ class SqliteStore(Questions):
             self._unit.give_up(error)
             raise
         finally:
-            self._turn = IDLE
+            self._turn = _IDLE
 
     def _forget_step(self, now: float) -> bool:
         pages, more = self._outcomes.forget_step(now)
@@ -403,7 +428,7 @@ class SqliteStore(Questions):
 
         def step() -> None:
             if between_steps is not None:
-                self._turn = IDLE
+                self._turn = _IDLE
                 between_steps()
                 self._take_turn("backup")
 
@@ -411,7 +436,7 @@ class SqliteStore(Questions):
             self._unit.check()
             back_up(self._connection, os.fspath(destination), step)
         finally:
-            self._turn = IDLE
+            self._turn = _IDLE
 
     def close(self) -> None:
         """See `Store`. SQLite checkpoints and removes the WAL, so one file is left."""
@@ -419,7 +444,7 @@ class SqliteStore(Questions):
             return
         if self._turn == _APPLIED and self._unit.failure is None:
             self.abandon()
-        assert self._turn == IDLE, f"close while the store is in {self._turn!r}"
+        assert self._turn == _IDLE, f"close while the store is in {self._turn!r}"
         self._closed = True
         try:
             self._connection.close()

@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 
+from amqp_broker.persistence.epochs import DecideEpoch
 from amqp_broker.persistence.halves import Advance, Decide, ForgetStream, Hold, Log, Reschedule
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.retention import ForgetCursor, MoveCursor, Retain
@@ -29,6 +30,30 @@ class DeleteNode:
     """Remove a node and everything that it holds. Its id is never used again."""
 
     queue_id: int
+
+
+@attrs.define
+class Configure:
+    """Replace the settings of a node."""
+
+    queue_id: int
+    settings: dict[str, object]
+
+
+@attrs.define
+class Move:
+    """All messages that a node holds become those of another, in their order, from `first_offset` on without
+    holes; the node that held them is deleted.
+
+    `first_offset` is at or above the other node's `next_offset`. `at_ms` is the time of it, in milliseconds
+    of the Unix epoch. What was returned stays as it was. Refused with RowDamaged, nothing moved, if the store
+    cannot tell what the node holds.
+    """
+
+    from_queue_id: int
+    queue_id: int
+    first_offset: int
+    at_ms: int
 
 
 @attrs.define
@@ -85,10 +110,11 @@ class Discharged:
     at_ms: int
 
 
-# halves.py, and the cursors of retention.py
-HalfVerb = Hold | Reschedule | Decide | Advance | ForgetStream | Log | MoveCursor | ForgetCursor
+# halves.py, epochs.py, and the cursors of retention.py
+HalfVerb = Hold | Reschedule | Decide | Advance | ForgetStream | Log | DecideEpoch | MoveCursor | ForgetCursor
 HALF_VERBS: Final = frozenset(
-    (Hold, Reschedule, Decide, Advance, ForgetStream, Log, MoveCursor, ForgetCursor)
+    (Hold, Reschedule, Decide, Advance, ForgetStream, Log, DecideEpoch, MoveCursor, ForgetCursor)
 )
-Verb = CreateNode | DeleteNode | Post | Retire | Return | Purge | Retain | Discharged | HalfVerb
+NodeVerb = CreateNode | DeleteNode | Configure | Move | Purge | Retain
+Verb = NodeVerb | Post | Retire | Return | Discharged | HalfVerb
 Unit = list[Verb]

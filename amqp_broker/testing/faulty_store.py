@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from amqp_broker.persistence import (
     Cursor,
+    Decision,
     Event,
     Half,
     ReadResult,
@@ -83,6 +84,18 @@ class FaultyStore:
     def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
         """As the real store."""
         return self._store.streams(queue_id, after, count)
+
+    def decision(self, group: str, producer: str, epoch: int) -> Decision | None:
+        """As the real store."""
+        return self._store.decision(group, producer, epoch)
+
+    def latest_decision(self, group: str, producer: str) -> Decision | None:
+        """As the real store."""
+        return self._store.latest_decision(group, producer)
+
+    def decisions(self, group: str, producer: str, count: int) -> list[Decision]:
+        """As the real store."""
+        return self._store.decisions(group, producer, count)
 
     def events(self, from_seq: int, count: int) -> list[Event]:
         """As the real store."""

@@ -1,57 +1,35 @@
-"""What the store on disk is asked beside its messages: turns that change nothing."""
+"""What a store on disk answers between its groups, each in a turn of its own."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, ParamSpec, TypeVar
 
-from amqp_broker.persistence.errors import StoreCorrupt
+from amqp_broker.persistence.epochs import Decision
 from amqp_broker.persistence.group import NodeState
 from amqp_broker.persistence.halves import Event, Half, Stream
 from amqp_broker.persistence.ledger import Ledger
 from amqp_broker.persistence.outcomes import Outcomes
 from amqp_broker.persistence.retention import Cursor, Retained
 from amqp_broker.persistence.store import ReadResult
-from amqp_broker.persistence.unit_of_work import UnitOfWork
 
+STORE_ID: Final = "SELECT value FROM meta WHERE key='store_id'"
 P = ParamSpec("P")
 T = TypeVar("T")
 
-IDLE: Final = "idle"
-STORE_ID: Final = "SELECT value FROM meta WHERE key='store_id'"
 
+class StoreReads(ABC):
+    """The questions of `Store` that change nothing, as a part of SqliteStore."""
 
-class Questions:
-    """The part of a store that answers them. It is in no turn while `_turn` is IDLE."""
-
-    _unit: UnitOfWork
-    _nodes: dict[int, NodeState]
-    _outcomes: Outcomes
     _ledger: Ledger
+    _outcomes: Outcomes
+    _nodes: dict[int, NodeState]
     _store_id: str
-    _turn: str
-    _closed: bool
 
-    def _take_turn(self, name: str, expected: str = IDLE) -> None:
-        assert not self._closed, f"{name} after close"
-        assert self._turn == expected, f"{name} while the store is in {self._turn!r}, expected {expected!r}"
-        self._turn = name
-
-    def _checked(self) -> None:
-        """Raises StoreFailed if the store failed before; loads what is in memory if nothing did yet."""
-        raise AssertionError("a store loads itself")
-
+    @abstractmethod
     def _ask(self, question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """A turn that changes nothing."""
-        self._take_turn(question.__name__)
-        try:
-            self._checked()
-            return question(*args, **kwargs)
-        except StoreCorrupt as error:
-            self._unit.give_up(error)
-            raise
-        finally:
-            self._turn = IDLE
 
     def discharged(self, txn_id: bytes) -> int | None:
         """See `Store`."""
@@ -83,9 +61,17 @@ class Questions:
         found = self._ask(self._ledger.streams.page, queue_id, after, count)
         return found if queue_id in self._nodes else []
 
-    def events(self, from_seq: int, count: int) -> list[Event]:
+    def decision(self, group: str, producer: str, epoch: int) -> Decision | None:
         """See `Store`."""
-        return self._ask(self._ledger.events.page, from_seq, count)
+        return self._ask(self._ledger.epochs.find, group, producer, epoch)
+
+    def latest_decision(self, group: str, producer: str) -> Decision | None:
+        """See `Store`."""
+        return self._ask(self._ledger.epochs.latest, group, producer)
+
+    def decisions(self, group: str, producer: str, count: int) -> list[Decision]:
+        """See `Store`."""
+        return self._ask(self._ledger.epochs.page, group, producer, count)
 
     @property
     def store_id(self) -> str:
@@ -111,3 +97,7 @@ class Questions:
     def cursor_names(self, after: str, count: int) -> list[str]:
         """See `Store`."""
         return []
+
+    def events(self, from_seq: int, count: int) -> list[Event]:
+        """See `Store`."""
+        return self._ask(self._ledger.events.page, from_seq, count)
