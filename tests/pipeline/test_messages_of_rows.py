@@ -160,7 +160,7 @@ def test_body_type_says_which_column_is_the_body() -> None:
         "body_value": {"type": "array", "elementType": "long", "containsNull": True},
         "body_type": "string",
     }
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"body": b"d", "body_type": "data"},
         {"body_value": [1], "body_type": "value"},
         {"body_value": [1, 2], "body_type": "sequence"},
