@@ -51,6 +51,7 @@ class _Queue:
 
     def post(self, records: Sequence[Record]) -> None:
         for record in records:
+            assert record.offset >= self.next_offset, f"{record!r} posted, expected {self.next_offset}"
             self.next_offset = record.offset + 1
             self.records[record.offset] = record
             self.order.append(record.offset)
