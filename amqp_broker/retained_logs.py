@@ -15,14 +15,14 @@ from amqp_broker.event_types import event_fields, event_type
 from amqp_broker.frames import Header, OffsetStamp, Properties, encode_composite, encode_flat_map
 from amqp_broker.frames import encode_section as section
 from amqp_broker.log_setup import logger
-from amqp_broker.persistence import Event, Record, Store
+from amqp_broker.persistence import EVENT_LOG, Event, Record, Store
 from amqp_broker.queue import Queue
 from amqp_broker.records import replace_annotations
 from amqp_broker.retained_filters import AT_OFFSET, AT_TIME, FIRST, LAST, Start
 
 EVENTS: Final = "$events"
-EVENTS_ID: Final = 0
-"""What cursors know the event log by; the ids of nodes begin above it."""
+EVENTS_ID: Final = EVENT_LOG
+"""What cursors know the event log by."""
 
 STAMP: Final = OffsetStamp("x-stream-offset", "x-opt-enqueued-time")
 _EVENT_HEADER: Final = encode_composite(Header(durable=True))

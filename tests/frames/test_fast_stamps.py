@@ -66,8 +66,9 @@ def test_annotations_are_added_and_the_bare_message_stays(
         **(annotations or {}), OURS[0]: Ulong(offset), OURS[1]: Timestamp(at_ms)
     }  # fmt: skip
     assert found.bare == Message(body).bare
-    assert found.data[found.after_message_annotations_offset :] == (
-        body[Message(body).after_message_annotations_offset :]
+    assert (
+        found.data[found.after_message_annotations_offset :]
+        == (body[Message(body).after_message_annotations_offset :])
     )
 
 
