@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -207,7 +208,7 @@ def test_a_request_without_a_map_or_a_reply_queue_is_rejected(broker: RunningBro
             encode_message(properties=Properties(subject="describe", reply_to="nowhere")),
         ):
             number = asker.link.send(payload)
-            session.connection.pump_until(lambda number=number: number in asker.link.outcomes)
+            session.connection.pump_until(partial(asker.link.outcomes.__contains__, number))
             assert isinstance(asker.link.outcomes[number], Rejected)
 
 
