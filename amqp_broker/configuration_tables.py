@@ -158,6 +158,7 @@ class QueuePolicy:
     `sequence` says whether messages may, must or cannot be of a stream that is accepted in order and exactly
     once; outcomes of such messages are told `order_debounce_ms` (in TOML `ack_debounce_ms`, MSMQ's word)
     after the last one of a burst, at most `order_max_delay_ms` (`ack_max_delay_ms`) after those before.
+    `events` has the event log tell what becomes of each message: put, delivered, settled, dead, expired.
     """
 
     pattern: str = attrs.field(validator=_pattern)
@@ -183,6 +184,7 @@ class QueuePolicy:
         validator=whole_number(1, ORDER_MS_MAX, "milliseconds"),
         metadata={KEY: "ack_max_delay_ms"},
     )
+    events: bool = attrs.field(default=False, validator=flag)
 
     def __attrs_post_init__(self) -> None:
         if self.create == AT_START:

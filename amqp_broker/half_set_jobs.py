@@ -153,9 +153,7 @@ class SetJob(ABC):
 class OpenPart(SetJob):
     """A link is to stage in a set for one destination; `part` is where."""
 
-    def __init__(
-        self, service: SetService, address: HalfAddress, container_id: str, answer: Answer
-    ) -> None:
+    def __init__(self, service: SetService, address: HalfAddress, container_id: str, answer: Answer) -> None:
         super().__init__(service, address.group, address.producer, answer)
         self.part: SetPart | None = None
         self._address = address
@@ -329,9 +327,7 @@ class CommitEpoch(SetJob):
         unit.append(self._log("epoch.decided", now_ms, epoch=request.epoch, **fields))
         reason = f"epoch {request.epoch} was committed without it"
         for each in losers:
-            unit.append(
-                self._log("set.voided", now_ms, set_id=each.set_id, epoch=each.epoch, reason=reason)
-            )
+            unit.append(self._log("set.voided", now_ms, set_id=each.set_id, epoch=each.epoch, reason=reason))
         return unit
 
     def withdraw(self) -> None:

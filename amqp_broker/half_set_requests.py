@@ -208,4 +208,3 @@ def write_status(
     return encode_message(
         properties=Properties(correlation_id=correlation_id, subject=REPLY_SUBJECT), body=AmqpValue(body)
     )
-

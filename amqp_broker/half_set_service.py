@@ -312,4 +312,3 @@ class _ReadBack:
 
 def _limit(description: str) -> Error:
     return Error(condition="amqp:resource-limit-exceeded", description=description)
-

@@ -106,6 +106,7 @@ class Queue:
         "byte_count",
         "consumers",
         "deleted",
+        "events",
         "expired",
         "limits",
         "message_count",
@@ -126,6 +127,7 @@ class Queue:
         self.queue_id = queue_id
         self.limits = limits
         self.persistent = persistent
+        self.events = False  # whether the event log tells what becomes of each message
         self.sequences = QueueSequences()
         self.backlog = Backlog()
         self.consumers: deque[Consumer] = deque()

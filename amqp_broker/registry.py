@@ -41,7 +41,7 @@ class Registry:
         self._creating = trio.Lock()
 
     def recover(self, nodes: Iterable[RecoveredNode]) -> None:
-        """Take up the queues that the store has; what else is there (sets of half messages) is hidden."""
+        """Take up the queues that the store has; nodes of other kinds are not for the registry."""
         for node in nodes:
             if node.kind != QUEUE:
                 continue
@@ -118,6 +118,7 @@ class Registry:
         )
         queue = self._queues[name] = Queue(name, queue_id, limits, persistent=persistent)
         queue.sequences = QueueSequences(policy.sequence, policy.order_debounce_ms, policy.order_max_delay_ms)
+        queue.events = policy.events
         queue.backlog.window_messages = self._config.limits.queue_window_messages
         queue.backlog.window_bytes = self._config.limits.queue_window_bytes
         return queue
