@@ -72,10 +72,10 @@ TRANSACTION_BYTES: Final = 64 * MIB  # messages that only the transaction keeps 
 # Half messages.
 HALF_ASKS_PER_S: Final = 500  # checks: a flood of due ones leaves the broker to its other work
 
-MAX_HALF_SETS: Final = 10_000  # parts of sets at once, one for each set and destination: each is a hidden node
+MAX_HALF_SETS: Final = 10_000  # parts of sets at once, one for each destination of each: hidden nodes
 HALF_SET_DESTINATIONS: Final = 64  # of one set: a task writes to a few addresses
 HALF_SET_BYTES: Final = 4 * GIB  # staged on disk and not decided, in all: beyond it senders get no credit
-HALF_SET_WAIT_MS: Final = 30_000  # without room for so long a link is detached: those who wait may be the cause
+HALF_SET_WAIT_MS: Final = 30_000  # without room for so long a link is detached: who waits may be the cause
 
 EVENT_KEEP_MS: Final = 7 * 24 * HOUR_MS  # the event log: a week to read what happened to half messages
 

@@ -141,8 +141,9 @@ class HalfNodes:
         if parsed is None:
             raise NodeRefused(
                 "amqp:not-found",
-                "expected $half/<group>/<destination>, $half-resolve/<group>, $half-check/<group>[/by-outcome], "
-                "$half-parked/<group> or $half-set/<group>/<producer>/<epoch>/<set>/<destination>, "
+                "expected $half/<group>/<destination>, $half-resolve/<group>, "
+                "$half-check/<group>[/by-outcome], $half-parked/<group> or "
+                "$half-set/<group>/<producer>/<epoch>/<set>/<destination>, "
                 f"got {name!r:.120}",
             )
         return parsed

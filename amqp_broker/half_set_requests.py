@@ -94,7 +94,9 @@ SetRequest = SealRequest | CommitRequest | VoidRequest | StatusRequest
 
 
 def read_set_request(message: Message, properties: Properties) -> SetRequest | None:
-    """The request that a message is; None if its subject is none of these. Raises HalfRefused, DecodeError."""
+    """The request that a message is; None if its subject is none of these. Raises HalfRefused, and
+    DecodeError.
+    """
     subject = properties.subject
     if subject not in SET_SUBJECTS:
         return None

@@ -180,8 +180,8 @@ class StagingLink:
             self._nodes.writer.collect(Staging(self._service, self, taken, records))
         if malformed is not None:
             self._over = True
-            error = Error(condition=malformed.condition, description=malformed.description)
-            self._link.session.end(error)  # as for any message that misrepresents its sections
+            described = Error(condition=malformed.condition, description=malformed.description)
+            self._link.session.end(described)  # as for any message that misrepresents its sections
 
     def _staged(self, staging: Staging, error: Exception | None) -> None:
         if self._over:
