@@ -13,6 +13,7 @@ from amqp_broker.frames import Coordinator, Error, Released, Source, Target
 from amqp_broker.half_addresses import CHECK, PARKED, is_half_address
 from amqp_broker.half_checking import CheckSource, ParkedSource
 from amqp_broker.half_nodes import HALF_MESSAGES, HALF_PROPERTIES, HalfPutNode, HalfResolveNode
+from amqp_broker.half_set_attaching import accept_staging, is_set_target
 from amqp_broker.links import AttachReceived, ReceiverLink, SenderLink
 from amqp_broker.persistence import StoreFull
 from amqp_broker.producers import Producer
@@ -63,6 +64,9 @@ async def _accept_producer(
         return
     if not isinstance(target, Target):
         raise TerminusRefused("amqp:invalid-field", f"expected a target, got {target!r:.80}")
+    if is_set_target(target):
+        await accept_staging(task, nodes, link, event, target)
+        return
     if isinstance(target.address, str) and not target.dynamic:
         node = await nodes.control_node(task.principal, target.address)
         if node is not None:

@@ -21,6 +21,8 @@ from amqp_broker.authorisation import Authoriser
 from amqp_broker.configuration import BrokerConfig, ListenerConfig
 from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.half_administration import HalfAdministration
+from amqp_broker.half_set_administration import HalfSetInfo
+from amqp_broker.half_set_settings import SET_KIND
 from amqp_broker.links import ConnectionSettings, Limits, PartialBytes
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log_setup import logger
@@ -179,6 +181,14 @@ class Broker:
         """What there is of half messages, and to have them decided or asked again by hand."""
         return self.nodes.half_administration
 
+    def half_sets(self) -> list[HalfSetInfo]:
+        """The sets of half messages that are not decided, the oldest first."""
+        return self.nodes.half_set_administration.describe()
+
+    async def void_half_set(self, group: str, producer: str, set_id: str, who: str, reason: str = "") -> None:
+        """Void a set by hand. Raises HalfRefusedByHand: there is none, or it was committed."""
+        await self.nodes.half_set_administration.void(group, producer, set_id, who, reason)
+
     async def streams(self, queue: str, after: str = "", count: int = PAGE) -> list[StreamInfo]:
         """Where the sequenced streams of a queue stand: at most `count`, in the order of their names, behind
         the name `after`.
@@ -293,8 +303,14 @@ async def _running(
         try:
             async with trio.open_nursery() as connections:
                 broker = Broker(config, store, connections, faults, wall_clock)
+<<<<<<< HEAD
                 broker.nodes.registry.recover(store.recover().nodes)
                 retention = broker.nodes.retained.recover(store)
+=======
+                nodes = store.recover().nodes
+                broker.nodes.registry.recover(nodes)
+                broker.nodes.half_sets.recover([node for node in nodes if node.kind == SET_KIND])
+>>>>>>> main
                 service.start_soon(broker.writer.run)
                 service.start_soon(broker.timers.run)
                 if retention:

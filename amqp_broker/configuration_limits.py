@@ -72,6 +72,11 @@ TRANSACTION_BYTES: Final = 64 * MIB  # messages that only the transaction keeps 
 # Half messages.
 HALF_ASKS_PER_S: Final = 500  # checks: a flood of due ones leaves the broker to its other work
 
+MAX_HALF_SETS: Final = 10_000  # parts of sets at once, one for each destination of each: hidden nodes
+HALF_SET_DESTINATIONS: Final = 64  # of one set: a task writes to a few addresses
+HALF_SET_BYTES: Final = 4 * GIB  # staged on disk and not decided, in all: beyond it senders get no credit
+HALF_SET_WAIT_MS: Final = 30_000  # without room for so long a link is detached: who waits may be the cause
+
 EVENT_KEEP_MS: Final = 7 * 24 * HOUR_MS  # the event log: a week to read what happened to half messages
 
 # Nodes.
@@ -142,6 +147,10 @@ class BrokerLimits:
     transaction_bytes: int = _limit(TRANSACTION_BYTES, 1_024, 64 * GIB, "bytes")
 
     event_keep_ms: int = _limit(EVENT_KEEP_MS, 1_000, 10 * 365 * 24 * HOUR_MS, "milliseconds")
+    max_half_sets: int = _limit(MAX_HALF_SETS, 1, 1_000_000, "parts of sets")
+    half_set_destinations: int = _limit(HALF_SET_DESTINATIONS, 1, 10_000, "destinations")
+    half_set_bytes: int = _limit(HALF_SET_BYTES, 64 * KIB, 1 << 50, "bytes")
+    half_set_wait_ms: int = _limit(HALF_SET_WAIT_MS, 100, HOUR_MS, "milliseconds")
     half_asks_per_s: int = _limit(HALF_ASKS_PER_S, 1, 1_000_000, "checks a second")
 
     address_bytes: int = _limit(ADDRESS_BYTES, 1, ADDRESS_BYTES, "bytes")

@@ -21,6 +21,8 @@ from amqp_broker.half_addresses import is_half_address
 from amqp_broker.half_administration import HalfAdministration
 from amqp_broker.half_nodes import HalfNodes
 from amqp_broker.half_service import HalfService
+from amqp_broker.half_set_administration import SetAdministration
+from amqp_broker.half_set_service import SetService
 from amqp_broker.jobs import Posting, Step, retire_verbs
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import OutgoingDelivery
@@ -70,6 +72,8 @@ class NodeService:
         self.control_nodes: dict[str, ControlNode] = {OUTCOME_ADDRESS: OutcomeQuestions(self)}
         self.retained = RetainedService(self)
         self.halves = HalfService(self)
+        self.half_sets = SetService(self)
+        self.half_set_administration = SetAdministration(self)
         self.half_nodes = HalfNodes(self, self.halves)
         self.half_administration = HalfAdministration(self)
         self._outcome_questions = OutcomeQuestions(self)
