@@ -119,6 +119,7 @@ class Queue:
         "recovered_to",
         "reserved_bytes",
         "reserved_messages",
+        "retains",
         "sequences",
     )
 
@@ -127,6 +128,7 @@ class Queue:
         self.queue_id = queue_id
         self.limits = limits
         self.persistent = persistent
+        self.retains = False  # settled messages are kept, and all are stored
         self.events = False  # whether the event log tells what becomes of each message
         self.sequences = QueueSequences()
         self.backlog = Backlog()
