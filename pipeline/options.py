@@ -273,9 +273,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
            "who writes, for a batch that is to be written once"),
     Option("txnVersion", (SINK,), None, _from_0, "a whole number from 0 on",
            "the number of this write of txnAppId; one that is committed is skipped"),
-    Option("stageRows", (SINK,), 1_000, _stage_rows, f"1 to {STAGE_ROWS_MAX}", "messages on their way without
-    an outcome"), Option("commitTimeoutMs", (SINK,), 60_000, _positive, _INTEGER, "how long the commit of an
-    epoch takes"),
+    Option("stageRows", (SINK,), 1_000, _stage_rows, f"1 to {STAGE_ROWS_MAX}",
+           "messages on their way without an outcome"),
+    Option("commitTimeoutMs", (SINK,), 60_000, _positive, _INTEGER, "how long the commit of an epoch takes"),
 )  # fmt: skip
 _BY_KEY: Final = {option.name.lower(): option for option in OPTIONS}
 
