@@ -303,14 +303,10 @@ async def _running(
         try:
             async with trio.open_nursery() as connections:
                 broker = Broker(config, store, connections, faults, wall_clock)
-<<<<<<< HEAD
-                broker.nodes.registry.recover(store.recover().nodes)
-                retention = broker.nodes.retained.recover(store)
-=======
                 nodes = store.recover().nodes
                 broker.nodes.registry.recover(nodes)
+                retention = broker.nodes.retained.recover(store)
                 broker.nodes.half_sets.recover([node for node in nodes if node.kind == SET_KIND])
->>>>>>> main
                 service.start_soon(broker.writer.run)
                 service.start_soon(broker.timers.run)
                 if retention:
