@@ -23,7 +23,7 @@ EVENT_COLUMNS: Final = "seq, at_ms, kept_ms, CAST(kind AS BLOB), CAST(fields AS 
 _LAST: Final = "SELECT coalesce(max(seq), 0) FROM event"
 _LAST_KEPT: Final = "SELECT kept_ms FROM event ORDER BY seq DESC LIMIT 1"
 _PAGE: Final = f"SELECT {EVENT_COLUMNS} FROM event WHERE seq>? ORDER BY seq LIMIT ?"
-_INSERT: Final = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?)"
+_INSERT: Final = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, 1)"
 _OLDEST: Final = "SELECT seq, kept_ms FROM event WHERE seq<? ORDER BY seq LIMIT ?"
 _FORGET: Final = "DELETE FROM event WHERE seq<=?"
 

@@ -21,15 +21,15 @@ from amqp_broker.persistence.group import (
     TouchedRun,
 )
 from amqp_broker.persistence.moving import former_rows, more_runs, placed
-from amqp_broker.persistence.runs import Run, RunCache, bytes_of_bits
+from amqp_broker.persistence.runs import RUN_COLUMNS, Run, RunCache, bytes_of_bits
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.verbs import Configure, CreateNode, Move, Return
 
 INSERT_SEGMENT: Final = "INSERT INTO segment (id, runs, directory, bodies) VALUES (?, 1, ?, ?)"
-INSERT_RUN: Final = "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_RUN: Final = f"INSERT INTO run ({RUN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DELETE_RUNS: Final = "DELETE FROM run WHERE queue_id=? AND first_offset BETWEEN ? AND ?"
-_REPLACE_RUN: Final = "REPLACE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+REPLACE_RUN: Final = f"REPLACE INTO run ({RUN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DELETE_SEGMENTS: Final = "DELETE FROM segment WHERE id BETWEEN ? AND ? AND runs=1"
 _DELETE_EMPTY: Final = "DELETE FROM segment WHERE id=? AND runs<=?"
 _LEAVE_SEGMENT: Final = "UPDATE segment SET runs=runs-? WHERE id=?"
@@ -138,7 +138,7 @@ class GroupWriter:
         self.touched_rows += len(changes.touched)
         self.updated_runs += len(updates)
         if updates:
-            self._unit.execute_many(_REPLACE_RUN, updates)
+            self._unit.execute_many(REPLACE_RUN, updates)
         if dying:
             if len(dying) > 1:
                 dying.sort(key=_first_of)
@@ -153,7 +153,7 @@ class GroupWriter:
         lost = bytes_of_bits(touched.gone & ~run.gone, run.ends, run.position)
         return Run(
             run.queue_id, run.first, run.count, run.segment_id, run.position, touched.gone,
-            touched.live_count, run.live_bytes - lost, run.total_bytes, run.ends,
+            touched.live_count, run.live_bytes - lost, run.total_bytes, run.ends, run.at_ms,
         )  # fmt: skip
 
     def _load_ends(self, run: Run) -> array[int]:

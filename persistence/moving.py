@@ -192,7 +192,7 @@ def placed(queue_id: int, moved: MovedRun, at_ms: int) -> Run:
     # `total_bytes` stays that of the whole run: so many are loaded to read any of it.
     return Run(
         queue_id, moved.first, moved.count, run.segment_id, run.position + moved.skipped, moved.gone,
-        moved.live_count, live_bytes, run.total_bytes, None,
+        moved.live_count, live_bytes, run.total_bytes, None, at_ms,
     )  # fmt: skip
 
 
