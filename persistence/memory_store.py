@@ -269,6 +269,9 @@ class MemoryStore:
     def events(self, from_seq: int, count: int) -> list[Event]:
         return self._between_groups("events").events(from_seq, count)
 
+    def event_range(self) -> tuple[int, int]:
+        return self._between_groups("event_range").event_range()
+
     def idle(self, now: float) -> bool:
         more = self._ledger.forget_step(now)
         before = self._generations.count

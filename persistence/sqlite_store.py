@@ -357,6 +357,10 @@ class SqliteStore:
         """See `Store`."""
         return self._ask(self._ledger.events.page, from_seq, count)
 
+    def event_range(self) -> tuple[int, int]:
+        """See `Store`."""
+        return self._ask(self._ledger.events.range)
+
     # Housekeeping
 
     def idle(self, now: float) -> bool:

@@ -77,6 +77,10 @@ class FaultyStore:
         """As the real store."""
         return self._store.events(from_seq, count)
 
+    def event_range(self) -> tuple[int, int]:
+        """As the real store."""
+        return self._store.event_range()
+
     def idle(self, now: float) -> bool:
         """As the real store."""
         return self._store.idle(now)
