@@ -62,6 +62,13 @@ class NoTransactions:
         )
 
 
+class HoldingNode(NoTransactions):
+    """Base of control nodes that are made for one link and hold something for it."""
+
+    def detached(self) -> None:
+        """The link is gone: give it back."""
+
+
 SETTLED_ERROR = Error(
     condition="amqp:not-allowed",
     description="expected an unsettled message: its sender has to learn the answer",
@@ -103,7 +110,9 @@ class ControlNodeLink:
         link.detach(error)
 
     def on_detached(self, link: ReceiverLink) -> None:
-        """Nothing is kept for the link; answers that are under way find it gone."""
+        """Answers that are under way find the link gone."""
+        if isinstance(self._node, HoldingNode):
+            self._node.detached()
 
 
 def control_post(task: ConnectionTask, link: ReceiverLink, delivery: Delivery) -> ControlPost:

@@ -20,8 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.addresses import AddressError, parse_address
-from amqp_broker.authorisation import SEND, TRANSACT, Principal
+from amqp_broker.authorisation import TRANSACT, Principal
 from amqp_broker.control_nodes import ControlPost, NoTransactions
 from amqp_broker.coordinator import TransactionState
 from amqp_broker.frames import (
@@ -36,6 +35,7 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.persistence import OutcomesDamaged
+from amqp_broker.replies import no_room, reply_queue
 
 if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
@@ -81,37 +81,16 @@ class OutcomeQuestions(NoTransactions):
                 "expected the txn-id in properties.correlation-id, as binary or as a string of hex digits, "
                 f"got {properties.correlation_id!r:.80}"
             )
-        queue = self._reply_queue(principal, properties.reply_to)
+        queue = reply_queue(self._nodes, principal, properties.reply_to)
         if isinstance(queue, Error):
             return queue
         self._nodes.writer.read(partial(self._look, txn_id, properties.correlation_id, queue, answer))
         return None
 
-    def _reply_queue(self, principal: Principal, reply_to: object) -> Queue | Error:
-        if reply_to is None:
-            return _invalid("expected the address of a queue in properties.reply-to, got null")
-        try:
-            parsed = parse_address(reply_to, self._nodes.config.limits.address_bytes)
-        except AddressError as error:
-            return _invalid(f"properties.reply-to: {error}")
-        if not self._nodes.authoriser.authorise(principal, SEND, parsed):
-            return Error(
-                condition="amqp:unauthorized-access",
-                description=f"{principal.rule_name!r} may not send to {parsed.name!r}",
-            )
-        queue = self._nodes.registry.find(parsed)
-        if queue is None:
-            return Error(
-                condition="amqp:not-found", description=f"properties.reply-to: no queue {parsed.name!r}"
-            )
-        return queue
-
     def _look(self, txn_id: bytes, correlation_id: Any, queue: Queue, answer: Answer, store: Store) -> None:
-        if queue.deleted or queue.full():
-            why = "was deleted" if queue.deleted else "is full"
-            condition = "amqp:resource-deleted" if queue.deleted else "amqp:resource-limit-exceeded"
-            error = Error(condition=condition, description=f"properties.reply-to: queue {queue.name!r} {why}")
-            answer(Rejected(error=error))
+        full = no_room(queue)
+        if full is not None:
+            answer(Rejected(error=full))
             return
         try:
             word, committed_at_ms = self._outcome(txn_id, store)

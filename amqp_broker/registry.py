@@ -41,8 +41,10 @@ class Registry:
         self._creating = trio.Lock()
 
     def recover(self, nodes: Iterable[RecoveredNode]) -> None:
-        """Take up the nodes that the store has."""
+        """Take up the queues that the store has; nodes of other kinds are not for the registry."""
         for node in nodes:
+            if node.kind != QUEUE:
+                continue
             queue = self._new_queue(node.name, node.queue_id)
             queue.recover(node.first_offset, node.next_offset, node.message_count, node.byte_count)
 

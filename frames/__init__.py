@@ -18,6 +18,7 @@ from amqp_broker.frames.fast_encoding import (
     encode_flow,
     encode_uint,
 )
+from amqp_broker.frames.fast_maps import encode_flat_map
 from amqp_broker.frames.fast_path import (
     DISPOSITION_CODE,
     FLOW_CODE,
@@ -30,6 +31,7 @@ from amqp_broker.frames.fast_path import (
     read_transfer,
 )
 from amqp_broker.frames.fast_sections import MAPPED, PLAIN, UNSURE, body_shape, find_maps, read_entries
+from amqp_broker.frames.fast_stamps import OffsetStamp
 from amqp_broker.frames.fast_transactions import (
     encode_transactional,
     read_request,
@@ -210,6 +212,7 @@ __all__ = [
     "Long",
     "Message",
     "Modified",
+    "OffsetStamp",
     "Open",
     "Properties",
     "ProtocolHeader",
@@ -242,6 +245,7 @@ __all__ = [
     "decode_value",
     "encode_composite",
     "encode_disposition",
+    "encode_flat_map",
     "encode_flow",
     "encode_frame",
     "encode_message",

@@ -5,6 +5,7 @@ The second door, `amqp_broker.persistence.sqlite`, is used where the broker is p
 
 from typing import TYPE_CHECKING
 
+from amqp_broker.persistence.epochs import DecideEpoch, Decision
 from amqp_broker.persistence.errors import (
     NodeExists,
     NoSuchNode,
@@ -40,9 +41,11 @@ from amqp_broker.persistence.store import (
     Store,
 )
 from amqp_broker.persistence.verbs import (
+    Configure,
     CreateNode,
     DeleteNode,
     Discharged,
+    Move,
     Post,
     Purge,
     Retire,
@@ -56,8 +59,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Advance",
+    "Configure",
     "CreateNode",
     "Decide",
+    "DecideEpoch",
+    "Decision",
     "DeleteNode",
     "Discharged",
     "Event",
@@ -66,6 +72,7 @@ __all__ = [
     "Hold",
     "Log",
     "MemoryStore",
+    "Move",
     "NoSuchNode",
     "NodeExists",
     "OutcomesDamaged",

@@ -20,6 +20,7 @@ _HALF: Final = struct.Struct("<22q").pack
 _STREAM: Final = struct.Struct("<8q").pack
 _EVENT: Final = struct.Struct("<4q").pack
 _COUNT: Final = struct.Struct("<q").pack
+_EPOCH: Final = struct.Struct("<5q").pack
 
 
 def body_seed(segment_id: int) -> int:
@@ -125,6 +126,12 @@ def event_checksum(seq: int, at_ms: int, kept_ms: int, kind: bytes, fields: byte
     """
     checksum = crc32(b"".join((_EVENT(seq, at_ms, kept_ms, len(kind)), kind, fields)))
     return checksum if count == 1 else crc32(_COUNT(count), checksum)
+
+
+def epoch_checksum(group: bytes, producer: bytes, epoch: int, decided_at_ms: int, winners: bytes) -> int:
+    """Of a row of `epoch`, in the order of its columns; texts are encoded."""
+    fields = _EPOCH(epoch, decided_at_ms, len(group), len(producer), len(winners))
+    return crc32(b"".join((fields, group, producer, winners)))
 
 
 def is_sound(checksum_of: Callable[..., int], row: Sequence[object]) -> bool:

@@ -47,8 +47,8 @@ class EventTable:
         assert keep_ms > 0, f"keep events for {keep_ms} ms"
         self._unit = unit
         self._keep_ms = keep_ms
+        self._first_seq = self.next_seq = 1
         self._last_seq = 0  # of the last row
-        self.next_seq = 1
 
     def load(self) -> int:
         """What the clock has shown at least, in milliseconds. Raises StoreCorrupt, StoreFailed."""
@@ -60,18 +60,24 @@ class EventTable:
         # Of a damaged row nobody knows for how many numbers it stood.
         self.next_seq = seq + (count if is_sound(event_checksum, row) else EVENT_RUN_MAX)
         self._last_seq = seq
+        self._find_first()
         return int(kept_ms)
+
+    def _find_first(self) -> None:
+        ((first,),) = self._unit.query(_FIRST)
+        self._first_seq = self.next_seq if first is None else first
 
     def keep(self, events: list[Event], next_seq: int) -> None:
         """They are durable."""
         if events:
+            if not self._last_seq:
+                self._first_seq = events[0].seq
             self._last_seq = events[-1].seq
             self.next_seq = next_seq
 
     def range(self) -> tuple[int, int]:
-        """See `Store.event_range`. Raises RowDamaged, StoreFailed."""
-        ((first,),) = self._query(_FIRST)
-        return (self.next_seq if first is None else first), self.next_seq
+        """See `Store.event_range`."""
+        return self._first_seq, self.next_seq
 
     def page(self, from_seq: int, count: int) -> list[Event]:
         """See `Store.events`. Raises RowDamaged, StoreFailed."""
@@ -135,6 +141,7 @@ class EventTable:
         self._unit.execute(_FORGET, (rows[old - 1][0],))
         fault_point("expire.before_commit")
         self._unit.commit()
+        self._find_first()
         return 1 + pages_of_events(old, entries), old == FORGET_ROWS or entries >= FORGET_EVENTS
 
 

@@ -13,7 +13,9 @@ units retire, post and record as outcomes is written, and around its COMMIT. Oth
 a group that puts half messages, what its units post is written before them. `decide.before_halves`,
 `decide.after_halves`, `decide.after_bodies`, `decide.before_commit`, `decide.after_commit`: in one that
 decides some. `advance.before_streams`, `advance.after_streams`, `advance.before_commit`,
-`advance.after_commit`: in one that advances streams.
+`advance.after_commit`: in one that advances streams. `epoch.before_record`, `epoch.after_record`,
+`epoch.before_commit`, `epoch.after_commit`: in one that decides epochs; the messages that it moves have got
+their new places before (`move.before_rows`, `move.after_rows`, where some were stored).
 `checkpoint.before`, `checkpoint.after`.
 `forget.before_commit` (outcomes), `expire.before_commit` (half messages, events), `sweep.before_commit`,
 `compaction.before_commit`, `quarantine.before_commit`: housekeeping units.
@@ -55,6 +57,10 @@ FAULT_POINTS: Final = (
     "advance.after_streams",
     "advance.before_commit",
     "advance.after_commit",
+    "epoch.before_record",
+    "epoch.after_record",
+    "epoch.before_commit",
+    "epoch.after_commit",
     "checkpoint.before",
     "checkpoint.after",
     "forget.before_commit",

@@ -15,6 +15,7 @@ from amqp_broker.persistence.half_changes import HalfChanges
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.runs import Run, RunCache, bits_between
 from amqp_broker.persistence.verbs import (
+    Configure,
     CreateNode,
     DeleteNode,
     Discharged,
@@ -236,7 +237,7 @@ class Group:
         self._half_changes = half_changes
         self.halves: HalfChanges | None = None
         self.queues: dict[int, QueueChanges] = {}
-        self.node_verbs: list[CreateNode | DeleteNode] = []
+        self.node_verbs: list[CreateNode | DeleteNode | Configure] = []
         self.created: dict[int, NodeState] = {}
         self.discharges: list[Discharged] = []
 
@@ -270,7 +271,7 @@ class Group:
             elif kind is Discharged:
                 assert isinstance(verb, Discharged) and verb is unit[-1], f"{verb!r} is not the last verb"
                 self.discharges.append(verb)
-            elif isinstance(verb, CreateNode | DeleteNode | Purge):
+            elif isinstance(verb, CreateNode | DeleteNode | Configure | Purge):
                 self._add_node_verb(verb)
             else:
                 assert isinstance(verb, HalfVerb), f"unknown verb {verb!r}"
@@ -282,7 +283,7 @@ class Group:
             self.halves = self._half_changes()
         self.halves.add(verb)
 
-    def _add_node_verb(self, verb: CreateNode | DeleteNode | Purge) -> None:
+    def _add_node_verb(self, verb: CreateNode | DeleteNode | Configure | Purge) -> None:
         if isinstance(verb, CreateNode):
             node = NodeState(verb.queue_id, verb.name, verb.kind, verb.settings)
             self.created[verb.queue_id] = node
@@ -291,6 +292,9 @@ class Group:
             return
         changes = self.changes(verb.queue_id)
         if changes is None:
+            return
+        if isinstance(verb, Configure):
+            self.node_verbs.append(verb)
             return
         changes.purge()
         if isinstance(verb, DeleteNode):

@@ -14,7 +14,7 @@ from amqp_broker.persistence.group import EVERYTHING, Group, NodeState, PendingR
 from amqp_broker.persistence.runs import Run, RunCache, bytes_of_bits
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import UnitOfWork
-from amqp_broker.persistence.verbs import CreateNode, Return
+from amqp_broker.persistence.verbs import Configure, CreateNode, Return
 
 INSERT_SEGMENT: Final = "INSERT INTO segment (id, runs, directory, bodies) VALUES (?, 1, ?, ?)"
 INSERT_RUN: Final = "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -28,9 +28,13 @@ _SET_PURGED_TO: Final = "UPDATE node SET next_offset=?, purged_to=? WHERE id=?"
 _INSERT_NODE: Final = (
     "INSERT INTO node (id, name, kind, settings, next_offset, purged_to) VALUES (?, ?, ?, ?, 0, 0)"
 )
+_CONFIGURE_NODE: Final = "UPDATE node SET settings=? WHERE id=?"
 _TOMBSTONE_NODE: Final = "UPDATE node SET name=NULL, settings='{}', purged_to=? WHERE id=?"
 _DELETE_CHANGED: Final = "DELETE FROM changed WHERE queue_id=? AND offset BETWEEN ? AND ?"
 _REPLACE_CHANGED: Final = "REPLACE INTO changed VALUES (?, ?, ?, ?, ?, ?)"
+
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class GroupWriter:
@@ -93,8 +97,10 @@ class GroupWriter:
     def _write_nodes(self, group: Group) -> None:
         for verb in group.node_verbs:
             if isinstance(verb, CreateNode):
-                settings = json.dumps(verb.settings, separators=(",", ":"))
+                settings = _encode(verb.settings)
                 self._unit.execute(_INSERT_NODE, (verb.queue_id, verb.name, verb.kind, settings))
+            elif isinstance(verb, Configure):
+                self._unit.execute(_CONFIGURE_NODE, (_encode(verb.settings), verb.queue_id))
             else:
                 self._unit.execute(_TOMBSTONE_NODE, (EVERYTHING, verb.queue_id))
 
@@ -187,6 +193,9 @@ class GroupWriter:
     def settle(self, group: Group, nodes: dict[int, NodeState], runs: RunCache) -> set[int]:
         """The group is durable: make memory say so. The queues that have something to sweep."""
         nodes.update(group.created)
+        for verb in group.node_verbs:
+            if isinstance(verb, Configure):
+                nodes[verb.queue_id].settings = verb.settings
         sweep: set[int] = set()
         for queue_id, changes in group.queues.items():
             if changes.purged_to != changes.node.purged_to:

@@ -11,6 +11,7 @@ from typing import Final
 
 import attrs
 
+from amqp_broker.persistence.epochs import LAST_EPOCH, DecideEpoch, Decision
 from amqp_broker.persistence.halves import (
     COMMITTED,
     DECIDED,
@@ -29,6 +30,7 @@ from amqp_broker.persistence.verbs import HalfVerb
 
 Key = tuple[str, bytes]
 StreamKey = tuple[int, str]
+EpochKey = tuple[str, str, int]  # group, producer, epoch
 Found = tuple[int, Half]  # its number, and a copy that is the caller's
 
 
@@ -44,16 +46,26 @@ class HalfChange:
 
 
 class HalfChanges:
-    """The changes of one group. `find` tells what is stored under a key."""
+    """The changes of one group. `find` tells what is stored under a key, `is_decided` whether an epoch is."""
 
-    __slots__ = ("_find", "advances", "at_ms", "decides", "events", "halves", "holds", "next_seq", "streams")
+    __slots__ = (
+        "_find", "_is_decided", "advances", "at_ms", "decides", "decisions", "events", "halves", "holds",
+        "next_seq", "streams",
+    )  # fmt: skip
 
-    def __init__(self, find: Callable[[str, bytes], Found | None], next_seq: int) -> None:
+    def __init__(
+        self,
+        find: Callable[[str, bytes], Found | None],
+        next_seq: int,
+        is_decided: Callable[[str, str, int], bool],
+    ) -> None:
         self._find = find
+        self._is_decided = is_decided
         self.next_seq = next_seq
         self.at_ms = 0  # the latest time of what is kept for a time from now on: decisions, events
         self.halves: dict[Key, HalfChange] = {}
         self.streams: dict[StreamKey, Stream | None] = {}
+        self.decisions: dict[EpochKey, Decision] = {}
         self.events: list[Event] = []
         self.holds = False  # is there a Hold among the verbs
         self.decides = False
@@ -118,6 +130,13 @@ class HalfChanges:
     def _forget_stream(self, verb: ForgetStream) -> None:
         self.streams[verb.queue_id, verb.stream] = None
 
+    def _decide_epoch(self, verb: DecideEpoch) -> None:
+        decision = verb.decision
+        key = (decision.group, decision.producer, decision.epoch)
+        assert 0 <= decision.epoch <= LAST_EPOCH, f"epoch {decision.epoch}, expected 0 to {LAST_EPOCH}"
+        assert key not in self.decisions and not self._is_decided(*key), f"epoch {key} is decided twice"
+        self.decisions[key] = decision
+
     def _log(self, verb: Log) -> None:
         event = verb.event
         problem = event.problem()
@@ -166,5 +185,6 @@ _ADD: Final[dict[type[object], Callable[..., None]]] = {
     Decide: HalfChanges._decide,
     Advance: HalfChanges._advance,
     ForgetStream: HalfChanges._forget_stream,
+    DecideEpoch: HalfChanges._decide_epoch,
     Log: HalfChanges._log,
 }

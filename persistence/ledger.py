@@ -1,14 +1,17 @@
-"""Half messages, streams and events on disk, written and forgotten together."""
+"""Half messages, streams, decisions and events on disk, written and forgotten together."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from amqp_broker.persistence.epoch_table import EpochTable
+from amqp_broker.persistence.epochs import DecideEpoch
 from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
 from amqp_broker.persistence.event_table import EventTable, pages_of_events
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.half_changes import HalfChanges
 from amqp_broker.persistence.half_table import HalfTable
+from amqp_broker.persistence.halves import Decide, Hold, Reschedule
 from amqp_broker.persistence.keep_clock import SAVE_EVERY_MS, KeepClock
 from amqp_broker.persistence.stream_table import StreamTable
 from amqp_broker.persistence.unit_of_work import UnitOfWork
@@ -26,6 +29,7 @@ class Ledger:
         self.halves = HalfTable(unit)
         self.streams = StreamTable(unit)
         self.events = EventTable(unit, event_keep_ms)
+        self.epochs = EpochTable(unit)
         self._clock = KeepClock()
         self._saved_ms = 0
         self._forgets = True  # until damage stands in the way
@@ -40,17 +44,28 @@ class Ledger:
         self._saved_ms = shown
         self._clock.load(shown)
 
-    def objection(self, group: str, half_id: bytes) -> RowDamaged | None:
-        """Why a half message cannot be changed: what it is is unknown. Raises StoreFailed."""
+    def objection(self, verb: Hold | Decide | Reschedule | DecideEpoch) -> RowDamaged | None:
+        """Why a half message cannot be changed, or an epoch decided: what is stored is unknown.
+
+        Raises StoreFailed.
+        """
         try:
-            self.halves.find(group, half_id)
+            if isinstance(verb, DecideEpoch):
+                decision = verb.decision
+                self.epochs.find(decision.group, decision.producer, decision.epoch)
+            else:
+                key = verb.half if isinstance(verb, Hold) else verb
+                self.halves.find(key.group, key.half_id)
         except RowDamaged as error:
             return error
         return None
 
     def changes(self) -> HalfChanges:
         """For a new group."""
-        return HalfChanges(self.halves.find, self.events.next_seq)
+        return HalfChanges(self.halves.find, self.events.next_seq, self._is_decided)
+
+    def _is_decided(self, group: str, producer: str, epoch: int) -> bool:
+        return self.epochs.find(group, producer, epoch) is not None
 
     def write(self, changes: HalfChanges) -> int:
         """Run inside the transaction of the group; the next number of a half message if that commits.
@@ -61,6 +76,8 @@ class Ledger:
         next_number = self.halves.write(changes, stamp) if changes.halves else 0
         if changes.streams:
             self.streams.write(changes.streams)
+        if changes.decisions:
+            self.epochs.write(changes.decisions)
         self.events.write(changes.events, stamp)
         return next_number
 
@@ -70,8 +87,9 @@ class Ledger:
             self.halves.keep(next_number)
         self.events.keep(changes.events, changes.next_seq)
         size = sum([len(change.body) for change in changes.halves.values() if change.body is not None])
-        pages = len(changes.halves) + len(changes.streams) + size // 4096
-        return pages + pages_of_events(len(changes.events), sum([event.count for event in changes.events]))
+        rows = len(changes.halves) + len(changes.streams) + len(changes.decisions)
+        entries = sum([event.count for event in changes.events])
+        return rows + size // 4096 + pages_of_events(len(changes.events), entries)
 
     def forget_step(self, now: float) -> tuple[int, bool]:
         """Forget some of what was kept long enough: about how many pages that took, and whether more waits.
@@ -108,6 +126,8 @@ def pass_before_commit(changes: HalfChanges) -> None:
         fault_point("decide.before_commit")
     if changes.advances:
         fault_point("advance.before_commit")
+    if changes.decisions:
+        fault_point("epoch.before_commit")
 
 
 def pass_after_commit(changes: HalfChanges) -> None:
@@ -118,3 +138,5 @@ def pass_after_commit(changes: HalfChanges) -> None:
         fault_point("decide.after_commit")
     if changes.advances:
         fault_point("advance.after_commit")
+    if changes.decisions:
+        fault_point("epoch.after_commit")

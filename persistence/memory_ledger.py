@@ -7,6 +7,7 @@ from heapq import heapify, heappop, heappush
 
 import attrs
 
+from amqp_broker.persistence.epochs import KEEP_DECISIONS, Decision
 from amqp_broker.persistence.half_changes import Found, HalfChanges, Key, StreamKey, copy_of
 from amqp_broker.persistence.halves import COMMITTED, OPEN, Event, Half, Stream
 from amqp_broker.persistence.keep_clock import FORGET_HALVES, FORGET_ROWS, KeepClock
@@ -23,6 +24,7 @@ class MemoryLedger:
         self._bodies: dict[Key, bytes] = {}
         self._forget: list[tuple[int, Key]] = []  # a heap of decided ones, by the time of forgetting
         self._streams: dict[StreamKey, Stream] = {}
+        self._decisions: dict[tuple[str, str], dict[int, Decision]] = {}  # of a producer, by epoch, in order
         self._events: list[tuple[Event, int]] = []  # runs in order, with their stamps
         self._next_seq = 1
 
@@ -76,11 +78,22 @@ class MemoryLedger:
         """See `Store`."""
         return (self._events[0][0].seq if self._events else self._next_seq), self._next_seq
 
+    def decision(self, group: str, producer: str, epoch: int) -> Decision | None:
+        """See `Store`."""
+        return self._decisions.get((group, producer), {}).get(epoch)
+
+    def decisions(self, group: str, producer: str, count: int) -> list[Decision]:
+        """See `Store`."""
+        return [*reversed(self._decisions.get((group, producer), {}).values())][:count]
+
     # Writing
 
     def changes(self) -> HalfChanges:
         """For a new group."""
-        return HalfChanges(self._find, self._next_seq)
+        return HalfChanges(self._find, self._next_seq, self._is_decided)
+
+    def _is_decided(self, group: str, producer: str, epoch: int) -> bool:
+        return self.decision(group, producer, epoch) is not None
 
     def keep(self, changes: HalfChanges) -> None:
         """They happened."""
@@ -103,6 +116,10 @@ class MemoryLedger:
                 self._streams.pop(stream_key, None)
             else:
                 self._streams[stream_key] = stream
+        for (group, producer, epoch), decision in changes.decisions.items():
+            former = self._decisions.get((group, producer), {}) | {epoch: decision}
+            newest = sorted(former)[-KEEP_DECISIONS:]
+            self._decisions[group, producer] = {number: former[number] for number in newest}
         for event in changes.events:
             self._events.append((event.copy(), stamp))
         self._next_seq = changes.next_seq

@@ -7,6 +7,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import islice
 
+import attrs
+
+from amqp_broker.persistence.epochs import Decision
 from amqp_broker.persistence.errors import NoSuchNode
 from amqp_broker.persistence.generations import KEEP_COUNT, KEEP_MS, Generations
 from amqp_broker.persistence.half_changes import HalfChanges
@@ -18,10 +21,12 @@ from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.store import ReadResult, Recovered, RecoveredNode, SpaceState
 from amqp_broker.persistence.verbs import (
     HALF_VERBS,
+    Configure,
     CreateNode,
-    DeleteNode,
     Discharged,
     HalfVerb,
+    Move,
+    NodeVerb,
     Post,
     Purge,
     Retire,
@@ -71,6 +76,18 @@ class _Queue:
         self.order.clear()
         self.changed.clear()
         self.byte_count = 0
+
+    def take_from(self, other: _Queue, first_offset: int) -> None:
+        """All its messages, from `first_offset` on without holes."""
+        assert first_offset >= self.next_offset, f"moved to {first_offset}, expected {self.next_offset}"
+        for new, offset in enumerate(other.records, first_offset):
+            self.records[new] = other.records[offset]
+            self.order.append(new)
+            if offset in other.changed:
+                self.changed[new] = attrs.evolve(other.changed[offset], offset=new)
+        if other.records:
+            self.next_offset = first_offset + len(other.records)
+        self.byte_count += other.byte_count
 
     def change(self, verb: Return) -> None:
         if verb.offset in self.records:
@@ -191,8 +208,8 @@ class MemoryStore:
         self._forget()
 
     def _run(self, verb: Verb) -> None:
-        if isinstance(verb, CreateNode):
-            self._queues[verb.queue_id] = _Queue(copy.deepcopy(verb))
+        if isinstance(verb, NodeVerb):
+            self._run_node_verb(verb)
             return
         if isinstance(verb, Discharged) or type(verb) in HALF_VERBS:
             return  # `commit` has it
@@ -206,11 +223,23 @@ class MemoryStore:
             queue.retire(verb.first_offset, verb.last_offset)
         elif isinstance(verb, Return):
             queue.change(verb)
+
+    def _run_node_verb(self, verb: NodeVerb) -> None:
+        if isinstance(verb, CreateNode):
+            self._queues[verb.queue_id] = _Queue(copy.deepcopy(verb))
+        elif isinstance(verb, Configure):
+            self._queues[verb.queue_id].create.settings = copy.deepcopy(verb.settings)
         elif isinstance(verb, Purge):
-            queue.purge()
-        elif isinstance(verb, DeleteNode):
-            del self._queues[verb.queue_id]
-            self._ledger.forget_queue(verb.queue_id)
+            self._queues[verb.queue_id].purge()
+        elif isinstance(verb, Move):
+            self._queues[verb.queue_id].take_from(self._queues[verb.from_queue_id], verb.first_offset)
+            self._delete(verb.from_queue_id)
+        else:
+            self._delete(verb.queue_id)
+
+    def _delete(self, queue_id: int) -> None:
+        del self._queues[queue_id]
+        self._ledger.forget_queue(queue_id)
 
     def _keep_outcomes(self, discharges: list[Discharged]) -> None:
         if discharges:
@@ -265,6 +294,15 @@ class MemoryStore:
 
     def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
         return self._between_groups("streams").streams(queue_id, after, count)
+
+    def decision(self, group: str, producer: str, epoch: int) -> Decision | None:
+        return self._between_groups("decision").decision(group, producer, epoch)
+
+    def latest_decision(self, group: str, producer: str) -> Decision | None:
+        return next(iter(self.decisions(group, producer, 1)), None)
+
+    def decisions(self, group: str, producer: str, count: int) -> list[Decision]:
+        return self._between_groups("decisions").decisions(group, producer, count)
 
     def events(self, from_seq: int, count: int) -> list[Event]:
         return self._between_groups("events").events(from_seq, count)

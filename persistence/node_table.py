@@ -1,8 +1,9 @@
 """Which units can happen: decided from the nodes alone, before a store does anything.
 
 A unit can be refused for four reasons: a name that is taken, a node that does not exist, no room for new
-messages, a half message whose row is damaged. All are known before its first statement runs; hence no unit
-needs a savepoint of its own. What is left (disk full, I/O errors) concerns a whole group.
+messages, damaged rows of what it changes (a half message, a node whose messages move, a decision). All are
+known before its first statement runs; hence no unit needs a savepoint of its own. What is left (disk full,
+I/O errors) concerns a whole group.
 """
 
 from __future__ import annotations
@@ -10,23 +11,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from amqp_broker.persistence.epochs import DecideEpoch
 from amqp_broker.persistence.errors import NodeExists, NoSuchNode, StoreError, StoreFull
 from amqp_broker.persistence.halves import Advance, Decide, Hold, Reschedule
-from amqp_broker.persistence.verbs import CreateNode, DeleteNode, Post, Purge, Retire, Return, Unit
+from amqp_broker.persistence.verbs import (
+    Configure,
+    CreateNode,
+    DeleteNode,
+    Move,
+    Post,
+    Purge,
+    Retire,
+    Return,
+    Unit,
+)
 
 NEW_DATA: Final = frozenset((Post, Hold, Advance))  # what is refused when there is no room
+Objectionable = Hold | Decide | Reschedule | DecideEpoch | Move
 _FULL: Final = "the disk is below its low-water mark: no new messages are taken"
 
 
 class NodeTable:
     """Names and ids, with the changes of the group under way on top of them.
 
-    `objection` tells why a half message cannot be changed.
+    `objection` tells why what is stored does not let a verb happen.
     """
 
-    def __init__(
-        self, objection: Callable[[str, bytes], StoreError | None] = lambda group, half_id: None
-    ) -> None:
+    def __init__(self, objection: Callable[[Objectionable], StoreError | None] = lambda verb: None) -> None:
         self._objection = objection
         self._ids: dict[str, int] = {}
         self._names: dict[int, str] = {}
@@ -79,14 +90,15 @@ class NodeTable:
             self._ids[verb.name] = verb.queue_id
             self._names[verb.queue_id] = verb.name
             self._undo.append((True, verb.queue_id, verb.name))
-        elif kind is DeleteNode or kind is Purge:
-            assert isinstance(verb, DeleteNode | Purge)
+        elif kind is DeleteNode or kind is Purge or kind is Configure:
+            assert isinstance(verb, DeleteNode | Purge | Configure)
             if verb.queue_id not in self._names:
                 return NoSuchNode(f"{kind.__name__} of node {verb.queue_id}, which does not exist")
             if kind is DeleteNode:
-                name = self._names.pop(verb.queue_id)
-                del self._ids[name]
-                self._undo.append((False, verb.queue_id, name))
+                self._delete(verb.queue_id)
+        elif kind is Move:
+            assert isinstance(verb, Move)
+            return self._admit_move(verb)
         elif kind is Advance:
             assert isinstance(verb, Advance)
             if refuse_posts:
@@ -94,10 +106,27 @@ class NodeTable:
             if verb.stream.queue_id not in self._names:
                 return NoSuchNode(f"a stream of node {verb.stream.queue_id}, which does not exist")
         elif isinstance(verb, Hold):
-            return StoreFull(_FULL) if refuse_posts else self._objection(verb.half.group, verb.half.half_id)
-        elif isinstance(verb, Decide | Reschedule):
-            return self._objection(verb.group, verb.half_id)
+            return StoreFull(_FULL) if refuse_posts else self._objection(verb)
+        elif isinstance(verb, Decide | Reschedule | DecideEpoch):
+            return self._objection(verb)
         return None
+
+    def _admit_move(self, verb: Move) -> StoreError | None:
+        assert verb.from_queue_id != verb.queue_id, f"node {verb.queue_id} moved onto itself"
+        for queue_id in (verb.from_queue_id, verb.queue_id):
+            if queue_id not in self._names:
+                return NoSuchNode(
+                    f"move of node {verb.from_queue_id} to {verb.queue_id}: {queue_id} does not exist"
+                )
+        error = self._objection(verb)
+        if error is None:
+            self._delete(verb.from_queue_id)
+        return error
+
+    def _delete(self, queue_id: int) -> None:
+        name = self._names.pop(queue_id)
+        del self._ids[name]
+        self._undo.append((False, queue_id, name))
 
     def keep(self) -> None:
         """The group happened."""

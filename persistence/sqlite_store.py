@@ -18,18 +18,17 @@ from typing import Final, ParamSpec, TypeVar
 from amqp_broker.persistence import free_space, sqlite_library
 from amqp_broker.persistence.backup import back_up
 from amqp_broker.persistence.data_directory import make_directory, restrict_files, sync_directory
-from amqp_broker.persistence.errors import NoSuchNode, StoreCorrupt, StoreFull
+from amqp_broker.persistence.errors import NoSuchNode, StoreCorrupt, StoreError, StoreFull
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.free_space import SpaceGuard, free_bytes_of
 from amqp_broker.persistence.generations import KEEP_COUNT, KEEP_MS, Placed
 from amqp_broker.persistence.group import EVERYTHING, Group, NodeState
 from amqp_broker.persistence.group_writer import GroupWriter
-from amqp_broker.persistence.halves import Event, Half, Stream
 from amqp_broker.persistence.housekeeping import Compactor, orphan_step, sweep_step
 from amqp_broker.persistence.keep_clock import KEEP_EVENTS_MS
 from amqp_broker.persistence.ledger import Ledger, pass_after_commit, pass_before_commit
-from amqp_broker.persistence.node_table import NEW_DATA, NodeTable
+from amqp_broker.persistence.node_table import NEW_DATA, NodeTable, Objectionable
 from amqp_broker.persistence.outcomes import Outcomes
 from amqp_broker.persistence.quarantine import put_into_quarantine
 from amqp_broker.persistence.reader import Page, PageReader
@@ -38,8 +37,9 @@ from amqp_broker.persistence.runs import CACHE_MESSAGES, RunCache
 from amqp_broker.persistence.schema import bring_up_to_date
 from amqp_broker.persistence.sqlite_library import Pragmas, check_library, library_version, open_connection
 from amqp_broker.persistence.store import ReadResult, Recovered, SpaceState
+from amqp_broker.persistence.store_reads import StoreReads
 from amqp_broker.persistence.unit_of_work import UnitOfWork
-from amqp_broker.persistence.verbs import Unit
+from amqp_broker.persistence.verbs import Move, Unit
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -60,7 +60,7 @@ _IDLE: Final = "idle"
 _APPLIED: Final = "applied"
 
 
-class SqliteStore:
+class SqliteStore(StoreReads):
     """A `Store` in a data directory, which is made (mode 0700) if it does not exist."""
 
     def __init__(
@@ -108,7 +108,7 @@ class SqliteStore:
         self._outcomes = Outcomes(self._unit, discharge_keep_ms, discharge_keep_count)
         self._ledger = Ledger(self._unit, event_keep_ms)
         self._compactor = Compactor()
-        self._table = NodeTable(self._ledger.objection)
+        self._table = NodeTable(self._objection)
         self._nodes: dict[int, NodeState] = {}
         self._sweep: dict[int, int] = {}
         self._orphans: list[int] = []  # segments without runs that are still to be deleted
@@ -208,6 +208,10 @@ class SqliteStore:
                 # over.
                 self._write(group, deletes_segments=False)
         return errors
+
+    def _objection(self, verb: Objectionable) -> StoreError | None:
+        assert not isinstance(verb, Move), "moving"
+        return self._ledger.objection(verb)
 
     def _write(self, group: Group, deletes_segments: bool) -> None:
         writer = GroupWriter(self._unit, self._next_segment_id, deletes_segments)
@@ -322,44 +326,6 @@ class SqliteStore:
             raise
         finally:
             self._turn = _IDLE
-
-    def discharged(self, txn_id: bytes) -> int | None:
-        """See `Store`."""
-        return self._ask(self._outcomes.find, txn_id)
-
-    def half(self, group: str, half_id: bytes) -> Half | None:
-        """See `Store`."""
-        return self._ask(self._ledger.halves.half, group, half_id)
-
-    def half_body(self, group: str, half_id: bytes) -> bytes | None:
-        """See `Store`."""
-        return self._ask(self._ledger.halves.body, group, half_id)
-
-    def open_halves(self) -> list[Half]:
-        """See `Store`."""
-        return self._ask(self._ledger.halves.open_ones)
-
-    def halves(self, group: str, state: str | None, after: bytes, count: int) -> list[Half]:
-        """See `Store`."""
-        return self._ask(self._ledger.halves.page, group, state, after, count)
-
-    def stream(self, queue_id: int, stream: str) -> Stream | None:
-        """See `Store`."""
-        found = self._ask(self._ledger.streams.find, queue_id, stream)
-        return found if queue_id in self._nodes else None  # those of a deleted queue are swept later
-
-    def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
-        """See `Store`."""
-        found = self._ask(self._ledger.streams.page, queue_id, after, count)
-        return found if queue_id in self._nodes else []
-
-    def events(self, from_seq: int, count: int) -> list[Event]:
-        """See `Store`."""
-        return self._ask(self._ledger.events.page, from_seq, count)
-
-    def event_range(self) -> tuple[int, int]:
-        """See `Store`."""
-        return self._ask(self._ledger.events.range)
 
     # Housekeeping
 

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import attrs
 
+from amqp_broker.persistence.epochs import Decision
 from amqp_broker.persistence.halves import Event, Half, Stream
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.verbs import Unit
@@ -114,7 +115,7 @@ class Store(Protocol):
     def half(self, group: str, half_id: bytes) -> Half | None:
         """A half message, decided ones included until `idle` has forgotten them; None if there is none.
 
-        That may be later than its `expires_at_ms`. Raises RowDamaged or StoreFailed, as the next six do.
+        That may be later than its `expires_at_ms`. Raises RowDamaged or StoreFailed, as the next nine do.
         """
 
     def half_body(self, group: str, half_id: bytes) -> bytes | None:
@@ -134,6 +135,18 @@ class Store(Protocol):
 
     def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
         """Up to `count` streams of a queue whose name is after `after`, in the order of their names."""
+
+    def decision(self, group: str, producer: str, epoch: int) -> Decision | None:
+        """What was decided about an epoch of a producer; None if nothing was, or it is forgotten.
+
+        Forgotten are those with `epochs.KEEP_DECISIONS` later ones.
+        """
+
+    def latest_decision(self, group: str, producer: str) -> Decision | None:
+        """The decision of a producer's highest epoch; None if it has none."""
+
+    def decisions(self, group: str, producer: str, count: int) -> list[Decision]:
+        """Up to `count` decisions of a producer, the highest epoch first. What is damaged is left out."""
 
     def events(self, from_seq: int, count: int) -> list[Event]:
         """Up to `count` events at and after a number, in order, each for itself: a run that was logged as one

@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 
+from amqp_broker.persistence.epochs import DecideEpoch
 from amqp_broker.persistence.halves import Advance, Decide, ForgetStream, Hold, Log, Reschedule
 from amqp_broker.persistence.records import Record
 
@@ -28,6 +29,30 @@ class DeleteNode:
     """Remove a node and everything that it holds. Its id is never used again."""
 
     queue_id: int
+
+
+@attrs.define
+class Configure:
+    """Replace the settings of a node."""
+
+    queue_id: int
+    settings: dict[str, object]
+
+
+@attrs.define
+class Move:
+    """All messages that a node holds become those of another, in their order, from `first_offset` on without
+    holes; the node that held them is deleted.
+
+    `first_offset` is at or above the other node's `next_offset`. `at_ms` is the time of it, in milliseconds
+    of the Unix epoch. What was returned stays as it was. Refused with RowDamaged, nothing moved, if the store
+    cannot tell what the node holds.
+    """
+
+    from_queue_id: int
+    queue_id: int
+    first_offset: int
+    at_ms: int
 
 
 @attrs.define
@@ -84,7 +109,8 @@ class Discharged:
     at_ms: int
 
 
-HalfVerb = Hold | Reschedule | Decide | Advance | ForgetStream | Log  # halves.py
-HALF_VERBS: Final = frozenset((Hold, Reschedule, Decide, Advance, ForgetStream, Log))
-Verb = CreateNode | DeleteNode | Post | Retire | Return | Purge | Discharged | HalfVerb
+HalfVerb = Hold | Reschedule | Decide | Advance | ForgetStream | Log | DecideEpoch  # halves.py, epochs.py
+HALF_VERBS: Final = frozenset((Hold, Reschedule, Decide, Advance, ForgetStream, Log, DecideEpoch))
+NodeVerb = CreateNode | DeleteNode | Configure | Move | Purge
+Verb = NodeVerb | Post | Retire | Return | Discharged | HalfVerb
 Unit = list[Verb]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from amqp_broker.client.blocking import BlockingConnection, BlockingSession, connect
     from amqp_broker.client.blocking_links import BlockingReceiver, BlockingSender
     from amqp_broker.client.blocking_producer import BlockingTransactionProducer
+    from amqp_broker.client.blocking_requests import BlockingRequester
     from amqp_broker.client.core import ClientCore
     from amqp_broker.client.errors import (
         ClientError,
@@ -52,6 +53,7 @@ _NAMES = {
     "blocking": ("BlockingConnection", "BlockingSession", "connect"),
     "blocking_links": ("BlockingReceiver", "BlockingSender"),
     "blocking_producer": ("BlockingTransactionProducer",),
+    "blocking_requests": ("BlockingRequester",),
     "core": ("ClientCore",),
     "errors": (
         "ClientError", "ConnectFailed", "ConnectionGone", "Gone", "LinkGone", "LinkRefused", "LoginRefused",
@@ -70,6 +72,7 @@ _HOMES = {name: f"amqp_broker.client.{module}" for module, names in _NAMES.items
 __all__ = [
     "BlockingConnection",
     "BlockingReceiver",
+    "BlockingRequester",
     "BlockingSender",
     "BlockingSession",
     "BlockingTransactionProducer",

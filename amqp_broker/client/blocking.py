@@ -32,6 +32,7 @@ from amqp_broker.frames import Open
 
 if TYPE_CHECKING:
     from amqp_broker.client.blocking_producer import BlockingCheck, BlockingTransactionProducer
+    from amqp_broker.client.blocking_requests import BlockingRequester
 
 TIMEOUT_S: Final = 30.0  # more than the broker's longest answers, a commit of a large discharge included
 
@@ -96,6 +97,12 @@ class BlockingSession:
         attaching = self._pump.call(self.core.attach_receiver, address, credit, **fields)
         return BlockingReceiver(self._pump, self._pump.wait(attaching, self._timeout_s), self._timeout_s)
 
+    def open_requester(self, address: str) -> BlockingRequester:
+        """Links to ask the node `address`, and for its replies. Raises LinkRefused."""
+        from amqp_broker.client.blocking_requests import BlockingRequester
+
+        return BlockingRequester(self, address, self._timeout_s)
+
     def end(self) -> None:
         """Ends it, and its links."""
         self._pump.call(self.core.end)
@@ -142,6 +149,10 @@ class BlockingConnection:
     def open_receiver(self, address: str | None, *, credit: int = 10, **fields: Any) -> BlockingReceiver:
         """As for a session, on one that this connection has for it."""
         return self._usual_session().open_receiver(address, credit=credit, **fields)
+
+    def open_requester(self, address: str) -> BlockingRequester:
+        """As for a session, on one that this connection has for it."""
+        return self._usual_session().open_requester(address)
 
     def producer(
         self, group: str, check: BlockingCheck | None = None, **options: Any

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, Self
 
@@ -15,6 +16,7 @@ from amqp_broker.client.errors import ClientError, WaitTimeout
 from amqp_broker.client.messages import OutgoingMessage, ReceivedMessage, outgoing
 from amqp_broker.client.pending import Pending
 from amqp_broker.client.shells import GivesOutcomes
+from amqp_broker.links import Delivery
 
 BATCH: Final = 100  # messages for each write of send_many
 
@@ -104,15 +106,27 @@ class BlockingReceiver(GivesOutcomes):
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while (received := self._pump.call(self.core.take)) is None:
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                where = self.core.shown_address
-                raise WaitTimeout(f"expected a message from {where} within {timeout_s:g} s, but none came")
-            try:
-                self._pump.wait(self._pump.call(self.core.arrival), left)
-            except WaitTimeout:
-                continue
+            self._wait_for_arrival(timeout_s, deadline)
         return received
+
+    def _wait_for_arrival(self, timeout_s: float | None, deadline: float | None) -> None:
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            where = self.core.shown_address
+            raise WaitTimeout(f"expected a message from {where} within {timeout_s:g} s, but none came")
+        with suppress(WaitTimeout):
+            self._pump.wait(self._pump.call(self.core.arrival), left)
+
+    def receive_settled(self, timeout_s: float | None = None) -> list[Delivery]:
+        """All messages that are here, at least one, of a link whose sender settles what it sends. Waits for
+        ever unless `timeout_s` says how long.
+
+        Raises WaitTimeout, WrongUse for a message that wants an outcome, and Gone when none will come.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not (deliveries := self._pump.call(self.core.take_settled)):
+            self._wait_for_arrival(timeout_s, deadline)
+        return deliveries
 
     def receive_now(self) -> ReceivedMessage | None:
         """The next message that the peer has, None when it has none for us (it is asked: drain, 2.6.7)."""

@@ -22,7 +22,9 @@ class ReceiverCore(LinkCore[ReceiverLink]):
     def __init__(self, session: SessionCore, address: str | None, credit: int) -> None:
         super().__init__(session, address, "a receiver from")
         self.credit = credit
-        self._here: deque[ReceivedMessage] = deque()
+        self.remote_source: Any = None
+        """The source of the peer's attach; the filters that hold are there (3.5.3)."""
+        self._here: deque[Delivery] = deque()
         self._arrival: Pending[None] | None = None
         self._draining: Pending[None] | None = None
         self._flows_after = False
@@ -30,13 +32,28 @@ class ReceiverCore(LinkCore[ReceiverLink]):
     def take(self) -> ReceivedMessage | None:
         """The next message, None when none is here. Raises Gone when none is and none will come."""
         if self._here:
-            received = self._here.popleft()
+            received = ReceivedMessage(self, self._here.popleft())
             if received.settled:
                 self.link.processed(1)
             return received
         if self._over:
             raise self.gone_error(f"a message from {self.shown_address}")
         return None
+
+    def take_settled(self) -> list[Delivery]:
+        """All messages that are here, which their sender settled; empty when none is. Makes room for as many.
+
+        Raises Gone when none is and none will come, WrongUse where one of them wants an outcome.
+        """
+        if not self._here and self._over:
+            raise self.gone_error(f"a message from {self.shown_address}")
+        deliveries = list(self._here)
+        for delivery in deliveries:
+            if not delivery.settled:
+                raise WrongUse(f"expected messages that their sender settled, found {delivery!r}")
+        self._here.clear()
+        self.link.processed(len(deliveries))
+        return deliveries
 
     def arrival(self) -> Pending[None]:
         """Ends when it is worth calling `take` again. One for all who wait."""
@@ -92,12 +109,13 @@ class ReceiverCore(LinkCore[ReceiverLink]):
 
     def attached(self, attach: Attach) -> None:
         """A node that the peer made has a name now."""
+        self.remote_source = attach.source
         if self.address is None and isinstance(attach.source, Source):
             self.address = attach.source.address
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
         """Messages came."""
-        self._here.extend(ReceivedMessage(self, delivery) for delivery in deliveries)
+        self._here.extend(deliveries)
         self._wake()
 
     def on_drained(self) -> None:
@@ -111,7 +129,7 @@ class ReceiverCore(LinkCore[ReceiverLink]):
 
     def ended(self, event: LinkDetached) -> None:
         """What has no outcome will be delivered again: it is not shown any more. The rest is ours."""
-        self._here = deque(received for received in self._here if received.settled)
+        self._here = deque(delivery for delivery in self._here if delivery.settled)
         draining, self._draining = self._draining, None
         if draining is not None:
             draining.fail(self.gone_error(draining.what))

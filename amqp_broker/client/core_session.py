@@ -63,12 +63,14 @@ class SessionCore:
         credit: int,
         *,
         source: Source | None = None,
+        snd_settle_mode: int = SETTLE_MODE_MIXED,
         properties: dict[str, Any] | None = None,
     ) -> Pending[ReceiverCore]:
         """A link to receive from `address`, with `credit`: how many messages may be here without an outcome.
 
         None is a node that the peer makes for us, for as long as the link is there; `ReceiverCore.address`
-        tells its name. `source` is for whoever wants more: filters, distribution-mode.
+        tells its name. `source` is for whoever wants more: filters, distribution-mode; `snd_settle_mode`
+        settled asks for messages that want no outcome.
         """
         link = ReceiverCore(self, address, credit)
         if self._may_attach(link.attaching):
@@ -79,6 +81,7 @@ class SessionCore:
                         source or Source(address=address, dynamic=address is None),
                         Target(),
                         credit=credit,
+                        snd_settle_mode=snd_settle_mode,
                         rcv_settle_mode=SETTLE_MODE_FIRST,
                         properties=properties,
                     )

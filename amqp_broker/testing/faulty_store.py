@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amqp_broker.persistence import Event, Half, ReadResult, Recovered, SpaceState, Store, Stream, Unit
+from amqp_broker.persistence import (
+    Decision,
+    Event,
+    Half,
+    ReadResult,
+    Recovered,
+    SpaceState,
+    Store,
+    Stream,
+    Unit,
+)
 
 if TYPE_CHECKING:
     from amqp_broker.testing.scripted_faults import ScriptedFaults
@@ -72,6 +82,18 @@ class FaultyStore:
     def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
         """As the real store."""
         return self._store.streams(queue_id, after, count)
+
+    def decision(self, group: str, producer: str, epoch: int) -> Decision | None:
+        """As the real store."""
+        return self._store.decision(group, producer, epoch)
+
+    def latest_decision(self, group: str, producer: str) -> Decision | None:
+        """As the real store."""
+        return self._store.latest_decision(group, producer)
+
+    def decisions(self, group: str, producer: str, count: int) -> list[Decision]:
+        """As the real store."""
+        return self._store.decisions(group, producer, count)
 
     def events(self, from_seq: int, count: int) -> list[Event]:
         """As the real store."""

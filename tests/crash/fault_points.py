@@ -28,15 +28,18 @@ SECONDS_TO_REACH: Final = 20.0
 PASSES: Final = (1, 3, 20)
 
 _OTHER_WORK: Final = "no client of these loads makes half messages or streams: tests/persistence kills there"
+_SETS: Final = "no client of these loads makes half-message sets: tests/crash/set_kills.py kills there"
 OUT_OF_REACH: Final = {
     "advance": "needs senders of sequenced streams: tests/crash/sequenced_kills.py kills there",
     "backup": "the broker makes no backup under load: tests/persistence kills there",
     "compaction": "needs a large segment of which little is live, which load makes by chance only: "
     "tests/persistence kills there",
     "decide": _OTHER_WORK,
+    "epoch": _SETS,
     "expire": _OTHER_WORK,
     "forget": "needs a million outcomes or an age of days: tests/persistence kills there",
     "hold": _OTHER_WORK,
+    "move": _SETS,
     "quarantine": "needs a damaged message: tests/persistence kills there",
     "sweep": "needs a queue that is purged or deleted: tests/persistence kills there",
 }

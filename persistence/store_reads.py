@@ -1,0 +1,78 @@
+"""What a store on disk answers between its groups, each in a turn of its own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from amqp_broker.persistence.epochs import Decision
+from amqp_broker.persistence.group import NodeState
+from amqp_broker.persistence.halves import Event, Half, Stream
+from amqp_broker.persistence.ledger import Ledger
+from amqp_broker.persistence.outcomes import Outcomes
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class StoreReads(ABC):
+    """The questions of `Store` that change nothing, as a part of SqliteStore."""
+
+    _ledger: Ledger
+    _outcomes: Outcomes
+    _nodes: dict[int, NodeState]
+
+    @abstractmethod
+    def _ask(self, question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """A turn that changes nothing."""
+
+    def discharged(self, txn_id: bytes) -> int | None:
+        """See `Store`."""
+        return self._ask(self._outcomes.find, txn_id)
+
+    def half(self, group: str, half_id: bytes) -> Half | None:
+        """See `Store`."""
+        return self._ask(self._ledger.halves.half, group, half_id)
+
+    def half_body(self, group: str, half_id: bytes) -> bytes | None:
+        """See `Store`."""
+        return self._ask(self._ledger.halves.body, group, half_id)
+
+    def open_halves(self) -> list[Half]:
+        """See `Store`."""
+        return self._ask(self._ledger.halves.open_ones)
+
+    def halves(self, group: str, state: str | None, after: bytes, count: int) -> list[Half]:
+        """See `Store`."""
+        return self._ask(self._ledger.halves.page, group, state, after, count)
+
+    def stream(self, queue_id: int, stream: str) -> Stream | None:
+        """See `Store`."""
+        found = self._ask(self._ledger.streams.find, queue_id, stream)
+        return found if queue_id in self._nodes else None  # those of a deleted queue are swept later
+
+    def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
+        """See `Store`."""
+        found = self._ask(self._ledger.streams.page, queue_id, after, count)
+        return found if queue_id in self._nodes else []
+
+    def decision(self, group: str, producer: str, epoch: int) -> Decision | None:
+        """See `Store`."""
+        return self._ask(self._ledger.epochs.find, group, producer, epoch)
+
+    def latest_decision(self, group: str, producer: str) -> Decision | None:
+        """See `Store`."""
+        return self._ask(self._ledger.epochs.latest, group, producer)
+
+    def decisions(self, group: str, producer: str, count: int) -> list[Decision]:
+        """See `Store`."""
+        return self._ask(self._ledger.epochs.page, group, producer, count)
+
+    def events(self, from_seq: int, count: int) -> list[Event]:
+        """See `Store`."""
+        return self._ask(self._ledger.events.page, from_seq, count)
+
+    def event_range(self) -> tuple[int, int]:
+        """See `Store`."""
+        return self._ask(self._ledger.events.range)

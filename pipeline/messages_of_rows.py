@@ -1,0 +1,153 @@
+"""Rows to encoded messages, column by column.
+
+    column                    becomes                                     types
+    address                   where to, unless the option says            STRING
+    body                      a data section (3.2.6)                      BINARY, STRING (UTF-8)
+    body_value                an amqp-value section (3.2.8)               what `amqp_values` has
+    body_type                 which of the two it is: data, value, or sequence for an ARRAY in body_value
+    raw                       the bare message as it is (3.2), then no other part of it may be a column
+    header                    durable, priority, ttl (first_acquirer and delivery_count are the broker's)
+    properties                STRUCT with the fields' names of 3.2.4
+    application_properties    MAP<STRING, ...> or STRUCT of simple types
+    delivery_annotations, message_annotations, footer                     MAP<STRING, ...> or STRUCT
+
+A null leaves its section out; a message is durable unless its header says otherwise. `encode` gives each
+message in two parts: header and delivery annotations, which are not part of a set's checksum, and the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from amqp_broker.pipeline.errors import SchemaError
+from amqp_broker.pipeline.message_sections import (
+    DURABLE,
+    Columns,
+    Make,
+    Sections,
+    body_of,
+    by_row,
+    checked_raw,
+    expect,
+    header_of,
+    properties_of,
+    section_map,
+)
+
+POSITIONS: Final = ("partition", "offset", "enqueued_at", "txn", "seq")
+"""Columns of the source that tell where a message was, which the sink cannot choose."""
+_MAPS: Final = ("delivery_annotations", "message_annotations", "footer")
+_BARE: Final = ("properties", "application_properties", "body", "body_value", "body_type")
+COLUMNS: Final = ("address", "raw", "header", *_MAPS, *_BARE)
+
+
+@attrs.frozen
+class Encoded:
+    """Messages of one batch of rows, in their order. `addresses` is None where the option says it."""
+
+    addresses: list[str] | None
+    heads: Sections
+    rests: Sections
+
+
+class RowEncoder:
+    """The plan for rows of one schema. Made where the query is planned, so that what cannot be sent is told
+    before a row is read; it holds functions, so a worker makes its own from the same arguments.
+
+    `fields` are pairs of name and type, as Spark has them in JSON; `address` is the option. Raises
+    SchemaError.
+    """
+
+    def __init__(self, fields: Iterable[tuple[str, Any]], address: str | None = None) -> None:
+        self.kinds = dict(fields)
+        self._address = address
+        _check_columns(self.kinds, address)
+        self._heads = self._head_columns()
+        self._rests = self._rest_columns()
+
+    def encode(self, columns: Columns, count: int) -> Encoded:
+        """The messages of `count` rows. Raises SchemaError, which names column and row."""
+        return Encoded(
+            self._addresses(columns),
+            _joined([make(columns) for make in self._heads], count),
+            _joined([make(columns) for make in self._rests], count),
+        )
+
+    def _head_columns(self) -> list[Make]:
+        kinds = self.kinds
+        made: list[Make] = []
+        if "header" in kinds:
+            made.append(by_row("header", header_of(kinds["header"]), absent=DURABLE))
+        else:
+            made.append(lambda columns: [DURABLE] * len(next(iter(columns.values()))))
+        if "delivery_annotations" in kinds:
+            made.append(section_map("delivery_annotations", kinds["delivery_annotations"]))
+        return made
+
+    def _rest_columns(self) -> list[Make]:
+        kinds = self.kinds
+        made: list[Make] = []
+        if "message_annotations" in kinds:
+            made.append(section_map("message_annotations", kinds["message_annotations"]))
+        if "properties" in kinds:
+            made.append(by_row("properties", properties_of(kinds["properties"])))
+        if "application_properties" in kinds:
+            made.append(section_map("application_properties", kinds["application_properties"], simple=True))
+        made.append(by_row("raw", checked_raw, wanted=True) if "raw" in kinds else body_of(kinds))
+        if "footer" in kinds:
+            made.append(section_map("footer", kinds["footer"]))
+        return made
+
+    def _addresses(self, columns: Columns) -> list[str] | None:
+        if self._address is not None:
+            return None
+        found = list(columns["address"])
+        if not all(found):
+            row = next(at for at, address in enumerate(found) if not address)
+            raise SchemaError(
+                f"column address, row {row}: expected an address, found {found[row]!r}; "
+                "fill it, or say one for all rows with the option address"
+            )
+        return found
+
+
+def _check_columns(kinds: Mapping[str, Any], address: str | None) -> None:
+    positions = [name for name in kinds if name in POSITIONS]
+    if positions:
+        raise SchemaError(
+            f"columns {', '.join(positions)}: they tell where a message was read, and the broker gives them "
+            "anew; drop them before writing"
+        )
+    unknown = [name for name in kinds if name not in COLUMNS]
+    if unknown:
+        raise SchemaError(
+            f"columns {', '.join(unknown)}: expected only {', '.join(COLUMNS)}; rename them, put them into "
+            "application_properties, or drop them"
+        )
+    bodies = [name for name in ("body", "raw", "body_value") if name in kinds]
+    if not bodies:
+        raise SchemaError(f"expected a column body, raw or body_value, found {', '.join(kinds) or 'none'}")
+    if "raw" in kinds:
+        beside = [name for name in _BARE if name in kinds]
+        if beside:
+            raise SchemaError(
+                f"columns {', '.join(beside)}: column raw has all of them already; drop one side"
+            )
+        expect("raw", kinds["raw"], "binary")
+    if "body" in kinds:
+        expect("body", kinds["body"], "binary", "string")
+    if "body_type" in kinds:
+        expect("body_type", kinds["body_type"], "string")
+    if "address" in kinds:
+        expect("address", kinds["address"], "string")
+    elif address is None:
+        raise SchemaError("expected a column address, or the option address with one for all rows")
+
+
+def _joined(parts: list[Sections], count: int) -> Sections:
+    if len(parts) == 1:
+        return parts[0]
+    return [b"".join(sections) for sections in zip(*parts, strict=True)] if parts else [b""] * count

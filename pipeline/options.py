@@ -1,0 +1,401 @@
+"""All options of the data source and the sink as one table: names as they are documented, values as they are
+used, and what is said when one is wrong.
+
+Spark hands keys over in lower case; errors name them as they stand here. An option that is not here is an
+error with the nearest name, and so is one of the source given to the sink.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+
+import attrs
+
+from amqp_broker.client.errors import WrongUse
+from amqp_broker.client.settings import parse_url
+from amqp_broker.pipeline.errors import OffsetError, OptionError
+from amqp_broker.pipeline.offsets import read_positions
+
+SOURCE: Final = "source"
+SINK: Final = "sink"
+BOTH: Final = (SOURCE, SINK)
+EVENTS: Final = "$events"
+SECTIONS: Final = (
+    "header", "delivery-annotations", "message-annotations", "properties", "application-properties", "body",
+    "footer", "txn", "seq",
+)  # fmt: skip
+IGNORED: Final = frozenset({"path", "checkpointlocation", "queryname", "__index__"})
+"""What Spark hands over that is not for us."""
+NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+"""What the broker takes as the name of a producer (and this package as that of a subscription)."""
+
+
+class _Wrong(Exception):
+    """The text says what was expected; the caller adds the option and the value."""
+
+
+@attrs.frozen
+class Option:
+    """One row. `read` makes the value of the text, `expected` says which texts there are."""
+
+    name: str
+    sides: tuple[str, ...]
+    default: Any
+    read: Callable[[str], Any]
+    expected: str
+    meaning: str
+
+
+@attrs.frozen
+class BrokerAddress:
+    """Where the broker is and who we are, as the key of a pool of connections: no password is in it."""
+
+    urls: tuple[str, ...]
+    credentials: str | None = None
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    timeout_ms: int = 30_000
+
+    def __str__(self) -> str:
+        return ", ".join(str(parse_url(url)) for url in self.urls)
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise _Wrong
+    return text.strip()
+
+
+def _texts(text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not found or len(set(found)) < len(found):
+        raise _Wrong
+    return found
+
+
+def _urls(text: str) -> tuple[str, ...]:
+    found = _texts(text)
+    for url in found:
+        try:
+            parse_url(url)
+        except WrongUse as error:
+            raise OptionError(f"option amqp.url: {error}") from None
+    return found
+
+
+def _name(text: str) -> str:
+    if not NAME.fullmatch(text):
+        raise _Wrong
+    return text
+
+
+def _credentials(text: str) -> str:
+    kind, colon, rest = text.partition(":")
+    if kind not in ("env", "file") or not colon or not rest:
+        # The value itself may be a password.
+        raise OptionError(
+            "option amqp.credentials: expected env:NAME or file:PATH, where USER:PASSWORD stands; "
+            "the value itself is not shown here and must not hold the password"
+        )
+    return text
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise OptionError(f"option subscribePattern: {text!r} is no regular expression: {error}") from None
+    return text
+
+
+def _assigned(text: str) -> tuple[str, ...]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise _Wrong from None
+    if not isinstance(found, dict) or not found or any(parts != [0] for parts in found.values()):
+        raise _Wrong
+    return tuple(sorted(found))
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise _Wrong
+    return text.lower() == "true"
+
+
+def _positive(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise _Wrong from None
+    if value < 1:
+        raise _Wrong
+    return value
+
+
+def _timestamp(text: str) -> int:
+    """Milliseconds since the epoch, or a date and time with its zone."""
+    from datetime import datetime
+
+    if text.isdecimal():
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise _Wrong from None
+    if found.tzinfo is None:
+        raise _Wrong
+    return round(found.timestamp() * 1_000)
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text.lower() not in allowed:
+            raise _Wrong
+        return text.lower()
+
+    return read
+
+
+def _sections(text: str) -> tuple[str, ...]:
+    if text == "all":
+        return SECTIONS
+    if text == "none":
+        return ()
+    found = _texts(text)
+    if set(found) - set(SECTIONS):
+        raise _Wrong
+    return found
+
+
+def _positions(*words: str) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        if text.lower() in words:
+            return text.lower()
+        if not text.lstrip().startswith("{"):
+            raise _Wrong
+        try:
+            return read_positions(json.loads(text))
+        except ValueError:
+            raise _Wrong from None
+        except OffsetError as error:
+            raise OptionError(str(error)) from None
+
+    return read
+
+
+_INTEGER: Final = "a whole number above 0"
+_TIME: Final = "milliseconds since 1970, or a date and time with zone such as 2026-01-31T08:00:00+00:00"
+_JSON: Final = 'JSON such as {"orders": 123} with an offset of each address (-2 earliest, -1 latest)'
+_PATH: Final = "the path of a file on every worker"
+SUBSCRIPTION: Final = "subscription"
+
+OPTIONS: Final[tuple[Option, ...]] = (
+    Option("amqp.url", BOTH, None, _urls, "amqp://HOST:PORT or amqps://HOST:PORT, several with commas",
+           "where the broker is; further URLs are other ways to the same broker, tried in order"),
+    Option("amqp.credentials", BOTH, None, _credentials, "env:NAME or file:PATH",
+           "where USER:PASSWORD stands; read where the connection is made, never sent with the plan"),
+    Option("amqp.tls.caFile", BOTH, None, _text, _PATH, "the authorities to trust instead of the system's"),
+    Option("amqp.tls.certificateFile", BOTH, None, _text, _PATH, "our certificate"),
+    Option("amqp.tls.keyFile", BOTH, None, _text, _PATH, "the key of our certificate"),
+    Option("amqp.timeoutMs", BOTH, 30_000, _positive, _INTEGER, "how long each answer is waited for"),
+    Option("subscribe", (SOURCE,), None, _texts, "addresses with commas, each once",
+           "the addresses to read; they have to retain"),
+    Option("subscribePattern", (SOURCE,), None, _pattern, "a regular expression",
+           "all retaining addresses that the whole expression matches, new ones too"),
+    Option("assign", (SOURCE,), None, _assigned, '{"orders": [0]}', "as subscribe, in Kafka's form"),
+    Option("subscription", (SOURCE,), None, _name, "1 to 128 of A-Z a-z 0-9 . _ -",
+           "the durable cursor of this query: its place in each address, one query at a time"),
+    Option("startingOffsets", (SOURCE,), None, _positions("earliest", "latest", SUBSCRIPTION),
+           f"earliest, latest, subscription, or {_JSON}",
+           "where a new query begins; a stream by default where its subscription stands, else at the "
+           "earliest"),
+    Option("startingTimestamp", (SOURCE,), None, _timestamp, _TIME,
+           "begin at the first message that came then or later"),
+    Option("endingOffsets", (SOURCE,), None, _positions("latest"), f"latest, or {_JSON}",
+           "where a batch ends (exclusive); latest by default"),
+    Option("endingTimestamp", (SOURCE,), None, _timestamp, _TIME,
+           "end before the first message that came then or later; batch only"),
+    Option("maxOffsetsPerTrigger", (SOURCE,), None, _positive, _INTEGER,
+           "messages in one micro-batch, shared out over the addresses by what they have"),
+    Option("maxBytesPerTrigger", (SOURCE,), None, _positive, _INTEGER,
+           "octets in one micro-batch, by the mean size of each address' messages; at least one message"),
+    Option("minPartitions", (SOURCE,), 1, _positive, _INTEGER,
+           "tasks to split the ranges over; at least one for each address"),
+    Option("failOnDataLoss", (SOURCE,), True, _flag, "true or false",
+           "false goes on where messages are gone, with a log line that says which"),
+    Option("isolation", (SOURCE,), "committed", _one_of("committed", "events"), "committed or events",
+           "committed reads messages, events the broker's log of events, a row for each"),
+    Option("includeSections", (SOURCE,), SECTIONS, _sections,
+           f"all, none, or a list of {', '.join(SECTIONS)}", "the sections that become columns"),
+    Option("includeRaw", (SOURCE,), False, _flag, "true or false",
+           "whether there is a column raw with the bare message, octet for octet"),
+    Option("valueFormat", (SOURCE,), "variant", _one_of("variant", "json"), "variant or json",
+           "what values without a type of their own become: VARIANT, or STRING with JSON in it"),
+    Option("address", (SINK,), None, _text, "an address", "where rows without a column address go"),
+    Option("guarantee", (SINK,), "exactly-once", _one_of("exactly-once", "at-least-once"),
+           "exactly-once or at-least-once", "exactly-once stages half messages and commits an epoch at once"),
+    Option("producerGroup", (SINK,), None, _name, "1 to 128 of A-Z a-z 0-9 . _ -",
+           "the half group of the broker that the sink stages in"),
+    Option("producerId", (SINK,), None, _name, "1 to 128 of A-Z a-z 0-9 . _ -",
+           "who commits epochs; by default the id of the query"),
+    Option("txnAppId", (SINK,), None, _name, "1 to 128 of A-Z a-z 0-9 . _ -",
+           "who writes, for a batch that is to be written once"),
+    Option("txnVersion", (SINK,), None, _positive, _INTEGER,
+           "the number of this write of txnAppId; one that is committed is skipped"),
+    Option("stageRows", (SINK,), 1_000, _positive, _INTEGER, "messages on their way without an outcome"),
+    Option("commitTimeoutMs", (SINK,), 60_000, _positive, _INTEGER, "how long the commit of an epoch takes"),
+)  # fmt: skip
+_BY_KEY: Final = {option.name.lower(): option for option in OPTIONS}
+
+
+class Options:
+    """What was given, checked. `options["minPartitions"]` is the value or the default; immutable, and can be
+    pickled.
+    """
+
+    def __init__(self, side: str, values: dict[str, Any]) -> None:
+        self.side = side
+        self._values = values
+
+    def __getitem__(self, name: str) -> Any:
+        option = _BY_KEY[name.lower()]
+        return self._values.get(option.name, option.default)
+
+    def __repr__(self) -> str:
+        return f"Options({self.side!r}, {self._values!r})"
+
+    def given(self, name: str) -> bool:
+        """Whether the user said it."""
+        return _BY_KEY[name.lower()].name in self._values
+
+    @property
+    def broker(self) -> BrokerAddress:
+        """The address to connect to."""
+        return BrokerAddress(
+            self["amqp.url"],
+            self["amqp.credentials"],
+            self["amqp.tls.caFile"],
+            self["amqp.tls.certificateFile"],
+            self["amqp.tls.keyFile"],
+            self["amqp.timeoutMs"],
+        )
+
+
+def read_options(raw: Mapping[str, str], side: str) -> Options:
+    """The options of one side. Raises OptionError for what is unknown, missing or wrong."""
+    values: dict[str, Any] = {}
+    for key, text in raw.items():
+        if key.lower() not in IGNORED:
+            option = _option(key, side)
+            values[option.name] = _value(option, str(text))
+    if "amqp.url" not in values:
+        raise OptionError(
+            f"option amqp.url is missing: expected {_BY_KEY['amqp.url'].expected}, "
+            'as in .option("amqp.url", "amqp://127.0.0.1:5672")'
+        )
+    if ("amqp.tls.certificateFile" in values) != ("amqp.tls.keyFile" in values):
+        raise OptionError(
+            "expected both of the options amqp.tls.certificateFile and amqp.tls.keyFile, or neither"
+        )
+    options = Options(side, values)
+    if side == SOURCE:
+        _check_source(options)
+    return options
+
+
+def _option(key: str, side: str) -> Option:
+    option = _BY_KEY.get(key.lower())
+    if option is not None and side in option.sides:
+        return option
+    if option is not None:
+        raise OptionError(f"option {option.name} is one of the {option.sides[0]}, not of the {side}")
+    names = {known: row.name for known, row in _BY_KEY.items() if side in row.sides}
+    near = get_close_matches(key.lower(), names, 1)
+    hint = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(sorted(names.values()))}"
+    raise OptionError(f"unknown option {key}: {hint}")
+
+
+def _value(option: Option, text: str) -> Any:
+    try:
+        return option.read(text)
+    except _Wrong:
+        raise OptionError(f"option {option.name}: expected {option.expected}, found {text[:200]!r}") from None
+    except OptionError as error:
+        if str(error).startswith("option "):
+            raise
+        raise OptionError(f"option {option.name}: {error}") from None
+
+
+def _check_source(options: Options) -> None:
+    chosen = [name for name in ("subscribe", "subscribePattern", "assign") if options.given(name)]
+    if options["isolation"] == "events":
+        if chosen and options["subscribe"] != (EVENTS,):
+            raise OptionError(
+                f"option isolation: events reads {EVENTS} and nothing else; leave out the option "
+                f"{chosen[0]}, "
+                "and filter the rows by their column address"
+            )
+    elif len(chosen) != 1:
+        found = f"found {' and '.join(chosen)}" if chosen else "found none of them"
+        raise OptionError(f"expected one of the options subscribe, subscribePattern and assign, {found}")
+    for one, other in (("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
+        if options.given(one) and options.given(other):
+            raise OptionError(f"expected one of the options {one} and {other}, found both")
+    if not (options.given("startingOffsets") and isinstance(options["startingOffsets"], dict)):
+        return
+    _check_addresses(options, "startingOffsets")
+    if isinstance(options["endingOffsets"], dict):
+        _check_addresses(options, "endingOffsets")
+
+
+def _check_addresses(options: Options, name: str) -> None:
+    """Offsets are for addresses that are read."""
+    if options.given("subscribePattern"):
+        return
+    stray = set(options[name]) - set(addresses_of(options))
+    if stray:
+        raise OptionError(
+            f"option {name}: it has an offset for {sorted(stray)[0]!r}, which is not among the "
+            "addresses to read: "
+            f"{', '.join(addresses_of(options))}"
+        )
+
+
+def addresses_of(options: Options) -> tuple[str, ...]:
+    """The addresses that are named; empty for a pattern."""
+    if options["isolation"] == "events":
+        return (EVENTS,)
+    found: tuple[str, ...] = options["subscribe"] or options["assign"] or ()
+    return found
+
+
+def check_streaming(options: Options) -> None:
+    """What holds for streams only. Raises OptionError."""
+    for name in ("endingOffsets", "endingTimestamp"):
+        if options.given(name):
+            raise OptionError(
+                f"option {name} is for batches; a stream has no end: use the trigger availableNow"
+            )
+    if not options.given("subscription"):
+        raise OptionError(
+            "option subscription is missing: a stream needs a name of its own, which keeps its place at the "
+            "broker; expected 1 to 128 of A-Z a-z 0-9 . _ -, one name for each checkpoint"
+        )
+
+
+def check_batch(options: Options) -> None:
+    """What holds for batches only. Raises OptionError."""
+    for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger"):
+        if options.given(name):
+            raise OptionError(f"option {name} is for streams; a batch ends where endingOffsets says")
+    if options["startingOffsets"] == SUBSCRIPTION and not options.given("subscription"):
+        raise OptionError(
+            "option startingOffsets: subscription needs the option subscription, which is missing"
+        )

@@ -1,0 +1,75 @@
+"""A light Spark session for one machine.
+
+    spark = spark_session("orders", cores=2)
+    spark.read.format("amqp").option("amqp.url", "amqp://127.0.0.1:5672").option("subscribe", "orders").load()
+
+On a cluster the session comes from there; the data source needs nothing of this module but the same Python on
+driver and workers.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from amqp_broker.pipeline.errors import PipelineError
+from amqp_broker.pipeline.java import find_java
+
+SETTINGS: Final[dict[str, str]] = {
+    "spark.ui.enabled": "false",
+    # Nobody else on the network has to find the driver.
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "512m",
+    "spark.sql.session.timeZone": "UTC",
+    # One collector thread: two cores have other things to do.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""What `spark_session` sets unless it is told otherwise."""
+
+
+def spark_session(
+    name: str,
+    *,
+    cores: int = 2,
+    tries: int = 1,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Any:
+    """A SparkSession (the running one, if there is one) on this machine with `cores` tasks at a time.
+
+    `tries`: how often a task may fail before its job does, plain local mode never tries again. `master` is
+    for a cluster; `settings` override SETTINGS. Finds a Java and tells it, and this Python, to Spark by the
+    environment. Raises NoJava, PipelineError without pyspark.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise PipelineError(
+            f"expected pyspark and pyarrow, but {error}: pip install 'amqp-broker[pipeline]'"
+        ) from None
+    prepare_environment()
+    chosen = SETTINGS | dict(settings or {})
+    where = master or (f"local[{cores}]" if tries == 1 else f"local[{cores},{tries}]")
+    builder = SparkSession.builder.master(where).appName(name)
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def prepare_environment() -> Path:
+    """Sets JAVA_HOME, PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON for the Spark that this process starts; the
+    Java's home. Without the second, workers run whatever `python3` is on the path.
+    """
+    home = find_java()
+    os.environ["JAVA_HOME"] = str(home)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # A Spark of another version may be named by the shell's settings.
+    os.environ.pop("SPARK_HOME", None)
+    return home

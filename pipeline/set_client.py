@@ -1,0 +1,212 @@
+"""Sets of half messages from the producer's side (PIPELINE.md): stage, seal, commit an epoch, void, ask.
+
+    stage    messages to $half-set/<group>/<producer>/<epoch>/<set>/<destination>   stored, nobody sees them
+    seal     count and checksum of a set to $half-resolve/<group>                   nothing more goes in
+    commit   the winning sets of (producer, epoch): all become available at once, all other sets are voided
+    void     drops sets that nobody will name
+    status   whether (producer, epoch) is decided, and which sets there are
+
+The checksum of a set is the sum, modulo 2^64, of the CRC-32 of each message without header and
+delivery-annotations. A refusal has a class for its condition; all of them can be pickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from zlib import crc32
+
+import attrs
+
+from amqp_broker.client import ClientError, OutgoingMessage
+from amqp_broker.frames import SETTLE_MODE_UNSETTLED, Ulong
+from amqp_broker.half_addresses import resolve_address
+from amqp_broker.pipeline.errors import EpochError
+
+if TYPE_CHECKING:
+    from amqp_broker.client import BlockingConnection, BlockingSender
+    from amqp_broker.client.blocking_requests import BlockingRequester
+
+CHECKSUM_MODULUS: Final = 1 << 64
+STAGE_WINDOW: Final = 2_000  # messages without an outcome, below the broker's 2,048 for a link
+SET: Final = "$half-set"
+
+T = TypeVar("T")
+
+
+class SetRefused(EpochError):
+    """The broker refused; the text has its condition."""
+
+
+class EpochDecided(SetRefused):
+    """The epoch has its decision: nothing more is staged for it (half:decided)."""
+
+
+class StaleEpoch(SetRefused):
+    """A later epoch of this producer is decided, and this one never was (half:stale-epoch)."""
+
+
+class SetGone(SetRefused):
+    """A set was voided, or never staged (half:unknown-set, half:voided)."""
+
+
+class SetMismatch(SetRefused):
+    """Count or checksum differ, or the set is not sealed (half:mismatch, half:unsealed, half:sealed)."""
+
+
+class SetDecided(SetRefused):
+    """The set belongs to a decision, and cannot be voided (half:conflict)."""
+
+
+_REFUSALS: Final[dict[str, type[SetRefused]]] = {
+    "half:decided": EpochDecided,
+    "half:stale-epoch": StaleEpoch,
+    "half:unknown-set": SetGone,
+    "half:voided": SetGone,
+    "half:mismatch": SetMismatch,
+    "half:unsealed": SetMismatch,
+    "half:sealed": SetMismatch,
+    "half:conflict": SetDecided,
+}
+
+
+@attrs.frozen
+class SealedSet:
+    """A set as it is named in a decision."""
+
+    set_id: str
+    count: int
+    checksum: int
+
+    def described(self) -> dict[str, Any]:
+        """Its map on the wire."""
+        return {"set": self.set_id, "count": Ulong(self.count), "checksum": Ulong(self.checksum)}
+
+
+@attrs.frozen
+class EpochStatus:
+    """What the broker knows of (producer, epoch). `latest` is the newest epoch that is decided."""
+
+    decided: bool
+    winners: tuple[SealedSet, ...] = ()
+    latest: int | None = None
+    sets: tuple[dict[str, Any], ...] = ()
+
+
+def checksum_of(rests: Iterable[bytes]) -> int:
+    """The checksum of messages, given without their header and delivery annotations."""
+    return sum(map(crc32, rests)) % CHECKSUM_MODULUS
+
+
+def set_address(group: str, producer: str, epoch: int, set_id: str, destination: str) -> str:
+    """Where messages of a set are staged."""
+    return f"{SET}/{group}/{producer}/{epoch}/{set_id}/{destination}"
+
+
+class SetClient:
+    """Sets of one group, over one connection. Errors of the connection come as they are (ClientError)."""
+
+    def __init__(self, connection: BlockingConnection, group: str) -> None:
+        self.group = group
+        self._connection = connection
+        self._requests: BlockingRequester | None = None
+
+    def status(self, producer: str, epoch: int | None = None) -> EpochStatus:
+        """What is known of this epoch."""
+        asked = {"producer": producer} | ({} if epoch is None else {"epoch": Ulong(epoch)})
+        found = self._told("status", lambda: self._requester.request("status", asked))
+        return EpochStatus(
+            bool(found["decided"]),
+            tuple(
+                SealedSet(one["set"], int(one["count"]), int(one["checksum"]) % CHECKSUM_MODULUS)
+                for one in found.get("winners") or ()
+            ),
+            found.get("latest"),
+            tuple(found.get("sets") or ()),
+        )
+
+    def stage(
+        self, producer: str, epoch: int, set_id: str, destination: str, window: int = STAGE_WINDOW
+    ) -> Staging:
+        """A link on which messages of a set are staged. Raises EpochDecided, StaleEpoch."""
+        address = set_address(self.group, producer, epoch, set_id, destination)
+        sender = self._told(
+            f"a link to stage for {destination!r}",
+            lambda: self._connection.open_sender(address, snd_settle_mode=SETTLE_MODE_UNSETTLED),
+        )
+        return Staging(sender, window)
+
+    def seal(self, producer: str, epoch: int, sealed: SealedSet) -> None:
+        """Ends a set; harmless when it was sealed so before. Raises SetMismatch, SetGone, EpochDecided."""
+        told = {"producer": producer, "epoch": Ulong(epoch)} | sealed.described()
+        self._tell("seal", told)
+
+    def commit_epoch(self, producer: str, epoch: int, winners: Sequence[SealedSet]) -> None:
+        """Decides an epoch: all of its winners become available, in this order, and all other sets up to this
+        epoch are voided, in one commit of the store. Harmless when the epoch was decided before, however.
+
+        Raises SetGone, SetMismatch, StaleEpoch: then nothing happened.
+        """
+        sets = [one.described() for one in winners]
+        self._tell("commit-epoch", {"producer": producer, "epoch": Ulong(epoch), "sets": sets})
+
+    def void(self, producer: str, epoch: int, set_ids: Sequence[str]) -> None:
+        """Drops sets; those that are not there are no error. Raises SetDecided."""
+        self._tell("void", {"producer": producer, "epoch": Ulong(epoch), "sets": list(set_ids)})
+
+    def close(self) -> None:
+        """Detaches."""
+        if self._requests is not None:
+            self._requests.close()
+            self._requests = None
+
+    @property
+    def _requester(self) -> BlockingRequester:
+        if self._requests is None:
+            self._requests = self._connection.open_requester(resolve_address(self.group))
+        return self._requests
+
+    def _tell(self, subject: str, body: dict[str, Any]) -> None:
+        self._told(subject, lambda: self._requester.tell(subject, body))
+
+    def _told(self, what: str, do: Callable[[], T]) -> T:
+        try:
+            return do()
+        except ClientError as error:
+            raise_refusal(error, f"group {self.group}: {what}")
+
+
+class Staging:
+    """Messages on their way into a set, for one destination; `count` and `checksum` are of those accepted."""
+
+    def __init__(self, sender: BlockingSender, window: int) -> None:
+        self._sender = sender
+        self._window = window
+        self.count = 0
+        self.checksum = 0
+
+    def send(self, heads: Sequence[bytes], rests: Sequence[bytes]) -> None:
+        """Stages messages, in order, and returns when all are stored. Raises EpochDecided, SetGone, and
+        ClientError, after which the set is of no use.
+        """
+        contents = (OutgoingMessage(head + rest) for head, rest in zip(heads, rests, strict=True))
+        try:
+            self.count += self._sender.send_many(contents, window=self._window)
+        except ClientError as error:
+            raise_refusal(error, f"staging to {self._sender.core.address!r}")
+        self.checksum = (self.checksum + checksum_of(rests)) % CHECKSUM_MODULUS
+
+    def close(self) -> None:
+        """Detaches."""
+        self._sender.close()
+
+
+def raise_refusal(error: ClientError, what: str) -> NoReturn:
+    """Raises the error for a refusal of the broker's that has a class here; any other as it is."""
+    kind = _REFUSALS.get(error.condition or "")
+    if kind is None:
+        if not (error.condition or "").startswith("half:"):
+            raise error
+        kind = SetRefused
+    words = f"{error.condition}: {error.description}" if error.description else str(error.condition)
+    raise kind(f"{what}: the broker refused it, {words}") from error

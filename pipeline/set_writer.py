@@ -1,0 +1,232 @@
+"""What the sink does with an epoch, without Spark: a task writes a set, the driver decides or voids.
+
+    write_set   decided already: nothing    else a fresh set: stage, seal, tell the driver its name
+    decide      one "commit epoch", repeated until its answer is known or the time is over
+    void_sets   after a failure; what was decided meanwhile stays decided
+
+A set has a fresh name for each attempt: the ids of attempts repeat after a restart. Roll back goes by the
+set, commit by the epoch: a query that starts again runs its epoch again, so no abort may make it unusable.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import attrs
+
+from amqp_broker.client import (
+    BlockingConnection,
+    BlockingSender,
+    ConnectFailed,
+    Gone,
+    OutgoingMessage,
+    WaitTimeout,
+)
+from amqp_broker.frames import SETTLE_MODE_UNSETTLED
+from amqp_broker.pipeline.errors import BrokerUnreachable, EpochError
+from amqp_broker.pipeline.messages_of_rows import Encoded
+from amqp_broker.pipeline.set_client import (
+    CHECKSUM_MODULUS,
+    STAGE_WINDOW,
+    EpochDecided,
+    EpochStatus,
+    SealedSet,
+    SetClient,
+    Staging,
+)
+
+PAUSE_S: Final = 0.2  # before a commit whose answer did not come is told again
+PAUSE_MAX_S: Final = 2.0
+
+
+@attrs.frozen
+class Written:
+    """What a task tells the driver. `sealed` is None when it had no rows, or `decided` before it began."""
+
+    producer: str
+    epoch: int
+    sealed: SealedSet | None
+    decided: bool
+
+
+def write_set(
+    client: SetClient,
+    producer: str,
+    epoch: int,
+    batches: Iterable[Encoded],
+    address: str | None,
+    window: int = STAGE_WINDOW,
+) -> Written:
+    """Stages the messages of one task as a fresh set, and seals it; nothing if the epoch is decided.
+
+    `address` is the option; without it each batch has its own. Raises EpochError, ClientError.
+    """
+    status = client.status(producer, epoch)
+    if status.decided:
+        return Written(producer, epoch, None, True)
+    check_epoch(status, producer, epoch)
+    set_id = str(uuid.uuid4())
+    try:
+        sealed = _staged(client, producer, epoch, set_id, batches, address, window)
+        if sealed is not None:
+            client.seal(producer, epoch, sealed)
+    except EpochDecided:
+        # Another run of this epoch was decided while this one wrote.
+        return Written(producer, epoch, None, True)
+    except Exception:
+        void_sets(client, [Written(producer, epoch, SealedSet(set_id, 0, 0), False)])
+        raise
+    return Written(producer, epoch, sealed, False)
+
+
+def check_epoch(status: EpochStatus, producer: str, epoch: int) -> None:
+    """Raises EpochError for an epoch that came after others of its producer and was left out."""
+    if status.latest is not None and epoch < status.latest:
+        raise EpochError(
+            f"producer {producer}: expected an epoch above {status.latest}, the latest one decided, found "
+            f"{epoch}. An older or a new checkpoint writes with the name of a query that went on without it: "
+            "give the sink another producerId (txnAppId), or go back to the newest checkpoint"
+        )
+
+
+def _staged(
+    client: SetClient,
+    producer: str,
+    epoch: int,
+    set_id: str,
+    batches: Iterable[Encoded],
+    address: str | None,
+    window: int,
+) -> SealedSet | None:
+    links: dict[str, Staging] = {}
+    for batch in batches:
+        for destination, heads, rests in by_destination(batch, address):
+            link = links.get(destination)
+            if link is None:
+                link = links[destination] = client.stage(producer, epoch, set_id, destination, window)
+            link.send(heads, rests)
+    for link in links.values():
+        link.close()
+    if not links:
+        return None
+    checksum = sum(link.checksum for link in links.values()) % CHECKSUM_MODULUS
+    return SealedSet(set_id, sum(link.count for link in links.values()), checksum)
+
+
+def by_destination(
+    batch: Encoded, address: str | None
+) -> Iterable[tuple[str, Sequence[bytes], Sequence[bytes]]]:
+    """The messages of a batch for each destination, in their order."""
+    if batch.addresses is None:
+        assert address is not None, "the encoder wants the one or the other"
+        return [(address, batch.heads, batch.rests)] if batch.rests else []
+    found: dict[str, tuple[list[bytes], list[bytes]]] = {}
+    for destination, head, rest in zip(batch.addresses, batch.heads, batch.rests, strict=True):
+        heads, rests = found.setdefault(destination, ([], []))
+        heads.append(head)
+        rests.append(rest)
+    return [(destination, heads, rests) for destination, (heads, rests) in found.items()]
+
+
+def send_through(
+    connection: BlockingConnection,
+    batches: Iterable[Encoded],
+    address: str | None,
+    window: int = STAGE_WINDOW,
+) -> int:
+    """Sends at least once: every message is accepted when this returns; how many. Raises ClientError."""
+    links: dict[str, BlockingSender] = {}
+    count = 0
+    try:
+        for batch in batches:
+            for destination, heads, rests in by_destination(batch, address):
+                if destination not in links:
+                    links[destination] = connection.open_sender(
+                        destination, snd_settle_mode=SETTLE_MODE_UNSETTLED
+                    )
+                contents = (OutgoingMessage(head + rest) for head, rest in zip(heads, rests, strict=True))
+                count += links[destination].send_many(contents, window=window)
+    finally:
+        for link in links.values():
+            link.close()
+    return count
+
+
+def decide(
+    open_client: Callable[[bool], SetClient],
+    written: Sequence[Written],
+    timeout_ms: int,
+    pause: Callable[[float], None] = time.sleep,
+) -> None:
+    """Commits the epoch that these tasks wrote, in their order; what was decided before stays so.
+
+    Asks again after a lost connection or answer for `timeout_ms`: the broker repeats its decision.
+    `open_client(again)` gives a client, over a new connection if the last one was of no use. Raises
+    EpochError, also when the time is over without an answer; then the decision may be there or not.
+    """
+    if not written:
+        return
+    producer, epoch = _one_epoch(written)
+    winners = [one.sealed for one in written if one.sealed is not None]
+    skipped = any(one.decided for one in written)
+    deadline = time.monotonic() + timeout_ms / 1_000
+    wait_s = PAUSE_S
+    again = False
+    while True:
+        try:
+            client = open_client(again)
+            if skipped:
+                _expect_decided(client, producer, epoch)
+            else:
+                client.commit_epoch(producer, epoch, winners)
+            return
+        except (Gone, WaitTimeout, ConnectFailed, BrokerUnreachable) as error:
+            if time.monotonic() + wait_s > deadline:
+                raise EpochError(
+                    f"producer {producer}, epoch {epoch}: no answer to its commit within {timeout_ms} ms "
+                    f"(option commitTimeoutMs), last: {error}. It may be decided or not; the query asks "
+                    "again when it is started again"
+                ) from error
+            again = True
+            pause(wait_s)
+            wait_s = min(2 * wait_s, PAUSE_MAX_S)
+
+
+def void_sets(client: SetClient, written: Sequence[Written | None]) -> str | None:
+    """Voids the sets of tasks whose epoch failed; never raises. In words, what the broker did not do.
+
+    It refuses where the epoch was decided: after a commit whose reply was lost that is what is wanted. A set
+    that stays is voided with the next decision, or at the end of its time.
+    """
+    named = [one for one in written if one is not None and one.sealed is not None]
+    refused = None
+    for producer, epoch in dict.fromkeys((one.producer, one.epoch) for one in named):
+        sets = [
+            one.sealed.set_id
+            for one in named
+            if one.sealed and (one.producer, one.epoch) == (producer, epoch)
+        ]
+        try:
+            client.void(producer, epoch, sets)
+        except Exception as error:
+            refused = f"sets of producer {producer}, epoch {epoch} were not voided: {error}"
+    return refused
+
+
+def _one_epoch(written: Sequence[Written]) -> tuple[str, int]:
+    found = {(one.producer, one.epoch) for one in written}
+    if len(found) != 1:
+        raise EpochError(f"expected one producer and epoch of all tasks of a batch, found {sorted(found)}")
+    return found.pop()
+
+
+def _expect_decided(client: SetClient, producer: str, epoch: int) -> None:
+    """Some tasks saw a decision and wrote nothing: then it must be there, or rows would be missing."""
+    if not client.status(producer, epoch).decided:
+        raise EpochError(
+            f"producer {producer}, epoch {epoch}: tasks of this run found it decided, and now it is not. The "
+            "broker's store was restored or changed in between; start the query again"
+        )

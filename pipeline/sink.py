@@ -1,0 +1,190 @@
+"""The sink: what Spark calls when it writes to `format("amqp")`, in batches and in streams.
+
+    write    executor, a process of its own for each task   rows -> messages of one set, sealed
+    commit   driver, a process of its own for each call      the epoch is decided: all sets at once
+    abort    driver, likewise                                its sets are voided
+
+Exactly once, an epoch is (producer, number): for a stream the id of the query and of its micro-batch, for a
+batch the options txnAppId and txnVersion; without these a batch is written whole or not at all, and written
+again when it is run again. At least once, messages are sent as they come, and `commit` has nothing to do.
+
+Nothing is kept in a writer between `write` and `commit`: they run in different processes. Connections are
+made when they are used and live in the pool of their process.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from amqp_broker.pipeline.connections import connection_to, drop_connection
+from amqp_broker.pipeline.errors import EpochError, OptionError, PipelineError
+from amqp_broker.pipeline.messages_of_rows import Encoded, RowEncoder
+from amqp_broker.pipeline.options import Options
+from amqp_broker.pipeline.set_client import SetClient
+from amqp_broker.pipeline.set_writer import Written, decide, send_through, void_sets, write_set
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+EXACTLY_ONCE: Final = "exactly-once"
+
+
+class TaskWritten(WriterCommitMessage):
+    """What a task tells the driver; None where it sent at least once."""
+
+    def __init__(self, written: Written | None) -> None:
+        self.written = written
+
+
+class _Sink:
+    """What both kinds of writer have: the plan for the rows, and the ways to the broker. It is pickled."""
+
+    def __init__(self, options: Options, schema: Any, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError(
+                'expected mode "append" (outputMode "append"), found one that replaces what is there: '
+                "a queue cannot be overwritten"
+            )
+        self._options = options
+        self._address: str | None = options["address"]
+        self._fields = [(field["name"], field["type"]) for field in schema.jsonValue()["fields"]]
+        RowEncoder(self._fields, self._address)  # what cannot be sent is told here, before a task runs
+
+    @property
+    def _exactly_once(self) -> bool:
+        return bool(self._options["guarantee"] == EXACTLY_ONCE)
+
+    def _client(self, again: bool = False) -> SetClient:
+        broker = self._options.broker
+        if again:
+            drop_connection(broker)
+        return SetClient(connection_to(broker), self._options["producerGroup"])
+
+    def _write(self, producer: str, epoch: int, batches: Iterable[Any]) -> TaskWritten:
+        encoded = encoded_batches(RowEncoder(self._fields, self._address), batches)
+        window = self._options["stageRows"]
+        if not self._exactly_once:
+            send_through(connection_to(self._options.broker), encoded, self._address, window)
+            return TaskWritten(None)
+        client = self._client()
+        try:
+            return TaskWritten(write_set(client, producer, epoch, encoded, self._address, window))
+        finally:
+            client.close()
+
+    def _commit(self, messages: Sequence[TaskWritten | None]) -> None:
+        if not self._exactly_once:
+            return
+        written = []
+        for message in messages:
+            if message is None or message.written is None:
+                raise EpochError(
+                    "expected a message of each task, but one is missing: the batch is not whole"
+                )
+            written.append(message.written)
+        decide(self._client, written, self._options["commitTimeoutMs"])
+
+    def _abort(self, messages: Sequence[TaskWritten | None]) -> None:
+        """Never raises: Spark would tell that error instead of the one that made it abort."""
+        written = [message.written for message in messages if message is not None]
+        if not any(one is not None and one.sealed is not None for one in written):
+            return
+        try:
+            refused = void_sets(self._client(), written)
+        except Exception as error:
+            refused = f"the sets of an aborted epoch were not voided: {error}"
+        if refused is not None:
+            print(f"amqp sink: {refused}", file=sys.stderr)
+
+
+class StreamWriter(_Sink, DataSourceStreamArrowWriter):
+    """The sink of a streaming query."""
+
+    def write(self, iterator: Iterator[Any]) -> TaskWritten:
+        """Writes the rows of one task. Raises EpochError, SchemaError, ClientError."""
+        producer, epoch = stream_epoch(TaskContext.get(), self._options["producerId"])
+        return self._write(producer, epoch, iterator)
+
+    def commit(self, messages: list[TaskWritten | None], batchId: int) -> None:
+        """Decides the epoch of this micro-batch. Raises EpochError; then Spark calls `abort`."""
+        self._commit(messages)
+
+    def abort(self, messages: list[TaskWritten | None], batchId: int) -> None:
+        """Voids what its tasks sealed."""
+        self._abort(messages)
+
+
+class BatchWriter(_Sink, DataSourceArrowWriter):
+    """The sink of `df.write`."""
+
+    def __init__(self, options: Options, schema: Any, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        self._producer, self._epoch = batch_epoch(options)
+
+    def write(self, iterator: Iterator[Any]) -> TaskWritten:
+        """Writes the rows of one task. Raises EpochError, SchemaError, ClientError."""
+        return self._write(self._producer, self._epoch, iterator)
+
+    def commit(self, messages: list[TaskWritten | None]) -> None:
+        """Decides the epoch of this batch."""
+        self._commit(messages)
+
+    def abort(self, messages: list[TaskWritten | None]) -> None:
+        """Voids what its tasks sealed."""
+        self._abort(messages)
+
+
+def stream_writer(options: Options, schema: Any, overwrite: bool) -> StreamWriter:
+    """The writer of a streaming query. Raises OptionError, SchemaError."""
+    for name in ("txnAppId", "txnVersion"):
+        if options.given(name):
+            raise OptionError(f"option {name}: it is for batches; a stream has its own id, or producerId")
+    return StreamWriter(options, schema, overwrite)
+
+
+def batch_writer(options: Options, schema: Any, overwrite: bool) -> BatchWriter:
+    """The writer of a batch. Raises OptionError, SchemaError."""
+    return BatchWriter(options, schema, overwrite)
+
+
+def stream_epoch(context: Any, producer_id: str | None) -> tuple[str, int]:
+    """(producer, epoch) of the micro-batch that a task is of. Raises PipelineError outside of a query."""
+    query = context and context.getLocalProperty(QUERY_ID)
+    batch = context and context.getLocalProperty(BATCH_ID)
+    if not query or not batch:
+        raise PipelineError(
+            f"expected the properties {QUERY_ID} and {BATCH_ID} of a task of a streaming query, found "
+            f"{query!r} and {batch!r}: exactly-once wants a micro-batch query (no continuous mode); in "
+            "foreachBatch write a batch with txnAppId and txnVersion"
+        )
+    return producer_id or query, int(batch)
+
+
+def batch_epoch(options: Options) -> tuple[str, int]:
+    """(producer, epoch) of a batch: as the options say, or one of its own. Raises OptionError."""
+    application, version = options["txnAppId"], options["txnVersion"]
+    if options.given("producerId"):
+        raise OptionError("option producerId: it is for streams; a batch has txnAppId and txnVersion")
+    if (application is None) != (version is None):
+        missing = "txnVersion" if version is None else "txnAppId"
+        raise OptionError(f"option {missing}: expected txnAppId and txnVersion together, or none of them")
+    if application is None:
+        return f"batch-{uuid.uuid4()}", 0
+    return application, version
+
+
+def encoded_batches(encoder: RowEncoder, batches: Iterable[Any]) -> Iterator[Encoded]:
+    """Arrow record batches as messages. Raises SchemaError."""
+    names = list(encoder.kinds)
+    for batch in batches:
+        columns = {name: batch.column(at).to_pylist() for at, name in enumerate(names)}
+        yield encoder.encode(columns, batch.num_rows)

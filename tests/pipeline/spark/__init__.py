@@ -1,0 +1,1 @@
+"""Tests of the pipeline that run Spark: `pytest tests/pipeline/spark`."""
