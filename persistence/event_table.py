@@ -70,8 +70,6 @@ class EventTable:
     def keep(self, events: list[Event], next_seq: int) -> None:
         """They are durable."""
         if events:
-            if not self._last_seq:
-                self._first_seq = events[0].seq
             self._last_seq = events[-1].seq
             self.next_seq = next_seq
 
