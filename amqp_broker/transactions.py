@@ -452,9 +452,9 @@ class Transactions:
         elif work.effect is Effect.RETURN:
             self._dispatcher.give_back(consumer, records_of(work), work.outcome)
         elif work.effect is Effect.RELEASE:
+            self._dispatcher.give_back(consumer, records_of(work), RELEASED)
             if consumer.queue.events:
                 self._log_released(consumer, records_of(work))
-            self._dispatcher.give_back(consumer, records_of(work), RELEASED)
         elif work.effect is Effect.APPLY_DEFAULT:
             self._dispatcher.apply(consumer, work.items, consumer.default_outcome, True)
 

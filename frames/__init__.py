@@ -30,6 +30,7 @@ from amqp_broker.frames.fast_path import (
     read_run,
     read_transfer,
 )
+from amqp_broker.frames.fast_rows import StampReader, read_flat_map, read_properties, split_sections
 from amqp_broker.frames.fast_sections import MAPPED, PLAIN, UNSURE, body_shape, find_maps, read_entries
 from amqp_broker.frames.fast_stamps import OffsetStamp
 from amqp_broker.frames.fast_transactions import (
@@ -226,6 +227,7 @@ __all__ = [
     "SaslResponse",
     "Short",
     "Source",
+    "StampReader",
     "Symbol",
     "Target",
     "Timestamp",
@@ -259,9 +261,12 @@ __all__ = [
     "peek_identity",
     "read_disposition",
     "read_entries",
+    "read_flat_map",
     "read_flow",
+    "read_properties",
     "read_run",
     "read_transfer",
     "shorten",
     "skip_value",
+    "split_sections",
 ]

@@ -32,6 +32,14 @@ from amqp_broker.persistence.halves import (
 )
 from amqp_broker.persistence.memory_store import MemoryStore
 from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.retention import (
+    EVENT_LOG,
+    Cursor,
+    ForgetCursor,
+    MoveCursor,
+    Retain,
+    Retained,
+)
 from amqp_broker.persistence.store import (
     Quarantined,
     ReadResult,
@@ -61,17 +69,21 @@ __all__ = [
     "Advance",
     "Configure",
     "CreateNode",
+    "Cursor",
     "Decide",
     "DecideEpoch",
     "Decision",
     "DeleteNode",
     "Discharged",
+    "EVENT_LOG",
     "Event",
+    "ForgetCursor",
     "ForgetStream",
     "Half",
     "Hold",
     "Log",
     "MemoryStore",
+    "MoveCursor",
     "Move",
     "NoSuchNode",
     "NodeExists",
@@ -84,6 +96,8 @@ __all__ = [
     "Recovered",
     "RecoveredNode",
     "Reschedule",
+    "Retain",
+    "Retained",
     "Retire",
     "Return",
     "RowDamaged",

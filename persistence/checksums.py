@@ -14,6 +14,7 @@ from typing import Final
 from zlib import crc32
 
 _RUN: Final = struct.Struct("<8q").pack
+_AT_MS: Final = struct.Struct("<q").pack
 _CHANGED: Final = struct.Struct("<3q?").pack
 _OUTCOME: Final = struct.Struct("<2q").pack
 _HALF: Final = struct.Struct("<22q").pack
@@ -38,12 +39,14 @@ def run_checksum(
     live_count: int,
     live_bytes: int,
     total_bytes: int,
+    at_ms: int = 0,
 ) -> int:
-    """Of a row of `run`, in the order of its columns."""
+    """Of a row of `run`, in the order of its columns; older ones have no `at_ms`, which is 0 then."""
     fields = _RUN(
         queue_id, first_offset, count, segment_id, first_position, live_count, live_bytes, total_bytes
     )
-    return crc32(gone, crc32(fields)) if gone else crc32(fields)
+    checksum = crc32(gone, crc32(fields)) if gone else crc32(fields)
+    return crc32(_AT_MS(at_ms), checksum) if at_ms else checksum
 
 
 def changed_checksum(

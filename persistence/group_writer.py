@@ -11,15 +11,15 @@ from amqp_broker.persistence.checksums import changed_checksum
 from amqp_broker.persistence.directory import DirectoryDamaged, decode_directory, encode_segment
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.group import EVERYTHING, Group, NodeState, PendingRun, QueueChanges, TouchedRun
-from amqp_broker.persistence.runs import Run, RunCache, bytes_of_bits
+from amqp_broker.persistence.runs import RUN_COLUMNS, Run, RunCache, bytes_of_bits
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.verbs import Configure, CreateNode, Return
 
 INSERT_SEGMENT: Final = "INSERT INTO segment (id, runs, directory, bodies) VALUES (?, 1, ?, ?)"
-INSERT_RUN: Final = "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_RUN: Final = f"INSERT INTO run ({RUN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DELETE_RUNS: Final = "DELETE FROM run WHERE queue_id=? AND first_offset BETWEEN ? AND ?"
-_REPLACE_RUN: Final = "REPLACE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+REPLACE_RUN: Final = f"REPLACE INTO run ({RUN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DELETE_SEGMENTS: Final = "DELETE FROM segment WHERE id BETWEEN ? AND ? AND runs=1"
 _LEAVE_SEGMENT: Final = "UPDATE segment SET runs=runs-1 WHERE id=? AND runs>1"
 _SELECT_DIRECTORY: Final = "SELECT directory FROM segment WHERE id=?"
@@ -118,7 +118,7 @@ class GroupWriter:
         self.touched_rows += len(changes.touched)
         self.updated_runs += len(updates)
         if updates:
-            self._unit.execute_many(_REPLACE_RUN, updates)
+            self._unit.execute_many(REPLACE_RUN, updates)
         if dying:
             if len(dying) > 1:
                 dying.sort(key=_first_of)
@@ -133,7 +133,7 @@ class GroupWriter:
         lost = bytes_of_bits(touched.gone & ~run.gone, run.ends, run.position)
         return Run(
             run.queue_id, run.first, run.count, run.segment_id, run.position, touched.gone,
-            touched.live_count, run.live_bytes - lost, run.total_bytes, run.ends,
+            touched.live_count, run.live_bytes - lost, run.total_bytes, run.ends, run.at_ms,
         )  # fmt: skip
 
     def _load_ends(self, run: Run) -> array[int]:

@@ -1,4 +1,4 @@
-"""What one group changes of half messages, streams and events, gathered from its verbs.
+"""What one group changes of half messages, streams, events and cursors, gathered from its verbs.
 
 Each key has one entry, as the last verb left it: a half message that is held and committed in the same group
 never has its body stored. Nothing here is durable, so that abandoning a group is forgetting it.
@@ -26,10 +26,12 @@ from amqp_broker.persistence.halves import (
     Reschedule,
     Stream,
 )
+from amqp_broker.persistence.retention import Cursor, ForgetCursor, MoveCursor
 from amqp_broker.persistence.verbs import HalfVerb
 
 Key = tuple[str, bytes]
 StreamKey = tuple[int, str]
+CursorKey = tuple[str, int]
 EpochKey = tuple[str, str, int]  # group, producer, epoch
 Found = tuple[int, Half]  # its number, and a copy that is the caller's
 
@@ -49,8 +51,8 @@ class HalfChanges:
     """The changes of one group. `find` tells what is stored under a key, `is_decided` whether an epoch is."""
 
     __slots__ = (
-        "_find", "_is_decided", "advances", "at_ms", "decides", "decisions", "events", "halves", "holds",
-        "next_seq", "streams",
+        "_find", "_is_decided", "advances", "at_ms", "cursors", "decides", "decisions", "events",
+        "forgotten_cursors", "halves", "holds", "next_seq", "streams",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +69,8 @@ class HalfChanges:
         self.streams: dict[StreamKey, Stream | None] = {}
         self.decisions: dict[EpochKey, Decision] = {}
         self.events: list[Event] = []
+        self.cursors: dict[CursorKey, Cursor] = {}
+        self.forgotten_cursors: set[str] = set()  # before those of `cursors` were moved
         self.holds = False  # is there a Hold among the verbs
         self.decides = False
         self.advances = False
@@ -130,6 +134,14 @@ class HalfChanges:
     def _forget_stream(self, verb: ForgetStream) -> None:
         self.streams[verb.queue_id, verb.stream] = None
 
+    def _move_cursor(self, verb: MoveCursor) -> None:
+        self.cursors[verb.name, verb.queue_id] = Cursor(verb.name, verb.queue_id, verb.offset, verb.at_ms)
+
+    def _forget_cursor(self, verb: ForgetCursor) -> None:
+        for key in [key for key in self.cursors if key[0] == verb.name]:
+            del self.cursors[key]
+        self.forgotten_cursors.add(verb.name)
+
     def _decide_epoch(self, verb: DecideEpoch) -> None:
         decision = verb.decision
         key = (decision.group, decision.producer, decision.epoch)
@@ -187,4 +199,6 @@ _ADD: Final[dict[type[object], Callable[..., None]]] = {
     ForgetStream: HalfChanges._forget_stream,
     DecideEpoch: HalfChanges._decide_epoch,
     Log: HalfChanges._log,
+    MoveCursor: HalfChanges._move_cursor,
+    ForgetCursor: HalfChanges._forget_cursor,
 }

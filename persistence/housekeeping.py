@@ -10,7 +10,7 @@ from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decod
 from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.group import EVERYTHING
-from amqp_broker.persistence.group_writer import delete_segments
+from amqp_broker.persistence.group_writer import REPLACE_RUN, delete_segments
 from amqp_broker.persistence.runs import RUN_COLUMNS, Run, RunCache, run_from_row
 from amqp_broker.persistence.stream_table import forget_streams
 from amqp_broker.persistence.unit_of_work import UnitOfWork
@@ -152,7 +152,7 @@ class Compactor:
             "UPDATE segment SET directory=?, bodies=? WHERE id=?",
             (directory.encode(), bodies, run.segment_id),
         )
-        unit.execute("REPLACE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", run.row())
+        unit.execute(REPLACE_RUN, run.row())
         fault_point("compaction.before_commit")
         unit.commit()
         runs.discard(run.queue_id, run.first)

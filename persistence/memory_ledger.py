@@ -1,4 +1,4 @@
-"""Half messages, streams and events in memory: the reference for what they mean."""
+"""Half messages, streams, events and cursors in memory: the reference for what they mean."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from heapq import heapify, heappop, heappush
 import attrs
 
 from amqp_broker.persistence.epochs import KEEP_DECISIONS, Decision
-from amqp_broker.persistence.half_changes import Found, HalfChanges, Key, StreamKey, copy_of
+from amqp_broker.persistence.half_changes import CursorKey, Found, HalfChanges, Key, StreamKey, copy_of
 from amqp_broker.persistence.halves import COMMITTED, OPEN, Event, Half, Stream
 from amqp_broker.persistence.keep_clock import FORGET_HALVES, FORGET_ROWS, KeepClock
+from amqp_broker.persistence.retention import Cursor
 
 
 class MemoryLedger:
@@ -27,6 +28,7 @@ class MemoryLedger:
         self._decisions: dict[tuple[str, str], dict[int, Decision]] = {}  # of a producer, by epoch, in order
         self._events: list[tuple[Event, int]] = []  # runs in order, with their stamps
         self._next_seq = 1
+        self._cursors: dict[CursorKey, Cursor] = {}
 
     # Reading
 
@@ -78,6 +80,14 @@ class MemoryLedger:
         """See `Store`."""
         return (self._events[0][0].seq if self._events else self._next_seq), self._next_seq
 
+    def cursors(self, name: str) -> list[Cursor]:
+        """See `Store`."""
+        return [attrs.evolve(self._cursors[key]) for key in sorted(self._cursors) if key[0] == name]
+
+    def cursor_names(self, after: str, count: int) -> list[str]:
+        """See `Store`."""
+        return sorted({name for name, _ in self._cursors if name > after})[:count]
+
     def decision(self, group: str, producer: str, epoch: int) -> Decision | None:
         """See `Store`."""
         return self._decisions.get((group, producer), {}).get(epoch)
@@ -123,11 +133,16 @@ class MemoryLedger:
         for event in changes.events:
             self._events.append((event.copy(), stamp))
         self._next_seq = changes.next_seq
+        for cursor_key in [key for key in self._cursors if key[0] in changes.forgotten_cursors]:
+            del self._cursors[cursor_key]
+        self._cursors.update(changes.cursors)
 
     def forget_queue(self, queue_id: int) -> None:
         """It was deleted."""
         for key in [key for key in self._streams if key[0] == queue_id]:
             del self._streams[key]
+        for cursor_key in [key for key in self._cursors if key[1] == queue_id]:
+            del self._cursors[cursor_key]
 
     def forget_step(self, now: float) -> bool:
         """Forget some of what was kept long enough; True if more waits."""

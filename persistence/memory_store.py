@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 
 import attrs
@@ -16,8 +17,11 @@ from amqp_broker.persistence.half_changes import HalfChanges
 from amqp_broker.persistence.halves import Event, Half, Stream
 from amqp_broker.persistence.keep_clock import KEEP_EVENTS_MS
 from amqp_broker.persistence.memory_ledger import MemoryLedger
+from amqp_broker.persistence.memory_retention import MemoryRetention
 from amqp_broker.persistence.node_table import NodeTable
 from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.retain_clock import RetainClock
+from amqp_broker.persistence.retention import Cursor, Retain, Retained
 from amqp_broker.persistence.store import ReadResult, Recovered, RecoveredNode, SpaceState
 from amqp_broker.persistence.verbs import (
     HALF_VERBS,
@@ -39,7 +43,7 @@ COMPACT_ORDER_AT = 1024  # offsets already retired that are carried in a queue's
 
 
 class _Queue:
-    __slots__ = ("byte_count", "changed", "create", "next_offset", "order", "records")
+    __slots__ = ("byte_count", "changed", "create", "next_offset", "order", "records", "retention")
 
     def __init__(self, create: CreateNode) -> None:
         self.create = create
@@ -48,8 +52,11 @@ class _Queue:
         self.order: list[int] = []  # offsets in order; those not in `records` are retired
         self.changed: dict[int, Return] = {}
         self.byte_count = 0
+        self.retention: MemoryRetention | None = None
 
-    def post(self, records: Sequence[Record]) -> None:
+    def post(self, records: Sequence[Record], group: int) -> None:
+        if self.retention is not None and records:
+            self.retention.post(records, group)
         for record in records:
             self.next_offset = record.offset + 1
             self.records[record.offset] = record
@@ -67,17 +74,37 @@ class _Queue:
             record = self.records.pop(offset, None)
             if record is not None:
                 self.byte_count -= len(record.body)
-                self.changed.pop(offset, None)
+                if not self.archives(offset):
+                    self.changed.pop(offset, None)
         if len(self.order) > COMPACT_ORDER_AT + 2 * len(self.records):
             self.order = [offset for offset in self.order if offset in self.records]
 
+    def archives(self, offset: int) -> bool:
+        return self.retention is not None and offset >= self.retention.first_offset
+
+    def retain(self, policy: Retain) -> None:
+        if self.retention is not None and (policy.keep_ms or policy.keep_bytes):
+            self.retention.keep_ms = policy.keep_ms
+            self.retention.keep_bytes = policy.keep_bytes
+            return
+        self.retention = None
+        self.forget_archived_changes()
+        if policy.keep_ms or policy.keep_bytes:
+            self.retention = MemoryRetention(policy, self.next_offset)
+
+    def forget_archived_changes(self) -> None:
+        for offset in [o for o in self.changed if o not in self.records and not self.archives(o)]:
+            del self.changed[offset]
+
     def purge(self) -> None:
+        if self.retention is not None:
+            self.retention.purge(self.next_offset)
         self.records.clear()
         self.order.clear()
         self.changed.clear()
         self.byte_count = 0
 
-    def take_from(self, other: _Queue, first_offset: int) -> None:
+    def take_from(self, other: _Queue, first_offset: int, at_ms: int) -> None:
         """All its messages, from `first_offset` on without holes."""
         assert first_offset >= self.next_offset, f"moved to {first_offset}, expected {self.next_offset}"
         for new, offset in enumerate(other.records, first_offset):
@@ -85,6 +112,8 @@ class _Queue:
             self.order.append(new)
             if offset in other.changed:
                 self.changed[new] = attrs.evolve(other.changed[offset], offset=new)
+        if other.records and self.retention is not None:
+            self.retention.take(first_offset, list(other.records.values()), at_ms)
         if other.records:
             self.next_offset = first_offset + len(other.records)
         self.byte_count += other.byte_count
@@ -94,7 +123,9 @@ class _Queue:
             self.changed[verb.offset] = verb
 
     def fresh(self, queue_id: int, offset: int) -> Record:
-        stored = self.records[offset]
+        return self.fresh_one(queue_id, offset, self.records[offset])
+
+    def fresh_one(self, queue_id: int, offset: int, stored: Record) -> Record:
         record = Record(
             offset,
             stored.body,
@@ -116,7 +147,7 @@ class MemoryStore:
     """A `Store` that forgets everything at the end of the process. It never refuses for want of room.
 
     Outcomes of transactions are forgotten after `discharge_keep_ms`, and beyond `discharge_keep_count`;
-    events after `event_keep_ms`.
+    events after `event_keep_ms`. `store_id` is the name of the log.
     """
 
     def __init__(
@@ -125,6 +156,7 @@ class MemoryStore:
         discharge_keep_ms: int = KEEP_MS,
         discharge_keep_count: int = KEEP_COUNT,
         event_keep_ms: int = KEEP_EVENTS_MS,
+        store_id: str = "",
     ) -> None:
         self._nodes = NodeTable()
         self._queues: dict[int, _Queue] = {}
@@ -135,6 +167,9 @@ class MemoryStore:
         self._pending: list[Verb] = []
         self._numbering: dict[int, int] = {}  # next offsets, as the group under way leaves them
         self._applied = False
+        self._store_id = store_id
+        self._group = 0  # counts commits
+        self._clock = RetainClock()
 
     def recover(self) -> Recovered:
         assert not self._applied, "recover between apply and commit"
@@ -201,6 +236,7 @@ class MemoryStore:
         self._applied = False
         if self._half_changes is not None:
             self._ledger.keep(self._half_changes)
+        self._group += 1
         for verb in self._pending:
             self._run(verb)
         self._keep_outcomes([verb for verb in self._pending if isinstance(verb, Discharged)])
@@ -218,7 +254,7 @@ class MemoryStore:
         if queue is None:
             return  # retired or returned after its node was deleted: nothing is left to do
         if isinstance(verb, Post):
-            queue.post(verb.records)
+            queue.post(verb.records, self._group)
         elif isinstance(verb, Retire):
             queue.retire(verb.first_offset, verb.last_offset)
         elif isinstance(verb, Return):
@@ -231,8 +267,11 @@ class MemoryStore:
             self._queues[verb.queue_id].create.settings = copy.deepcopy(verb.settings)
         elif isinstance(verb, Purge):
             self._queues[verb.queue_id].purge()
+        elif isinstance(verb, Retain):
+            self._queues[verb.queue_id].retain(verb)
         elif isinstance(verb, Move):
-            self._queues[verb.queue_id].take_from(self._queues[verb.from_queue_id], verb.first_offset)
+            source = self._queues[verb.from_queue_id]
+            self._queues[verb.queue_id].take_from(source, verb.first_offset, verb.at_ms)
             self._delete(verb.from_queue_id)
         else:
             self._delete(verb.queue_id)
@@ -251,11 +290,40 @@ class MemoryStore:
         self._applied = False
         self._forget()
 
-    def read(self, queue_id: int, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
-        assert not self._applied, "read between apply and commit"
+    @property
+    def store_id(self) -> str:
+        return self._store_id
+
+    def _node(self, name: str, queue_id: int) -> _Queue:
+        assert not self._applied, f"{name} between apply and commit"
         queue = self._queues.get(queue_id)
         if queue is None:
-            raise NoSuchNode(f"read of node {queue_id}, which does not exist")
+            raise NoSuchNode(f"{name} of node {queue_id}, which does not exist")
+        return queue
+
+    def retained(self, queue_id: int) -> Retained | None:
+        assert not self._applied, "retained between apply and commit"
+        queue = self._queues.get(queue_id)
+        if queue is None or queue.retention is None:
+            return None
+        return queue.retention.describe(queue.next_offset)
+
+    def read_retained(self, queue_id: int, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
+        queue = self._node("read_retained", queue_id)
+        if queue.retention is None:
+            return ReadResult([], max(from_offset, queue.next_offset), [])
+        fresh = partial(queue.fresh_one, queue_id)
+        end = queue.next_offset
+        return queue.retention.page(queue_id, from_offset, end, max_messages, max_bytes, fresh)
+
+    def offset_at(self, queue_id: int, at_ms: int) -> int:
+        queue = self._node("offset_at", queue_id)
+        if queue.retention is None:
+            return queue.next_offset
+        return queue.retention.offset_at(at_ms, queue.next_offset)
+
+    def read(self, queue_id: int, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
+        queue = self._node("read", queue_id)
         records: list[Record] = []
         size = 0
         for index in range(bisect_left(queue.order, from_offset), len(queue.order)):
@@ -310,13 +378,31 @@ class MemoryStore:
     def event_range(self) -> tuple[int, int]:
         return self._between_groups("event_range").event_range()
 
+    def cursors(self, name: str) -> list[Cursor]:
+        return self._between_groups("cursors").cursors(name)
+
+    def cursor_names(self, after: str, count: int) -> list[str]:
+        return self._between_groups("cursor_names").cursor_names(after, count)
+
     def idle(self, now: float) -> bool:
         more = self._ledger.forget_step(now)
+        more = self._drop_retained(now) or more
         before = self._generations.count
         self._generations.forget(self._generations.forgettable(now))
         for txn_id in [*islice(self._outcomes, before - self._generations.count)]:
             del self._outcomes[txn_id]
         return self._generations.forgettable(now) > 0 or more
+
+    def _drop_retained(self, now: float) -> bool:
+        queues = [queue for queue in self._queues.values() if queue.retention is not None]
+        latest_ms = max([queue.retention.at_ms for queue in queues if queue.retention], default=0)
+        clock_ms = self._clock.tick(now, latest_ms)
+        for queue in queues:
+            if queue.retention is not None and queue.retention.is_due(clock_ms):
+                queue.retention.drop_some(clock_ms)
+                queue.forget_archived_changes()
+                return True
+        return False
 
     @property
     def checkpoint_due(self) -> bool:

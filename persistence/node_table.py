@@ -14,6 +14,7 @@ from typing import Final
 from amqp_broker.persistence.epochs import DecideEpoch
 from amqp_broker.persistence.errors import NodeExists, NoSuchNode, StoreError, StoreFull
 from amqp_broker.persistence.halves import Advance, Decide, Hold, Reschedule
+from amqp_broker.persistence.retention import EVENT_LOG, MoveCursor, Retain
 from amqp_broker.persistence.verbs import (
     Configure,
     CreateNode,
@@ -90,8 +91,7 @@ class NodeTable:
             self._ids[verb.name] = verb.queue_id
             self._names[verb.queue_id] = verb.name
             self._undo.append((True, verb.queue_id, verb.name))
-        elif kind is DeleteNode or kind is Purge or kind is Configure:
-            assert isinstance(verb, DeleteNode | Purge | Configure)
+        elif isinstance(verb, DeleteNode | Purge | Configure | Retain):
             if verb.queue_id not in self._names:
                 return NoSuchNode(f"{kind.__name__} of node {verb.queue_id}, which does not exist")
             if kind is DeleteNode:
@@ -105,6 +105,9 @@ class NodeTable:
                 return StoreFull(_FULL)
             if verb.stream.queue_id not in self._names:
                 return NoSuchNode(f"a stream of node {verb.stream.queue_id}, which does not exist")
+        elif isinstance(verb, MoveCursor):
+            if verb.queue_id != EVENT_LOG and verb.queue_id not in self._names:
+                return NoSuchNode(f"a cursor on node {verb.queue_id}, which does not exist")
         elif isinstance(verb, Hold):
             return StoreFull(_FULL) if refuse_posts else self._objection(verb)
         elif isinstance(verb, Decide | Reschedule | DecideEpoch):

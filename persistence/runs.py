@@ -21,8 +21,10 @@ RUN_OVERHEAD: Final = 64
 LOAD_RUNS: Final = 256  # rows read at once when the cache misses
 
 RUN_COLUMNS: Final = (
-    "queue_id, first_offset, count, segment_id, first_position, gone, live_count, live_bytes, bytes, checksum"
+    "queue_id, first_offset, count, segment_id, first_position, gone, live_count, live_bytes, bytes, "
+    "at_ms, checksum"
 )
+FORMER_RUN_COLUMNS: Final = RUN_COLUMNS.replace("at_ms", "0")  # of a file before version 4
 # The run that holds offset ?2, if any, and those after it up to ?3.
 _SELECT_RUNS: Final = (
     f"SELECT {RUN_COLUMNS} FROM run WHERE queue_id=?1 AND first_offset>=coalesce("
@@ -32,9 +34,13 @@ _SELECT_RUNS: Final = (
 
 
 class Run:
-    """A row of `run`. `end` is the offset after its last; `ends` (of bodies in its segment) may be None."""
+    """A row of `run`. `end` is the offset after its last; `ends` (of bodies in its segment) may be None.
+
+    `at_ms` is when it was published, where the node retains, else 0.
+    """
 
     __slots__ = (
+        "at_ms",
         "count",
         "end",
         "ends",
@@ -60,6 +66,7 @@ class Run:
         live_bytes: int,
         total_bytes: int,
         ends: array[int] | None = None,
+        at_ms: int = 0,
     ) -> None:
         self.queue_id = queue_id
         self.first = first
@@ -72,6 +79,7 @@ class Run:
         self.live_bytes = live_bytes
         self.total_bytes = total_bytes
         self.ends = ends
+        self.at_ms = at_ms
 
     def row(self) -> tuple[int | bytes | None, ...]:
         """The columns of RUN_COLUMNS, with a fresh checksum."""
@@ -79,9 +87,10 @@ class Run:
         return (
             self.queue_id, self.first, self.count, self.segment_id, self.position, gone,
             self.live_count, self.live_bytes, self.total_bytes,
+            self.at_ms,
             run_checksum(
                 self.queue_id, self.first, self.count, self.segment_id, self.position, gone,
-                self.live_count, self.live_bytes, self.total_bytes,
+                self.live_count, self.live_bytes, self.total_bytes, self.at_ms,
             ),
         )  # fmt: skip
 
@@ -94,13 +103,13 @@ def gone_bytes(gone: int, count: int) -> bytes | None:
 def run_from_row(row: Row) -> Run | None:
     """None if the row does not match its checksum."""
     try:
-        if run_checksum(*row[:9]) != row[9]:
+        if run_checksum(*row[:10]) != row[10]:
             return None
     except (struct.error, TypeError):
         return None  # a damaged row may hold values of any type
     gone = row[5]
     bits = int.from_bytes(gone, "little") if gone else 0
-    return Run(row[0], row[1], row[2], row[3], row[4], bits, row[6], row[7], row[8])
+    return Run(row[0], row[1], row[2], row[3], row[4], bits, row[6], row[7], row[8], None, row[9])
 
 
 def bits_between(first: int, last: int, run_first: int) -> int:

@@ -10,7 +10,11 @@ until it is swept. `checksum` columns: checksums.py. `quarantine`: what did not 
 human to look at. `discharge`: the transactions that were committed, by the generation in which they are
 forgotten (outcomes.py). `half` and `half_body`: half messages and their bodies (half_table.py); `forget_ms`
 tells when a decided one is forgotten, by the store's own clock (keep_clock.py), and is 0 before. `stream`:
-positions of sequenced streams (stream_table.py). `event`: the append-only log (event_table.py).
+positions of sequenced streams (stream_table.py). `event`: the append-only log (event_table.py); a row may
+stand for `count` entries. `retained`: the policy of a node that keeps what is retired from it, and the
+watermark below which that was dropped (retained_table.py); `run.at_ms` is when a run of such a node was
+published, else 0. `cursor`: durable named cursors (cursor_table.py). `epoch`: what was decided about sets of
+half messages.
 """
 
 from __future__ import annotations
@@ -146,15 +150,49 @@ def _third_version(database: Database) -> None:
         database.execute(statement).fetchall()
 
 
+_ADD_AT_MS: Final = "ALTER TABLE run ADD COLUMN at_ms INTEGER NOT NULL DEFAULT 0"
+_ADD_COUNT: Final = "ALTER TABLE event ADD COLUMN count INTEGER NOT NULL DEFAULT 1"
+
+_RETAINED_TABLE: Final = """
+CREATE TABLE retained (
+    queue_id INTEGER PRIMARY KEY, keep_ms INTEGER NOT NULL, keep_bytes INTEGER NOT NULL,
+    first_offset INTEGER NOT NULL, swept_to INTEGER NOT NULL, at_ms INTEGER NOT NULL,
+    checksum INTEGER NOT NULL
+) STRICT
+"""
+
+_CURSOR_TABLE: Final = """
+CREATE TABLE cursor (
+    name TEXT NOT NULL, queue_id INTEGER NOT NULL, offset INTEGER NOT NULL, moved_at_ms INTEGER NOT NULL,
+    checksum INTEGER NOT NULL, PRIMARY KEY (name, queue_id)
+) STRICT, WITHOUT ROWID
+"""
+
+_EPOCH_TABLE: Final = """
+CREATE TABLE epoch (
+    group_name TEXT NOT NULL, producer TEXT NOT NULL, epoch INTEGER NOT NULL,
+    decided_at_ms INTEGER NOT NULL, winners TEXT NOT NULL, checksum INTEGER NOT NULL,
+    PRIMARY KEY (group_name, producer, epoch)
+) STRICT, WITHOUT ROWID
+"""
+
+
+def _fourth_version(database: Database) -> None:
+    for statement in (_ADD_AT_MS, _ADD_COUNT, _RETAINED_TABLE, _CURSOR_TABLE, _EPOCH_TABLE):
+        database.execute(statement).fetchall()
+
+
 # Step n makes version n out of version n-1. A step is never changed once it was released.
 MIGRATIONS: Final[tuple[Callable[[Database], None], ...]] = (
     _first_version,
     _second_version,
     _third_version,
+    _fourth_version,
 )
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 DISCHARGE_VERSION: Final = 2  # the first one with the tables of outcomes
 HALF_VERSION: Final = 3  # the first one with half messages, streams and events
+RETAIN_VERSION: Final = 4  # the first one with retention, cursors and epochs; a row may be many events
 
 
 def bring_up_to_date(

@@ -37,7 +37,7 @@ from amqp_broker.persistence.runs import CACHE_MESSAGES, RunCache
 from amqp_broker.persistence.schema import bring_up_to_date
 from amqp_broker.persistence.sqlite_library import Pragmas, check_library, library_version, open_connection
 from amqp_broker.persistence.store import ReadResult, Recovered, SpaceState
-from amqp_broker.persistence.store_reads import StoreReads
+from amqp_broker.persistence.store_reads import STORE_ID, StoreReads
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.verbs import Move, Unit
 
@@ -129,6 +129,7 @@ class SqliteStore(StoreReads):
                 restrict_files(path)
                 sync_directory(self.directory)
             ((self._page_size,),) = self._unit.query("PRAGMA page_size")
+            self._store_id = self._unit.query(STORE_ID)[0][0]
             self._wal_bytes = self._measure_wal()
             self._wal_guess = 0  # written since it was measured, about
         except BaseException:

@@ -8,14 +8,18 @@ turns of their own between groups. Overlap is an AssertionError.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 
 from amqp_broker.persistence.epochs import Decision
 from amqp_broker.persistence.halves import Event, Half, Stream
 from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.retention import Cursor, Retained
 from amqp_broker.persistence.verbs import Unit
+
+MISSING: Final = "there is no message of this number"  # Quarantined.reason in `read_retained`
+MISSING_AT_ONCE: Final = 1024  # numbers without a message that one page of `read_retained` tells at most
 
 
 @attrs.define
@@ -155,6 +159,39 @@ class Store(Protocol):
 
     def event_range(self) -> tuple[int, int]:
         """The number of the oldest event that is kept, and of the next one that will be logged."""
+
+    @property
+    def store_id(self) -> str:
+        """The name of this log, a UUID: another one after the store was wiped."""
+
+    def retained(self, queue_id: int) -> Retained | None:
+        """What a node retains; None if it does not, or does not exist. Raises StoreFailed."""
+
+    def read_retained(self, queue_id: int, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
+        """The next messages of a retaining node at or after `from_offset`, live and archived alike; at least
+        one if there is any, and none from below the watermark (`Retained.first_offset`).
+
+        Offsets are dense: each one from there up to `next_offset` of the page is in `records` or, if its
+        message is damaged or missing, in `quarantined`, each time it is read. A node that does not retain
+        has none. Raises NoSuchNode or StoreFailed.
+        """
+
+    def offset_at(self, queue_id: int, at_ms: int) -> int:
+        """The first offset that was published at or after a time of the wall clock, above the watermark;
+        `next_offset` if there is none.
+
+        What was posted in one commit counts as published together, and never before an earlier one. Raises
+        NoSuchNode or StoreFailed.
+        """
+
+    def cursors(self, name: str) -> list[Cursor]:
+        """Where a named cursor stands, in the order of the nodes; none if there is no such cursor.
+
+        What is damaged is left out. Raises RowDamaged or StoreFailed, as the next one does.
+        """
+
+    def cursor_names(self, after: str, count: int) -> list[str]:
+        """Up to `count` names of cursors after `after`, in order; fewer mean that there are no more."""
 
     def idle(self, now: float) -> bool:
         """Housekeeping in bounded steps (checkpoint, forgetting what was kept long enough, sweeping,

@@ -15,8 +15,14 @@ from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.group import EVERYTHING
 from amqp_broker.persistence.half_checker import half_findings
 from amqp_broker.persistence.outcomes_checker import outcome_findings
-from amqp_broker.persistence.runs import RUN_COLUMNS, Run, bytes_of_bits, run_from_row
-from amqp_broker.persistence.schema import DISCHARGE_VERSION, HALF_VERSION, SCHEMA_VERSION, schema_version
+from amqp_broker.persistence.runs import FORMER_RUN_COLUMNS, RUN_COLUMNS, Run, bytes_of_bits, run_from_row
+from amqp_broker.persistence.schema import (
+    DISCHARGE_VERSION,
+    HALF_VERSION,
+    RETAIN_VERSION,
+    SCHEMA_VERSION,
+    schema_version,
+)
 from amqp_broker.persistence.sqlite_library import DATABASE_ERRORS, Connection, connect, raise_translated
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME, LOCK_NAME
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
@@ -66,7 +72,7 @@ def _check(connection: Connection) -> list[str]:
     if version == 0:
         return []  # a store whose making was cut short: the next start makes it
     findings = [f"SQLite: {row[0]}" for row in unit.query("PRAGMA integrity_check") if row[0] != "ok"]
-    for finding in _Checker(unit).findings(version):
+    for finding in _Checker(unit, version).findings():
         findings.append(finding)
         if len(findings) >= MAX_FINDINGS:
             findings.append(f"and maybe more: only the first {MAX_FINDINGS} are told")
@@ -75,17 +81,19 @@ def _check(connection: Connection) -> list[str]:
 
 
 class _Checker:
-    def __init__(self, unit: UnitOfWork) -> None:
+    def __init__(self, unit: UnitOfWork, version: int) -> None:
         self._unit = unit
+        self._version = version
+        self._columns = RUN_COLUMNS if version >= RETAIN_VERSION else FORMER_RUN_COLUMNS
 
-    def findings(self, version: int) -> Iterator[str]:
+    def findings(self) -> Iterator[str]:
         yield from self._nodes()
         yield from self._runs()
         yield from self._references()
         yield from self._changed()
-        if version >= DISCHARGE_VERSION:
+        if self._version >= DISCHARGE_VERSION:
             yield from outcome_findings(self._unit)
-        if version >= HALF_VERSION:
+        if self._version >= HALF_VERSION:
             yield from half_findings(self._unit)
 
     def _nodes(self) -> Iterator[str]:
@@ -107,7 +115,7 @@ class _Checker:
         before: Run | None = None
         cursor = (-1, -1)
         sql = (
-            f"SELECT {RUN_COLUMNS} FROM run WHERE (queue_id, first_offset)>(?, ?) "
+            f"SELECT {self._columns} FROM run WHERE (queue_id, first_offset)>(?, ?) "
             "ORDER BY queue_id, first_offset LIMIT ?"
         )
         while rows := self._unit.query(sql, (*cursor, _ROWS_AT_ONCE)):
@@ -193,7 +201,7 @@ class _Checker:
             if not changed_is_sound(*row):
                 yield f"queue {row[0]}, offset {row[1]}: the changed header does not match its checksum"
             held = self._unit.query(
-                f"SELECT {RUN_COLUMNS} FROM run WHERE queue_id=? AND first_offset<=? "
+                f"SELECT {self._columns} FROM run WHERE queue_id=? AND first_offset<=? "
                 "ORDER BY first_offset DESC LIMIT 1",
                 (row[0], row[1]),
             )

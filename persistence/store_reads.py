@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from amqp_broker.persistence.epochs import Decision
 from amqp_broker.persistence.group import NodeState
 from amqp_broker.persistence.halves import Event, Half, Stream
 from amqp_broker.persistence.ledger import Ledger
 from amqp_broker.persistence.outcomes import Outcomes
+from amqp_broker.persistence.retention import Cursor, Retained
+from amqp_broker.persistence.store import ReadResult
 
+STORE_ID: Final = "SELECT value FROM meta WHERE key='store_id'"
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -22,6 +25,7 @@ class StoreReads(ABC):
     _ledger: Ledger
     _outcomes: Outcomes
     _nodes: dict[int, NodeState]
+    _store_id: str
 
     @abstractmethod
     def _ask(self, question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -68,6 +72,31 @@ class StoreReads(ABC):
     def decisions(self, group: str, producer: str, count: int) -> list[Decision]:
         """See `Store`."""
         return self._ask(self._ledger.epochs.page, group, producer, count)
+
+    @property
+    def store_id(self) -> str:
+        """See `Store`."""
+        return self._store_id
+
+    def retained(self, queue_id: int) -> Retained | None:
+        """See `Store`."""
+        return None
+
+    def read_retained(self, queue_id: int, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
+        """See `Store`."""
+        return ReadResult([], max(from_offset, self._nodes[queue_id].next_offset), [])
+
+    def offset_at(self, queue_id: int, at_ms: int) -> int:
+        """See `Store`."""
+        return self._nodes[queue_id].next_offset
+
+    def cursors(self, name: str) -> list[Cursor]:
+        """See `Store`."""
+        return []
+
+    def cursor_names(self, after: str, count: int) -> list[str]:
+        """See `Store`."""
+        return []
 
     def events(self, from_seq: int, count: int) -> list[Event]:
         """See `Store`."""

@@ -10,6 +10,7 @@ import attrs
 from amqp_broker.persistence.epochs import DecideEpoch
 from amqp_broker.persistence.halves import Advance, Decide, ForgetStream, Hold, Log, Reschedule
 from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.retention import ForgetCursor, MoveCursor, Retain
 
 
 @attrs.define
@@ -109,8 +110,11 @@ class Discharged:
     at_ms: int
 
 
-HalfVerb = Hold | Reschedule | Decide | Advance | ForgetStream | Log | DecideEpoch  # halves.py, epochs.py
-HALF_VERBS: Final = frozenset((Hold, Reschedule, Decide, Advance, ForgetStream, Log, DecideEpoch))
-NodeVerb = CreateNode | DeleteNode | Configure | Move | Purge
+# halves.py, epochs.py, and the cursors of retention.py
+HalfVerb = Hold | Reschedule | Decide | Advance | ForgetStream | Log | DecideEpoch | MoveCursor | ForgetCursor
+HALF_VERBS: Final = frozenset(
+    (Hold, Reschedule, Decide, Advance, ForgetStream, Log, DecideEpoch, MoveCursor, ForgetCursor)
+)
+NodeVerb = CreateNode | DeleteNode | Configure | Move | Purge | Retain
 Verb = NodeVerb | Post | Retire | Return | Discharged | HalfVerb
 Unit = list[Verb]

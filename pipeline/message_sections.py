@@ -39,6 +39,13 @@ _TEXTS: Final = (
     "reply_to_group_id",
 )
 _IDS: Final = ("message_id", "correlation_id")
+_ID_TYPES: Final[dict[str, Callable[[str], Any]]] = {
+    "string": str,
+    "ulong": lambda text: Ulong(int(text)),
+    "uuid": uuid.UUID,
+    "binary": bytes.fromhex,
+}
+"""What an id was before the source made text of it: the field message_id_type."""
 _PROPERTIES: Final = tuple(field.name for field in attrs.fields(cast(Any, Properties)))
 
 
@@ -89,20 +96,22 @@ def body_of(kinds: Mapping[str, Any]) -> Make:
     data = (lambda text: data_section(text.encode())) if kinds.get("body") == "string" else data_section
     if "body_value" not in kinds:
         if "body_type" in kinds:
-            return _chosen(data, None)
+            return _chosen(data, None, True)
         return by_row("body", data, wanted=True)
     convert = nullable(converter(kinds["body_value"], "body_value"))
     if "body" not in kinds and "body_type" not in kinds:
         null = encode_section("amqp-value", None)
         return by_row("body_value", lambda value: encode_section("amqp-value", convert(value)), absent=null)
-    return _chosen(data, convert)
+    return _chosen(data, convert, "body_type" in kinds)
 
 
-def _chosen(data: Callable[[Any], bytes], convert: Callable[[Any], Any] | None) -> Make:
+def _chosen(data: Callable[[Any], bytes], convert: Callable[[Any], Any] | None, typed: bool) -> Make:
     """Bodies of several kinds: body_type tells which, else the one that is not null."""
 
     def one(octets: Any, value: Any, kind: str | None, row: int) -> bytes:
         if kind is None:
+            if octets is None and value is None and typed:
+                return b""  # the source says so of a message without a body
             if (octets is None) == (value is None):
                 both = "two" if octets is not None else "none"
                 raise _at("body", row, f"expected one of body and body_value, found {both}; or say body_type")
@@ -164,13 +173,22 @@ def header_of(kind: Any) -> Callable[[Any], bytes]:
 def properties_of(kind: Any) -> Callable[[Any], bytes]:
     """The properties (3.2.4), from a struct with fields of their names."""
     makers: list[tuple[str, Callable[[Any], Any]]] = []
+    typed: list[tuple[str, str]] = []
     for field in _struct_fields("properties", kind):
-        if field["name"] not in _PROPERTIES:
-            raise _unknown_field("properties", field["name"], _PROPERTIES)
-        makers.append((field["name"], _property(field["name"], field["type"])))
+        name = field["name"]
+        if name.removesuffix("_type") in _IDS and name not in _IDS:
+            expect(f"properties.{name}", field["type"], "string")
+            typed.append((name.removesuffix("_type"), name))
+        elif name not in _PROPERTIES:
+            raise _unknown_field("properties", name, _PROPERTIES)
+        else:
+            makers.append((name, _property(name, field["type"])))
 
     def make(value: Any) -> bytes:
         found = {name: convert(value[name]) for name, convert in makers if value[name] is not None}
+        for name, type_name in typed:
+            if value[type_name] is not None and isinstance(found.get(name), str):
+                found[name] = _typed_id(found[name], value[type_name])
         return encode_section("properties", Properties(**found)) if found else b""
 
     return make
@@ -193,6 +211,14 @@ def _property(name: str, kind: Any) -> Callable[[Any], Any]:
     expect(path, kind, "timestamp")
     convert = converter(kind, path)
     return lambda value: convert(value).value
+
+
+def _typed_id(text: str, id_type: str) -> Any:
+    if id_type not in _ID_TYPES:
+        raise SchemaError(
+            f"expected one of {', '.join(_ID_TYPES)} as the type of an id, found {id_type!r:.40}"
+        )
+    return _ID_TYPES[id_type](text)
 
 
 def _message_id(value: Any) -> Any:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from amqp_broker.persistence import (
+    Cursor,
     Decision,
     Event,
     Half,
     ReadResult,
     Recovered,
+    Retained,
     SpaceState,
     Store,
     Stream,
@@ -102,6 +104,31 @@ class FaultyStore:
     def event_range(self) -> tuple[int, int]:
         """As the real store."""
         return self._store.event_range()
+
+    @property
+    def store_id(self) -> str:
+        """As the real store."""
+        return self._store.store_id
+
+    def retained(self, queue_id: int) -> Retained | None:
+        """As the real store."""
+        return self._store.retained(queue_id)
+
+    def read_retained(self, queue_id: int, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
+        """As the real store."""
+        return self._store.read_retained(queue_id, from_offset, max_messages, max_bytes)
+
+    def offset_at(self, queue_id: int, at_ms: int) -> int:
+        """As the real store."""
+        return self._store.offset_at(queue_id, at_ms)
+
+    def cursors(self, name: str) -> list[Cursor]:
+        """As the real store."""
+        return self._store.cursors(name)
+
+    def cursor_names(self, after: str, count: int) -> list[str]:
+        """As the real store."""
+        return self._store.cursor_names(after, count)
 
     def idle(self, now: float) -> bool:
         """As the real store."""

@@ -21,7 +21,6 @@ from amqp_broker.frames import (
     Properties,
     Rejected,
     Released,
-    Symbol,
     Target,
     Ulong,
     encode_message,
@@ -285,10 +284,7 @@ def test_messages_that_go_with_their_temporary_queue_are_dead() -> None:
     """Nobody can ever receive them."""
     config = config_with_events(queue_policies=(QueuePolicy(pattern="temporary.**", events=True),))
     with running_broker(config) as broker, session_to(broker) as session:
-        sender = attach_with(
-            session, "dynamic",
-            target=Target(dynamic=True, dynamic_node_properties={Symbol("lifetime-policy"): None}),
-        )  # fmt: skip
+        sender = attach_with(session, "dynamic", target=Target(dynamic=True))
         assert isinstance(sender, WireSender)
         outcomes(sender, [named("a"), named("b")])
         sender.detach()

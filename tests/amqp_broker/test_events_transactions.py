@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -49,6 +50,16 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBr
         yield running
 
 
+@contextmanager
+def jumping() -> Iterator[JumpingBroker]:
+    """One whose clocks are set by the test."""
+    running = JumpingBroker(config_with_events(limits=BrokerLimits(idle_time_out_ms=2**32 - 1)))
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
 def named(message_id: str) -> bytes:
     """A message with an id."""
     return encode_message(
@@ -56,7 +67,7 @@ def named(message_id: str) -> bytes:
     )
 
 
-def in_transaction(txn_id: bytes, outcome: object) -> TransactionalState:
+def in_transaction(txn_id: bytes, outcome: Any) -> TransactionalState:
     """An outcome as part of a transaction."""
     return TransactionalState(txn_id=txn_id, outcome=outcome)
 
@@ -235,8 +246,7 @@ def attach_dynamic(session: WireSession) -> tuple[WireReceiver, str]:
 
 def test_expiry() -> None:
     """The time of messages ran out, of stored ones and others: each is told once, when that is noticed."""
-    config = config_with_events(limits=BrokerLimits(idle_time_out_ms=2**32 - 1))
-    with closing(JumpingBroker(config)) as broker, session_to(broker) as session:
+    with jumping() as broker, session_to(broker) as session:
         sender = session.attach_sender("s", "e.q")
         send(sender, b"1", b"2", durable=True, ttl=1000)
         send(sender, b"3", ttl=1000)
@@ -253,8 +263,7 @@ def test_expiry() -> None:
 
 def test_expiry_before_the_discharge_is_no_put() -> None:
     """What outlived its time inside a transaction never came into the queue."""
-    config = config_with_events(limits=BrokerLimits(idle_time_out_ms=2**32 - 1))
-    with closing(JumpingBroker(config)) as broker, session_to(broker) as session:
+    with jumping() as broker, session_to(broker) as session:
         sender = session.attach_sender("s", "e.q")
         controller = Controller(session)
         txn_id = controller.declare()

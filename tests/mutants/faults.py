@@ -118,8 +118,8 @@ _STORE: Final = (
     Mutant(
         "no checksum of a run is looked at",
         "persistence/runs.py",
-        "        if run_checksum(*row[:9]) != row[9]:",
-        "        if run_checksum(*row[:9]) is None:",
+        "        if run_checksum(*row[:10]) != row[10]:",
+        "        if run_checksum(*row[:10]) is None:",
         QUARANTINE,
     ),
     Mutant(

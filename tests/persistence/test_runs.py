@@ -34,7 +34,7 @@ def test_row_round_trip(count: int, gone: int) -> None:
     found = run_from_row(row)
     assert found is not None
     assert found.row() == row
-    for index in range(10):
+    for index in range(11):
         value = row[index]
         changed = b"\x01" + (value or b"") if index == 5 else value + 1  # type: ignore[operator]
         assert run_from_row((*row[:index], changed, *row[index + 1 :])) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -120,6 +121,18 @@ def test_properties_take_their_fields_from_a_struct() -> None:
     )  # fmt: skip
 
 
+def test_ids_become_again_what_the_source_made_text_of() -> None:
+    """The source tells ids as text, and their kind beside it."""
+    kinds = {"body": "binary", "properties": struct(message_id="string", message_id_type="string")}
+    ids = [("7", "ulong"), ("00" * 16, "uuid"), ("ff00", "binary"), ("a", "string"), ("b", None)]
+    rows = [{"body": b"", "properties": {"message_id": text, "message_id_type": kind}} for text, kind in ids]
+    found = [Message(rest).properties for rest in encoded(kinds, rows).rests]
+    expected = [Ulong(7), UUID(int=0), b"\xff\x00", "a", "b"]
+    assert [each.message_id for each in found if each is not None] == expected
+    with pytest.raises(SchemaError, match="column properties, row 0"):
+        encoded(kinds, [{"body": b"", "properties": {"message_id": "x", "message_id_type": "ulong"}}])
+
+
 def test_maps_become_annotations_and_application_properties() -> None:
     """Keys of annotations are symbols; a null leaves the section out."""
     kinds = {
@@ -168,6 +181,7 @@ def test_body_type_says_which_column_is_the_body() -> None:
         {"body": b"e"},
         {"body_value": [3]},
     ]
+    assert encoded(kinds, [{}]).rests == [b""]
     bodies = [Data(b"d"), AmqpValue([1]), AmqpSequence([1, 2]), AmqpValue(None), Data(b"e"), AmqpValue([3])]
     assert encoded(kinds, rows).rests == [encode_message(body=body) for body in bodies]
 

@@ -1,0 +1,307 @@
+"""Whole messages taken apart in one pass, for whoever reads many of them and decodes only what is wanted
+(3.2).
+
+    header 0x70 | delivery-annotations 0x71 | message-annotations 0x72 | properties 0x73
+    | application-properties 0x74 | body 0x75, 0x76, 0x77 | footer 0x78
+    each 0x00 0x53 code, constructor, size, data
+
+As in fast_sections: what is not certain is left to `Message`, and what is inside a list or map is looked at
+when it is decoded.
+"""
+
+import struct
+import uuid
+from typing import Any, Final
+
+from amqp_broker.frames.composite_decoding import decode_composite
+from amqp_broker.frames.fast_sections import skip_value
+
+_HEADER: Final = 0x70
+_DELIVERY_ANNOTATIONS: Final = 0x71
+_MESSAGE_ANNOTATIONS: Final = 0x72
+_PROPERTIES: Final = 0x73
+_APPLICATION_PROPERTIES: Final = 0x74
+_DATA: Final = 0x75
+_VALUE: Final = 0x77
+_FOOTER: Final = 0x78
+_LIST0: Final = 0x45
+_NULL: Final = 0x40
+
+_unpack_u32: Final = struct.Struct(">I").unpack_from
+_unpack_u64: Final = struct.Struct(">Q").unpack_from
+_unpack_i64: Final = struct.Struct(">q").unpack_from
+
+Sections = tuple[
+    "bytes | None",
+    "bytes | None",
+    "bytes | None",
+    "bytes | None",
+    "bytes | None",
+    int,
+    Any,
+    "bytes | None",
+    int,
+    int,
+]
+
+
+def split_sections(data: bytes) -> Sections | None:
+    """(header, delivery-annotations, message-annotations, properties, application-properties, code of the
+    body, body, footer, start of the bare message, its end) of an encoded message; None: use `Message`.
+
+    The header and the properties come as whole sections, the maps as values with their constructor, None
+    where they are omitted. The body is the octets of a data section, the encoded value of an amqp-value, and
+    a list of them for each other body; the code is 0 without one.
+    """
+    header = delivery_annotations = message_annotations = properties = application_properties = footer = None
+    body: Any = None
+    body_code = 0
+    bare_at = -1
+    at = 0
+    before = 0
+    end = len(data)
+    bare_end = end
+    try:
+        while at < end:
+            if data[at] or data[at + 1] != 0x53:
+                return None
+            code = data[at + 2]
+            constructor = data[at + 3]
+            width = constructor >> 4
+            if width == 0xC or width == 0xA:
+                stop = at + 5 + data[at + 4]
+            elif width == 0xD or width == 0xB:
+                stop = at + 8 + int(_unpack_u32(data, at + 4)[0])
+            else:
+                stop = skip_value(data, at + 3, end)
+            if stop > end or stop < 0 or code < before:
+                return None
+            if code == _DATA:
+                if width != 0xA and width != 0xB:
+                    return None
+                part = data[at + 5 : stop] if width == 0xA else data[at + 8 : stop]
+                body = part if body is None else body + part
+                body_code = _DATA
+                if bare_at < 0:
+                    bare_at = at
+            elif code == before:
+                return None
+            elif code == _HEADER:
+                header = data[:stop]
+            elif code == _MESSAGE_ANNOTATIONS:
+                message_annotations = data[at + 3 : stop]
+            elif code == _PROPERTIES:
+                properties = data[at:stop]
+                bare_at = at
+            elif code == _APPLICATION_PROPERTIES:
+                application_properties = data[at + 3 : stop]
+                if bare_at < 0:
+                    bare_at = at
+            elif code == _VALUE:
+                if body_code:
+                    return None
+                body = data[at + 3 : stop]
+                body_code = _VALUE
+                if bare_at < 0:
+                    bare_at = at
+            elif code == _DELIVERY_ANNOTATIONS:
+                delivery_annotations = data[at + 3 : stop]
+            elif code == _FOOTER:
+                footer = data[at + 3 : stop]
+                bare_end = at
+            else:
+                return None
+            before = code
+            at = stop
+    except (IndexError, struct.error):
+        return None
+    if bare_at < 0:
+        bare_at = bare_end
+    return (
+        header, delivery_annotations, message_annotations, properties, application_properties, body_code,
+        body, footer, bare_at, bare_end,
+    )  # fmt: skip
+
+
+class StampReader:
+    """Reads back what an OffsetStamp of the same two names wrote in front of the other annotations."""
+
+    def __init__(self, offset_key: str, time_key: str) -> None:
+        first = b"\xa3" + bytes((len(offset_key),)) + offset_key.encode("ascii") + b"\x80"
+        second = b"\xa3" + bytes((len(time_key),)) + time_key.encode("ascii") + b"\x83"
+        size = len(first) + len(second) + 17
+        alone = bytes((0xC1, size, 4)) + first
+        self._first = first
+        self._second = second
+        self._entries = len(first) + len(second) + 16
+        self._alone = alone
+        self._alone_bytes = len(alone) + len(second) + 16
+        self._whole = struct.Struct(f">{len(alone)}sQ{len(second)}sq").unpack
+
+    def read(self, annotations: bytes | None) -> tuple[int, int, bool] | None:
+        """(offset, ms since the epoch, whether there are other annotations) of a map with its constructor;
+        None where it is of another layout.
+        """
+        if annotations is None:
+            return None
+        if len(annotations) == self._alone_bytes:
+            head, offset, second, time_ms = self._whole(annotations)
+            if head == self._alone and second == self._second:
+                return offset, time_ms, False
+        at = 9 if annotations[0] == 0xD1 else 3
+        time_at = at + len(self._first) + 8
+        entries_end = at + self._entries
+        if (
+            len(annotations) < entries_end
+            or annotations[at : at + len(self._first)] != self._first
+            or annotations[time_at : time_at + len(self._second)] != self._second
+        ):
+            return None
+        offset = int(_unpack_u64(annotations, at + len(self._first))[0])
+        time_ms = int(_unpack_i64(annotations, entries_end - 8)[0])
+        return offset, time_ms, len(annotations) > entries_end
+
+
+_STR8: Final = 0xA1
+_SYM8: Final = 0xA3
+_VBIN8: Final = 0xA0
+_TIMESTAMP: Final = 0x83
+_UUID: Final = 0x98
+_SMALLULONG: Final = 0x53
+_ULONG0: Final = 0x44
+_ULONG: Final = 0x80
+_PROPERTY_FIELDS: Final = 13
+# Which constructors each field of the properties has in this reader (3.2.4).
+_ANY_ID: Final = (_STR8, _SMALLULONG, _ULONG0, _ULONG, _UUID, _VBIN8)
+_FIELD_CONSTRUCTORS: Final[tuple[tuple[int, ...], ...]] = (
+    _ANY_ID, (_VBIN8,), (_STR8,), (_STR8,), (_STR8,), _ANY_ID, (_SYM8,), (_SYM8,), (_TIMESTAMP,),
+    (_TIMESTAMP,), (_STR8,), (0x70, 0x52, 0x43), (_STR8,),
+)  # fmt: skip
+
+
+def read_properties(section: bytes) -> list[Any]:
+    """The 13 fields of a properties section in order, None where one is absent: as the attributes of
+    `Properties` but an id that is a ulong comes as int. Raises DecodeError.
+    """
+    found = _fast_properties(section)
+    if found is not None:
+        return found
+    slow = decode_composite(section, 0, len(section))[0]
+    message_id = getattr(slow.message_id, "value", slow.message_id)
+    correlation_id = getattr(slow.correlation_id, "value", slow.correlation_id)
+    return [
+        message_id, slow.user_id, slow.to, slow.subject, slow.reply_to, correlation_id, slow.content_type,
+        slow.content_encoding, slow.absolute_expiry_time, slow.creation_time, slow.group_id,
+        slow.group_sequence, slow.reply_to_group_id,
+    ]  # fmt: skip
+
+
+def _fast_properties(section: bytes) -> list[Any] | None:
+    fields: list[Any] = [None] * _PROPERTY_FIELDS
+    end = len(section)
+    if section[3] == _LIST0:
+        return fields
+    if section[3] == 0xC0:
+        count, at = section[5], 6
+    elif section[3] == 0xD0:
+        count, at = int(_unpack_u32(section, 8)[0]), 12
+    else:
+        return None
+    if count > _PROPERTY_FIELDS:
+        return None
+    try:
+        for index in range(count):
+            code = section[at]
+            if code == _NULL:
+                at += 1
+                continue
+            if code not in _FIELD_CONSTRUCTORS[index]:
+                return None
+            if code == _STR8 or code == _SYM8 or code == _VBIN8:
+                start = at + 2
+                at = start + section[at + 1]
+                if code == _STR8:
+                    fields[index] = str(section[start:at], "utf-8")
+                elif code == _SYM8:
+                    fields[index] = str(section[start:at], "ascii")
+                else:
+                    fields[index] = section[start:at]
+            elif code == _TIMESTAMP:
+                fields[index] = int(_unpack_i64(section, at + 1)[0])
+                at += 9
+            elif code == _ULONG:
+                fields[index] = int(_unpack_u64(section, at + 1)[0])
+                at += 9
+            elif code == _UUID:
+                fields[index] = uuid.UUID(bytes=section[at + 1 : at + 17])
+                at += 17
+            elif code == 0x70:
+                fields[index] = int(_unpack_u32(section, at + 1)[0])
+                at += 5
+            elif code == _SMALLULONG or code == 0x52:
+                fields[index] = section[at + 1]
+                at += 2
+            else:
+                fields[index] = 0
+                at += 1
+    except (IndexError, struct.error, UnicodeDecodeError, ValueError):
+        return None
+    return fields if at == end else None
+
+
+_KEY_CODES: Final = (_STR8, _SYM8)
+_DOUBLE: Final = 0x82
+_unpack_double: Final = struct.Struct(">d").unpack_from
+# Constructor of a signed or unsigned integer: how many octets follow, and whether they have a sign (1.6).
+_INTEGERS: Final[dict[int, tuple[int, bool]]] = {
+    0x43: (0, False), 0x44: (0, False), 0x50: (1, False), 0x51: (1, True), 0x52: (1, False), 0x53: (1, False),
+    0x54: (1, True), 0x55: (1, True), 0x60: (2, False), 0x61: (2, True), 0x70: (4, False), 0x71: (4, True),
+    0x80: (8, False), 0x81: (8, True),
+}  # fmt: skip
+
+
+def read_flat_map(data: bytes) -> dict[str, Any] | None:
+    """A map with its constructor whose keys are short strings or symbols and whose values are integers,
+    strings, symbols, doubles, booleans, short binaries or null, as plain Python values; None for every
+    other: use `decode_value`.
+    """
+    found: dict[str, Any] = {}
+    end = len(data)
+    try:
+        if data[0] == 0xC1:
+            count, at = data[2], 3
+        elif data[0] == 0xD1:
+            count, at = int(_unpack_u32(data, 5)[0]), 9
+        else:
+            return None
+        for _ in range(count >> 1):
+            if data[at] not in _KEY_CODES:
+                return None
+            stop = at + 2 + data[at + 1]
+            key = str(data[at + 2 : stop], "utf-8")
+            code = data[stop]
+            integer = _INTEGERS.get(code)
+            value: Any
+            if code == _STR8 or code == _SYM8:
+                at = stop + 2 + data[stop + 1]
+                value = str(data[stop + 2 : at], "utf-8")
+            elif integer is not None:
+                at = stop + 1 + integer[0]
+                value = int.from_bytes(data[stop + 1 : at], "big", signed=integer[1])
+            elif code == _DOUBLE:
+                value = float(_unpack_double(data, stop + 1)[0])
+                at = stop + 9
+            elif code == _NULL or code == 0x41 or code == 0x42:
+                value = None if code == _NULL else code == 0x41
+                at = stop + 1
+            elif code == _VBIN8:
+                at = stop + 2 + data[stop + 1]
+                value = data[stop + 2 : at]
+            else:
+                return None
+            if at > end or key in found:
+                return None
+            found[key] = value
+    except (IndexError, struct.error, UnicodeDecodeError):
+        return None
+    return found if at == end and not count & 1 else None
