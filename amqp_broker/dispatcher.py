@@ -63,6 +63,7 @@ class Dispatcher:
         self.sources: dict[SenderLink, Source] = {}
         self.consumers: dict[SenderLink, Consumer] = {}
         self.stalled: set[Consumer] = set()
+        self.stalled_sources: set[Source] = set()
         self._outcomes: dict[type, Callable[[Consumer, list[OutgoingDelivery], Any, bool], None]] = {
             Accepted: self._retire,
             Rejected: self._reject,
@@ -118,6 +119,10 @@ class Dispatcher:
             for consumer in stalled:
                 if consumer.link in self.consumers:
                     self.offer(consumer)
+        if self.stalled_sources:
+            sources, self.stalled_sources = self.stalled_sources, set()
+            for source in sources:
+                source.on_credit()
 
     def send_assigned(self, consumer: Consumer) -> None:
         """Messages that a queue assigned go out, in the turn of the task that owns the link's engine."""

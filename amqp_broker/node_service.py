@@ -22,6 +22,8 @@ from amqp_broker.half_addresses import is_half_address
 from amqp_broker.half_administration import HalfAdministration
 from amqp_broker.half_nodes import HalfNodes
 from amqp_broker.half_service import HalfService
+from amqp_broker.half_set_administration import SetAdministration
+from amqp_broker.half_set_service import SetService
 from amqp_broker.jobs import Posting, Step, retire_verbs
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import OutgoingDelivery
@@ -31,8 +33,10 @@ from amqp_broker.outcome_questions import OUTCOME_ADDRESS, OutcomeQuestions
 from amqp_broker.persistence import Quarantined, Record, Store, StoreError, Unit
 from amqp_broker.producers import Producer
 from amqp_broker.queue import Consumer, Queue, fresh
-from amqp_broker.records import record_of, replace_annotations
+from amqp_broker.records import record_of, replace_annotations, store_all
 from amqp_broker.registry import NodeRefused, Registry
+from amqp_broker.retained_node import RETAINED_ADDRESS, RetainedNode
+from amqp_broker.retained_service import RetainedService
 from amqp_broker.sequence_administration import SequenceAdministration
 from amqp_broker.sequence_service import SequenceService
 from amqp_broker.timers import Timers
@@ -61,13 +65,16 @@ class NodeService:
         self.timers = timers
         self.authoriser = authoriser
         self.wall_clock_ms = wall_clock_ms
-        self.registry = Registry(config, self.store_step)
+        self.registry = Registry(config, self.store_step, self._created)
         self.link_names = LinkNames()
         self.live_transactions = LiveTransactions()
         self.sequences = SequenceService(self)
         self.sequence_administration = SequenceAdministration(self)
         self.control_nodes: dict[str, ControlNode] = {OUTCOME_ADDRESS: OutcomeQuestions(self)}
+        self.retained = RetainedService(self)
         self.halves = HalfService(self)
+        self.half_sets = SetService(self)
+        self.half_set_administration = SetAdministration(self)
         self.half_nodes = HalfNodes(self, self.halves)
         self.half_administration = HalfAdministration(self)
         self._outcome_questions = OutcomeQuestions(self)
@@ -93,6 +100,8 @@ class NodeService:
         """The broker's own node that a link sends to; None if the address is no such. Raises NodeRefused."""
         if address == OUTCOME_ADDRESS:
             return self._outcome_questions
+        if address == RETAINED_ADDRESS:
+            return RetainedNode(self)
         if is_half_address(address):
             return await self.half_nodes.target(principal, address)
         return None
@@ -101,6 +110,8 @@ class NodeService:
         """The same for a message through the anonymous terminus. Raises NodeRefused."""
         if address.name == OUTCOME_ADDRESS:
             return self._outcome_questions
+        if address.name == RETAINED_ADDRESS:
+            return RetainedNode(self, relayed=True)
         if is_half_address(address.name):
             return self.half_nodes.relayed(principal, address.name)
         raise NodeRefused("amqp:not-found", f"no node {address.name!r}: '$' names the broker's own nodes")
@@ -174,11 +185,20 @@ class NodeService:
             )
         return queue
 
+    def _created(self, queue: Queue) -> None:
+        """A queue was made: the store is told what it retains, before anything is posted to it."""
+        verb = self.retained.changed(queue, None)
+        if verb is not None:
+            self.retained.keeps(queue)
+            self.writer.submit(Step([verb]))
+
     # Movement
 
     def post(self, queue: Queue, payload: bytes) -> None:
         """Put a message of the broker itself, encoded, into a queue."""
         record = record_of(payload, 0, self.wall_clock_ms(), queue.queue_id, queue.persistent)
+        if queue.retains:
+            store_all([record])
         posting = Posting(None, None, [], queue, [record], self)
         if posting.durable_count or queue.pending_posts > 1 or queue.events:
             self.writer.submit(posting)

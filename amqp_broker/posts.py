@@ -15,7 +15,7 @@ from amqp_broker.links import DeliveriesReceived, Delivery, ReceiverLink
 from amqp_broker.persistence import Record
 from amqp_broker.producers import Producer
 from amqp_broker.queue import Queue
-from amqp_broker.records import record_of
+from amqp_broker.records import record_of, store_all
 from amqp_broker.sequence_links import SequencedLinks
 
 if TYPE_CHECKING:
@@ -163,6 +163,8 @@ class Posts:
         if queue.deleted:
             producer.detach(deleted_error(queue))
             return
+        if queue.retains:
+            store_all(records)
         if mapped or producer.placed:
             if self.sequenced.take(producer, deliveries, queue, records, transaction):
                 return

@@ -46,35 +46,35 @@ VALUE_CODE: Final = 0x77
 BODY_TYPES: Final = {0: None, DATA_CODE: "data", SEQUENCE_CODE: "sequence", VALUE_CODE: "value"}
 
 _HEADER: Final = (
-    "STRUCT<durable BOOLEAN, priority SMALLINT, ttl BIGINT, first_acquirer BOOLEAN, delivery_count BIGINT>"
+    "struct<durable:boolean,priority:smallint,ttl:bigint,first_acquirer:boolean,delivery_count:bigint>"
 )
 _PROPERTIES: Final = (
-    "STRUCT<message_id STRING, message_id_type STRING, user_id BINARY, `to` STRING, subject STRING, "
-    "reply_to STRING, correlation_id STRING, correlation_id_type STRING, content_type STRING, "
-    "content_encoding STRING, absolute_expiry_time TIMESTAMP, creation_time TIMESTAMP, group_id STRING, "
-    "group_sequence BIGINT, reply_to_group_id STRING>"
+    "struct<message_id:string,message_id_type:string,user_id:binary,`to`:string,subject:string,"
+    "reply_to:string,correlation_id:string,correlation_id_type:string,content_type:string,"
+    "content_encoding:string,absolute_expiry_time:timestamp,creation_time:timestamp,group_id:string,"
+    "group_sequence:bigint,reply_to_group_id:string>"
 )
-_TXN: Final = "STRUCT<half_id STRING, `group` STRING, set_id STRING, epoch BIGINT>"
-_SEQ: Final = "STRUCT<stream STRING, id DECIMAL(20,0), no BIGINT, prev BIGINT>"
+_TXN: Final = "struct<half_id:string,`group`:string,set_id:string,epoch:bigint>"
+_SEQ: Final = "struct<stream:string,id:decimal(20,0),no:bigint,prev:bigint>"
 PLACE: Final = (
-    ("address", "STRING"),
-    ("partition", "INT"),
-    ("offset", "BIGINT"),
-    ("enqueued_at", "TIMESTAMP"),
+    ("address", "string"),
+    ("partition", "int"),
+    ("offset", "bigint"),
+    ("enqueued_at", "timestamp"),
 )
 
 # Column, its type ({} is that of a value), the section that asks for it; raw is asked for by its own option.
 COLUMNS: Final[tuple[tuple[str, str, str], ...]] = (
     ("header", _HEADER, "header"),
-    ("delivery_annotations", "MAP<STRING, {}>", "delivery-annotations"),
-    ("message_annotations", "MAP<STRING, {}>", "message-annotations"),
+    ("delivery_annotations", "map<string,{}>", "delivery-annotations"),
+    ("message_annotations", "map<string,{}>", "message-annotations"),
     ("properties", _PROPERTIES, "properties"),
-    ("application_properties", "MAP<STRING, {}>", "application-properties"),
-    ("body_type", "STRING", "body"),
-    ("body", "BINARY", "body"),
+    ("application_properties", "map<string,{}>", "application-properties"),
+    ("body_type", "string", "body"),
+    ("body", "binary", "body"),
     ("body_value", "{}", "body"),
-    ("footer", "MAP<STRING, {}>", "footer"),
-    ("raw", "BINARY", "raw"),
+    ("footer", "map<string,{}>", "footer"),
+    ("raw", "binary", "raw"),
     ("txn", _TXN, "txn"),
     ("seq", _SEQ, "seq"),
 )
@@ -82,7 +82,7 @@ COLUMNS: Final[tuple[tuple[str, str, str], ...]] = (
 
 def columns_of(sections: tuple[str, ...], raw: bool, value_format: str) -> tuple[tuple[str, str], ...]:
     """Name and Spark type of each column, in order."""
-    value = "VARIANT" if value_format == "variant" else "STRING"
+    value = "variant" if value_format == "variant" else "string"
     asked = {*sections, "raw"} if raw else set(sections)
     return PLACE + tuple((name, kind.format(value)) for name, kind, section in COLUMNS if section in asked)
 
