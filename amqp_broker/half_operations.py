@@ -27,7 +27,7 @@ from amqp_broker.coordinator import (
 )
 from amqp_broker.frames import Accepted, Error, Rejected
 from amqp_broker.half_requests import PutRequest, Resolution, delivered_body
-from amqp_broker.message_events import homeless, published
+from amqp_broker.message_events import homeless, put_by_half
 from amqp_broker.persistence import Decide, Event, Half, Hold, Log, Post, Record, Reschedule, RowDamaged, Unit
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ class HalfChange(HalfOperation):
     def _message_events(self, half: OpenHalf, queue: Queue, record: Record, now_ms: int) -> Unit:
         group, half_id = self.group.name, shown_half_id(half.half_id)
         txn_id = self.token.txn_id if isinstance(self.token, Transaction) else b""
-        unit = published(queue, record, group, half_id, half.container_id, now_ms, txn_id)
+        unit = put_by_half(queue, record, group, half_id, half.container_id, now_ms, txn_id)
         if queue.name != half.destination:
             unit.extend(homeless(queue, half.destination, group, half_id, now_ms))
         return unit

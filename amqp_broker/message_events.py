@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from amqp_broker.queue import Queue
 
 PUT: Final = "put"
-PUBLISH: Final = "publish"
+PUT_BY_DECISION: Final = "publish"
 DELIVER: Final = "deliver"
 SETTLE: Final = "settle"
 DEAD: Final = "dead"
 EXPIRE: Final = "expire"
 REJECT: Final = "reject"
-MESSAGE_EVENTS: Final = frozenset((PUT, PUBLISH, DELIVER, SETTLE, DEAD, EXPIRE, REJECT))
+MESSAGE_EVENTS: Final = frozenset((PUT, PUT_BY_DECISION, DELIVER, SETTLE, DEAD, EXPIRE, REJECT))
 
 RUN_ENTRIES: Final = 1_024  # of one event: what is read of a run is read as a whole
 TEXT_CHARACTERS: Final = 1_024  # of a message-id, a group-id or a reason: chosen by peers
@@ -91,7 +91,7 @@ def put(
     return unit
 
 
-def published(
+def put_by_half(
     queue: Queue, record: Record, group: str, half_id: str, producer: str, now_ms: int, txn_id: bytes = b""
 ) -> Unit:
     """A half message was committed: its message becomes available. `producer` is who had put it."""
@@ -101,10 +101,10 @@ def published(
     fields["group"] = group
     fields["half_id"] = half_id
     places = _places([record])
-    return [_log(PUBLISH, now_ms, fields, 1, _columns_of([record], places))]
+    return [_log(PUT_BY_DECISION, now_ms, fields, 1, _columns_of([record], places))]
 
 
-def published_set(
+def put_by_set(
     queue: Queue, first_offset: int, count: int, group: str, set_id: str, producer: str, epoch: int,
     now_ms: int, records: Sequence[Record] = (),
 ) -> Unit:  # fmt: skip
@@ -120,7 +120,7 @@ def published_set(
         if records:
             columns = _columns_of(records[start:stop], _places(records[start:stop]))
         columns["offset"] = [*range(first_offset + start, first_offset + stop)]
-        unit.append(_log(PUBLISH, now_ms, fields, stop - start, columns))
+        unit.append(_log(PUT_BY_DECISION, now_ms, fields, stop - start, columns))
     return unit
 
 

@@ -209,9 +209,9 @@ def test_committed_half_messages_are_published(broker: RunningBroker) -> None:
         (0, "string:h1", "g", "h1", "shop", None), (1, "string:h3", "g", "h3", "shop", txn_id.hex()),
     ]  # fmt: skip
     committed = [event for event in events if event.kind == "half.committed"]
-    publishes = [event for event in events if event.kind == "publish"]
+    puts = [event for event in events if event.kind == "publish"]
     assert [event.fields["offset"] for event in committed] == [0, 1]
-    assert [event.seq + 1 for event in publishes] == [event.seq for event in committed], "one commit"
+    assert [event.seq + 1 for event in puts] == [event.seq for event in committed], "one commit"
     assert told(events, "put") == []
     replayed = replay(events)
     assert (replayed.problems, replayed.live) == ([], {})
