@@ -376,6 +376,9 @@ class MemoryStore:
     def events(self, from_seq: int, count: int) -> list[Event]:
         return self._between_groups("events").events(from_seq, count)
 
+    def event_range(self) -> tuple[int, int]:
+        return self._between_groups("event_range").event_range()
+
     def cursors(self, name: str) -> list[Cursor]:
         return self._between_groups("cursors").cursors(name)
 
