@@ -58,6 +58,7 @@ class _Queue:
         if self.retention is not None and records:
             self.retention.post(records, group)
         for record in records:
+            assert record.offset >= self.next_offset, f"{record!r} posted, expected {self.next_offset}"
             self.next_offset = record.offset + 1
             self.records[record.offset] = record
             self.order.append(record.offset)
