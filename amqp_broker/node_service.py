@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import trio
 
+from amqp_broker import message_events
 from amqp_broker.addresses import Address, AddressError, parse_address
 from amqp_broker.authorisation import CREATE, SEND, Authoriser, Principal
 from amqp_broker.configuration import BrokerConfig
@@ -199,7 +200,7 @@ class NodeService:
         if queue.retains:
             store_all([record])
         posting = Posting(None, None, [], queue, [record], self)
-        if posting.durable_count or queue.pending_posts > 1:
+        if posting.durable_count or queue.pending_posts > 1 or queue.events:
             self.writer.submit(posting)
         else:
             posting.unit()
@@ -266,6 +267,13 @@ class NodeService:
         if quarantined:
             queue.message_count -= len(quarantined)
             self.drained(queue)
+            if queue.events:
+                for lost in quarantined:
+                    self._log_dead(queue, [lost.offset], f"damaged: {lost.reason}")
+
+    def _log_dead(self, queue: Queue, offsets: list[int], reason: str) -> None:
+        verbs = message_events.dead(queue, offsets, reason, self.wall_clock_ms())
+        self.writer.defer(message_events.LogJob(verbs))
 
     def _answer_drains(self, queue: Queue) -> None:
         """A page may have brought nothing for a consumer that drains: its task looks again."""
@@ -287,6 +295,8 @@ class NodeService:
     def _expire(self, queue: Queue, expired: list[Record]) -> None:
         queue.retire(expired)
         verbs = retire_verbs(queue.queue_id, expired)
+        if queue.events:
+            verbs.extend(message_events.expired(queue, expired, self.wall_clock_ms()))
         if verbs:
             self.writer.submit(Step(verbs))
         self._log.info("messages.expired", queue=queue.name, count=len(expired))
@@ -325,6 +335,9 @@ class NodeService:
     def _drop_temporary(self, queue: Queue) -> None:
         self.registry.remove(queue)
         queue.deleted = True
+        if queue.events:
+            waiting = queue.backlog.peek(0, queue.backlog.loaded())
+            self._log_dead(queue, [record.offset for record in waiting], "its temporary queue is gone")
         queue.backlog.clear()
         for consumer in list(queue.consumers):
             consumer.owner.node_deleted(consumer.link, queue)

@@ -172,7 +172,7 @@ class Posts:
             self._transactions.post(transaction, link, deliveries, queue, records)
             return
         posting = Posting(self._task, link, deliveries, queue, records, self._nodes)
-        if posting.durable_count or queue.pending_posts > 1:
+        if posting.durable_count or queue.pending_posts > 1 or queue.events:
             self._nodes.writer.collect(posting)  # nothing overtakes what stands before it in its queue
         else:
             posting.unit()

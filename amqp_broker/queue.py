@@ -76,6 +76,10 @@ class Consumer:
 class DeliveryOwner(Protocol):
     """Who owns the engine of a consumer's link: it takes what a queue assigned."""
 
+    @property
+    def container_id(self) -> str:
+        """Of the peer."""
+
     def deliver(self, consumer: Consumer, records: list[Record]) -> None:
         """Take `records` for `consumer`, to be sent in the owner's next turn."""
 

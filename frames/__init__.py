@@ -53,6 +53,7 @@ from amqp_broker.frames.framing import (
     encode_frame,
     encode_sasl_frame,
 )
+from amqp_broker.frames.identity import peek_identity
 from amqp_broker.frames.limits import MIN_MAX_FRAME_SIZE, REPR_CHARACTERS_MAX, SECTION_NODES_MAX
 from amqp_broker.frames.message import Message
 from amqp_broker.frames.message_encoding import encode_message, encode_section
@@ -257,6 +258,7 @@ __all__ = [
     "find_maps",
     "learn_shape",
     "peek_header",
+    "peek_identity",
     "read_disposition",
     "read_entries",
     "read_flat_map",

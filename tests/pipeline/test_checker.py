@@ -48,6 +48,15 @@ def test_sets_of_others_are_unknown() -> None:
     assert answer(ASKED, [], NOW, GONE_AFTER_S)[0] is Answer.UNKNOWN
 
 
+def test_a_named_producer_has_the_id_of_its_query_behind_it() -> None:
+    """The option producerId is for people; the checkpoint knows the id alone."""
+    gone = Checkpoint("query", planned=7, done=6, changed_at_s=0.0)
+    assert (
+        answer(attrs.evolve(ASKED, producer="my.app.query"), [gone], NOW, GONE_AFTER_S)[0] is Answer.ROLLBACK
+    )
+    assert answer(attrs.evolve(ASKED, producer="query.app"), [gone], NOW, GONE_AFTER_S)[0] is Answer.UNKNOWN
+
+
 def test_commit_is_no_answer() -> None:
     """Spark notes a batch as done after the sink's commit: no checkpoint can prove that a set is wanted."""
     assert {each.value for each in Answer} == {"unknown", "rollback"}

@@ -116,7 +116,7 @@ def test_a_decided_epoch_is_skipped_and_never_doubled(
     """A query that starts again runs its last batch again: nothing is staged, and the commit is a repeat."""
     decide(always(client), [write_set(client, producer, 3, [batch(b"1")], producer)], 1_000)
     again = write_set(client, producer, 3, [batch(b"1")], producer)
-    assert again == Written(producer, 3, None, True)
+    assert again == Written(producer, 3, None, True, 1)
     decide(always(client), [again], 1_000)
     assert bodies(connection, producer) == [b"1"]
 
@@ -153,7 +153,7 @@ def test_a_task_that_is_overtaken_by_the_decision_writes_nothing(
 ) -> None:
     """It is a loser, not a failure."""
     written = write_set(Overtaken(connection, GROUP), producer, 0, [batch(b"1")], producer)
-    assert written == Written(producer, 0, None, True)
+    assert written == Written(producer, 0, None, True, 1)
     assert bodies(connection, producer) == []
 
 
@@ -239,7 +239,7 @@ def test_a_task_without_rows_stages_nothing(
 ) -> None:
     """An epoch may be empty: it is decided all the same, so that nothing older can be."""
     written = write_set(client, producer, 0, [], producer)
-    assert written == Written(producer, 0, None, False)
+    assert written == Written(producer, 0, None, False, 0)
     decide(always(client), [written], 1_000)
     assert client.status(producer, 0).decided
     assert bodies(connection, producer) == []
@@ -259,13 +259,29 @@ def test_an_older_epoch_is_refused_with_what_to_do(client: SetClient, producer: 
 def test_tasks_that_saw_a_decision_want_it_to_be_there(client: SetClient, producer: str) -> None:
     """Otherwise their rows would be missing: a store that was restored meanwhile."""
     with pytest.raises(EpochError, match="now it is not"):
-        decide(always(client), [Written(producer, 0, None, True)], 1_000)
+        decide(always(client), [Written(producer, 0, None, True, 1)], 1_000)
+
+
+def test_a_decided_epoch_with_other_rows_is_an_error(
+    connection: BlockingConnection, client: SetClient, producer: str
+) -> None:
+    """A checkpoint that was restored plans the batch anew: skipping it would lose rows in silence."""
+    decide(always(client), [write_set(client, producer, 3, [batch(b"1")], producer)], 1_000)
+    again = write_set(client, producer, 3, [batch(b"1"), batch(b"2", b"3")], producer)
+    assert again == Written(producer, 3, None, True, 3)
+    with pytest.raises(EpochError, match="committed before with 1 rows, and now it has 3"):
+        decide(always(client), [again], 1_000)
+    assert bodies(connection, producer) == [b"1"]
 
 
 def test_messages_of_two_epochs_are_never_committed_together(client: SetClient, producer: str) -> None:
     """That would be a fault of ours or of Spark's."""
     with pytest.raises(EpochError, match="one producer and epoch"):
-        decide(always(client), [Written(producer, 0, None, False), Written(producer, 1, None, False)], 1_000)
+        decide(
+            always(client),
+            [Written(producer, 0, None, False, 0), Written(producer, 1, None, False, 0)],
+            1_000,
+        )
 
 
 def test_a_task_that_fails_leaves_no_set(client: SetClient, producer: str) -> None:
