@@ -88,6 +88,15 @@ class Backlog:
                 return
         self._spill(records)
 
+    def add_stored(self, first_offset: int, count: int) -> None:
+        """Append newly available messages that are on disk only; nothing of them is loaded before it is
+        needed.
+        """
+        self.available_to = first_offset + count
+        if self.disk_from < 0:
+            self.disk_from = first_offset
+        self.disk_count += count
+
     def _spill(self, records: Sequence[Record]) -> None:
         for record in records:
             size = len(record.body)

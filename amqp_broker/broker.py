@@ -7,6 +7,7 @@ async with open_broker(BrokerConfig(memory=True)) as broker:
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,11 +21,19 @@ from amqp_broker.authorisation import Authoriser
 from amqp_broker.configuration import BrokerConfig, ListenerConfig
 from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.half_administration import HalfAdministration
+from amqp_broker.half_set_administration import HalfSetInfo
+from amqp_broker.half_set_settings import SET_KIND
 from amqp_broker.links import ConnectionSettings, Limits, PartialBytes
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log_setup import logger
 from amqp_broker.node_service import NodeService
 from amqp_broker.persistence import MemoryStore, Store, StoreFailed
+from amqp_broker.retained_administration import (
+    CursorInfo,
+    RetainedInfo,
+    durable_cursors,
+    retained_nodes,
+)
 from amqp_broker.sequence_administration import PAGE, StreamInfo
 from amqp_broker.termini import ANONYMOUS_RELAY
 from amqp_broker.timers import Timers
@@ -148,6 +157,14 @@ class Broker:
 
     # Administration
 
+    async def retained(self) -> list[RetainedInfo]:
+        """What can be read by offset: the event log, and the queues that retain."""
+        return await retained_nodes(self.nodes)
+
+    async def cursors(self) -> list[CursorInfo]:
+        """The durable cursors: where they stand, and who uses them."""
+        return await durable_cursors(self.nodes)
+
     def transactions(self) -> list[LiveTransaction]:
         """The transactions that are not over, the oldest first: age, container, and the work done in each."""
         return self.nodes.live_transactions.describe()
@@ -163,6 +180,14 @@ class Broker:
     def half_messages(self) -> HalfAdministration:
         """What there is of half messages, and to have them decided or asked again by hand."""
         return self.nodes.half_administration
+
+    def half_sets(self) -> list[HalfSetInfo]:
+        """The sets of half messages that are not decided, the oldest first."""
+        return self.nodes.half_set_administration.describe()
+
+    async def void_half_set(self, group: str, producer: str, set_id: str, who: str, reason: str = "") -> None:
+        """Void a set by hand. Raises HalfRefusedByHand: there is none, or it was committed."""
+        await self.nodes.half_set_administration.void(group, producer, set_id, who, reason)
 
     async def streams(self, queue: str, after: str = "", count: int = PAGE) -> list[StreamInfo]:
         """Where the sequenced streams of a queue stand: at most `count`, in the order of their names, behind
@@ -231,7 +256,7 @@ def open_store(config: BrokerConfig) -> Store:
     StoreFailed.
     """
     if config.memory:
-        return MemoryStore(event_keep_ms=config.limits.event_keep_ms)
+        return MemoryStore(event_keep_ms=config.limits.event_keep_ms, store_id=str(uuid.uuid4()))
     from amqp_broker.persistence.sqlite import SqliteStore
 
     return SqliteStore(
@@ -278,9 +303,14 @@ async def _running(
         try:
             async with trio.open_nursery() as connections:
                 broker = Broker(config, store, connections, faults, wall_clock)
-                broker.nodes.registry.recover(store.recover().nodes)
+                nodes = store.recover().nodes
+                broker.nodes.registry.recover(nodes)
+                retention = broker.nodes.retained.recover(store)
+                broker.nodes.half_sets.recover([node for node in nodes if node.kind == SET_KIND])
                 service.start_soon(broker.writer.run)
                 service.start_soon(broker.timers.run)
+                if retention:
+                    await broker.nodes.store_step(retention)
                 await broker.create_queues_at_start()
                 await broker.recover_halves(store)
                 try:

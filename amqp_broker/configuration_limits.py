@@ -72,6 +72,11 @@ TRANSACTION_BYTES: Final = 64 * MIB  # messages that only the transaction keeps 
 # Half messages.
 HALF_ASKS_PER_S: Final = 500  # checks: a flood of due ones leaves the broker to its other work
 
+MAX_HALF_SETS: Final = 10_000  # parts of sets at once, one for each destination of each: hidden nodes
+HALF_SET_DESTINATIONS: Final = 64  # of one set: a task writes to a few addresses
+HALF_SET_BYTES: Final = 4 * GIB  # staged on disk and not decided, in all: beyond it senders get no credit
+HALF_SET_WAIT_MS: Final = 30_000  # without room for so long a link is detached: who waits may be the cause
+
 EVENT_KEEP_MS: Final = 7 * 24 * HOUR_MS  # the event log: a week to read what happened to half messages
 
 # Nodes.
@@ -79,6 +84,13 @@ ADDRESS_BYTES: Final = 255  # also what a file system and a str8 take, although 
 MAX_NODES: Final = 100_000  # queues on first use must not be a way to fill memory
 QUEUE_WINDOW_MESSAGES: Final = 8_192  # messages of one queue in memory, the rest is on disk
 QUEUE_WINDOW_BYTES: Final = 16 * MIB  # and their bytes: at least one message of the largest size
+
+# Reading by offset.
+RETAINED_PAGE_MESSAGES: Final = 1_024  # what a reader takes from the store at once
+RETAINED_PAGE_BYTES: Final = 256 * KIB  # and their bytes, at least one message: as OUTPUT_BUFFER_BYTES
+RETAINED_READ_SHARE_PERCENT: Final = 20  # of the broker's time, for all readers, while others store
+MAX_RETAINED_READERS: Final = 1_024  # links: each may have a page in memory
+MAX_CURSORS: Final = 10_000  # names: durable until somebody forgets them
 
 # Logs.
 LOG_FIELD_CHARACTERS: Final = 256  # a peer must not write our log
@@ -135,12 +147,22 @@ class BrokerLimits:
     transaction_bytes: int = _limit(TRANSACTION_BYTES, 1_024, 64 * GIB, "bytes")
 
     event_keep_ms: int = _limit(EVENT_KEEP_MS, 1_000, 10 * 365 * 24 * HOUR_MS, "milliseconds")
+    max_half_sets: int = _limit(MAX_HALF_SETS, 1, 1_000_000, "parts of sets")
+    half_set_destinations: int = _limit(HALF_SET_DESTINATIONS, 1, 10_000, "destinations")
+    half_set_bytes: int = _limit(HALF_SET_BYTES, 64 * KIB, 1 << 50, "bytes")
+    half_set_wait_ms: int = _limit(HALF_SET_WAIT_MS, 100, HOUR_MS, "milliseconds")
     half_asks_per_s: int = _limit(HALF_ASKS_PER_S, 1, 1_000_000, "checks a second")
 
     address_bytes: int = _limit(ADDRESS_BYTES, 1, ADDRESS_BYTES, "bytes")
     max_nodes: int = _limit(MAX_NODES, 1, 10_000_000, "nodes")
     queue_window_messages: int = _limit(QUEUE_WINDOW_MESSAGES, 1, 10_000_000, "messages")
     queue_window_bytes: int = _limit(QUEUE_WINDOW_BYTES, 64 * KIB, 64 * GIB, "bytes")
+
+    retained_page_messages: int = _limit(RETAINED_PAGE_MESSAGES, 1, 1_000_000, "messages")
+    retained_page_bytes: int = _limit(RETAINED_PAGE_BYTES, 4 * KIB, GIB, "bytes")
+    retained_read_share_percent: int = _limit(RETAINED_READ_SHARE_PERCENT, 1, 100, "percent")
+    max_retained_readers: int = _limit(MAX_RETAINED_READERS, 1, 1_000_000, "links")
+    max_cursors: int = _limit(MAX_CURSORS, 1, 10_000_000, "cursors")
 
     log_field_characters: int = _limit(LOG_FIELD_CHARACTERS, 16, 65_536, "characters")
     stop_grace_ms: int = _limit(STOP_GRACE_MS, 0, HOUR_MS, "milliseconds")

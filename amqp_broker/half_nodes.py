@@ -17,9 +17,11 @@ from amqp_broker.coordinator import (
     decide_half,
 )
 from amqp_broker.frames import DecodeError, Error, Rejected
-from amqp_broker.half_addresses import CHECK, PARKED, PUT, RESOLVE, HalfAddress, parse_half_address
+from amqp_broker.half_addresses import CHECK, PARKED, PUT, RESOLVE, SET, HalfAddress, parse_half_address
 from amqp_broker.half_operations import EnlistedHalf, HalfChange, HalfPut
 from amqp_broker.half_requests import HalfRefused, read_put, read_resolution
+from amqp_broker.half_set_nodes import SetRequests, is_about_sets
+from amqp_broker.half_set_staging import TRANSACTION_ERROR
 from amqp_broker.registry import NodeRefused
 
 if TYPE_CHECKING:
@@ -82,16 +84,19 @@ class HalfPutNode:
 
 
 class HalfResolveNode:
-    """`$half-resolve/<group>`: commit or roll back, confirmed."""
+    """`$half-resolve/<group>`: commit or roll back, confirmed; and what is asked of sets."""
 
     unsettled_only = True
 
-    def __init__(self, service: HalfService, group: HalfGroup) -> None:
+    def __init__(self, service: HalfService, sets: SetRequests, group: HalfGroup) -> None:
         self._service = service
+        self._sets = sets
         self._group = group
 
     def receive(self, post: ControlPost) -> None:
         """Answered after the commit."""
+        if self._sets.take(self._group.name, post):
+            return
         operation = self._operation(post)
         if isinstance(operation, Error):
             post.answer(Rejected(error=operation))
@@ -100,6 +105,8 @@ class HalfResolveNode:
 
     def enlist(self, post: ControlPost, transaction: Transaction) -> Enlisted | Error:
         """Provisional, applied at the discharge; what only the store knows is judged there."""
+        if is_about_sets(post):
+            return TRANSACTION_ERROR
         operation = self._operation(post)
         if isinstance(operation, Error):
             return operation
@@ -126,6 +133,7 @@ class HalfNodes:
     def __init__(self, nodes: NodeService, service: HalfService) -> None:
         self._nodes = nodes
         self._service = service
+        self._sets = SetRequests(nodes)
 
     def address(self, name: str) -> HalfAddress:
         """The parts of an address. Raises NodeRefused: amqp:not-found."""
@@ -134,7 +142,9 @@ class HalfNodes:
             raise NodeRefused(
                 "amqp:not-found",
                 "expected $half/<group>/<destination>, $half-resolve/<group>, "
-                f"$half-check/<group>[/by-outcome] or $half-parked/<group>, got {name!r:.120}",
+                "$half-check/<group>[/by-outcome], $half-parked/<group> or "
+                "$half-set/<group>/<producer>/<epoch>/<set>/<destination>, "
+                f"got {name!r:.120}",
             )
         return parsed
 
@@ -144,7 +154,7 @@ class HalfNodes:
         """
         authorise = self._nodes.authoriser.authorise
         node = Address(address.group)
-        if address.kind == PUT:
+        if address.kind in (PUT, SET):
             allowed = authorise(principal, HALF_PUT, node)
         elif address.kind == RESOLVE:
             allowed = authorise(principal, HALF_RESOLVE, node)
@@ -167,7 +177,7 @@ class HalfNodes:
         address = self.address(name)
         group = self.group(principal, address)
         if address.kind == RESOLVE:
-            return HalfResolveNode(self._service, group)
+            return HalfResolveNode(self._service, self._sets, group)
         if address.kind != PUT:
             raise NodeRefused("amqp:not-allowed", f"{name!r:.120} is received from, not sent to")
         destination = await self._nodes.node_for(principal, address.destination, SEND)
@@ -180,7 +190,9 @@ class HalfNodes:
         address = self.address(name)
         group = self.group(principal, address)
         if address.kind == RESOLVE:
-            return HalfResolveNode(self._service, group)
+            return HalfResolveNode(self._service, self._sets, group)
+        if address.kind == SET:
+            raise NodeRefused("amqp:not-allowed", "what is staged in a set needs its own link")
         if address.kind != PUT:
             raise NodeRefused("amqp:not-allowed", f"{name!r:.120} is received from, not sent to")
         destination = self._nodes.existing(principal, address.destination, SEND)

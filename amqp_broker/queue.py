@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from amqp_broker.backlog import RECORD_OVERHEAD_BYTES, Backlog
 from amqp_broker.persistence import Record
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from amqp_broker.producers import Producer
 
 RESUME_PART: Final = 0.8  # of a full queue's capacity: below it senders are given credit again
+
+
+class Blocked(Protocol):
+    """A sender that waits for room: `owner.unblock(itself)` is called when there is some."""
+
+    @property
+    def owner(self) -> Any:
+        """Who gives it credit again."""
 
 
 class Consumer:
@@ -68,6 +76,10 @@ class Consumer:
 class DeliveryOwner(Protocol):
     """Who owns the engine of a consumer's link: it takes what a queue assigned."""
 
+    @property
+    def container_id(self) -> str:
+        """Of the peer."""
+
     def deliver(self, consumer: Consumer, records: list[Record]) -> None:
         """Take `records` for `consumer`, to be sent in the owner's next turn."""
 
@@ -111,6 +123,7 @@ class Queue:
         "recovered_to",
         "reserved_bytes",
         "reserved_messages",
+        "retains",
         "sequences",
     )
 
@@ -119,6 +132,7 @@ class Queue:
         self.queue_id = queue_id
         self.limits = limits
         self.persistent = persistent
+        self.retains = False  # settled messages are kept, and all are stored
         self.events = False  # whether the event log tells what becomes of each message
         self.sequences = QueueSequences()
         self.backlog = Backlog()
@@ -134,7 +148,7 @@ class Queue:
         self._in_transactions: dict[int, Record] = {}
         self.producers: set[Producer] = set()
         self.deleted = False
-        self.blocked: list[Producer] = []
+        self.blocked: list[Blocked] = []
         self.expired: list[Record] = []
         self._excluded: dict[int, set[Consumer]] = {}
 
@@ -163,6 +177,12 @@ class Queue:
             if not record.durable:
                 self._volatile_bytes += len(record.body) + RECORD_OVERHEAD_BYTES
         self.backlog.add(records)
+
+    def make_stored_available(self, first_offset: int, count: int, size: int) -> None:
+        """The same for `count` messages that are on disk only, numbered without holes."""
+        self.message_count += count
+        self.byte_count += size
+        self.backlog.add_stored(first_offset, count)
 
     def full(self) -> bool:
         """Whether senders should get no more credit."""

@@ -22,6 +22,7 @@ _STREAM: Final = struct.Struct("<8q").pack
 _RETAINED: Final = struct.Struct("<6q").pack
 _CURSOR: Final = struct.Struct("<3q").pack
 _EVENT: Final = struct.Struct("<4q").pack
+_COUNT: Final = struct.Struct("<q").pack
 _EPOCH: Final = struct.Struct("<5q").pack
 
 
@@ -136,9 +137,12 @@ def cursor_checksum(name: bytes, queue_id: int, offset: int, moved_at_ms: int) -
     return crc32(name, crc32(_CURSOR(queue_id, offset, moved_at_ms)))
 
 
-def event_checksum(seq: int, at_ms: int, kept_ms: int, kind: bytes, fields: bytes) -> int:
-    """Of a row of `event`, in the order of its columns; texts are encoded."""
-    return crc32(b"".join((_EVENT(seq, at_ms, kept_ms, len(kind)), kind, fields)))
+def event_checksum(seq: int, at_ms: int, kept_ms: int, kind: bytes, fields: bytes, count: int = 1) -> int:
+    """Of a row of `event`, its count last; texts are encoded. Rows of one entry are as they were before there
+    were others.
+    """
+    checksum = crc32(b"".join((_EVENT(seq, at_ms, kept_ms, len(kind)), kind, fields)))
+    return checksum if count == 1 else crc32(_COUNT(count), checksum)
 
 
 def epoch_checksum(group: bytes, producer: bytes, epoch: int, decided_at_ms: int, winners: bytes) -> int:

@@ -4,25 +4,38 @@ from __future__ import annotations
 
 import json
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from amqp_broker.persistence.checksums import changed_checksum
 from amqp_broker.persistence.directory import DirectoryDamaged, decode_directory, encode_segment
 from amqp_broker.persistence.fault_points import fault_point
-from amqp_broker.persistence.group import EVERYTHING, Group, NodeState, PendingRun, QueueChanges, TouchedRun
+from amqp_broker.persistence.group import (
+    EVERYTHING,
+    Group,
+    MovedRun,
+    NodeState,
+    PendingRun,
+    QueueChanges,
+    TouchedRun,
+)
+from amqp_broker.persistence.moving import bytes_of_moved, former_rows, more_runs, placed
 from amqp_broker.persistence.retained_table import DELETE_RETAINED, NO_RUN, REPLACE_RETAINED, Retention
 from amqp_broker.persistence.runs import RUN_COLUMNS, Run, RunCache, bytes_of_bits
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import UnitOfWork
-from amqp_broker.persistence.verbs import Configure, CreateNode, Return
+from amqp_broker.persistence.verbs import Configure, CreateNode, Move, Return
 
 INSERT_SEGMENT: Final = "INSERT INTO segment (id, runs, directory, bodies) VALUES (?, 1, ?, ?)"
 INSERT_RUN: Final = f"INSERT INTO run ({RUN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DELETE_RUNS: Final = "DELETE FROM run WHERE queue_id=? AND first_offset BETWEEN ? AND ?"
 REPLACE_RUN: Final = f"REPLACE INTO run ({RUN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DELETE_SEGMENTS: Final = "DELETE FROM segment WHERE id BETWEEN ? AND ? AND runs=1"
-_LEAVE_SEGMENT: Final = "UPDATE segment SET runs=runs-1 WHERE id=? AND runs>1"
+_DELETE_EMPTY: Final = "DELETE FROM segment WHERE id=? AND runs<=?"
+_LEAVE_SEGMENT: Final = "UPDATE segment SET runs=runs-? WHERE id=?"
+_SHARE_SEGMENT: Final = "UPDATE segment SET runs=runs+? WHERE id=?"
+_MOVED_ROW_BYTES: Final = 128  # of WAL, twice: where it was, and where it is
 _SELECT_DIRECTORY: Final = "SELECT directory FROM segment WHERE id=?"
 _SET_NEXT_OFFSET: Final = "UPDATE node SET next_offset=? WHERE id=?"
 _SET_PURGED_TO: Final = "UPDATE node SET next_offset=?, purged_to=? WHERE id=?"
@@ -45,6 +58,9 @@ class GroupWriter:
         "_at_ms",
         "_deletes_segments",
         "_durable_next",
+        "_moved",
+        "_moved_kept",
+        "_moved_rows",
         "_unit",
         "new_runs",
         "next_segment_id",
@@ -60,6 +76,9 @@ class GroupWriter:
         self._durable_next: dict[int, int] = {}
         self._at_ms: dict[int, int] = {}  # when the latest messages of retaining nodes were published
         self.next_segment_id = next_segment_id
+        self._moved: list[MovedRun] = []
+        self._moved_rows: list[Parameters] = []
+        self._moved_kept: list[Run] = []  # into nodes that retain
         self.new_runs: list[Run] = []
         self.written_bytes = 0
         self.touched_rows = 0
@@ -96,6 +115,8 @@ class GroupWriter:
             delete_segments(self._unit, dead_segments)
         if group.discharges:
             fault_point("discharge.after_retires")
+        if self._moved:
+            self._write_moved()
         if segments:
             self._unit.execute_many(INSERT_SEGMENT, segments)
             self._unit.execute_many(INSERT_RUN, [run.row() for run in self.new_runs])
@@ -109,7 +130,8 @@ class GroupWriter:
             elif isinstance(verb, Configure):
                 self._unit.execute(_CONFIGURE_NODE, (_encode(verb.settings), verb.queue_id))
             else:
-                self._unit.execute(_TOMBSTONE_NODE, (EVERYTHING, verb.queue_id))
+                queue_id = verb.from_queue_id if isinstance(verb, Move) else verb.queue_id
+                self._unit.execute(_TOMBSTONE_NODE, (EVERYTHING, queue_id))
 
     def _write_touched(self, changes: QueueChanges) -> list[int]:
         """One statement for each run that lives on, one for each chain of neighbours that are wholly gone."""
@@ -168,8 +190,13 @@ class GroupWriter:
         if changes.retains_from < 0 and changes.node.retention is not None:
             at_ms = changes.node.retention.at_ms
         for pending in changes.pending:
-            if pending.records and changes.is_kept(pending.first, pending.live_count):
-                if pending.first >= changes.keep_from:
+            kept = pending.first >= changes.keep_from
+            if isinstance(pending, MovedRun):
+                if kept:
+                    at_ms = self._at_ms[changes.node.queue_id] = max(at_ms, pending.at_ms)
+                self._place(changes, pending, at_ms if kept else 0)
+            elif pending.live_count or (kept and pending.records):
+                if kept:
                     at_ms = max(at_ms, max([record.enqueued_at_ms for record in pending.records]))
                     self._at_ms[changes.node.queue_id] = at_ms
                 segment_id = self.next_segment_id
@@ -181,6 +208,27 @@ class GroupWriter:
                     run.at_ms = at_ms
                 self.new_runs.append(run)
                 self.written_bytes += len(bodies) + len(directory)
+
+    def _place(self, changes: QueueChanges, moved: MovedRun, at_ms: int) -> None:
+        if not changes.is_kept(moved.first, moved.live_count):
+            return  # its old row goes with the node that it was in
+        if moved.live_count != moved.run.count and moved.run.ends is None:
+            moved.run.ends = self._load_ends(moved.run)
+        run = placed(changes.node.queue_id, moved, at_ms)
+        if moved.first >= changes.keep_from:
+            run.total_bytes = bytes_of_moved(moved)
+            self._moved_kept.append(run)
+        self._moved.append(moved)
+        self._moved_rows.append(run.row())
+
+    def _write_moved(self) -> None:
+        """The rows leave their old places and get new ones; no body is touched."""
+        fault_point("move.before_rows")
+        self._unit.execute_many(_DELETE_RUNS, former_rows(self._moved))
+        self._unit.execute_many(INSERT_RUN, self._moved_rows)
+        self._unit.execute_many(_SHARE_SEGMENT, more_runs(self._moved))
+        self.written_bytes += _MOVED_ROW_BYTES * len(self._moved)
+        fault_point("move.after_rows")
 
     def _write_numbering(self, queue_id: int, changes: QueueChanges) -> None:
         """The highest run tells `next_offset`; where it goes, the node's row has to."""
@@ -196,8 +244,8 @@ class GroupWriter:
     def _top_end(self, changes: QueueChanges) -> int:
         """Where the highest run ends after this group, 0 if it is not known any more."""
         for pending in reversed(changes.pending):
-            if pending.records and changes.is_kept(pending.first, pending.live_count):
-                return pending.first + len(pending.records)
+            if changes.is_kept(pending.first, pending.live_count) and pending.end() > pending.first:
+                return pending.end()
         if changes.purged_to != changes.node.purged_to:
             return 0
         for touched in changes.touched.values():
@@ -297,10 +345,10 @@ class GroupWriter:
         if before is not None and changes.retains_from < 0 and changes.purged_to == changes.node.purged_to:
             after.byte_count, after.low_at_ms = before.byte_count, before.low_at_ms
         node.retention = after
-        node.keep_from = changes.keep_from
+        node.keep_from = after.first_offset if after.keeps() else EVERYTHING
 
     def _count_retained(self, group: Group) -> None:
-        for run in self.new_runs:
+        for run in sorted([*self.new_runs, *self._moved_kept], key=_first_of):
             node = group.queues[run.queue_id].node
             if node.retention is not None and run.first >= node.keep_from:
                 node.retention.byte_count += run.total_bytes
@@ -316,8 +364,10 @@ def delete_segments(unit: UnitOfWork, segment_ids: list[int]) -> None:
     ranges = list(_ranges(segment_ids))
     deleted = unit.execute_many(_DELETE_SEGMENTS, ranges)
     if deleted != len(segment_ids):
-        # Some are shared. Those that were deleted are not hit again, and the others lose one run each.
-        unit.execute_many(_LEAVE_SEGMENT, [(segment_id,) for segment_id in segment_ids])
+        # Some are shared. Those that were deleted are not hit again, and the others lose so many runs.
+        leaving = Counter(segment_ids)
+        unit.execute_many(_DELETE_EMPTY, [(segment_id, count) for segment_id, count in leaving.items()])
+        unit.execute_many(_LEAVE_SEGMENT, [(count, segment_id) for segment_id, count in leaving.items()])
 
 
 def _first_of(run: Run) -> int:

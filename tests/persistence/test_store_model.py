@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from amqp_broker.persistence import (
+    Configure,
     CreateNode,
     DeleteNode,
     Discharged,
     ForgetCursor,
     MemoryStore,
+    Move,
     MoveCursor,
     Post,
     Purge,
@@ -53,6 +55,7 @@ class StoreModel(RuleBasedStateMachine):
         self.model = MemoryStore(discharge_keep_count=KEEP_COUNT)
         self.transactions = 0
         self.at_ms = 5
+        self.moved_into: set[int] = set()
         self.units: list[tuple[Unit, Unit]] = []
         self.next_offsets: dict[int, int] = {}
 
@@ -104,6 +107,30 @@ class StoreModel(RuleBasedStateMachine):
         if odds == 0:
             verb = DeleteNode(self.queue(choice))
             self.unit_both([verb], [verb], ends)
+
+    @rule(choice=CHOICE, limit=CHOICE, ends=ENDS)
+    def configure(self, choice: int, limit: int, ends: bool) -> None:
+        verb = Configure(self.queue(choice), {"limit": limit})
+        self.unit_both([verb], [verb], ends)
+
+    @rule(
+        choices=st.lists(CHOICE, min_size=1, max_size=3), to=CHOICE, gap=st.sampled_from([0, 0, 5]), ends=ENDS
+    )
+    def move(self, choices: list[int], to: int, gap: int, ends: bool) -> None:
+        """Some queues become a part of another one, in one unit; beyond whatever they may hold."""
+        self.group_ends()  # the time of what is posted and moved in one group is nobody's to tell
+        target = self.queue(to)
+        retained = self.model.retained(target)
+        if retained is not None and retained.keep_bytes:
+            return  # the stores differ in how much of what was moved they drop at once
+        self.moved_into.add(target)
+        unit: Unit = []
+        for queue_id in {self.queue(choice): None for choice in choices}:
+            if queue_id != target:
+                first = self.next_offset(target) + gap
+                unit.append(Move(queue_id, target, first, self.at_ms))
+                self.next_offsets[target] = first + self.next_offset(queue_id)
+        self.unit_both(unit, unit, ends=ends or retained is not None)
 
     @rule(
         choice=CHOICE,
@@ -188,7 +215,8 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule(choice=CHOICE, policy=POLICIES, ends=ENDS)
     def retain(self, choice: int, policy: tuple[int, int], ends: bool) -> None:
-        verb = Retain(self.queue(choice), *policy)
+        queue_id = self.queue(choice)
+        verb = Retain(queue_id, policy[0], 0 if queue_id in self.moved_into else policy[1])
         self.unit_both([verb], [verb], ends)
 
     @rule(choice=CHOICE, name=NAMES, offset=SMALL, forgets=st.integers(0, 5), ends=ENDS)
@@ -196,7 +224,8 @@ class StoreModel(RuleBasedStateMachine):
         """Moved in a node or in the event log, or forgotten; once in both orders in one unit."""
         move = MoveCursor(name, 0 if choice % 11 == 0 else self.queue(choice), offset, choice)
         forget = ForgetCursor(name)
-        unit: Unit = [[forget], [move, forget], [forget, move]][forgets] if forgets < 3 else [move]
+        units: list[Unit] = [[forget], [move, forget], [forget, move], [move]]
+        unit = units[min(forgets, 3)]
         self.unit_both(unit, unit, ends)
 
     @rule(

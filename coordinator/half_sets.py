@@ -1,0 +1,161 @@
+"""The sets of half messages of one producer that are not decided: what is staged in each, and what the commit
+of an epoch means for all of them. Pure: no clock, no I/O.
+
+    producer --> set --> part, one for each destination: a hidden node of the store
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import attrs
+
+from amqp_broker.coordinator.half_set_table import SetAnswer, SetInput, SetState, decide_set
+
+CHECKSUM_MODULUS: Final = 1 << 64  # a set's checksum is the sum of its messages' ones, modulo this
+EPOCH_MAX: Final = (1 << 63) - 1  # what a store keeps as a number
+
+
+@attrs.frozen
+class Winner:
+    """A set that the commit of an epoch names, with what its producer staged in it."""
+
+    set_id: str
+    count: int
+    checksum: int
+
+
+class SetPart:
+    """What a set stages for one destination. What is below `unread_to` was there at the start of the broker,
+    and is not in `checksum` yet (0: nothing). `under_way` runs are on their way to the store, and counted.
+    """
+
+    __slots__ = (
+        "byte_count", "checksum", "count", "destination", "next_offset", "owner", "queue_id", "under_way",
+        "unread_to",
+    )  # fmt: skip
+
+    def __init__(self, owner: StagedSet, destination: str, queue_id: int) -> None:
+        self.owner = owner
+        self.destination = destination
+        self.queue_id = queue_id
+        self.next_offset = 0
+        self.count = 0
+        self.byte_count = 0
+        self.checksum = 0
+        self.unread_to = 0
+        self.under_way = 0
+
+    def add(self, count: int, size: int, checksum: int) -> None:
+        """Messages are staged, or (negative) were not."""
+        self.count += count
+        self.byte_count += size
+        self.checksum = (self.checksum + checksum) % CHECKSUM_MODULUS
+
+
+class StagedSet:
+    """A set that is not decided. `busy` is whose change of it is on its way to the store; `closing`: after
+    that nothing is staged in it any more.
+    """
+
+    __slots__ = (
+        "begun_at_ms", "busy", "closing", "container_id", "deadline_ms", "epoch", "parts", "producer",
+        "sealed", "set_id", "state",
+    )  # fmt: skip
+
+    def __init__(
+        self, producer: ProducerSets, set_id: str, epoch: int, begun_at_ms: int, deadline_ms: int,
+        container_id: str,
+    ) -> None:  # fmt: skip
+        self.producer = producer
+        self.set_id = set_id
+        self.epoch = epoch
+        self.begun_at_ms = begun_at_ms
+        self.deadline_ms = deadline_ms
+        self.container_id = container_id
+        self.state: SetState | None = SetState.OPEN
+        self.parts: dict[str, SetPart] = {}
+        self.sealed: Winner | None = None
+        self.busy: Any = None
+        self.closing = False
+
+    @property
+    def count(self) -> int:
+        """The messages of all parts."""
+        return sum([part.count for part in self.parts.values()])
+
+    @property
+    def byte_count(self) -> int:
+        """Their bytes."""
+        return sum([part.byte_count for part in self.parts.values()])
+
+    @property
+    def checksum(self) -> int:
+        """The sum over all parts; known unless some are `unread`."""
+        return sum([part.checksum for part in self.parts.values()]) % CHECKSUM_MODULUS
+
+    @property
+    def unread(self) -> bool:
+        """Whether messages from before the start of the broker have to be read first."""
+        return any(part.unread_to for part in self.parts.values())
+
+    @property
+    def under_way(self) -> bool:
+        """Whether something for it is on its way to the store."""
+        return any(part.under_way for part in self.parts.values())
+
+    def is_as(self, count: int, checksum: int) -> bool:
+        """Whether this is what is in it; for a sealed one, what it was sealed with."""
+        staged = self.checksum if self.sealed is None else self.sealed.checksum
+        return (count, checksum) == (self.count, staged)
+
+
+class ProducerSets:
+    """The sets of one producer of a group that are not decided."""
+
+    __slots__ = ("deciding", "group", "name", "sets")
+
+    def __init__(self, group: str, name: str) -> None:
+        self.group = group
+        self.name = name
+        self.sets: dict[str, StagedSet] = {}
+        self.deciding: Any = None
+        """Whose decision of an epoch is on its way to the store."""
+
+    def of_epoch(self, set_id: str, epoch: int) -> StagedSet | None:
+        """The set, if it is of this epoch."""
+        found = self.sets.get(set_id)
+        return found if found is not None and found.epoch == epoch else None
+
+    def up_to(self, epoch: int) -> list[StagedSet]:
+        """The sets of this epoch and of earlier ones."""
+        return [each for each in self.sets.values() if each.epoch <= epoch]
+
+
+@attrs.frozen
+class EpochVerdict:
+    """What the commit of an epoch means: `answer` is DONE, or why it can't be, and which of the named sets is
+    the reason. `winners` in the order named; `losers` are voided.
+    """
+
+    answer: SetAnswer
+    reason: Winner | None = None
+    winners: Sequence[StagedSet] = ()
+    losers: Sequence[StagedSet] = ()
+
+
+def judge_winners(producer: ProducerSets, epoch: int, named: Iterable[Winner]) -> EpochVerdict:
+    """What the commit of an epoch that is ahead means, all or nothing."""
+    winners: list[StagedSet] = []
+    for winner in named:
+        found = producer.of_epoch(winner.set_id, epoch)
+        same = found is not None and found.is_as(winner.count, winner.checksum)
+        what = SetInput.WIN_SAME if same else SetInput.WIN_OTHER
+        answer, _ = decide_set(None if found is None else found.state, what)
+        if answer is not SetAnswer.DONE or found is None:
+            return EpochVerdict(answer, winner)
+        winners.append(found)
+    chosen = {each.set_id for each in winners}
+    losers = [each for each in producer.up_to(epoch) if each.set_id not in chosen]
+    return EpochVerdict(SetAnswer.DONE, None, winners, losers)

@@ -1,0 +1,149 @@
+"""Sets of half messages by the small client in `wire_client`: stage, seal, commit an epoch, void, ask."""
+
+from __future__ import annotations
+
+from typing import Any
+from zlib import crc32
+
+from amqp_broker.frames import (
+    AmqpValue,
+    Error,
+    Message,
+    Properties,
+    Rejected,
+    Source,
+    Ulong,
+    encode_message,
+)
+from tests.support.broker_clients import address_of, attach_with, receive
+from tests.support.halves import resolver, tell
+from tests.support.wire_client import WireReceiver, WireSender, WireSession
+
+
+def row(body: bytes, **properties: Any) -> bytes:
+    """A message to stage, without a header."""
+    return encode_message(properties=Properties(**properties) if properties else None, body=body)
+
+
+def checksum(*payloads: bytes) -> int:
+    """Of a set with these messages, which have no header: any client can compute it."""
+    return sum([crc32(payload) for payload in payloads]) % (1 << 64)
+
+
+def stager(
+    session: WireSession, set_id: str = "s1", *, epoch: int = 1, producer: str = "p",
+    destination: str = "q", group: str = "g",
+) -> WireSender:  # fmt: skip
+    """A link of `$half-set/...`."""
+    address = f"$half-set/{group}/{producer}/{epoch}/{set_id}/{destination}"
+    name = f"stage-{len(session.links)}-{address}"
+    return session.attach_sender(name, address)
+
+
+def stage(sender: WireSender, *payloads: bytes) -> None:
+    """Send messages and wait until all of them are accepted."""
+    connection = sender.session.connection
+    numbers: list[int] = []
+    for payload in payloads:
+        connection.pump_until(lambda: sender.may_send)
+        numbers.append(sender.send(payload))
+    connection.pump_until(lambda: all(number in sender.outcomes for number in numbers))
+    refused = [sender.outcomes[n] for n in numbers if isinstance(sender.outcomes[n], Rejected)]
+    assert not refused, refused
+
+
+def request(subject: str, body: object, **properties: Any) -> bytes:
+    """A message for `$half-resolve/<group>`."""
+    return encode_message(properties=Properties(subject=subject, **properties), body=AmqpValue(body))
+
+
+def seal_of(set_id: str, count: int, total: int, *, epoch: int = 1, producer: str = "p") -> bytes:
+    """A set is complete."""
+    body = {"producer": producer, "epoch": Ulong(epoch), "set": set_id, "count": Ulong(count)}
+    return request("seal", {**body, "checksum": Ulong(total)})
+
+
+def commit_of(*winners: tuple[str, int, int], epoch: int = 1, producer: str = "p") -> bytes:
+    """These sets are the epoch."""
+    sets = [{"set": each[0], "count": Ulong(each[1]), "checksum": Ulong(each[2])} for each in winners]
+    return request("commit-epoch", {"producer": producer, "epoch": Ulong(epoch), "sets": sets})
+
+
+def void_of(*set_ids: str, epoch: int | None = None, producer: str = "p") -> bytes:
+    """These sets are not wanted."""
+    body: dict[str, Any] = {"producer": producer, "sets": list(set_ids)}
+    return request("void", body if epoch is None else {**body, "epoch": Ulong(epoch)})
+
+
+class SetClient:
+    """One session that stages, seals and commits, for the producer `p` of the group `g` and its queue `q`."""
+
+    def __init__(self, session: WireSession) -> None:
+        self.session = session
+        self.resolve = resolver(session)
+        self._replies: WireReceiver | None = None
+
+    def staged(self, set_id: str, *payloads: bytes, epoch: int = 1, destination: str = "q") -> WireSender:
+        """Stage messages in a set."""
+        link = stager(self.session, set_id, epoch=epoch, destination=destination)
+        stage(link, *payloads)
+        return link
+
+    def seal(self, set_id: str, *payloads: bytes, epoch: int = 1) -> Any:
+        """Seal it with what was staged; the outcome."""
+        return tell(self.resolve, seal_of(set_id, len(payloads), checksum(*payloads), epoch=epoch))
+
+    def sealed(self, set_id: str, *payloads: bytes, epoch: int = 1) -> tuple[str, int, int]:
+        """Stage and seal a set, as a commit names it."""
+        self.staged(set_id, *payloads, epoch=epoch).detach()
+        outcome = self.seal(set_id, *payloads, epoch=epoch)
+        assert not isinstance(outcome, Rejected), outcome
+        return set_id, len(payloads), checksum(*payloads)
+
+    def commit(self, *winners: tuple[str, int, int], epoch: int = 1) -> Any:
+        """Commit an epoch; the outcome."""
+        return tell(self.resolve, commit_of(*winners, epoch=epoch))
+
+    def void(self, *set_ids: str, epoch: int | None = None) -> Any:
+        """Void sets; the outcome."""
+        return tell(self.resolve, void_of(*set_ids, epoch=epoch))
+
+    def status(self, epoch: int | None = None, producer: str = "p") -> dict[str, Any]:
+        """What is decided, and what is staged; numbers as int."""
+        if self._replies is None:
+            link = attach_with(self.session, "replies", source=Source(dynamic=True))
+            assert isinstance(link, WireReceiver)
+            link.flow(100)
+            self._replies = link
+        body: dict[str, Any] = {"producer": producer}
+        asked = body if epoch is None else {**body, "epoch": Ulong(epoch)}
+        question = request("status", asked, reply_to=address_of(self._replies), correlation_id="asked")
+        outcome = tell(self.resolve, question)
+        assert not isinstance(outcome, Rejected), outcome
+        (reply,) = receive(self._replies, 1)
+        message = Message(reply.payload)
+        properties = message.properties
+        assert properties is not None and properties.correlation_id == "asked" and properties.subject == "ok"
+        found = plain(message.body_sections()[0].value)
+        assert isinstance(found, dict)
+        return found
+
+
+def plain(value: Any) -> Any:
+    """A decoded value with numbers as int."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return getattr(value, "value", value)
+
+
+def error_of(outcome: object) -> Error:
+    """The error of a rejected outcome."""
+    assert isinstance(outcome, Rejected) and outcome.error is not None, f"expected rejected, got {outcome!r}"
+    return outcome.error
+
+
+def condition_of(outcome: object) -> str:
+    """The condition of a rejected outcome."""
+    return str(error_of(outcome).condition)
