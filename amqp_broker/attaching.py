@@ -19,6 +19,8 @@ from amqp_broker.persistence import StoreFull
 from amqp_broker.producers import Producer
 from amqp_broker.queue import Consumer, Queue
 from amqp_broker.registry import NodeRefused
+from amqp_broker.retained_attaching import accept_reader, reads_by_offset
+from amqp_broker.retained_filters import RetainedRefused
 from amqp_broker.sequence_attaching import check_stream, sequence_answer
 from amqp_broker.termini import COPY, MOVE, OUTCOMES, TerminusRefused, source_answer, target_answer
 
@@ -41,6 +43,9 @@ async def answer_attach(task: ConnectionTask, nodes: NodeService, event: AttachR
         nodes.link_names.take(task.link_key(link), task, link)
     except (NodeRefused, TerminusRefused) as refused:
         _refuse(task, link, refused.condition, refused.description)
+    except RetainedRefused as refused:
+        link.refuse(refused.error)
+        task.log.info("link.refused", name=link.name, condition=refused.error.condition, reason=str(refused))
     except StoreFull as full:
         _refuse(task, link, "amqp:resource-limit-exceeded", f"the queue could not be made: {full}")
 
@@ -186,6 +191,9 @@ async def _accept_consumer(
         raise TerminusRefused("amqp:not-implemented", "nothing is sent to a coordinator from here (4.5.1)")
     if isinstance(source.address, str) and is_half_address(source.address) and not source.dynamic:
         _accept_half_source(task, nodes, link, event, source)
+        return
+    if reads_by_offset(source):
+        await accept_reader(task, nodes, link, event, source)
         return
     browser = source.distribution_mode == COPY
     if source.dynamic:

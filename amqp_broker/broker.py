@@ -7,6 +7,7 @@ async with open_broker(BrokerConfig(memory=True)) as broker:
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,6 +28,12 @@ from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log_setup import logger
 from amqp_broker.node_service import NodeService
 from amqp_broker.persistence import MemoryStore, Store, StoreFailed
+from amqp_broker.retained_administration import (
+    CursorInfo,
+    RetainedInfo,
+    durable_cursors,
+    retained_nodes,
+)
 from amqp_broker.sequence_administration import PAGE, StreamInfo
 from amqp_broker.termini import ANONYMOUS_RELAY
 from amqp_broker.timers import Timers
@@ -150,6 +157,14 @@ class Broker:
 
     # Administration
 
+    async def retained(self) -> list[RetainedInfo]:
+        """What can be read by offset: the event log, and the queues that retain."""
+        return await retained_nodes(self.nodes)
+
+    async def cursors(self) -> list[CursorInfo]:
+        """The durable cursors: where they stand, and who uses them."""
+        return await durable_cursors(self.nodes)
+
     def transactions(self) -> list[LiveTransaction]:
         """The transactions that are not over, the oldest first: age, container, and the work done in each."""
         return self.nodes.live_transactions.describe()
@@ -241,7 +256,7 @@ def open_store(config: BrokerConfig) -> Store:
     StoreFailed.
     """
     if config.memory:
-        return MemoryStore(event_keep_ms=config.limits.event_keep_ms)
+        return MemoryStore(event_keep_ms=config.limits.event_keep_ms, store_id=str(uuid.uuid4()))
     from amqp_broker.persistence.sqlite import SqliteStore
 
     return SqliteStore(
@@ -290,9 +305,12 @@ async def _running(
                 broker = Broker(config, store, connections, faults, wall_clock)
                 nodes = store.recover().nodes
                 broker.nodes.registry.recover(nodes)
+                retention = broker.nodes.retained.recover(store)
                 broker.nodes.half_sets.recover([node for node in nodes if node.kind == SET_KIND])
                 service.start_soon(broker.writer.run)
                 service.start_soon(broker.timers.run)
+                if retention:
+                    await broker.nodes.store_step(retention)
                 await broker.create_queues_at_start()
                 await broker.recover_halves(store)
                 try:

@@ -85,6 +85,13 @@ MAX_NODES: Final = 100_000  # queues on first use must not be a way to fill memo
 QUEUE_WINDOW_MESSAGES: Final = 8_192  # messages of one queue in memory, the rest is on disk
 QUEUE_WINDOW_BYTES: Final = 16 * MIB  # and their bytes: at least one message of the largest size
 
+# Reading by offset.
+RETAINED_PAGE_MESSAGES: Final = 1_024  # what a reader takes from the store at once
+RETAINED_PAGE_BYTES: Final = 256 * KIB  # and their bytes, at least one message: as OUTPUT_BUFFER_BYTES
+RETAINED_READ_SHARE_PERCENT: Final = 20  # of the broker's time, for all readers, while others store
+MAX_RETAINED_READERS: Final = 1_024  # links: each may have a page in memory
+MAX_CURSORS: Final = 10_000  # names: durable until somebody forgets them
+
 # Logs.
 LOG_FIELD_CHARACTERS: Final = 256  # a peer must not write our log
 
@@ -150,6 +157,12 @@ class BrokerLimits:
     max_nodes: int = _limit(MAX_NODES, 1, 10_000_000, "nodes")
     queue_window_messages: int = _limit(QUEUE_WINDOW_MESSAGES, 1, 10_000_000, "messages")
     queue_window_bytes: int = _limit(QUEUE_WINDOW_BYTES, 64 * KIB, 64 * GIB, "bytes")
+
+    retained_page_messages: int = _limit(RETAINED_PAGE_MESSAGES, 1, 1_000_000, "messages")
+    retained_page_bytes: int = _limit(RETAINED_PAGE_BYTES, 4 * KIB, GIB, "bytes")
+    retained_read_share_percent: int = _limit(RETAINED_READ_SHARE_PERCENT, 1, 100, "percent")
+    max_retained_readers: int = _limit(MAX_RETAINED_READERS, 1, 1_000_000, "links")
+    max_cursors: int = _limit(MAX_CURSORS, 1, 10_000_000, "cursors")
 
     log_field_characters: int = _limit(LOG_FIELD_CHARACTERS, 16, 65_536, "characters")
     stop_grace_ms: int = _limit(STOP_GRACE_MS, 0, HOUR_MS, "milliseconds")

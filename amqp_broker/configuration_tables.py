@@ -39,6 +39,7 @@ STRICT: Final = "strict"
 MIXED_MESSAGES: Final = "mixed"
 NORMAL_MESSAGES: Final = "normal"  # no half messages
 TRANSACTION_MESSAGES: Final = "transaction"  # half messages only, as RocketMQ has it
+RETENTION_MS_MAX: Final = 100 * 365 * 24 * 3_600_000  # what is kept for ever is kept for a century
 ORDER_MS_MAX: Final = 60_000  # MSMQ waits for 10 s at most; a sender takes longer silence for a loss
 
 
@@ -158,6 +159,9 @@ class QueuePolicy:
     `sequence` says whether messages may, must or cannot be of a stream that is accepted in order and exactly
     once; outcomes of such messages are told `order_debounce_ms` (in TOML `ack_debounce_ms`, MSMQ's word)
     after the last one of a burst, at most `order_max_delay_ms` (`ack_max_delay_ms`) after those before.
+    `retention_ms` and `retention_bytes` keep settled messages readable by offset, until they are older, or
+    all of the queue's together larger, than that; with both at 0 nothing is kept.  Every message of a queue
+    that retains is stored, durable or not.
     `events` has the event log tell what becomes of each message: put, delivered, settled, dead, expired.
     """
 
@@ -184,6 +188,12 @@ class QueuePolicy:
         validator=whole_number(1, ORDER_MS_MAX, "milliseconds"),
         metadata={KEY: "ack_max_delay_ms"},
     )
+    retention_ms: int = attrs.field(
+        default=0, validator=whole_number(0, RETENTION_MS_MAX, "milliseconds, 0 for no bound by age")
+    )
+    retention_bytes: int = attrs.field(
+        default=0, validator=whole_number(0, 2**60, "bytes, 0 for no bound by size")
+    )
     events: bool = attrs.field(default=False, validator=flag)
 
     def __attrs_post_init__(self) -> None:
@@ -197,6 +207,11 @@ class QueuePolicy:
                 raise ConfigurationError(
                     "pattern", shown(self.pattern), "'$' is kept for the broker's own nodes"
                 )
+
+    @property
+    def retains(self) -> bool:
+        """Whether settled messages are kept."""
+        return self.retention_ms > 0 or self.retention_bytes > 0
 
     @property
     def node_pattern(self) -> NodePattern:

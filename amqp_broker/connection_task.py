@@ -294,8 +294,9 @@ class ConnectionTask:
         if self._mail or self._offers:  # the commit was made at once
             self._read_mail()
             self._signalled = self._inbox is not None or self._eof
-        while self._flush() and (self.dispatcher.stalled or engine.output_size()):
-            self.dispatcher.offer_stalled()  # there is room in the output again
+        dispatcher = self.dispatcher
+        while self._flush() and (dispatcher.stalled or dispatcher.stalled_sources or engine.output_size()):
+            dispatcher.offer_stalled()  # there is room in the output again
             await self._handle(engine.take_events())
         if self._inbox is not None and engine.output_size() <= self._output_bound:
             self._signalled = True  # reading was held back for the output's sake, which is over

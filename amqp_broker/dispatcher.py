@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from amqp_broker import message_events
 from amqp_broker.frames import Accepted, Error, Modified, Received, Rejected, Released, TransactionalState
 from amqp_broker.jobs import Settlement, retire_verbs, return_verbs
 from amqp_broker.links import (
@@ -21,7 +22,7 @@ from amqp_broker.links import (
     ReceiverLink,
     SenderLink,
 )
-from amqp_broker.persistence import Record
+from amqp_broker.persistence import Record, Unit
 from amqp_broker.posts import Posts
 from amqp_broker.queue import Consumer
 from amqp_broker.records import annotate, changed, prepare
@@ -62,6 +63,7 @@ class Dispatcher:
         self.sources: dict[SenderLink, Source] = {}
         self.consumers: dict[SenderLink, Consumer] = {}
         self.stalled: set[Consumer] = set()
+        self.stalled_sources: set[Source] = set()
         self._outcomes: dict[type, Callable[[Consumer, list[OutgoingDelivery], Any, bool], None]] = {
             Accepted: self._retire,
             Rejected: self._reject,
@@ -117,6 +119,10 @@ class Dispatcher:
             for consumer in stalled:
                 if consumer.link in self.consumers:
                     self.offer(consumer)
+        if self.stalled_sources:
+            sources, self.stalled_sources = self.stalled_sources, set()
+            for source in sources:
+                source.on_credit()
 
     def send_assigned(self, consumer: Consumer) -> None:
         """Messages that a queue assigned go out, in the turn of the task that owns the link's engine."""
@@ -151,11 +157,13 @@ class Dispatcher:
                 consumer.demand = 0
                 consumer.queue.take_back([pending.pop() for _ in range(excess)])
                 self._nodes.pump(consumer.queue)
+        if taken and consumer.queue.events and not consumer.browser:
+            self._log_delivered(consumer, records[:taken])
         if taken and transactional:  # not before: what this assigns to the same consumer is pending, too
             self.transactions.show_acquired(consumer.queue)
         elif taken and consumer.settled and not consumer.browser:
             sent = records[:taken]
-            self._settle(consumer, [], sent, ACCEPTED, retire_verbs(consumer.queue.queue_id, sent))
+            self._settle(consumer, [], sent, ACCEPTED, self._retire_verbs(consumer, sent, ACCEPTED))
 
     # Outcomes of what a client received
 
@@ -230,7 +238,7 @@ class Dispatcher:
         self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any, settled: bool
     ) -> None:
         records = [delivery.message for delivery in deliveries]
-        verbs = retire_verbs(consumer.queue.queue_id, records)
+        verbs = self._retire_verbs(consumer, records, state)
         self._settle(consumer, [] if settled else deliveries, records, state, verbs)
 
     def _reject(
@@ -242,7 +250,13 @@ class Dispatcher:
     def _release(
         self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any, settled: bool
     ) -> None:
-        self._return(consumer, [delivery.message for delivery in deliveries])
+        records = [delivery.message for delivery in deliveries]
+        if consumer.queue.events:
+            verbs = self._outcome_events(consumer, records, state)
+            self._settle(consumer, [] if settled else deliveries, [], state, verbs)
+            self._return(consumer, records)
+            return
+        self._return(consumer, records)
         if not settled:
             self._confirm(consumer, deliveries, state)
 
@@ -253,6 +267,8 @@ class Dispatcher:
         effects = bool(state.delivery_failed or state.message_annotations)
         self._change(consumer, records, state)
         verbs = return_verbs(consumer.queue.queue_id, records) if effects else []
+        if consumer.queue.events:
+            verbs.extend(self._outcome_events(consumer, records, state))
         self._settle(consumer, [] if settled else deliveries, [], state, verbs)
         self._return(consumer, records)
 
@@ -281,13 +297,30 @@ class Dispatcher:
         consumer.queue.give_back(records)
         self._nodes.pump(consumer.queue)
 
+    def _retire_verbs(self, consumer: Consumer, records: list[Record], state: Any) -> Unit:
+        queue = consumer.queue
+        verbs = retire_verbs(queue.queue_id, records)
+        if queue.events:
+            verbs.extend(self._outcome_events(consumer, records, state))
+        return verbs
+
+    def _outcome_events(self, consumer: Consumer, records: list[Record], state: Any) -> Unit:
+        now_ms = self._nodes.wall_clock_ms()
+        return message_events.settled(consumer.queue, records, state, self._task.container_id, now_ms)
+
+    def _log_delivered(self, consumer: Consumer, records: list[Record]) -> None:
+        """With the next group, or a little later: nobody waits for it."""
+        now_ms = self._nodes.wall_clock_ms()
+        verbs = message_events.delivered(consumer.queue, records, self._task.container_id, now_ms)
+        self._nodes.writer.defer(message_events.LogJob(verbs))
+
     def _settle(
         self,
         consumer: Consumer,
         deliveries: list[OutgoingDelivery],
         retired: list[Record],
         state: Any,
-        verbs: list[Any],
+        verbs: Unit,
     ) -> None:
         link = consumer.link
         job = Settlement(self._task, link, deliveries, consumer.queue, retired, state, self._nodes, verbs)

@@ -20,12 +20,14 @@ from amqp_broker.coordinator import (
     HalfState,
     OpenHalf,
     Resolver,
+    Transaction,
     TransactionRollback,
     decide_half,
     shown_half_id,
 )
 from amqp_broker.frames import Accepted, Error, Rejected
 from amqp_broker.half_requests import PutRequest, Resolution, delivered_body
+from amqp_broker.message_events import homeless, put_by_half
 from amqp_broker.persistence import Decide, Event, Half, Hold, Log, Post, Record, Reschedule, RowDamaged, Unit
 
 if TYPE_CHECKING:
@@ -226,8 +228,18 @@ class HalfChange(HalfOperation):
         queue.pending_posts += 1
         queue.number([record])
         unit: Unit = [Post(queue.queue_id, [record])] if record.durable else []
+        if queue.events:
+            unit.extend(self._message_events(half, queue, record, now_ms))
         fields = {"queue": queue.name, "offset": record.offset, **self._by()}
         return [*unit, self._decide(half, now_ms), self._log("committed", now_ms, **fields)]
+
+    def _message_events(self, half: OpenHalf, queue: Queue, record: Record, now_ms: int) -> Unit:
+        group, half_id = self.group.name, shown_half_id(half.half_id)
+        txn_id = self.token.txn_id if isinstance(self.token, Transaction) else b""
+        unit = put_by_half(queue, record, group, half_id, half.container_id, now_ms, txn_id)
+        if queue.name != half.destination:
+            unit.extend(homeless(queue, half.destination, group, half_id, now_ms))
+        return unit
 
     def _decide(self, half: OpenHalf, now_ms: int) -> Decide:
         verb = Decide(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from amqp_broker.links import Delivery, OutgoingDelivery, ReceiverLink, SenderLink
+from amqp_broker.message_events import put
 from amqp_broker.persistence import Post, Record, Retire, Return, Unit
 from amqp_broker.queue import Queue
 
@@ -29,6 +30,10 @@ class Nodes(Protocol):
 
 class PostOwner(Protocol):
     """The connection that posted, told in its own task's turn."""
+
+    @property
+    def container_id(self) -> str:
+        """Of the peer."""
 
     def posted(self, posting: Posting, error: Exception | None) -> None:
         """The posting was stored, or why it was not."""
@@ -89,8 +94,13 @@ class Posting:
         queue.pending_posts += 1
 
     def unit(self) -> Unit:
-        self.queue.number(self.records)
-        return post_verbs(self.queue.queue_id, self.records, self.durable_count)
+        queue = self.queue
+        queue.number(self.records)
+        unit = post_verbs(queue.queue_id, self.records, self.durable_count)
+        if queue.events:
+            container = "" if self.owner is None else self.owner.container_id
+            unit.extend(put(queue, self.records, container, self.nodes.wall_clock_ms()))
+        return unit
 
     def withdraw(self) -> None:
         """Nothing was stored: the offsets are free again."""

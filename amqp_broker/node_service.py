@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import trio
 
+from amqp_broker import message_events
 from amqp_broker.addresses import Address, AddressError, parse_address
 from amqp_broker.authorisation import CREATE, SEND, Authoriser, Principal
 from amqp_broker.configuration import BrokerConfig
@@ -32,8 +33,10 @@ from amqp_broker.outcome_questions import OUTCOME_ADDRESS, OutcomeQuestions
 from amqp_broker.persistence import Quarantined, Record, Store, StoreError, Unit
 from amqp_broker.producers import Producer
 from amqp_broker.queue import Consumer, Queue, fresh
-from amqp_broker.records import record_of, replace_annotations
+from amqp_broker.records import record_of, replace_annotations, store_all
 from amqp_broker.registry import NodeRefused, Registry
+from amqp_broker.retained_node import RETAINED_ADDRESS, RetainedNode
+from amqp_broker.retained_service import RetainedService
 from amqp_broker.sequence_administration import SequenceAdministration
 from amqp_broker.sequence_service import SequenceService
 from amqp_broker.timers import Timers
@@ -62,12 +65,13 @@ class NodeService:
         self.timers = timers
         self.authoriser = authoriser
         self.wall_clock_ms = wall_clock_ms
-        self.registry = Registry(config, self.store_step)
+        self.registry = Registry(config, self.store_step, self._created)
         self.link_names = LinkNames()
         self.live_transactions = LiveTransactions()
         self.sequences = SequenceService(self)
         self.sequence_administration = SequenceAdministration(self)
         self.control_nodes: dict[str, ControlNode] = {OUTCOME_ADDRESS: OutcomeQuestions(self)}
+        self.retained = RetainedService(self)
         self.halves = HalfService(self)
         self.half_sets = SetService(self)
         self.half_set_administration = SetAdministration(self)
@@ -96,6 +100,8 @@ class NodeService:
         """The broker's own node that a link sends to; None if the address is no such. Raises NodeRefused."""
         if address == OUTCOME_ADDRESS:
             return self._outcome_questions
+        if address == RETAINED_ADDRESS:
+            return RetainedNode(self)
         if is_half_address(address):
             return await self.half_nodes.target(principal, address)
         return None
@@ -104,6 +110,8 @@ class NodeService:
         """The same for a message through the anonymous terminus. Raises NodeRefused."""
         if address.name == OUTCOME_ADDRESS:
             return self._outcome_questions
+        if address.name == RETAINED_ADDRESS:
+            return RetainedNode(self, relayed=True)
         if is_half_address(address.name):
             return self.half_nodes.relayed(principal, address.name)
         raise NodeRefused("amqp:not-found", f"no node {address.name!r}: '$' names the broker's own nodes")
@@ -177,13 +185,22 @@ class NodeService:
             )
         return queue
 
+    def _created(self, queue: Queue) -> None:
+        """A queue was made: the store is told what it retains, before anything is posted to it."""
+        verb = self.retained.changed(queue, None)
+        if verb is not None:
+            self.retained.keeps(queue)
+            self.writer.submit(Step([verb]))
+
     # Movement
 
     def post(self, queue: Queue, payload: bytes) -> None:
         """Put a message of the broker itself, encoded, into a queue."""
         record = record_of(payload, 0, self.wall_clock_ms(), queue.queue_id, queue.persistent)
+        if queue.retains:
+            store_all([record])
         posting = Posting(None, None, [], queue, [record], self)
-        if posting.durable_count or queue.pending_posts > 1:
+        if posting.durable_count or queue.pending_posts > 1 or queue.events:
             self.writer.submit(posting)
         else:
             posting.unit()
@@ -250,6 +267,13 @@ class NodeService:
         if quarantined:
             queue.message_count -= len(quarantined)
             self.drained(queue)
+            if queue.events:
+                for lost in quarantined:
+                    self._log_dead(queue, [lost.offset], f"damaged: {lost.reason}")
+
+    def _log_dead(self, queue: Queue, offsets: list[int], reason: str) -> None:
+        verbs = message_events.dead(queue, offsets, reason, self.wall_clock_ms())
+        self.writer.defer(message_events.LogJob(verbs))
 
     def _answer_drains(self, queue: Queue) -> None:
         """A page may have brought nothing for a consumer that drains: its task looks again."""
@@ -271,6 +295,8 @@ class NodeService:
     def _expire(self, queue: Queue, expired: list[Record]) -> None:
         queue.retire(expired)
         verbs = retire_verbs(queue.queue_id, expired)
+        if queue.events:
+            verbs.extend(message_events.expired(queue, expired, self.wall_clock_ms()))
         if verbs:
             self.writer.submit(Step(verbs))
         self._log.info("messages.expired", queue=queue.name, count=len(expired))
@@ -309,6 +335,9 @@ class NodeService:
     def _drop_temporary(self, queue: Queue) -> None:
         self.registry.remove(queue)
         queue.deleted = True
+        if queue.events:
+            waiting = queue.backlog.peek(0, queue.backlog.loaded())
+            self._log_dead(queue, [record.offset for record in waiting], "its temporary queue is gone")
         queue.backlog.clear()
         for consumer in list(queue.consumers):
             consumer.owner.node_deleted(consumer.link, queue)

@@ -15,7 +15,7 @@ from amqp_broker.links import DeliveriesReceived, Delivery, ReceiverLink
 from amqp_broker.persistence import Record
 from amqp_broker.producers import Producer
 from amqp_broker.queue import Queue
-from amqp_broker.records import record_of
+from amqp_broker.records import record_of, store_all
 from amqp_broker.sequence_links import SequencedLinks
 
 if TYPE_CHECKING:
@@ -163,6 +163,8 @@ class Posts:
         if queue.deleted:
             producer.detach(deleted_error(queue))
             return
+        if queue.retains:
+            store_all(records)
         if mapped or producer.placed:
             if self.sequenced.take(producer, deliveries, queue, records, transaction):
                 return
@@ -170,7 +172,7 @@ class Posts:
             self._transactions.post(transaction, link, deliveries, queue, records)
             return
         posting = Posting(self._task, link, deliveries, queue, records, self._nodes)
-        if posting.durable_count or queue.pending_posts > 1:
+        if posting.durable_count or queue.pending_posts > 1 or queue.events:
             self._nodes.writer.collect(posting)  # nothing overtakes what stands before it in its queue
         else:
             posting.unit()

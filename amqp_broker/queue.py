@@ -76,6 +76,10 @@ class Consumer:
 class DeliveryOwner(Protocol):
     """Who owns the engine of a consumer's link: it takes what a queue assigned."""
 
+    @property
+    def container_id(self) -> str:
+        """Of the peer."""
+
     def deliver(self, consumer: Consumer, records: list[Record]) -> None:
         """Take `records` for `consumer`, to be sent in the owner's next turn."""
 
@@ -119,6 +123,7 @@ class Queue:
         "recovered_to",
         "reserved_bytes",
         "reserved_messages",
+        "retains",
         "sequences",
     )
 
@@ -127,6 +132,7 @@ class Queue:
         self.queue_id = queue_id
         self.limits = limits
         self.persistent = persistent
+        self.retains = False  # settled messages are kept, and all are stored
         self.events = False  # whether the event log tells what becomes of each message
         self.sequences = QueueSequences()
         self.backlog = Backlog()

@@ -66,6 +66,15 @@ def record_of(
     return record
 
 
+def store_all(records: list[Record]) -> None:
+    """These are of a queue that retains: all are durable, so that their offsets have no holes."""
+    for record in records:
+        if not record.durable:
+            record.durable = True
+            if record.header_bytes:
+                record.header_bytes = _plain_header(record)
+
+
 def _without_delivery_annotations(payload: bytes, header_end: int) -> bytes:
     message = Message(payload)
     message.check_sections()

@@ -33,8 +33,11 @@ StoreStep = Callable[[Unit, Callable[[], None]], Awaitable[None]]
 class Registry:
     """All nodes of the broker, by address and by the id that the store knows them by."""
 
-    def __init__(self, config: BrokerConfig, store_step: StoreStep) -> None:
+    def __init__(
+        self, config: BrokerConfig, store_step: StoreStep, created: Callable[[Queue], None] | None = None
+    ) -> None:
         self._config = config
+        self._on_created = created
         self._store_step = store_step
         self._queues: dict[str, Queue] = {}
         self._last_temporary_id = 0
@@ -89,7 +92,9 @@ class Registry:
             return self._queues[name]
 
     def _created(self, verb: CreateNode) -> None:
-        self._new_queue(verb.name, verb.queue_id)
+        queue = self._new_queue(verb.name, verb.queue_id)
+        if self._on_created is not None:
+            self._on_created(queue)  # before anybody can post to it
 
     def create_temporary(self, name: str) -> Queue:
         """Make a queue that lives in memory only, for a dynamic terminus (3.5.3). Its id is below 0: no store
@@ -118,6 +123,7 @@ class Registry:
         )
         queue = self._queues[name] = Queue(name, queue_id, limits, persistent=persistent)
         queue.sequences = QueueSequences(policy.sequence, policy.order_debounce_ms, policy.order_max_delay_ms)
+        queue.retains = policy.retains and persistent
         queue.events = policy.events
         queue.backlog.window_messages = self._config.limits.queue_window_messages
         queue.backlog.window_bytes = self._config.limits.queue_window_bytes

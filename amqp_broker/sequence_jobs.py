@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from amqp_broker.frames import Error, Rejected
 from amqp_broker.jobs import post_verbs
 from amqp_broker.links import Delivery, ReceiverLink
+from amqp_broker.message_events import places_of, put, refused
 from amqp_broker.persistence import Advance, ForgetStream, Record, RowDamaged, Stream, Unit
 from amqp_broker.queue import Queue
 from amqp_broker.sequence_fields import Place
@@ -27,6 +28,10 @@ Places = Sequence[Place | Error | None]
 
 class JudgedOwner(Protocol):
     """The connection that posted."""
+
+    @property
+    def container_id(self) -> str:
+        """Of the peer."""
 
     def run_in_turn(self, call: Callable[..., None], *arguments: Any) -> None:
         """Have `call(*arguments)` run in a turn of the connection."""
@@ -79,10 +84,15 @@ class SequencedPosting:
         queue = self.queue
         judging = service.judging(queue, self._principal)
         self._taken, self.outcomes = judge(judging, self._records, self._places)
-        self._changes = judging.changes(service.now_ms())
+        now_ms = service.now_ms()
+        self._changes = judging.changes(now_ms)
         queue.number(self._taken)
         self._numbered = bool(self._taken)
         unit = post_verbs(queue.queue_id, self._taken, sum([record.durable for record in self._taken]))
+        if queue.events:
+            places, container = places_of(self._records, self._places), self._owner.container_id
+            unit.extend(put(queue, self._taken, container, now_ms, b"", places))
+            unit.extend(refused(queue, self._places, self.outcomes, container, now_ms))
         for stream in self._changes:
             service.positions.change(self, stream)
         return unit + advances(queue, self._changes)

@@ -77,8 +77,9 @@ class SequencedLinks:
     ) -> None:  # fmt: skip
         settled = [delivery.settled for delivery in deliveries]
         enlistment = SequencedEnlistment(
-            self._nodes.sequences, self._task.principal, transaction, queue, records, places, settled
-        )
+            self._nodes.sequences, self._task.principal, transaction, queue, records, places, settled,
+            self._task.container_id,
+        )  # fmt: skip
         refused = self._transactions.enlist(transaction, enlistment)
         if refused is not None:
             self._transactions.refuse_posts(transaction, link, deliveries, refused.error())

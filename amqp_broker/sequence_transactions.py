@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from amqp_broker.coordinator import Transaction, TransactionRollback
 from amqp_broker.frames import Error, Rejected
 from amqp_broker.links import Delivery, ReceiverLink
+from amqp_broker.message_events import Origin, places_of, refused
 from amqp_broker.persistence import Record, RowDamaged, Stream, Unit
 from amqp_broker.queue import Queue
 from amqp_broker.sequence_jobs import JudgedOwner, Places, advances, judge
@@ -38,8 +39,10 @@ class SequencedEnlistment:
         records: Sequence[Record],
         places: Places,
         settled: Sequence[bool],
+        container: str = "",
     ) -> None:
         self._service = service
+        self._container = container
         self._principal = principal
         self._records = records
         self._places = places
@@ -69,6 +72,9 @@ class SequencedEnlistment:
         judging = service.judging(self.queue, self._principal, tentative)
         taken, self.outcomes = judge(judging, self._records, self._places, self._admit)
         self._posting = TransactionalPosting(self.queue, taken, service.nodes)
+        if self.queue.events:
+            places = places_of(self._records, self._places)
+            self._posting.origin = Origin(self._container, self.transaction.txn_id, places)
         self._found = judging.seen
         now_ms = service.now_ms()
         self._left = [stream for stream in judging.changes(now_ms) if _moved(stream, self._found)]
@@ -124,6 +130,9 @@ class SequencedEnlistment:
                 )
         self._asked = True
         unit = self._posting.verbs()
+        if self.queue.events:
+            txn_id, now_ms = self.transaction.txn_id, self._service.now_ms()
+            unit.extend(refused(self.queue, self._places, self.outcomes, self._container, now_ms, txn_id))
         for stream in self._left:
             positions.change(self, stream)
         return unit + advances(self.queue, self._left)

@@ -13,8 +13,9 @@ from amqp_broker.coordinator import Effect, Transaction, TransactionError, Work
 from amqp_broker.frames import Modified
 from amqp_broker.jobs import Nodes, post_verbs, retire_verbs
 from amqp_broker.links import Delivery, ReceiverLink
+from amqp_broker.message_events import Origin, put, settled
 from amqp_broker.persistence import Discharged, Record, Return, Unit
-from amqp_broker.queue import Queue, fresh
+from amqp_broker.queue import Consumer, Queue, fresh
 from amqp_broker.records import annotated
 
 
@@ -23,13 +24,14 @@ class TransactionalPosting:
     room in the queue was reserved.
     """
 
-    __slots__ = ("_nodes", "_numbered", "operations", "queue", "records", "size_bytes")
+    __slots__ = ("_nodes", "_numbered", "operations", "origin", "queue", "records", "size_bytes")
 
     def __init__(self, queue: Queue, records: Sequence[Record], nodes: Nodes) -> None:
         self._nodes = nodes
         self._numbered = False
         self.queue = queue
         self.records = records
+        self.origin: Origin | None = None  # of a queue with events
         self.operations = len(records)
         self.size_bytes = sum([len(record.body) for record in records])
 
@@ -44,7 +46,11 @@ class TransactionalPosting:
                 self.records = fresh(self.records, now_ms)
                 break
         queue.number(self.records)
-        return post_verbs(queue.queue_id, self.records, sum([record.durable for record in self.records]))
+        unit = post_verbs(queue.queue_id, self.records, sum([record.durable for record in self.records]))
+        origin = self.origin
+        if origin is not None:
+            unit.extend(put(queue, self.records, origin.container, now_ms, origin.txn_id, origin.places))
+        return unit
 
     def withdraw(self) -> None:
         """Nothing was stored: the offsets are free again."""
@@ -95,6 +101,15 @@ def stored_by(work: Work) -> Unit:
     return unit
 
 
+def events_of(work: Work, txn_id: bytes, now_ms: int) -> Unit:
+    """What the event log tells of it, in the commit."""
+    if work.effect not in (Effect.RETIRE, Effect.RETURN):
+        return []
+    consumer: Consumer = work.holder
+    container = consumer.owner.container_id
+    return settled(consumer.queue, records_of(work), work.outcome, container, now_ms, txn_id)
+
+
 def records_of(work: Work) -> list[Record]:
     """The messages of a work: those of its deliveries, or, sent settled, the items themselves."""
     return [item if isinstance(item, Record) else item.message for item in work.items]
@@ -138,6 +153,8 @@ class DischargeJob:
             return []
         for work in transaction.works(True):
             unit.extend(stored_by(work))
+            if work.holder.queue.events:
+                unit.extend(events_of(work, transaction.txn_id, self._nodes.wall_clock_ms()))
         unit.append(Discharged(transaction.txn_id, self._nodes.wall_clock_ms()))
         return unit
 

@@ -37,6 +37,7 @@ from amqp_broker.coordinator import (
 )
 from amqp_broker.frames import Accepted, Declare, Declared, Error, Rejected, Released, TransactionalState
 from amqp_broker.live_transactions import LiveTransaction
+from amqp_broker.message_events import LogJob, Origin, settled
 from amqp_broker.transactional_jobs import DischargeJob, TransactionalPosting, records_of
 
 if TYPE_CHECKING:
@@ -202,6 +203,8 @@ class Transactions:
         count = queue.reserve(records)
         if count:
             posting = TransactionalPosting(queue, records[:count], self._nodes)
+            if queue.events:
+                posting.origin = Origin(self._task.container_id, transaction.txn_id)
             refused = self._table.enlist(transaction, posting)
             if refused is None:
                 state = TransactionalState(txn_id=transaction.txn_id, outcome=ACCEPTED)
@@ -450,5 +453,14 @@ class Transactions:
             self._dispatcher.give_back(consumer, records_of(work), work.outcome)
         elif work.effect is Effect.RELEASE:
             self._dispatcher.give_back(consumer, records_of(work), RELEASED)
+            if consumer.queue.events:
+                self._log_released(consumer, records_of(work))
         elif work.effect is Effect.APPLY_DEFAULT:
             self._dispatcher.apply(consumer, work.items, consumer.default_outcome, True)
+
+    def _log_released(self, consumer: Consumer, records: list[Record]) -> None:
+        """What a transaction had acquired goes back with its end."""
+        now_ms = self._nodes.wall_clock_ms()
+        container = self._task.container_id
+        verbs = settled(consumer.queue, records, RELEASED, container, now_ms, reason="rolled back")
+        self._nodes.writer.defer(LogJob(verbs))

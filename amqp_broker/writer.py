@@ -21,7 +21,7 @@ from typing import Final, Protocol, TypeVar
 
 import trio
 
-from amqp_broker.persistence import Store, StoreFailed, StoreFull, Unit
+from amqp_broker.persistence import Post, Store, StoreFailed, StoreFull, Unit
 from amqp_broker.timers import Timers
 
 T = TypeVar("T")
@@ -109,6 +109,12 @@ class Writer:
         self._stopping = False
         self._in_worker = False  # it has the store
         self._commit_s = 2 * INLINE_COMMIT_S  # what a commit takes, on average; the first are not trusted
+        self.dense: set[int] = set()
+        """The queues whose offsets have no holes."""
+        self.jobs_begun = 0
+        """How many jobs were part of a group, since ever."""
+        self.after_commit: Callable[[Store], None] | None = None
+        """Called after a group was committed and its jobs were told, between two commits."""
         self.failure: StoreFailed | None = None
         self.ended = trio.Event()
 
@@ -145,10 +151,12 @@ class Writer:
         try:
             units = [job.unit() for job in group]
             errors = self._store.apply(units)
+            if self._leaves_holes(units, errors):
+                self._store.abandon()
+                raise StoreFull("offsets have to be given anew")
             self._store.commit()
         except StoreFull:
-            for job in reversed(group):
-                job.withdraw()
+            self._withdraw(group)
             self._jobs, self._due = [*group, *self._jobs], True  # the task knows what to do with a full store
             self._wake()
             return
@@ -159,6 +167,8 @@ class Writer:
         self._measured(begun)
         for job, error in zip(group, errors, strict=True):
             self._answer(job, error)
+        if self.after_commit is not None:
+            self.after_commit(self._store)
         if self._store.checkpoint_due:
             self._wake()
 
@@ -290,6 +300,7 @@ class Writer:
         group = [*self._kept, *self._jobs]
         self._kept, self._jobs, self._due = [], [], False
         self._busy_at = trio.current_time()
+        self.jobs_begun += len(group)
         return group
 
     async def _commit_group(self, thread: CommitThread) -> None:
@@ -299,18 +310,43 @@ class Writer:
             units = [job.unit() for job in group]
             if any(units):
                 errors = self._store.apply(units)
-                await self._commit(thread)
+                if self._leaves_holes(units, errors):
+                    self._store.abandon()
+                    self._withdraw(group)
+                    if len(group) > 1:
+                        await self._one_by_one(group, thread)
+                        return
+                else:
+                    await self._commit(thread)
             else:
                 errors = [None] * len(group)
         except StoreFull as full:
             errors = [full] * len(group)
-            for job in reversed(group):
-                job.withdraw()
+            self._withdraw(group)
             if len(group) > 1:
                 await self._one_by_one(group, thread)
                 return
         for job, error in zip(group, errors, strict=True):
             self._answer(job, error)
+        if self.after_commit is not None:
+            self.after_commit(self._store)
+
+    def _withdraw(self, group: list[Job]) -> None:
+        for job in reversed(group):
+            job.withdraw()
+
+    def _leaves_holes(self, units: list[Unit], errors: list[Exception | None]) -> bool:
+        """Whether something was refused that has numbers in a queue without holes: those behind it in the
+        group have to get them.
+        """
+        if not self.dense or not any(errors):
+            return False
+        return any(
+            isinstance(verb, Post) and verb.queue_id in self.dense
+            for unit, error in zip(units, errors, strict=True)
+            if error is not None
+            for verb in unit
+        )
 
     async def _commit(self, thread: CommitThread) -> None:
         """In the worker, beside which the loop goes on."""
@@ -351,3 +387,5 @@ class Writer:
             if error is not None:
                 job.withdraw()
             self._answer(job, error)
+            if self.after_commit is not None:
+                self.after_commit(self._store)

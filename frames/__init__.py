@@ -30,7 +30,13 @@ from amqp_broker.frames.fast_path import (
     read_run,
     read_transfer,
 )
-from amqp_broker.frames.fast_rows import StampReader, read_flat_map, read_properties, split_sections
+from amqp_broker.frames.fast_rows import (
+    StampReader,
+    extend_from_map,
+    read_flat_map,
+    read_properties,
+    split_sections,
+)
 from amqp_broker.frames.fast_sections import MAPPED, PLAIN, UNSURE, body_shape, find_maps, read_entries
 from amqp_broker.frames.fast_stamps import OffsetStamp
 from amqp_broker.frames.fast_transactions import (
@@ -53,6 +59,7 @@ from amqp_broker.frames.framing import (
     encode_frame,
     encode_sasl_frame,
 )
+from amqp_broker.frames.identity import peek_identity
 from amqp_broker.frames.limits import MIN_MAX_FRAME_SIZE, REPR_CHARACTERS_MAX, SECTION_NODES_MAX
 from amqp_broker.frames.message import Message
 from amqp_broker.frames.message_encoding import encode_message, encode_section
@@ -254,9 +261,11 @@ __all__ = [
     "encode_section",
     "encode_uint",
     "encode_value",
+    "extend_from_map",
     "find_maps",
     "learn_shape",
     "peek_header",
+    "peek_identity",
     "read_disposition",
     "read_entries",
     "read_flat_map",

@@ -20,6 +20,7 @@ _OUTCOME: Final = struct.Struct("<2q").pack
 _HALF: Final = struct.Struct("<22q").pack
 _STREAM: Final = struct.Struct("<8q").pack
 _EVENT: Final = struct.Struct("<4q").pack
+_COUNT: Final = struct.Struct("<q").pack
 _EPOCH: Final = struct.Struct("<5q").pack
 
 
@@ -122,9 +123,12 @@ def stream_checksum(
     return crc32(b"".join((fields, stream, owner, former)))
 
 
-def event_checksum(seq: int, at_ms: int, kept_ms: int, kind: bytes, fields: bytes) -> int:
-    """Of a row of `event`, in the order of its columns; texts are encoded."""
-    return crc32(b"".join((_EVENT(seq, at_ms, kept_ms, len(kind)), kind, fields)))
+def event_checksum(seq: int, at_ms: int, kept_ms: int, kind: bytes, fields: bytes, count: int = 1) -> int:
+    """Of a row of `event`, its count last; texts are encoded. Rows of one entry are as they were before there
+    were others.
+    """
+    checksum = crc32(b"".join((_EVENT(seq, at_ms, kept_ms, len(kind)), kind, fields)))
+    return checksum if count == 1 else crc32(_COUNT(count), checksum)
 
 
 def epoch_checksum(group: bytes, producer: bytes, epoch: int, decided_at_ms: int, winners: bytes) -> int:

@@ -40,6 +40,8 @@ class EpochTable:
 
     def find(self, group: str, producer: str, epoch: int) -> Decision | None:
         """See `Store.decision`. Raises RowDamaged, StoreFailed."""
+        if not 0 <= epoch <= LAST_EPOCH:
+            return None  # SQLite's integers end there
         return self._only(_FIND, (group, producer, epoch))
 
     def latest(self, group: str, producer: str) -> Decision | None:

@@ -10,7 +10,7 @@ import attrs
 from amqp_broker.persistence.errors import NoSuchNode
 from amqp_broker.persistence.half_checks import PUT_AT_MS
 from amqp_broker.persistence.half_keeping_checks import LATE_S, forget_all
-from amqp_broker.persistence.halves import Advance, Event, ForgetStream, Log, Stream
+from amqp_broker.persistence.halves import EVENT_RUN_MAX, Advance, Event, ForgetStream, Log, Stream
 from amqp_broker.persistence.store import Store
 from amqp_broker.persistence.store_check_helpers import do, do_units, messages, new_queue, offsets
 from amqp_broker.persistence.verbs import DeleteNode, Post, Purge, Unit
@@ -120,6 +120,103 @@ def check_events_are_numbered_without_gaps(make_store: MakeStore) -> None:
     store.close()
 
 
+def run(count: int, at_ms: int = PUT_AT_MS) -> Log:
+    """A run of entries of which each has its own number, and every third one no text."""
+    numbers: list[str | int | None] = list(range(count))
+    texts: list[str | int | None] = [None if n % 3 == 2 else f'"{n} ü' for n in range(count)]
+    return Log(Event("put", at_ms, {"queue": "q"}, 0, count, {"number": numbers, "text": texts}))
+
+
+def entries(log: Log) -> list[Event]:
+    """What a store tells of a run."""
+    event = log.event
+    found = []
+    for at in range(event.count):
+        own = {name: values[at] for name, values in event.columns.items()}
+        fields = {**event.fields, **{name: value for name, value in own.items() if value is not None}}
+        found.append(Event(event.kind, event.at_ms, fields, event.seq + at))
+    return found
+
+
+def check_runs_of_events_are_told_one_by_one(make_store: MakeStore) -> None:
+    """Each entry has its number and its own fields, wherever a page begins and ends."""
+    store = make_store()
+    assert store.event_range() == (1, 1)
+    logs = [event(0), run(1), run(7), Log(Event("plain", 1, {"a": 1}, 0, 3)), event(1), run(300), run(2)]
+    do(store, *logs[:3])
+    assert store.event_range() == (1, 10)
+    do_units(store, [[each] for each in logs[3:]])
+    expected = [entry for each in logs for entry in entries(each)]
+    assert [entry.seq for entry in expected] == [*range(1, 316)]
+    assert store.event_range() == (1, 316)
+    assert store.events(0, 1000) == expected
+    for first in (-5, 0, 1, 2, 3, 5, 9, 10, 12, 13, 14, 150, 313, 314, 315, 316, 400):
+        for count in (0, 1, 2, 8, 200):
+            found = store.events(first, count)
+            assert found == expected[max(first, 1) - 1 :][:count], (first, count)
+    found = store.events(3, 2)
+    found[0].fields["number"] = 99
+    assert store.events(3, 2) == expected[2:4], "what is read is a copy"
+    store.close()
+
+
+def check_run_belongs_to_its_unit(make_store: MakeStore) -> None:
+    """A refused unit takes no numbers, an abandoned group neither; what is stored is a copy."""
+    store = make_store()
+    queue_id = new_queue(store)
+    store.apply([[run(5)]])
+    store.abandon()
+    gone: Unit = [run(5), Post(queue_id + 5, messages(0, 1))]
+    kept = run(4)
+    kept_unit: Unit = [kept, Post(queue_id, messages(0, 1))]
+    errors = do_units(store, [gone, kept_unit])
+    assert [type(error) for error in errors] == [NoSuchNode, type(None)]
+    assert (kept.event.seq, store.event_range()) == (1, (1, 5))
+    expected = entries(kept)
+    kept.event.columns["number"][0] = 77
+    assert store.events(0, 9) == expected
+    store.close()
+
+
+def check_runs_have_as_many_values_as_entries(make_store: MakeStore) -> None:
+    """Anything else is the caller's mistake: too few values, no entry, more than a run may have."""
+    store = make_store()
+    wrong = [
+        Event("k", 1, {}, 0, 2, {"n": [1]}),
+        Event("k", 1, {}, 0, 0),
+        Event("k", 1, {}, 0, EVENT_RUN_MAX + 1),
+    ]
+    for each in wrong:
+        try:
+            store.apply([[Log(each)]])
+        except AssertionError:
+            pass
+        else:
+            raise AssertionError(f"taken: {each}")
+    do(store, Log(Event("k", 1, {}, 0, EVENT_RUN_MAX)))
+    assert store.event_range() == (1, 1 + EVENT_RUN_MAX)
+    store.close()
+
+
+def check_runs_are_forgotten_as_a_whole(make_store: MakeEventStore) -> None:
+    """The oldest first; the last one stays, with all its numbers."""
+    store = make_store(1_000_000)
+    forget_all(store, 0.0)
+    do(store, run(10), event(1))
+    forget_all(store, 1.0)
+    forget_all(store, 500.0)
+    do(store, run(20, PUT_AT_MS + 500_000))
+    forget_all(store, 500.1)
+    forget_all(store, 1000.0 + LATE_S)
+    assert (store.event_range(), store.events(0, 99)[0].seq) == ((12, 32), 12)
+    assert [one.seq for one in store.events(3, 2)] == [12, 13], "what is kept, from there on"
+    forget_all(store, 3 * 86_400.0)
+    assert [one.seq for one in store.events(0, 99)] == [*range(12, 32)]
+    do(store, event(2))
+    assert store.event_range() == (12, 33)
+    store.close()
+
+
 def check_events_are_kept_for_their_time(make_store: MakeEventStore) -> None:
     """The oldest go first, whatever the wall clock did; the last one stays, and no number comes twice."""
     store = make_store(1_000_000)
@@ -146,8 +243,12 @@ STREAM_AND_EVENT_CHECKS: Final[tuple[Callable[[MakeStore], None], ...]] = (
     check_message_and_position_are_one_unit,
     check_streams_are_listed_and_go_with_their_queue,
     check_events_are_numbered_without_gaps,
+    check_runs_of_events_are_told_one_by_one,
+    check_run_belongs_to_its_unit,
+    check_runs_have_as_many_values_as_entries,
 )
 
 EVENT_KEEPING_CHECKS: Final[tuple[Callable[[MakeEventStore], None], ...]] = (
     check_events_are_kept_for_their_time,
+    check_runs_are_forgotten_as_a_whole,
 )

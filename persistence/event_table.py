@@ -1,31 +1,41 @@
-"""The append-only log of events on disk, without gaps: its last entry is never forgotten, so that no number
+"""The append-only log of events on disk, without gaps: its last row is never forgotten, so that no number
 is given out twice.
 
-`kept_ms` is the stamp of the store's own clock (keep_clock.py), by which an event is forgotten.
+A row is a run of `count` entries with the numbers from `seq` on. `fields` is the JSON object of what they
+have in common, or, where they differ, an array of that and of an object with a list of values for each field.
+`kept_ms` is the stamp of the store's own clock (keep_clock.py), by which a row is forgotten.
+
+    seq    1 .. 300 | 301 | 302 .. 1325 | 1326           rows
+           ^ first                        ^ last, stays        next_seq: 1327
 """
 
 from __future__ import annotations
 
 import json
-from typing import Final
+from typing import Any, Final
 
 from amqp_broker.persistence.checksums import event_checksum, is_sound
 from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
-from amqp_broker.persistence.halves import Event
-from amqp_broker.persistence.keep_clock import FORGET_EVENTS
-from amqp_broker.persistence.sound_page import sound_page
+from amqp_broker.persistence.halves import EVENT_RUN_MAX, Event
+from amqp_broker.persistence.keep_clock import FORGET_EVENTS, FORGET_ROWS
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
 # Texts are read as bytes: what is damaged may be no UTF-8.
-EVENT_COLUMNS: Final = "seq, at_ms, kept_ms, CAST(kind AS BLOB), CAST(fields AS BLOB), checksum"
-_LAST: Final = "SELECT coalesce(max(seq), 0) FROM event"
-_LAST_KEPT: Final = "SELECT kept_ms FROM event ORDER BY seq DESC LIMIT 1"
-_PAGE: Final = f"SELECT {EVENT_COLUMNS} FROM event WHERE seq>? ORDER BY seq LIMIT ?"
-_INSERT: Final = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, 1)"
-_OLDEST: Final = "SELECT seq, kept_ms FROM event WHERE seq<? ORDER BY seq LIMIT ?"
+EVENT_COLUMNS: Final = "seq, at_ms, kept_ms, CAST(kind AS BLOB), CAST(fields AS BLOB), count, checksum"
+_LAST: Final = f"SELECT {EVENT_COLUMNS} FROM event ORDER BY seq DESC LIMIT 1"
+_FIRST: Final = "SELECT min(seq) FROM event"
+_NEXT: Final = "SELECT min(seq) FROM event WHERE seq>=?"
+_BEFORE: Final = "SELECT max(seq) FROM event WHERE seq<=?"
+_PAGE: Final = f"SELECT {EVENT_COLUMNS} FROM event WHERE seq>=? AND seq<? ORDER BY seq"
+_INSERT: Final = (
+    "INSERT INTO event (seq, at_ms, kept_ms, kind, fields, count, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+_OLDEST: Final = "SELECT seq, kept_ms, count FROM event WHERE seq<? ORDER BY seq LIMIT ?"
 _FORGET: Final = "DELETE FROM event WHERE seq<=?"
+_ROWS_OF_A_PAGE: Final = 32  # of rows without columns
+_ENTRIES_OF_A_PAGE: Final = 256  # of such with columns, about
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -37,22 +47,58 @@ class EventTable:
         assert keep_ms > 0, f"keep events for {keep_ms} ms"
         self._unit = unit
         self._keep_ms = keep_ms
-        self.next_seq = 1
+        self._first_seq = self.next_seq = 1
+        self._last_seq = 0  # of the last row
 
     def load(self) -> int:
         """What the clock has shown at least, in milliseconds. Raises StoreCorrupt, StoreFailed."""
-        ((last,),) = self._unit.query(_LAST)
-        self.next_seq = last + 1
-        rows = self._unit.query(_LAST_KEPT)
-        return int(rows[0][0]) if rows else 0
+        rows = self._unit.query(_LAST)
+        if not rows:
+            return 0
+        (row,) = rows
+        seq, _, kept_ms, _, _, count, _ = row
+        # Of a damaged row nobody knows for how many numbers it stood.
+        self.next_seq = seq + (count if is_sound(event_checksum, row) else EVENT_RUN_MAX)
+        self._last_seq = seq
+        self._find_first()
+        return int(kept_ms)
+
+    def _find_first(self) -> None:
+        ((first,),) = self._unit.query(_FIRST)
+        self._first_seq = self.next_seq if first is None else first
+
+    def keep(self, events: list[Event], next_seq: int) -> None:
+        """They are durable."""
+        if events:
+            self._last_seq = events[-1].seq
+            self.next_seq = next_seq
+
+    def range(self) -> tuple[int, int]:
+        """See `Store.event_range`."""
+        return self._first_seq, self.next_seq
 
     def page(self, from_seq: int, count: int) -> list[Event]:
         """See `Store.events`. Raises RowDamaged, StoreFailed."""
-        return sound_page(self._read, event_of, _seq_of, from_seq - 1, count)
+        found: list[Event] = []
+        ((at,),) = self._query(_BEFORE, (from_seq,))
+        if at is None:
+            at = from_seq
+        end = from_seq + count  # the numbers are dense: more rows are wanted only if some are damaged
+        while len(found) < count:
+            for row in self._query(_PAGE, (at, end)):
+                event = event_of(row)
+                if event is not None:
+                    start = max(from_seq - event.seq, 0)
+                    found.extend(event.singles(start, min(event.count, start + count - len(found))))
+            ((at,),) = self._query(_NEXT, (end,))
+            if at is None:
+                break
+            end = at + count - len(found)
+        return found
 
-    def _read(self, after: int, limit: int) -> list[Row]:
+    def _query(self, sql: str, parameters: Parameters = ()) -> list[Row]:
         try:
-            return self._unit.query(_PAGE, (after, limit))
+            return self._unit.query(sql, parameters)
         except StoreCorrupt as error:
             raise RowDamaged(f"the stored events cannot be read: {error}") from error
 
@@ -60,42 +106,59 @@ class EventTable:
         """Run inside the transaction of the group. Raises as `UnitOfWork.execute`."""
         rows: list[Parameters] = []
         for event in events:
-            fields = _encode(event.fields)
-            checksum = event_checksum(event.seq, event.at_ms, stamp, event.kind.encode(), fields.encode())
-            rows.append((event.seq, event.at_ms, stamp, event.kind, fields, checksum))
+            seq, at_ms, kind, count = event.seq, event.at_ms, event.kind, event.count
+            if not event.columns:
+                fields = _encode(event.fields)
+            elif count == 1:
+                fields = _encode(event.singles(0, 1)[0].fields)
+            else:
+                fields = _encode([event.fields, event.columns])
+            checksum = event_checksum(seq, at_ms, stamp, kind.encode(), fields.encode(), count)
+            rows.append((seq, at_ms, stamp, kind, fields, count, checksum))
         if rows:
             self._unit.execute_many(_INSERT, rows)
 
     def forget_step(self, clock_ms: int) -> tuple[int, bool]:
-        """Forget some that were kept long enough, oldest first: how many, and whether more waits.
+        """Forget some that were kept long enough, oldest first: about how many pages that took, and whether
+        more waits.
 
         Raises StoreFull (nothing happened), StoreCorrupt, StoreFailed.
         """
-        rows = self._unit.query(_OLDEST, (self.next_seq - 1, 1))
+        rows = self._unit.query(_OLDEST, (self._last_seq, 1))
         if rows and rows[0][1] + self._keep_ms <= clock_ms:
-            rows = self._unit.query(_OLDEST, (self.next_seq - 1, FORGET_EVENTS))
-        old = 0
-        for _, kept_ms in rows:
-            if kept_ms + self._keep_ms > clock_ms:
+            rows = self._unit.query(_OLDEST, (self._last_seq, FORGET_ROWS))
+        old = entries = 0
+        for _, kept_ms, count in rows:
+            if kept_ms + self._keep_ms > clock_ms or entries >= FORGET_EVENTS:
                 break
             old += 1
+            entries += count
         if not old:
             return 0, False
         self._unit.begin()
         self._unit.execute(_FORGET, (rows[old - 1][0],))
         fault_point("expire.before_commit")
         self._unit.commit()
-        return old, old == FORGET_EVENTS
+        self._find_first()
+        return 1 + pages_of_events(old, entries), old == FORGET_ROWS or entries >= FORGET_EVENTS
+
+
+def pages_of_events(rows: int, entries: int) -> int:
+    """About how many pages they take."""
+    return rows // _ROWS_OF_A_PAGE + entries // _ENTRIES_OF_A_PAGE
 
 
 def event_of(row: Row) -> Event | None:
     """Of a row of EVENT_COLUMNS, if that is sound."""
     if not is_sound(event_checksum, row):
         return None
-    seq, at_ms, _, kind, fields, _ = row
-    return Event(kind.decode(), at_ms, json.loads(fields), seq)
+    seq, at_ms, _, kind, fields, count, _ = row
+    return run_of(seq, at_ms, kind.decode(), json.loads(fields), count)
 
 
-def _seq_of(row: Row) -> int:
-    seq: int = row[0]
-    return seq
+def run_of(seq: int, at_ms: int, kind: str, content: Any, count: int) -> Event:
+    """The run that a row is, of which `content` is the decoded JSON."""
+    if isinstance(content, list):
+        fields, columns = content
+        return Event(kind, at_ms, fields, seq, count, columns)
+    return Event(kind, at_ms, content, seq, count)

@@ -57,6 +57,8 @@ FAULT_POINTS: Final = (
     "advance.after_streams",
     "advance.before_commit",
     "advance.after_commit",
+    "move.before_rows",
+    "move.after_rows",
     "epoch.before_record",
     "epoch.after_record",
     "epoch.before_commit",

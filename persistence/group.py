@@ -20,6 +20,7 @@ from amqp_broker.persistence.verbs import (
     DeleteNode,
     Discharged,
     HalfVerb,
+    Move,
     Post,
     Purge,
     Retire,
@@ -66,16 +67,39 @@ class PendingRun:
         self.gone = 0
         self.live_count = 0
 
+    def end(self) -> int:
+        return self.first + len(self.records)
+
     def retire(self, first: int, last: int) -> None:
+        end = self.end()
         first = max(first, self.first)
-        last = min(last, self.first + len(self.records) - 1)
+        last = min(last, end - 1)
         if first <= last:
             self.gone |= bits_between(first, last, self.first)
-            self.live_count = len(self.records) - self.gone.bit_count()
+            self.live_count = end - self.first - self.gone.bit_count()
 
     def is_live(self, offset: int) -> bool:
-        at = offset - self.first
-        return 0 <= at < len(self.records) and not self.gone >> at & 1
+        return self.first <= offset < self.end() and not self.gone >> (offset - self.first) & 1
+
+
+class MovedRun(PendingRun):
+    """Stored messages that this group gives a new place: `count` of `run`, without the first `skipped`.
+
+    `records` stays empty, so that what is posted next never begins where this would end, and is never added.
+    """
+
+    __slots__ = ("at_ms", "count", "run", "skipped")
+
+    def __init__(self, first: int, run: Run, skipped: int, count: int, at_ms: int) -> None:
+        super().__init__(first)
+        self.run = run
+        self.skipped = skipped
+        self.count = count
+        self.at_ms = at_ms
+        self.live_count = count
+
+    def end(self) -> int:
+        return self.first + self.count
 
 
 class TouchedRun:
@@ -219,11 +243,13 @@ class QueueChanges:
 class Group:
     """The changes of one group, by queue, and its new and deleted nodes in their order.
 
-    `half_changes` makes what gathers half messages, streams and events, if there are any.
+    `half_changes` makes what gathers half messages, streams and events, if there are any; `move` gives the
+    messages of a node their places in another one (moving.py).
     """
 
     __slots__ = (
-        "_half_changes", "_nodes", "_runs", "created", "discharges", "halves", "node_verbs", "queues",
+        "_half_changes", "_move", "_nodes", "_runs", "created", "discharges", "halves", "node_verbs",
+        "queues",
     )  # fmt: skip
 
     def __init__(
@@ -231,13 +257,15 @@ class Group:
         nodes: dict[int, NodeState],
         runs: RunCache,
         half_changes: Callable[[], HalfChanges] | None = None,
+        move: Callable[[QueueChanges, QueueChanges, Move], None] | None = None,
     ) -> None:
         self._nodes = nodes
         self._runs = runs
         self._half_changes = half_changes
+        self._move = move
         self.halves: HalfChanges | None = None
         self.queues: dict[int, QueueChanges] = {}
-        self.node_verbs: list[CreateNode | DeleteNode | Configure] = []
+        self.node_verbs: list[CreateNode | DeleteNode | Configure | Move] = []
         self.created: dict[int, NodeState] = {}
         self.discharges: list[Discharged] = []
 
@@ -273,6 +301,9 @@ class Group:
                 self.discharges.append(verb)
             elif isinstance(verb, CreateNode | DeleteNode | Configure | Purge):
                 self._add_node_verb(verb)
+            elif kind is Move:
+                assert isinstance(verb, Move)
+                self._add_move(verb)
             else:
                 assert isinstance(verb, HalfVerb), f"unknown verb {verb!r}"
                 self._add_half_verb(verb)
@@ -282,6 +313,14 @@ class Group:
             assert self._half_changes is not None, f"{verb!r} in a group of messages"
             self.halves = self._half_changes()
         self.halves.add(verb)
+
+    def _add_move(self, verb: Move) -> None:
+        source, target = self.changes(verb.from_queue_id), self.changes(verb.queue_id)
+        assert source is not None and target is not None and self._move is not None, f"{verb!r} was admitted"
+        self._move(source, target, verb)
+        source.purge()
+        source.purged_to = EVERYTHING
+        self.node_verbs.append(verb)
 
     def _add_node_verb(self, verb: CreateNode | DeleteNode | Configure | Purge) -> None:
         if isinstance(verb, CreateNode):

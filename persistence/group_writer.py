@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import json
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from amqp_broker.persistence.checksums import changed_checksum
 from amqp_broker.persistence.directory import DirectoryDamaged, decode_directory, encode_segment
 from amqp_broker.persistence.fault_points import fault_point
-from amqp_broker.persistence.group import EVERYTHING, Group, NodeState, PendingRun, QueueChanges, TouchedRun
+from amqp_broker.persistence.group import (
+    EVERYTHING,
+    Group,
+    MovedRun,
+    NodeState,
+    PendingRun,
+    QueueChanges,
+    TouchedRun,
+)
+from amqp_broker.persistence.moving import former_rows, more_runs, placed
 from amqp_broker.persistence.runs import RUN_COLUMNS, Run, RunCache, bytes_of_bits
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import UnitOfWork
-from amqp_broker.persistence.verbs import Configure, CreateNode, Return
+from amqp_broker.persistence.verbs import Configure, CreateNode, Move, Return
 
 INSERT_SEGMENT: Final = "INSERT INTO segment (id, runs, directory, bodies) VALUES (?, 1, ?, ?)"
 INSERT_RUN: Final = f"INSERT INTO run ({RUN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DELETE_RUNS: Final = "DELETE FROM run WHERE queue_id=? AND first_offset BETWEEN ? AND ?"
 REPLACE_RUN: Final = f"REPLACE INTO run ({RUN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DELETE_SEGMENTS: Final = "DELETE FROM segment WHERE id BETWEEN ? AND ? AND runs=1"
-_LEAVE_SEGMENT: Final = "UPDATE segment SET runs=runs-1 WHERE id=? AND runs>1"
+_DELETE_EMPTY: Final = "DELETE FROM segment WHERE id=? AND runs<=?"
+_LEAVE_SEGMENT: Final = "UPDATE segment SET runs=runs-? WHERE id=?"
+_SHARE_SEGMENT: Final = "UPDATE segment SET runs=runs+? WHERE id=?"
+_MOVED_ROW_BYTES: Final = 128  # of WAL, twice: where it was, and where it is
 _SELECT_DIRECTORY: Final = "SELECT directory FROM segment WHERE id=?"
 _SET_NEXT_OFFSET: Final = "UPDATE node SET next_offset=? WHERE id=?"
 _SET_PURGED_TO: Final = "UPDATE node SET next_offset=?, purged_to=? WHERE id=?"
@@ -43,6 +56,8 @@ class GroupWriter:
     __slots__ = (
         "_deletes_segments",
         "_durable_next",
+        "_moved",
+        "_moved_rows",
         "_unit",
         "new_runs",
         "next_segment_id",
@@ -57,6 +72,8 @@ class GroupWriter:
         self._deletes_segments = deletes_segments
         self._durable_next: dict[int, int] = {}
         self.next_segment_id = next_segment_id
+        self._moved: list[MovedRun] = []
+        self._moved_rows: list[Parameters] = []
         self.new_runs: list[Run] = []
         self.written_bytes = 0
         self.touched_rows = 0
@@ -89,6 +106,8 @@ class GroupWriter:
             delete_segments(self._unit, dead_segments)
         if group.discharges:
             fault_point("discharge.after_retires")
+        if self._moved:
+            self._write_moved()
         if segments:
             self._unit.execute_many(INSERT_SEGMENT, segments)
             self._unit.execute_many(INSERT_RUN, [run.row() for run in self.new_runs])
@@ -102,7 +121,8 @@ class GroupWriter:
             elif isinstance(verb, Configure):
                 self._unit.execute(_CONFIGURE_NODE, (_encode(verb.settings), verb.queue_id))
             else:
-                self._unit.execute(_TOMBSTONE_NODE, (EVERYTHING, verb.queue_id))
+                queue_id = verb.from_queue_id if isinstance(verb, Move) else verb.queue_id
+                self._unit.execute(_TOMBSTONE_NODE, (EVERYTHING, queue_id))
 
     def _write_touched(self, changes: QueueChanges) -> list[int]:
         """One statement for each run that lives on, one for each chain of neighbours that are wholly gone."""
@@ -150,13 +170,32 @@ class GroupWriter:
 
     def _encode_pending(self, changes: QueueChanges, segments: list[Parameters]) -> None:
         for pending in changes.pending:
-            if pending.live_count:
+            if isinstance(pending, MovedRun):
+                self._place(changes, pending)
+            elif pending.live_count:
                 segment_id = self.next_segment_id
                 self.next_segment_id += 1
                 directory, bodies, ends = encode_segment(pending.records, segment_id)
                 segments.append((segment_id, directory, bodies))
                 self.new_runs.append(_new_run(changes.node.queue_id, pending, segment_id, ends))
                 self.written_bytes += len(bodies) + len(directory)
+
+    def _place(self, changes: QueueChanges, moved: MovedRun) -> None:
+        if not moved.live_count:
+            return  # its old row goes with the node that it was in
+        if moved.live_count != moved.run.count and moved.run.ends is None:
+            moved.run.ends = self._load_ends(moved.run)
+        self._moved.append(moved)
+        self._moved_rows.append(placed(changes.node.queue_id, moved, 0).row())
+
+    def _write_moved(self) -> None:
+        """The rows leave their old places and get new ones; no body is touched."""
+        fault_point("move.before_rows")
+        self._unit.execute_many(_DELETE_RUNS, former_rows(self._moved))
+        self._unit.execute_many(INSERT_RUN, self._moved_rows)
+        self._unit.execute_many(_SHARE_SEGMENT, more_runs(self._moved))
+        self.written_bytes += _MOVED_ROW_BYTES * len(self._moved)
+        fault_point("move.after_rows")
 
     def _write_numbering(self, queue_id: int, changes: QueueChanges) -> None:
         """The highest run tells `next_offset`; where it goes, the node's row has to."""
@@ -173,7 +212,7 @@ class GroupWriter:
         """Where the highest run ends after this group, 0 if it is not known any more."""
         for pending in reversed(changes.pending):
             if pending.live_count:
-                return pending.first + len(pending.records)
+                return pending.end()
         if changes.purged_to != changes.node.purged_to:
             return 0
         for touched in changes.touched.values():
@@ -243,8 +282,10 @@ def delete_segments(unit: UnitOfWork, segment_ids: list[int]) -> None:
     ranges = list(_ranges(segment_ids))
     deleted = unit.execute_many(_DELETE_SEGMENTS, ranges)
     if deleted != len(segment_ids):
-        # Some are shared. Those that were deleted are not hit again, and the others lose one run each.
-        unit.execute_many(_LEAVE_SEGMENT, [(segment_id,) for segment_id in segment_ids])
+        # Some are shared. Those that were deleted are not hit again, and the others lose so many runs.
+        leaving = Counter(segment_ids)
+        unit.execute_many(_DELETE_EMPTY, [(segment_id, count) for segment_id, count in leaving.items()])
+        unit.execute_many(_LEAVE_SEGMENT, [(count, segment_id) for segment_id, count in leaving.items()])
 
 
 def _first_of(run: Run) -> int:

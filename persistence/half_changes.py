@@ -150,10 +150,13 @@ class HalfChanges:
         self.decisions[key] = decision
 
     def _log(self, verb: Log) -> None:
-        verb.event.seq = self.next_seq
-        self.next_seq += 1
-        self.at_ms = max(self.at_ms, verb.event.at_ms)
-        self.events.append(verb.event)
+        event = verb.event
+        problem = event.problem()
+        assert problem is None, f"event {event.kind!r} cannot be logged: {problem}"
+        event.seq = self.next_seq
+        self.next_seq += event.count
+        self.at_ms = max(self.at_ms, event.at_ms)
+        self.events.append(event)
 
 
 def is_expired(half: Half, at_ms: int) -> bool:

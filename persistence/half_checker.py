@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from amqp_broker.persistence.checksums import event_checksum, half_checksum, is_sound, stream_checksum
-from amqp_broker.persistence.event_table import EVENT_COLUMNS
+from amqp_broker.persistence.event_table import EVENT_COLUMNS, run_of
 from amqp_broker.persistence.half_rows import COLUMNS, body_checksum
 from amqp_broker.persistence.halves import COMMITTED, DECIDED, OPEN
 from amqp_broker.persistence.stream_table import STREAM_COLUMNS
@@ -88,16 +88,27 @@ def _streams(unit: UnitOfWork) -> Iterator[str]:
 
 def _events(unit: UnitOfWork) -> Iterator[str]:
     before: int | None = None
-    for row in _pages(unit, f"SELECT {EVENT_COLUMNS} FROM event WHERE seq>? ORDER BY seq LIMIT ?"):
-        seq, fields = row[0], row[4]
+    columns = EVENT_COLUMNS
+    if not unit.query("SELECT 1 FROM pragma_table_info('event') WHERE name='count'"):
+        columns = columns.replace("count", "1")  # version 3 knew no runs
+    for row in _pages(unit, f"SELECT {columns} FROM event WHERE seq>? ORDER BY seq LIMIT ?"):
+        seq, at_ms, _, kind, fields, count, _ = row
         if before is not None and seq != before + 1:
             yield f"event {seq}: comes after event {before}"
-        before = seq
         if not is_sound(event_checksum, row):
             yield f"event {seq}: the row does not match its checksum"
+            before = None  # for how many it stood is unknown
             continue
+        before = seq + count - 1
         try:
-            if not isinstance(json.loads(fields), dict):
-                yield f"event {seq}: the fields are no JSON object"
+            content = json.loads(fields)
         except ValueError as error:
             yield f"event {seq}: the fields are no JSON: {error}"
+            continue
+        parts = content if isinstance(content, list) and len(content) == 2 else [content]
+        if not all(isinstance(part, dict) for part in parts):
+            yield f"event {seq}: the fields are no JSON object"
+            continue
+        problem = run_of(seq, at_ms, kind.decode(), content, count).problem()
+        if problem is not None:
+            yield f"event {seq}: {problem}"

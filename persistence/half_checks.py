@@ -292,6 +292,7 @@ def check_turns_of_halves(make_store: MakeStore) -> None:
         lambda: store.stream(queue_id, "s"),
         lambda: store.streams(queue_id, "", 1),
         lambda: store.events(0, 1),
+        store.event_range,
     ]
     for read in reads:
         read()

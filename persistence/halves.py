@@ -14,6 +14,11 @@ OPEN: Final = (PREPARED, PARKED)
 DECIDED: Final = (COMMITTED, ROLLED_BACK)
 
 
+Columns = dict[str, list[str | int | None]]
+
+EVENT_RUN_MAX: Final = 4096  # entries of one run: more are a long time for who wants to read one of them
+
+
 @attrs.define
 class Half:
     """One half message, without its body. Times are milliseconds of the Unix epoch, 0 is none.
@@ -125,12 +130,49 @@ class ForgetStream:
 
 @attrs.define
 class Event:
-    """One entry of the append-only event log. `seq` is dense and increasing, given by the store."""
+    """One entry of the append-only event log, or a run of `count` alike. `seq` is dense and increasing, given
+    by the store: that of the first.
+
+    `columns` are the fields in which the entries of a run differ: `count` values each, None where an entry
+    has no such field.
+    """
 
     kind: str
     at_ms: int
     fields: dict[str, str | int]
     seq: int = 0
+    count: int = 1
+    columns: Columns = attrs.field(factory=dict)
+
+    def singles(self, start: int, stop: int) -> list[Event]:
+        """The entries from `start` up to `stop` of the run, each for itself: fresh ones."""
+        shared = self.fields
+        if not self.columns:
+            return [Event(self.kind, self.at_ms, dict(shared), self.seq + at) for at in range(start, stop)]
+        found = []
+        columns = list(self.columns.items())
+        for at in range(start, stop):
+            fields = dict(shared)
+            for name, values in columns:
+                value = values[at]
+                if value is not None:
+                    fields[name] = value
+            found.append(Event(self.kind, self.at_ms, fields, self.seq + at))
+        return found
+
+    def copy(self) -> Event:
+        """Another one of the same content."""
+        columns = {name: list(values) for name, values in self.columns.items()}
+        return Event(self.kind, self.at_ms, dict(self.fields), self.seq, self.count, columns)
+
+    def problem(self) -> str | None:
+        """Why this cannot be, or None."""
+        if not 1 <= self.count <= EVENT_RUN_MAX:
+            return f"it stands for {self.count} entries, expected 1 to {EVENT_RUN_MAX}"
+        for name, values in self.columns.items():
+            if len(values) != self.count:
+                return f"it stands for {self.count} entries, but has {len(values)} values of {name!r}"
+        return None
 
 
 @attrs.define

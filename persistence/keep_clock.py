@@ -17,7 +17,8 @@ from typing import Final
 KEEP_EVENTS_MS: Final = 7 * 24 * 60 * 60 * 1000
 SAVE_EVERY_MS: Final = 10 * 60 * 1000  # what a crash may take back of the clock on disk
 FORGET_HALVES: Final = 1024  # in one step: each may touch a page of its own, and they are 8 MiB of WAL
-FORGET_EVENTS: Final = 16_384  # more than are logged in the second between two steps; they are neighbours
+FORGET_ROWS: Final = 16_384  # of events: more than are logged in the second between two steps
+FORGET_EVENTS: Final = 524_288  # in these rows, for the same reason: about 16 MiB, which go to the free list
 AWAY_MS: Final = 60_000  # from a commit to the next `idle`: the writer is sixty times as quick
 MOST_AHEAD_MS: Final = 24 * 60 * 60 * 1000
 

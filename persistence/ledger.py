@@ -7,7 +7,7 @@ from typing import Final
 from amqp_broker.persistence.epoch_table import EpochTable
 from amqp_broker.persistence.epochs import DecideEpoch
 from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
-from amqp_broker.persistence.event_table import EventTable
+from amqp_broker.persistence.event_table import EventTable, pages_of_events
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.half_changes import HalfChanges
 from amqp_broker.persistence.half_table import HalfTable
@@ -85,10 +85,11 @@ class Ledger:
         """They are durable; about how many pages that took."""
         if next_number:
             self.halves.keep(next_number)
-        self.events.next_seq = changes.next_seq
+        self.events.keep(changes.events, changes.next_seq)
         size = sum([len(change.body) for change in changes.halves.values() if change.body is not None])
         rows = len(changes.halves) + len(changes.streams) + len(changes.decisions)
-        return rows + len(changes.events) // 32 + size // 4096
+        entries = sum([event.count for event in changes.events])
+        return rows + size // 4096 + pages_of_events(len(changes.events), entries)
 
     def forget_step(self, now: float) -> tuple[int, bool]:
         """Forget some of what was kept long enough: about how many pages that took, and whether more waits.
@@ -100,8 +101,8 @@ class Ledger:
             return 0, False
         try:
             halves, more_halves = self.halves.forget_step(clock_ms)
-            events, more_events = self.events.forget_step(clock_ms)
-            pages = halves + (events + 31) // 32 + self._save_clock(clock_ms)
+            event_pages, more_events = self.events.forget_step(clock_ms)
+            pages = halves + event_pages + self._save_clock(clock_ms)
         except StoreCorrupt:
             self._forgets = False
             return 0, False

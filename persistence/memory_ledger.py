@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+from bisect import bisect_right
 from heapq import heapify, heappop, heappush
 
 import attrs
@@ -10,7 +10,7 @@ import attrs
 from amqp_broker.persistence.epochs import KEEP_DECISIONS, Decision
 from amqp_broker.persistence.half_changes import CursorKey, Found, HalfChanges, Key, StreamKey, copy_of
 from amqp_broker.persistence.halves import COMMITTED, OPEN, Event, Half, Stream
-from amqp_broker.persistence.keep_clock import FORGET_EVENTS, FORGET_HALVES, KeepClock
+from amqp_broker.persistence.keep_clock import FORGET_HALVES, FORGET_ROWS, KeepClock
 from amqp_broker.persistence.retention import Cursor
 
 
@@ -26,8 +26,8 @@ class MemoryLedger:
         self._forget: list[tuple[int, Key]] = []  # a heap of decided ones, by the time of forgetting
         self._streams: dict[StreamKey, Stream] = {}
         self._decisions: dict[tuple[str, str], dict[int, Decision]] = {}  # of a producer, by epoch, in order
-        self._events: dict[int, tuple[Event, int]] = {}  # by number, with its stamp
-        self._first_seq = self._next_seq = 1
+        self._events: list[tuple[Event, int]] = []  # runs in order, with their stamps
+        self._next_seq = 1
         self._cursors: dict[CursorKey, Cursor] = {}
 
     # Reading
@@ -67,9 +67,18 @@ class MemoryLedger:
 
     def events(self, from_seq: int, count: int) -> list[Event]:
         """See `Store`."""
-        first = max(from_seq, self._first_seq)
-        found = [self._events[seq][0] for seq in range(first, min(first + count, self._next_seq))]
-        return [copy.deepcopy(event) for event in found]
+        found: list[Event] = []
+        at = max(bisect_right(self._events, from_seq, key=_first_seq) - 1, 0)
+        while at < len(self._events) and len(found) < count:
+            run = self._events[at][0]
+            start = max(from_seq - run.seq, 0)
+            found.extend(run.singles(start, min(run.count, start + count - len(found))))
+            at += 1
+        return found
+
+    def event_range(self) -> tuple[int, int]:
+        """See `Store`."""
+        return (self._events[0][0].seq if self._events else self._next_seq), self._next_seq
 
     def cursors(self, name: str) -> list[Cursor]:
         """See `Store`."""
@@ -122,7 +131,7 @@ class MemoryLedger:
             newest = sorted(former)[-KEEP_DECISIONS:]
             self._decisions[group, producer] = {number: former[number] for number in newest}
         for event in changes.events:
-            self._events[event.seq] = (copy.deepcopy(event), stamp)
+            self._events.append((event.copy(), stamp))
         self._next_seq = changes.next_seq
         for cursor_key in [key for key in self._cursors if key[0] in changes.forgotten_cursors]:
             del self._cursors[cursor_key]
@@ -142,18 +151,21 @@ class MemoryLedger:
         while self._forget and self._forget[0][0] <= clock_ms and halves < FORGET_HALVES:
             self._drop(heappop(self._forget)[1])
             halves += 1
-        events = 0
-        while self._first_seq < self._next_seq - 1 and events < FORGET_EVENTS:
-            if self._events[self._first_seq][1] + self._event_keep_ms > clock_ms:
+        old = 0
+        for _, event_stamp in self._events[: min(FORGET_ROWS, len(self._events) - 1)]:
+            if event_stamp + self._event_keep_ms > clock_ms:
                 break
-            del self._events[self._first_seq]
-            self._first_seq += 1
-            events += 1
-        return halves == FORGET_HALVES or events == FORGET_EVENTS
+            old += 1
+        del self._events[:old]
+        return halves == FORGET_HALVES or old == FORGET_ROWS
 
     def _drop(self, key: Key) -> None:
         self._halves.pop(key, None)
         self._bodies.pop(key, None)
+
+
+def _first_seq(kept: tuple[Event, int]) -> int:
+    return kept[0].seq
 
 
 def _half_id(half: Half) -> bytes:

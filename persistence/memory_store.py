@@ -58,6 +58,7 @@ class _Queue:
         if self.retention is not None and records:
             self.retention.post(records, group)
         for record in records:
+            assert record.offset >= self.next_offset, f"{record!r} posted, expected {self.next_offset}"
             self.next_offset = record.offset + 1
             self.records[record.offset] = record
             self.order.append(record.offset)
@@ -374,6 +375,9 @@ class MemoryStore:
 
     def events(self, from_seq: int, count: int) -> list[Event]:
         return self._between_groups("events").events(from_seq, count)
+
+    def event_range(self) -> tuple[int, int]:
+        return self._between_groups("event_range").event_range()
 
     def cursors(self, name: str) -> list[Cursor]:
         return self._between_groups("cursors").cursors(name)

@@ -28,6 +28,7 @@ from amqp_broker.persistence.group_writer import GroupWriter
 from amqp_broker.persistence.housekeeping import Compactor, orphan_step, sweep_step
 from amqp_broker.persistence.keep_clock import KEEP_EVENTS_MS
 from amqp_broker.persistence.ledger import Ledger, pass_after_commit, pass_before_commit
+from amqp_broker.persistence.moving import Mover
 from amqp_broker.persistence.node_table import NEW_DATA, NodeTable, Objectionable
 from amqp_broker.persistence.outcomes import Outcomes
 from amqp_broker.persistence.quarantine import put_into_quarantine
@@ -108,6 +109,7 @@ class SqliteStore(StoreReads):
         self._outcomes = Outcomes(self._unit, discharge_keep_ms, discharge_keep_count)
         self._ledger = Ledger(self._unit, event_keep_ms)
         self._compactor = Compactor()
+        self._mover = Mover(self._unit)
         self._table = NodeTable(self._objection)
         self._nodes: dict[int, NodeState] = {}
         self._sweep: dict[int, int] = {}
@@ -194,7 +196,7 @@ class SqliteStore(StoreReads):
     def _apply(self, units: Sequence[Unit]) -> list[Exception | None]:
         new_data = any(type(verb) in NEW_DATA for unit in units for verb in unit)
         refuse = new_data and self._space.refuse_posts()
-        group = self._group = Group(self._nodes, self._runs, self._ledger.changes)
+        group = self._group = Group(self._nodes, self._runs, self._ledger.changes, self._mover.move)
         errors: list[Exception | None] = []
         for unit in units:
             error = self._table.admit(unit, refuse)
@@ -211,7 +213,8 @@ class SqliteStore(StoreReads):
         return errors
 
     def _objection(self, verb: Objectionable) -> StoreError | None:
-        assert not isinstance(verb, Move), "moving"
+        if isinstance(verb, Move):
+            return self._mover.objection(verb, self._nodes.get(verb.from_queue_id))
         return self._ledger.objection(verb)
 
     def _write(self, group: Group, deletes_segments: bool) -> None:
@@ -284,6 +287,7 @@ class SqliteStore(StoreReads):
                 self._unit.rollback()
         finally:
             self._table.forget()
+            self._mover.forget()
             self._group = self._writer = self._placed = None
             self._turn = _IDLE
 

@@ -153,7 +153,12 @@ class Store(Protocol):
         """Up to `count` decisions of a producer, the highest epoch first. What is damaged is left out."""
 
     def events(self, from_seq: int, count: int) -> list[Event]:
-        """Up to `count` events at and after a number, in order. The oldest ones are forgotten by `idle`."""
+        """Up to `count` events at and after a number, in order, each for itself: a run that was logged as one
+        is told as its entries. The oldest ones are forgotten by `idle`. What is damaged is left out.
+        """
+
+    def event_range(self) -> tuple[int, int]:
+        """The number of the oldest event that is kept, and of the next one that will be logged."""
 
     @property
     def store_id(self) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 
 from amqp_broker.persistence.checksums import changed_is_sound
 from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decode_directory
+from amqp_broker.persistence.epoch_checker import epoch_findings
 from amqp_broker.persistence.errors import StoreTooNew
 from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.group import EVERYTHING
@@ -95,6 +96,8 @@ class _Checker:
             yield from outcome_findings(self._unit)
         if self._version >= HALF_VERSION:
             yield from half_findings(self._unit)
+        if self._version >= RETAIN_VERSION:
+            yield from epoch_findings(self._unit)
 
     def _nodes(self) -> Iterator[str]:
         rows = self._unit.query("SELECT id, name, settings, next_offset, purged_to FROM node")

@@ -101,3 +101,7 @@ class StoreReads(ABC):
     def events(self, from_seq: int, count: int) -> list[Event]:
         """See `Store`."""
         return self._ask(self._ledger.events.page, from_seq, count)
+
+    def event_range(self) -> tuple[int, int]:
+        """See `Store`."""
+        return self._ask(self._ledger.events.range)

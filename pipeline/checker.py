@@ -60,9 +60,10 @@ class Question:
 def answer(
     question: Question, checkpoints: Iterable[Checkpoint], now_s: float, gone_after_s: float
 ) -> tuple[Answer, str]:
-    """The answer, and why. `checkpoints` are those that can be read, each named by its producer."""
+    """The answer, and why. `checkpoints` are those that can be read."""
     for checkpoint in checkpoints:
-        if checkpoint.query_id != question.producer:
+        # The option producerId of the sink stands before the id of the query.
+        if question.producer.split(".")[-1] != checkpoint.query_id:
             continue
         if question.epoch <= checkpoint.done:
             return Answer.UNKNOWN, (
@@ -88,14 +89,12 @@ def question_of(received: ReceivedMessage) -> Question | None:
 
 
 class Checker:
-    """Answers checks of one group over one connection. `names` gives queries that write with a producerId of
-    their own their checkpoint: pairs of producer and folder.
-    """
+    """Answers checks of one group over one connection; `folders` are checkpoints."""
 
     def __init__(
         self,
         sets: SetClient,
-        folders: Sequence[tuple[str | None, Path]],
+        folders: Sequence[Path],
         gone_after_s: float,
         out: Any = None,
     ) -> None:
@@ -106,12 +105,7 @@ class Checker:
 
     def checkpoints(self) -> list[Checkpoint]:
         """What can be read now."""
-        found = []
-        for producer, path in self._folders:
-            checkpoint = read_checkpoint(path)
-            if checkpoint is not None:
-                found.append(checkpoint if producer is None else attrs.evolve(checkpoint, query_id=producer))
-        return found
+        return [found for path in self._folders if (found := read_checkpoint(path)) is not None]
 
     def handle(self, checks: BlockingReceiver, received: ReceivedMessage) -> None:
         """One check. What is not about a set is left to other checkers."""
@@ -149,8 +143,8 @@ def run(url: str, group: str, checker_of: Any, **settings: Any) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs until it is stopped; a broker that goes is waited for. 1 where the first connection fails."""
     parsed = _parser().parse_args(arguments)
-    folders = [_folder(text) for text in parsed.checkpoint]
-    for _, path in folders:
+    folders = parsed.checkpoint
+    for path in folders:
         if read_checkpoint(path) is None:
             print(f"{path}: no checkpoint there yet; its sets stay undecided until there is", file=sys.stderr)
 
@@ -183,9 +177,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--checkpoint",
         action="append",
+        type=Path,
         required=True,
-        metavar="[PRODUCER=]DIR",
-        help="checkpointLocation of a query, with its producerId if it has one; repeatable",
+        metavar="DIR",
+        help="checkpointLocation of a query; repeatable",
     )
     parser.add_argument(
         "--gone-after-s",
@@ -196,11 +191,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--wait", action="store_true", help="wait for a broker that is not there yet")
     return parser
-
-
-def _folder(text: str) -> tuple[str | None, Path]:
-    producer, equals, path = text.partition("=")
-    return (producer, Path(path)) if equals else (None, Path(text))
 
 
 if __name__ == "__main__":

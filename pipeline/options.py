@@ -33,6 +33,11 @@ IGNORED: Final = frozenset({"path", "checkpointlocation", "queryname", "__index_
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 """What the broker takes as the name of a producer (and this package as that of a subscription)."""
 
+GROUP_CHARACTERS: Final = 64
+"""Of the name of a half group, at the broker."""
+STAGE_ROWS_MAX: Final = 2_000
+"""The broker takes 2,048 messages without an outcome on a link."""
+
 
 class _Wrong(Exception):
     """The text says what was expected; the caller adds the option and the value."""
@@ -139,6 +144,25 @@ def _positive(text: str) -> int:
     return value
 
 
+def _from_0(text: str) -> int:
+    if not text.isdecimal():
+        raise _Wrong
+    return int(text)
+
+
+def _stage_rows(text: str) -> int:
+    value = _positive(text)
+    if value > STAGE_ROWS_MAX:
+        raise _Wrong
+    return value
+
+
+def _group(text: str) -> str:
+    if len(text) > GROUP_CHARACTERS:
+        raise _Wrong
+    return _name(text)
+
+
 def _timestamp(text: str) -> int:
     """Milliseconds since the epoch, or a date and time with its zone."""
     from datetime import datetime
@@ -241,15 +265,16 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("address", (SINK,), None, _text, "an address", "where rows without a column address go"),
     Option("guarantee", (SINK,), "exactly-once", _one_of("exactly-once", "at-least-once"),
            "exactly-once or at-least-once", "exactly-once stages half messages and commits an epoch at once"),
-    Option("producerGroup", (SINK,), None, _name, "1 to 128 of A-Z a-z 0-9 . _ -",
+    Option("producerGroup", (SINK,), "spark", _group, "1 to 64 of A-Z a-z 0-9 . _ -",
            "the half group of the broker that the sink stages in"),
     Option("producerId", (SINK,), None, _name, "1 to 128 of A-Z a-z 0-9 . _ -",
            "who commits epochs; by default the id of the query"),
     Option("txnAppId", (SINK,), None, _name, "1 to 128 of A-Z a-z 0-9 . _ -",
            "who writes, for a batch that is to be written once"),
-    Option("txnVersion", (SINK,), None, _positive, _INTEGER,
+    Option("txnVersion", (SINK,), None, _from_0, "a whole number from 0 on",
            "the number of this write of txnAppId; one that is committed is skipped"),
-    Option("stageRows", (SINK,), 1_000, _positive, _INTEGER, "messages on their way without an outcome"),
+    Option("stageRows", (SINK,), 1_000, _stage_rows, f"1 to {STAGE_ROWS_MAX}",
+           "messages on their way without an outcome"),
     Option("commitTimeoutMs", (SINK,), 60_000, _positive, _INTEGER, "how long the commit of an epoch takes"),
 )  # fmt: skip
 _BY_KEY: Final = {option.name.lower(): option for option in OPTIONS}

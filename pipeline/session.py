@@ -10,11 +10,13 @@ driver and workers.
 from __future__ import annotations
 
 import os
+import site
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import amqp_broker
 from amqp_broker.pipeline.errors import PipelineError
 from amqp_broker.pipeline.java import find_java
 
@@ -72,4 +74,16 @@ def prepare_environment() -> Path:
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # A Spark of another version may be named by the shell's settings.
     os.environ.pop("SPARK_HOME", None)
+    _show_to_workers(Path(amqp_broker.__file__).resolve().parents[1])
     return home
+
+
+def _show_to_workers(folder: Path) -> None:
+    """Spark finds data sources by looking through the folders of modules, which an editable installation is
+    not among; its workers know the folders that PYTHONPATH names.
+    """
+    if folder in map(Path, site.getsitepackages()):
+        return
+    known = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    if str(folder) not in known:
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *known])

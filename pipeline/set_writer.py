@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import attrs
@@ -44,12 +44,15 @@ PAUSE_MAX_S: Final = 2.0
 
 @attrs.frozen
 class Written:
-    """What a task tells the driver. `sealed` is None when it had no rows, or `decided` before it began."""
+    """What a task tells the driver. `sealed` is None when it had no rows, or when the epoch was `decided`
+    before it ended; `rows` are those that Spark gave it.
+    """
 
     producer: str
     epoch: int
     sealed: SealedSet | None
     decided: bool
+    rows: int
 
 
 def write_set(
@@ -64,22 +67,42 @@ def write_set(
 
     `address` is the option; without it each batch has its own. Raises EpochError, ClientError.
     """
+    counted = _Counted(batches)
     status = client.status(producer, epoch)
     if status.decided:
-        return Written(producer, epoch, None, True)
+        return Written(producer, epoch, None, True, counted.drain())
     check_epoch(status, producer, epoch)
     set_id = str(uuid.uuid4())
     try:
-        sealed = _staged(client, producer, epoch, set_id, batches, address, window)
+        sealed = _staged(client, producer, epoch, set_id, counted, address, window)
         if sealed is not None:
             client.seal(producer, epoch, sealed)
     except EpochDecided:
         # Another run of this epoch was decided while this one wrote.
-        return Written(producer, epoch, None, True)
+        return Written(producer, epoch, None, True, counted.drain())
     except Exception:
-        void_sets(client, [Written(producer, epoch, SealedSet(set_id, 0, 0), False)])
+        void_sets(client, [Written(producer, epoch, SealedSet(set_id, 0, 0), False, 0)])
         raise
-    return Written(producer, epoch, sealed, False)
+    return Written(producer, epoch, sealed, False, counted.rows)
+
+
+class _Counted:
+    """Batches of messages, and how many messages went by."""
+
+    def __init__(self, batches: Iterable[Encoded]) -> None:
+        self._batches = iter(batches)
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[Encoded]:
+        for batch in self._batches:
+            self.rows += len(batch.rests)
+            yield batch
+
+    def drain(self) -> int:
+        """All of them, those that are left included."""
+        for _ in self:
+            pass
+        return self.rows
 
 
 def check_epoch(status: EpochStatus, producer: str, epoch: int) -> None:
@@ -179,7 +202,7 @@ def decide(
         try:
             client = open_client(again)
             if skipped:
-                _expect_decided(client, producer, epoch)
+                _expect_decided(client, producer, epoch, sum(one.rows for one in written))
             else:
                 client.commit_epoch(producer, epoch, winners)
             return
@@ -223,10 +246,21 @@ def _one_epoch(written: Sequence[Written]) -> tuple[str, int]:
     return found.pop()
 
 
-def _expect_decided(client: SetClient, producer: str, epoch: int) -> None:
-    """Some tasks saw a decision and wrote nothing: then it must be there, or rows would be missing."""
-    if not client.status(producer, epoch).decided:
+def _expect_decided(client: SetClient, producer: str, epoch: int, rows: int) -> None:
+    """Some tasks saw a decision and wrote nothing: then it must be there, with as many rows, or some would be
+    missing. A batch that runs again has the rows that it had; one of an older checkpoint may have others.
+    """
+    status = client.status(producer, epoch)
+    if not status.decided:
         raise EpochError(
             f"producer {producer}, epoch {epoch}: tasks of this run found it decided, and now it is not. The "
             "broker's store was restored or changed in between; start the query again"
+        )
+    count = sum(winner.count for winner in status.winners)
+    if count != rows:
+        raise EpochError(
+            f"producer {producer}, epoch {epoch}: it was committed before with {count} rows, and now it has "
+            f"{rows}. Nothing is written, for it is not the batch that it was: a checkpoint that was "
+            "restored from a copy, or a txnVersion that was used before for other rows. Give the query a "
+            "new checkpoint, or the batch a txnVersion of its own"
         )

@@ -4,9 +4,11 @@
     commit   driver, a process of its own for each call      the epoch is decided: all sets at once
     abort    driver, likewise                                its sets are voided
 
-Exactly once, an epoch is (producer, number): for a stream the id of the query and of its micro-batch, for a
-batch the options txnAppId and txnVersion; without these a batch is written whole or not at all, and written
-again when it is run again. At least once, messages are sent as they come, and `commit` has nothing to do.
+Exactly once, an epoch is (producer, number): for a stream the id of the query (behind the option producerId,
+if there is one) and of its micro-batch, for a batch the options txnAppId and txnVersion; without these a
+batch is written whole or not at all, and written again when it is run again. A deleted checkpoint makes a new
+query with a new id: it writes everything again. At least once, messages are sent as they come, and `commit`
+has nothing to do.
 
 Nothing is kept in a writer between `write` and `commit`: they run in different processes. Connections are
 made when they are used and live in the pool of their process.
@@ -35,6 +37,7 @@ from amqp_broker.pipeline.set_writer import Written, decide, send_through, void_
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
+PRODUCER_ID_MAX: Final = 90  # a producer has 128 characters, of which the id of the query takes 37
 EXACTLY_ONCE: Final = "exactly-once"
 
 
@@ -147,7 +150,9 @@ def stream_writer(options: Options, schema: Any, overwrite: bool) -> StreamWrite
     """The writer of a streaming query. Raises OptionError, SchemaError."""
     for name in ("txnAppId", "txnVersion"):
         if options.given(name):
-            raise OptionError(f"option {name}: it is for batches; a stream has its own id, or producerId")
+            raise OptionError(f"option {name}: it is for batches; a stream has an id of its own")
+    if len(options["producerId"] or "") > PRODUCER_ID_MAX:
+        raise OptionError(f"option producerId: expected at most {PRODUCER_ID_MAX} characters")
     return StreamWriter(options, schema, overwrite)
 
 
@@ -166,7 +171,9 @@ def stream_epoch(context: Any, producer_id: str | None) -> tuple[str, int]:
             f"{query!r} and {batch!r}: exactly-once wants a micro-batch query (no continuous mode); in "
             "foreachBatch write a batch with txnAppId and txnVersion"
         )
-    return producer_id or query, int(batch)
+    # With its own name alone, a query with a new checkpoint would find the epochs of the old one decided, and
+    # leave out rows that nobody wrote.
+    return f"{producer_id}.{query}" if producer_id else query, int(batch)
 
 
 def batch_epoch(options: Options) -> tuple[str, int]:

@@ -101,6 +101,10 @@ class FaultyStore:
         """As the real store."""
         return self._store.events(from_seq, count)
 
+    def event_range(self) -> tuple[int, int]:
+        """As the real store."""
+        return self._store.event_range()
+
     @property
     def store_id(self) -> str:
         """As the real store."""

@@ -13,6 +13,8 @@ HUGE = 10**9
 class Owner:
     """Stands for a connection task; the queue itself never calls it."""
 
+    container_id = "owner"
+
     def deliver(self, consumer: Consumer, records: list[Record]) -> None:
         raise AssertionError("a queue assigns and does not deliver")
 

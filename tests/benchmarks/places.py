@@ -48,6 +48,7 @@ KINDS: Final[dict[str, Callable[[int], bytes]]] = {
 class Owner:
     """A connection that is told nothing."""
 
+    container_id = "owner"
     principal = ANONYMOUS
 
     def run_in_turn(self, call: Any, *arguments: Any) -> None:

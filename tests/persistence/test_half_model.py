@@ -147,6 +147,16 @@ class HalfModel(RuleBasedStateMachine):
     def log(self, at_ms: int, count: int, ends: bool) -> None:
         self.add([Log(Event("k", at_ms, {"n": n, "s": "\n"})) for n in range(count)], ends)
 
+    @rule(at_ms=TIMES, count=st.sampled_from([1, 2, 5, 400]), columns=st.booleans(), ends=ENDS)
+    def log_run(self, at_ms: int, count: int, columns: bool, ends: bool) -> None:
+        texts: list[str | int | None] = [None if n % 3 else f"{n} \u00fc" for n in range(count)]
+        own = {"t": texts, "n": [*range(count)]} if columns else {}
+        self.add([Log(Event("run", at_ms, {"q": 1}, 0, count, own))], ends)
+
+    @rule(first=st.integers(-1, 1000), count=st.integers(0, 20))
+    def read_events(self, first: int, count: int) -> None:
+        assert self.store.events(first, count) == self.model.events(first, count)
+
     @rule(ends=ENDS)
     def refused(self, ends: bool) -> None:
         """A unit of its own that cannot happen, with everything that it would have done."""
@@ -252,7 +262,7 @@ def numbers_of(units: list[Unit]) -> list[int]:
 
 def told_by(store: Store, queue_ids: list[int]) -> list[object]:
     """Everything that a store has to say."""
-    told: list[object] = [store.open_halves(), store.events(0, 1000)]
+    told: list[object] = [store.open_halves(), store.events(0, 1000), store.event_range()]
     for group in GROUPS:
         for number in range(6):
             half_id = b"\x01%d" % number

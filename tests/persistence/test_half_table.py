@@ -41,7 +41,7 @@ from amqp_broker.persistence.half_checks import (
     stored,
 )
 from amqp_broker.persistence.half_keeping_checks import KEEP_S, LATE_S, forget_all
-from amqp_broker.persistence.halves import COMMITTED, PARKED, PREPARED, ROLLED_BACK
+from amqp_broker.persistence.halves import COMMITTED, EVENT_RUN_MAX, PARKED, PREPARED, ROLLED_BACK
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from amqp_broker.persistence.store_checks import do, do_units, messages, new_queue
@@ -208,13 +208,47 @@ def test_events_are_forgotten_in_steps(tmp_path: Path) -> None:
     """More than one takes: so many each time, and the next one goes on there."""
     store = small_store(tmp_path, synchronous="OFF", event_keep_ms=1000)
     forget_all(store, 0.0)
-    many = keep_clock.FORGET_EVENTS + 500
+    many = keep_clock.FORGET_ROWS + 500
     do(store, *[Log(event(number)) for number in range(many)])
     forget_all(store, 1.0)
     steps = [(store.idle(1000.0), count(store, "event")) for _ in range(2)]
     assert steps == [(True, 500), (False, 1)]
     assert store.events(0, 9)[0].seq == many
     store.close()
+
+
+def test_runs_are_forgotten_in_steps(tmp_path: Path) -> None:
+    """Few rows, but as many entries as a step takes: the next one goes on there, by whole rows."""
+    store = small_store(tmp_path, synchronous="OFF", event_keep_ms=1000)
+    forget_all(store, 0.0)
+    rows = keep_clock.FORGET_EVENTS // EVENT_RUN_MAX + 4
+    do(store, *[Log(Event("k", 1, {}, 0, EVENT_RUN_MAX)) for _ in range(rows)])
+    forget_all(store, 1.0)
+    steps = [(store.idle(1000.0), count(store, "event")) for _ in range(2)]
+    assert steps == [(True, 4), (False, 1)]
+    assert store.event_range() == ((rows - 1) * EVENT_RUN_MAX + 1, rows * EVENT_RUN_MAX + 1)
+    store.close()
+
+
+def test_numbers_go_on_behind_a_run_after_a_restart(tmp_path: Path) -> None:
+    """A run that is the last row takes all its numbers with it, also when only it is left."""
+    store = small_store(tmp_path, event_keep_ms=1000)
+    numbers: list[str | int | None] = [*range(7)]
+    do(store, Log(event(1)), Log(Event("put", 2, {}, 0, 7, {"offset": numbers})))
+    forget_all(store, 0.0)
+    for _ in range(2):
+        store.close()
+        assert check_directory(tmp_path) == []
+        store = small_store(tmp_path, event_keep_ms=1000)
+        assert store.event_range()[1] == 9
+        forget_all(store, 0.0)
+        forget_all(store, 1000.0)
+        assert [one.fields["offset"] for one in store.events(0, 99)] == [*range(7)]
+    log = Log(event(20))
+    do(store, log)
+    assert log.event.seq == 9
+    store.close()
+    assert check_directory(tmp_path) == []
 
 
 def test_age_goes_on_after_a_restart(tmp_path: Path) -> None:

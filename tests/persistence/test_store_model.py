@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from amqp_broker.persistence import (
+    Configure,
     CreateNode,
     DeleteNode,
     Discharged,
     MemoryStore,
+    Move,
     Post,
     Purge,
     Record,
@@ -95,6 +97,25 @@ class StoreModel(RuleBasedStateMachine):
         if odds == 0:
             verb = DeleteNode(self.queue(choice))
             self.unit_both([verb], [verb], ends)
+
+    @rule(choice=CHOICE, limit=CHOICE, ends=ENDS)
+    def configure(self, choice: int, limit: int, ends: bool) -> None:
+        verb = Configure(self.queue(choice), {"limit": limit})
+        self.unit_both([verb], [verb], ends)
+
+    @rule(
+        choices=st.lists(CHOICE, min_size=1, max_size=3), to=CHOICE, gap=st.sampled_from([0, 0, 5]), ends=ENDS
+    )
+    def move(self, choices: list[int], to: int, gap: int, ends: bool) -> None:
+        """Some queues become a part of another one, in one unit; beyond whatever they may hold."""
+        target = self.queue(to)
+        unit: Unit = []
+        for queue_id in {self.queue(choice): None for choice in choices}:
+            if queue_id != target:
+                first = self.next_offset(target) + gap
+                unit.append(Move(queue_id, target, first, 5))
+                self.next_offsets[target] = first + self.next_offset(queue_id)
+        self.unit_both(unit, unit, ends)
 
     @rule(
         choice=CHOICE,

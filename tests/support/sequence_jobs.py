@@ -21,6 +21,8 @@ from tests.support import sequenced
 class Owner:
     """A connection that hears what its postings are told."""
 
+    container_id = "owner"
+
     def __init__(self) -> None:
         self.told: list[Exception | None] = []
 

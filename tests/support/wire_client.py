@@ -277,6 +277,7 @@ class WireSession:
         self.remote_window = 0
         self.next_delivery_id = 0
         self.flows_received = 0
+        """Of the session itself: what a round trip is answered with, unlike the credit of a link."""
         self.senders: dict[int, WireSender] = {}  # by delivery id, unsettled
         self.receivers: dict[int, WireReceiver] = {}
 
@@ -397,10 +398,10 @@ class WireSession:
                 raise PeerError(f"session {self.channel}", performative.error)
 
     def _flow(self, flow: Flow) -> None:
-        self.flows_received += 1
         reached = flow.next_incoming_id if flow.next_incoming_id is not None else 0
         self.remote_window = flow.incoming_window - (self.next_outgoing_id - reached) % SERIAL
         if flow.handle is None:
+            self.flows_received += 1
             return
         link = self.by_remote_handle[flow.handle]
         if isinstance(link, WireSender):

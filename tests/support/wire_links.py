@@ -164,13 +164,14 @@ class WireReceiver:
         if arrived is None:
             assert transfer.delivery_id is not None, "the first transfer of a delivery has no delivery-id"
             arrived = Arrived(transfer.delivery_id, transfer.delivery_tag or b"", bool(transfer.settled))
+            # With its first frame: a flow between its frames has counted it, too (2.6.7).
+            self.credit -= 1
+            self.delivery_count = (self.delivery_count + 1) % SERIAL
         arrived.payload += payload
         arrived.settled |= bool(transfer.settled)
         self._partial = arrived if transfer.more and not transfer.aborted else None
         if transfer.more and not transfer.aborted:
             return
-        self.credit -= 1
-        self.delivery_count = (self.delivery_count + 1) % SERIAL
         if not transfer.aborted:
             self.deliveries.append(arrived)
             if not arrived.settled:

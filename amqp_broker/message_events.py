@@ -1,0 +1,296 @@
+"""What the event log tells of the messages of a queue with `events`: what becomes of each, from its coming to
+its end.
+
+    put, publish --> deliver --> settle: accepted, rejected (and dead), released, modified --> deliver ...
+                 --> expire, dead                                       reject: it never came
+
+Verbs of the store, which go into the unit of what they tell of, so that both are stored or neither is; only
+`deliver` has a job of its own, which nobody waits for. One event for each run of messages: what they have in
+common stands once, what differs in columns. All of it is called only where `queue.events` is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from amqp_broker.frames import Accepted, Error, Modified, Rejected, Released, peek_identity
+from amqp_broker.persistence import Event, Log, Record, Unit
+from amqp_broker.sequence_fields import Place, place_of
+
+if TYPE_CHECKING:
+    from amqp_broker.queue import Queue
+
+PUT: Final = "put"
+PUT_BY_DECISION: Final = "publish"
+DELIVER: Final = "deliver"
+SETTLE: Final = "settle"
+DEAD: Final = "dead"
+EXPIRE: Final = "expire"
+REJECT: Final = "reject"
+MESSAGE_EVENTS: Final = frozenset((PUT, PUT_BY_DECISION, DELIVER, SETTLE, DEAD, EXPIRE, REJECT))
+
+RUN_ENTRIES: Final = 1_024  # of one event: what is read of a run is read as a whole
+TEXT_CHARACTERS: Final = 1_024  # of a message-id, a group-id or a reason: chosen by peers
+OUTCOME_WORDS: Final[dict[type, str]] = {
+    Accepted: "accepted", Rejected: "rejected", Released: "released", Modified: "modified",
+}  # fmt: skip
+
+Value = str | int | None
+Values = list[Value]
+
+
+class Origin:
+    """Where messages that a transaction posts come from: the container of its connection, the transaction,
+    and the places in sequenced streams of those that have one, by the id of their record.
+    """
+
+    __slots__ = ("container", "places", "txn_id")
+
+    def __init__(self, container: str, txn_id: bytes, places: dict[int, Place] | None = None) -> None:
+        self.container = container
+        self.txn_id = txn_id
+        self.places = places
+
+
+class LogJob:
+    """Events that nobody waits for, as a job of the writer."""
+
+    __slots__ = ("_verbs",)
+
+    def __init__(self, verbs: Unit) -> None:
+        self._verbs = verbs
+
+    def unit(self) -> Unit:
+        return self._verbs
+
+    def withdraw(self) -> None:
+        """Nothing was stored; nothing was taken either."""
+
+    def keeps(self) -> bool:
+        """Where there is no room, these events are left out: they promise nothing."""
+        return False
+
+    def finished(self, error: Exception | None) -> None:
+        """Nobody is told."""
+
+
+def put(
+    queue: Queue, records: Sequence[Record], container: str, now_ms: int, txn_id: bytes = b"",
+    places: dict[int, Place] | None = None,
+) -> Unit:  # fmt: skip
+    """Numbered messages become available. `places`: those in sequenced streams, by the ids of the records."""
+    fields = _fields(queue, container, txn_id)
+    if container:
+        fields["producer"] = container
+    if queue.sequences.off:  # nobody has looked for them
+        places = _places(records)
+    unit: Unit = []
+    for run in _runs(records):
+        unit.append(_log(PUT, now_ms, fields, len(run), _columns_of(run, places)))
+    return unit
+
+
+def put_by_half(
+    queue: Queue, record: Record, group: str, half_id: str, producer: str, now_ms: int, txn_id: bytes = b""
+) -> Unit:
+    """A half message was committed: its message becomes available. `producer` is who had put it."""
+    fields = _fields(queue, producer, txn_id)
+    if producer:
+        fields["producer"] = producer
+    fields["group"] = group
+    fields["half_id"] = half_id
+    places = _places([record])
+    return [_log(PUT_BY_DECISION, now_ms, fields, 1, _columns_of([record], places))]
+
+
+def put_by_set(
+    queue: Queue, first_offset: int, count: int, group: str, set_id: str, producer: str, epoch: int,
+    now_ms: int, records: Sequence[Record] = (),
+) -> Unit:  # fmt: skip
+    """`count` messages of a set became available by the commit of its epoch; their ids, sizes and places are
+    told if `records` has them, in order.
+    """
+    fields = _fields(queue, "", b"")
+    fields |= {"producer": producer, "group": group, "set_id": set_id, "epoch": epoch}
+    unit: Unit = []
+    for start in range(0, count, RUN_ENTRIES):
+        stop = min(start + RUN_ENTRIES, count)
+        columns: dict[str, Values] = {}
+        if records:
+            columns = _columns_of(records[start:stop], _places(records[start:stop]))
+        columns["offset"] = [*range(first_offset + start, first_offset + stop)]
+        unit.append(_log(PUT_BY_DECISION, now_ms, fields, stop - start, columns))
+    return unit
+
+
+def delivered(queue: Queue, records: Sequence[Record], container: str, now_ms: int) -> Unit:
+    """Messages were sent to a consumer of `container`, for the how-manieth time."""
+    fields = _fields(queue, container, b"")
+    unit: Unit = []
+    for run in _runs(records):
+        attempts: Values = [record.delivery_count + 1 for record in run]
+        unit.append(_log(DELIVER, now_ms, fields, len(run), {"offset": _offsets(run), "attempt": attempts}))
+    return unit
+
+
+def settled(
+    queue: Queue, records: Sequence[Record], outcome: object, container: str, now_ms: int,
+    txn_id: bytes = b"", reason: str = "",
+) -> Unit:  # fmt: skip
+    """A consumer of `container` gave its outcome for messages; those that it rejected are dead."""
+    fields = _fields(queue, container, txn_id)
+    fields["outcome"] = OUTCOME_WORDS[type(outcome)]
+    reason = reason or reason_of(outcome)
+    if reason:
+        fields["reason"] = reason
+    unit: Unit = []
+    for run in _runs(records):
+        unit.append(_log(SETTLE, now_ms, fields, len(run), {"offset": _offsets(run)}))
+    if type(outcome) is Rejected:
+        unit.extend(dead(queue, [record.offset for record in records], reason or "rejected", now_ms))
+    return unit
+
+
+def dead(queue: Queue, offsets: Sequence[int], reason: str, now_ms: int) -> Unit:
+    """Messages left the queue, and nobody will ever process them."""
+    fields = _fields(queue, "", b"")
+    fields["reason"] = reason[:TEXT_CHARACTERS]
+    unit: Unit = []
+    for start in range(0, len(offsets), RUN_ENTRIES):
+        run: Values = [*offsets[start : start + RUN_ENTRIES]]
+        unit.append(_log(DEAD, now_ms, fields, len(run), {"offset": run}))
+    return unit
+
+
+def homeless(queue: Queue, destination: str, group: str, half_id: str, now_ms: int) -> Unit:
+    """A committed half message whose destination is gone went to `queue`, the dead letters."""
+    fields: dict[str, str | int] = {
+        "address": destination, "group": group, "half_id": half_id,
+        "reason": f"there is no queue {destination!r} any more: it went to {queue.name!r}",
+    }  # fmt: skip
+    return [_log(DEAD, now_ms, fields, 1, {})]
+
+
+def expired(queue: Queue, records: Sequence[Record], now_ms: int) -> Unit:
+    """The time to live of messages ran out."""
+    fields = _fields(queue, "", b"")
+    return [_log(EXPIRE, now_ms, fields, len(run), {"offset": _offsets(run)}) for run in _runs(records)]
+
+
+def refused(
+    queue: Queue, places: Iterable[Place | Error | None], outcomes: Iterable[Any], container: str,
+    now_ms: int, txn_id: bytes = b"",
+) -> Unit:  # fmt: skip
+    """Messages of sequenced streams were rejected, for their places or for what is wrong with them."""
+    streams: Values = []
+    ids: Values = []
+    numbers: Values = []
+    reasons: Values = []
+    for place, outcome in zip(places, outcomes, strict=True):
+        if place is None or type(outcome) is not Rejected:
+            continue
+        placed = place if isinstance(place, Place) else None
+        streams.append(None if placed is None else placed.stream)
+        ids.append(None if placed is None else placed.numbering.seq_id)
+        numbers.append(None if placed is None else placed.numbering.seq_no)
+        reasons.append(reason_of(outcome))
+    fields = _fields(queue, container, txn_id)
+    if container:
+        fields["producer"] = container
+    unit: Unit = []
+    for start in range(0, len(streams), RUN_ENTRIES):
+        stop = min(start + RUN_ENTRIES, len(streams))
+        columns = {
+            "seq_stream": streams[start:stop], "seq_id": ids[start:stop], "seq_no": numbers[start:stop],
+            "reason": reasons[start:stop],
+        }  # fmt: skip
+        unit.append(_log(REJECT, now_ms, fields, stop - start, columns))
+    return unit
+
+
+def reason_of(outcome: object) -> str:
+    """What an outcome says of why, in one line; empty if nothing."""
+    if isinstance(outcome, Rejected) and outcome.error is not None:
+        error = outcome.error
+        text = f"{error.condition}: {error.description}" if error.description else str(error.condition)
+        return text[:TEXT_CHARACTERS]
+    if isinstance(outcome, Modified):
+        words = ["delivery-failed"] if outcome.delivery_failed else []
+        return ", ".join([*words, "undeliverable-here"] if outcome.undeliverable_here else words)
+    return ""
+
+
+def places_of(records: Sequence[Record], places: Iterable[Place | Error | None]) -> dict[int, Place]:
+    """The places of messages that were judged, by the ids of their records."""
+    pairs = zip(records, places, strict=True)
+    return {id(record): place for record, place in pairs if isinstance(place, Place)}
+
+
+def _places(records: Iterable[Record]) -> dict[int, Place]:
+    found = {}
+    for record in records:
+        place = place_of(record.body, None)
+        if isinstance(place, Place):
+            found[id(record)] = place
+    return found
+
+
+def _columns_of(run: Sequence[Record], places: dict[int, Place] | None) -> dict[str, Values]:
+    """What is told of each message that comes into a queue."""
+    ids: Values = []
+    streams: Values = []
+    numbers: Values = []
+    for record in run:
+        message_id, group_id, group_sequence = peek_identity(record.body)
+        ids.append(None if message_id is None else message_id[:TEXT_CHARACTERS])
+        streams.append(None if group_id is None else group_id[:TEXT_CHARACTERS])
+        numbers.append(None if group_id is None else group_sequence)
+    columns: dict[str, Values] = {
+        "offset": _offsets(run), "message_id": ids, "bytes": [len(record.body) for record in run],
+        "seq_stream": streams, "seq_no": numbers,
+    }  # fmt: skip
+    if places:
+        seq_ids: Values = [None] * len(run)
+        for at, record in enumerate(run):
+            place = places.get(id(record))
+            if place is not None:
+                streams[at], seq_ids[at], numbers[at] = (
+                    place.stream,
+                    place.numbering.seq_id,
+                    place.numbering.seq_no,
+                )
+        columns["seq_id"] = seq_ids
+    return columns
+
+
+def _fields(queue: Queue, container: str, txn_id: bytes) -> dict[str, str | int]:
+    fields: dict[str, str | int] = {"address": queue.name}
+    if container:
+        fields["container"] = container
+    if txn_id:
+        fields["txn_id"] = txn_id.hex()
+    return fields
+
+
+def _offsets(run: Iterable[Record]) -> Values:
+    return [record.offset for record in run]
+
+
+def _runs(records: Sequence[Record]) -> Iterable[Sequence[Record]]:
+    if len(records) <= RUN_ENTRIES:
+        return (records,) if records else ()
+    return [records[start : start + RUN_ENTRIES] for start in range(0, len(records), RUN_ENTRIES)]
+
+
+def _log(kind: str, now_ms: int, shared: dict[str, str | int], count: int, columns: dict[str, Values]) -> Log:
+    """One event; a column whose values are all the same is a field of all."""
+    fields = dict(shared)
+    own: dict[str, Values] = {}
+    for name, values in columns.items():
+        first = values[0]
+        if values.count(first) != count:
+            own[name] = values
+        elif first is not None:
+            fields[name] = first
+    return Log(Event(kind, now_ms, fields, 0, count, own))

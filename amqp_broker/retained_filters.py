@@ -1,0 +1,156 @@
+"""The filters of a link that reads a retaining node (3.5.1, 3.5.8), and the errors of reading.
+
+    rabbitmq:stream-offset-spec     where to begin: "first", "last", "next", an offset, or a timestamp
+    amqp-broker:until               ulong, exclusive: exactly the offsets before it
+    amqp-broker:cursor              string: the durable cursor to begin at, and to move by accepted
+
+Each is a described value whose descriptor is its own name as a symbol; the key in the map does not matter.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+
+from amqp_broker.frames import (
+    Byte,
+    Described,
+    Error,
+    Int,
+    Long,
+    Short,
+    Symbol,
+    Timestamp,
+    Ubyte,
+    Uint,
+    Ulong,
+    Ushort,
+)
+
+OFFSET_SPEC: Final = "rabbitmq:stream-offset-spec"
+UNTIL: Final = "amqp-broker:until"
+CURSOR: Final = "amqp-broker:cursor"
+NAMES: Final = frozenset((OFFSET_SPEC, UNTIL, CURSOR))
+
+FIRST: Final = "first"
+LAST: Final = "last"
+NEXT: Final = "next"
+AT_OFFSET: Final = "offset"
+AT_TIME: Final = "time"
+WORDS: Final = (FIRST, LAST, NEXT)
+
+OFFSET_MAX: Final = 2**62  # above what a store numbers
+CURSOR_NAME_BYTES: Final = 255
+_INTEGERS: Final = (Ubyte, Ushort, Uint, Ulong, Byte, Short, Int, Long)
+
+DROPPED: Final = "retained:dropped"
+BEYOND: Final = "retained:beyond"
+INVALID: Final = "amqp:invalid-field"
+NOT_ALLOWED: Final = "amqp:not-allowed"
+LOCKED: Final = "amqp:resource-locked"
+NO_ROOM: Final = "amqp:resource-limit-exceeded"
+
+
+class RetainedRefused(Exception):
+    """What was asked of a retaining node can't be; `error` is what its asker is told."""
+
+    def __init__(self, condition: str, description: str, info: dict[str, Any] | None = None) -> None:
+        super().__init__(description)
+        self.error = Error(condition=condition, description=description, info=info)
+
+
+@attrs.frozen
+class Start:
+    """Where to begin: one of WORDS, or AT_OFFSET, or AT_TIME (milliseconds of the Unix epoch) in `number`."""
+
+    kind: str
+    number: int = 0
+
+
+BEGIN_NEXT: Final = Start(NEXT)
+
+
+@attrs.frozen
+class ReadRequest:
+    """What the filters of a link ask for; `effective` is what is echoed (3.5.8)."""
+
+    start: Start
+    until: int | None
+    cursor: str | None
+    effective: dict[str, Any]
+
+
+def asks_to_read(filters: object) -> bool:
+    """Whether one of the filters is ours."""
+    return isinstance(filters, dict) and any(_name(key, value) in NAMES for key, value in filters.items())
+
+
+def read_filters(filters: dict[str, Any] | None) -> ReadRequest:
+    """What the filters ask for; those of others are not in effect. Raises RetainedRefused."""
+    start, until, cursor = BEGIN_NEXT, None, None
+    effective: dict[str, Any] = {}
+    for key, value in (filters or {}).items():
+        name = _name(key, value)
+        if name not in NAMES or value is None:
+            continue
+        if not isinstance(value, Described):
+            raise RetainedRefused(
+                INVALID, f"filter {key!r:.80}: expected a described value, its descriptor the symbol {name!r}"
+            )
+        if name == OFFSET_SPEC:
+            start = read_start(value.value, f"filter {name}")
+        elif name == UNTIL:
+            until = read_offset(value.value, f"filter {name}")
+        else:
+            cursor = read_cursor_name(value.value, f"filter {name}")
+        effective[key] = value
+    return ReadRequest(start, until, cursor, effective)
+
+
+def _name(key: object, value: object) -> str:
+    """What a filter is: its descriptor says, or its key where there is none."""
+    if isinstance(value, Described) and isinstance(value.descriptor, Symbol):
+        return value.descriptor.value
+    return str(key)
+
+
+def read_start(value: object, what: str) -> Start:
+    """Where to begin. Raises RetainedRefused."""
+    text = value.value if isinstance(value, Symbol) else value
+    if isinstance(text, str) and text in WORDS:
+        return Start(text)
+    if isinstance(value, Timestamp):
+        return Start(AT_TIME, value.value)
+    number = whole(value)
+    if number is not None and 0 <= number <= OFFSET_MAX:
+        return Start(AT_OFFSET, number)
+    raise RetainedRefused(
+        INVALID, f'{what}: expected "first", "last", "next", an offset or a timestamp, got {value!r:.80}'
+    )
+
+
+def read_offset(value: object, what: str) -> int:
+    """An offset. Raises RetainedRefused."""
+    number = whole(value)
+    if number is None or not 0 <= number <= OFFSET_MAX:
+        raise RetainedRefused(INVALID, f"{what}: expected an offset from 0 on, got {value!r:.80}")
+    return number
+
+
+def read_cursor_name(value: object, what: str) -> str:
+    """The name of a cursor. Raises RetainedRefused."""
+    if isinstance(value, str) and value.isprintable() and 0 < len(value.encode()) <= CURSOR_NAME_BYTES:
+        return value
+    raise RetainedRefused(
+        INVALID,
+        f"{what}: expected the name of a cursor, 1 to {CURSOR_NAME_BYTES} bytes of UTF-8 without control "
+        f"characters, got {value!r:.80}",
+    )
+
+
+def whole(value: object) -> int | None:
+    """An integer of any integral type, or None."""
+    if isinstance(value, _INTEGERS):
+        return value.value
+    return value if type(value) is int else None

@@ -1,0 +1,304 @@
+"""What every store does with messages that move, and decisions about epochs; a part of store_checks.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from amqp_broker.persistence.epochs import KEEP_DECISIONS, LAST_EPOCH, DecideEpoch, Decision
+from amqp_broker.persistence.errors import NoSuchNode
+from amqp_broker.persistence.half_checks import is_a_mistake
+from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.store import Store
+from amqp_broker.persistence.store_check_helpers import (
+    do,
+    do_units,
+    fields,
+    messages,
+    new_queue,
+    node_of,
+    read_all,
+)
+from amqp_broker.persistence.verbs import (
+    Configure,
+    CreateNode,
+    DeleteNode,
+    Move,
+    Post,
+    Purge,
+    Retire,
+    Return,
+    Unit,
+)
+
+MakeStore = Callable[[], Store]
+AT_MS: Final = 1_800_000_000_000
+FAR: Final = 1 << 40
+
+
+def decision(epoch: int, *winners: tuple[str, int, int], producer: str = "p", group: str = "g") -> Decision:
+    """One that differs from the others."""
+    return Decision(group, producer, epoch, AT_MS + epoch % 1000, winners)
+
+
+def bodies(store: Store, queue_id: int) -> list[tuple[int, bytes]]:
+    """What a queue holds: (offset, what the body says)."""
+    return [(record.offset, record.body.rstrip(b".")) for record in read_all(store, queue_id)]
+
+
+def names(first: int, *numbers: int) -> list[tuple[int, bytes]]:
+    """The bodies of `messages` with these numbers, at offsets from `first` on."""
+    return [(first + at, b"%d:" % number) for at, number in enumerate(numbers)]
+
+
+def check_settings_are_replaced(make_store: MakeStore) -> None:
+    """As a whole, for one node, once or twice in a group; an unknown node is refused."""
+    store = make_store()
+    one, two = new_queue(store, "one"), new_queue(store, "two")
+    do(store, Configure(one, {"a": 1}), Configure(one, {"b": [2, None]}))
+    created = CreateNode("three", "set", {"old": 1})
+    errors = do_units(
+        store, [[created, Configure(two, {"c": "ü"})], [Configure(two + 9, {})], [DeleteNode(two)]]
+    )
+    assert [type(error) for error in errors] == [type(None), NoSuchNode, type(None)]
+    do(store, Configure(created.queue_id, {}))
+    assert [(node.name, node.settings) for node in store.recover().nodes] == [
+        ("one", {"b": [2, None]}), ("three", {}),
+    ]  # fmt: skip
+    store.apply([[Configure(one, {"never": 1})]])
+    store.abandon()
+    assert node_of(store, one).settings == {"b": [2, None]}
+    store.close()
+
+
+def check_moved_messages_are_the_same(make_store: MakeStore) -> None:
+    """All fields but queue and offset; the node that held them is gone, and its name is free."""
+    store = make_store()
+    source, target = new_queue(store, "set"), new_queue(store)
+    posted = [
+        Record(0, b"plain", enqueued_at_ms=5),
+        Record(1, b"", 7, 9, 1_900_000_000_000, 6),
+        Record(2, b"back", delivery_count=3, acquired_before=True, annotations=b"\x00Sr"),
+        Record(3, b"z" * 70_000, priority=0),
+    ]
+    do(store, Post(source, posted), Return(source, 3, 2, b"new"))
+    do(store, Post(target, messages(0, 2)))
+    expected = [fields(record) for record in read_all(store, source)]
+    do(store, Move(source, target, 2, AT_MS))
+    found = read_all(store, target)[2:]
+    assert [(record.queue_id, record.offset) for record in found] == [(target, 2 + at) for at in range(4)]
+    assert [fields(record)[2:] for record in found] == [one[2:] for one in expected]
+    node = node_of(store, target)
+    assert (node.next_offset, node.message_count, node.byte_count) == (6, 6, 20 + 9 + 70_000), node
+    assert [node.name for node in store.recover().nodes] == ["orders"]
+    again = new_queue(store, "set")
+    assert again > target and read_all(store, again) == []
+    while store.idle(0.0):
+        pass
+    assert [fields(record)[2:] for record in read_all(store, target)[2:]] == [one[2:] for one in expected]
+    store.close()
+
+
+def check_moved_messages_have_no_holes(make_store: MakeStore) -> None:
+    """Whatever was retired or never posted in between, before or in the same group: what is live moves."""
+    store = make_store()
+    source, target = new_queue(store, "set"), new_queue(store)
+    do(store, Post(source, messages(0, 1500)), Return(source, 1499, 4))
+    do(store, Post(source, messages(1600, 3)), Post(source, messages(1700, 1)))
+    do(store, Retire(source, 3, 1400), Retire(source, 1402, 1402), Retire(source, 1601, 1601))
+    units: list[Unit] = [
+        [Retire(source, 0, 0), Return(source, 2, 7)],
+        [Retire(source, 1404, 1497)],
+        [Post(source, messages(1800, 3)), Retire(source, 1801, 1801)],
+        [Move(source, target, 5, AT_MS)],
+        [Post(target, messages(20, 1)), Retire(target, 6, 6)],
+    ]
+    assert do_units(store, units) == [None] * 5
+    kept = [1, 2, 1401, 1403, 1498, 1499, 1600, 1602, 1700, 1800, 1802]
+    expected = [one for one in names(5, *kept) if one[0] != 6] + names(20, 20)
+    assert bodies(store, target) == expected
+    counts = {record.offset: record.delivery_count for record in read_all(store, target)}
+    assert [offset for offset, count in counts.items() if count] == [10], counts
+    node = node_of(store, target)
+    assert (node.next_offset, node.message_count, node.first_offset) == (21, 11, 5), node
+    do(store, Retire(target, 7, 9), Retire(target, 20, 20))
+    assert bodies(store, target) == [one for one in expected if one[0] not in (7, 8, 9, 20)]
+    do(store, Retire(target, 0, FAR))
+    node = node_of(store, target)
+    assert (node.message_count, node.byte_count, node.next_offset) == (0, 0, 21), node
+    store.close()
+
+
+def check_moves_and_posts_in_one_group(make_store: MakeStore) -> None:
+    """In the order of the units: several moves to one queue, posts between them, and on to another one."""
+    store = make_store()
+    sets = [new_queue(store, f"set{number}") for number in range(4)]
+    target, other = new_queue(store), new_queue(store, "other")
+    for number, queue_id in enumerate(sets[:3]):
+        do(store, Post(queue_id, messages(100 * number, 3)))
+    do(store, Post(target, messages(0, 2)))
+    made = CreateNode("made", "set")
+    units: list[Unit] = [
+        [Post(target, messages(2, 1)), Move(sets[1], target, 3, AT_MS), Post(target, messages(6, 1))],
+        [Move(sets[0], target, 7, AT_MS)],
+        [Move(sets[3], target, 10, AT_MS)],  # which is empty
+        [made],
+        [Post(other, messages(0, 1)), Move(sets[2], other, 1, AT_MS)],
+    ]
+    assert do_units(store, units) == [None] * 5
+    expected = [*names(0, 0, 1, 2), *names(3, 100, 101, 102), *names(6, 6), *names(7, 0, 1, 2)]
+    assert bodies(store, target) == expected
+    do_units(
+        store,
+        [
+            [Post(made.queue_id, messages(50, 2)), Move(made.queue_id, other, 4, AT_MS)],
+            [Retire(other, 2, 4), Post(other, messages(6, 1))],
+            [Move(other, target, 10, AT_MS), Retire(target, 11, 11), Return(target, 12, 5)],
+            [Post(target, messages(14, 1))],
+        ],
+    )
+    expected += [*names(10, 0), *names(12, 51, 6, 14)]
+    assert bodies(store, target) == expected
+    assert [record.offset for record in read_all(store, target) if record.delivery_count] == [12]
+    assert [node.queue_id for node in store.recover().nodes] == [target]
+    store.close()
+
+
+def check_what_moved_may_go_in_the_same_group(make_store: MakeStore) -> None:
+    """Retired, purged, or deleted with the queue that it moved to; nothing comes back."""
+    store = make_store()
+    sets = [new_queue(store, f"set{number}") for number in range(3)]
+    one, two, three = (new_queue(store, name) for name in ("one", "two", "three"))
+    for queue_id in sets:
+        do(store, Post(queue_id, messages(0, 3)), Return(queue_id, 1, 1))
+        do(store, Post(queue_id, messages(3, 1)))
+    do(store, Move(sets[0], one, 0, AT_MS), Retire(one, 0, 3), Post(one, messages(4, 1)))
+    do(store, Move(sets[1], two, 0, AT_MS), Purge(two), Post(two, messages(4, 1)))
+    do(store, Move(sets[2], three, 0, AT_MS), DeleteNode(three))
+    assert bodies(store, one) == bodies(store, two) == names(4, 4)
+    while store.idle(0.0):
+        pass
+    found = [(node.name, node.next_offset, node.message_count) for node in store.recover().nodes]
+    assert found == [("one", 5, 1), ("two", 5, 1)], found
+    store.close()
+
+
+def check_purged_and_emptied_nodes_move_as_nothing(make_store: MakeStore) -> None:
+    """The target's numbering stays, in the same group and in a later one."""
+    store = make_store()
+    target = new_queue(store)
+    do(store, Post(target, messages(0, 2)))
+    for number in range(4):
+        source = new_queue(store, "set")
+        do(store, Post(source, messages(0, 5)))
+        gone = Purge(source) if number % 2 else Retire(source, 0, 9)
+        if number < 2:
+            do(store, gone)
+            do(store, Move(source, target, 2, AT_MS))
+        else:
+            do(store, gone, Move(source, target, 2, AT_MS))
+        assert node_of(store, target).next_offset == 2
+    source = new_queue(store, "set")
+    do(store, Post(source, messages(0, 5)), Purge(source), Post(source, messages(5, 1)))
+    do(store, Move(source, target, 2, AT_MS))
+    assert bodies(store, target) == names(0, 0, 1, 5)
+    store.close()
+
+
+def check_refused_moves_leave_no_trace(make_store: MakeStore) -> None:
+    """Out of an unknown node, into one, twice, beside a verb that is refused, in an abandoned group."""
+    store = make_store()
+    source, target = new_queue(store, "set"), new_queue(store)
+    do(store, Post(source, messages(0, 3)))
+    before = store.recover()
+    store.apply([[Move(source, target, 0, AT_MS), Post(target, messages(3, 1))]])
+    store.abandon()
+    assert store.recover() == before
+    units: list[Unit] = [
+        [Move(source + 99, target, 0, AT_MS)],
+        [Move(source, target + 99, 0, AT_MS)],
+        [Move(source, target, 0, AT_MS), Post(target + 99, messages(0, 1))],
+        [Move(source, target, 0, AT_MS), Move(source, target, 3, AT_MS)],
+        [Post(source, messages(3, 1))],
+        [Move(source, target, 0, AT_MS)],
+        [Post(source, messages(4, 1))],
+        [CreateNode("set", "queue")],
+    ]
+    kinds = [type(error) for error in do_units(store, units)]
+    assert kinds == [*[NoSuchNode] * 4, type(None), type(None), NoSuchNode, type(None)], kinds
+    assert bodies(store, target) == names(0, 0, 1, 2, 3)
+    assert is_a_mistake(store, [Move(target, target, 4, AT_MS)])
+    store.close()
+
+
+def check_decisions_come_back(make_store: MakeStore) -> None:
+    """By group, producer and epoch; the latest is that of the highest epoch; each is kept once."""
+    store = make_store()
+    kept = [
+        decision(5),
+        decision(7, ("a-1", 3, 2**64 - 1), ("b", 0, 0)),
+        decision(6, ("ü", 2**40, 17)),
+        decision(LAST_EPOCH, producer="öther"),
+        decision(0, ("x", 1, 1), group="h"),
+    ]
+    assert store.decision("g", "p", 5) is None and store.latest_decision("g", "p") is None
+    assert store.decisions("g", "p", 10) == []
+    do(store, DecideEpoch(kept[0]), DecideEpoch(kept[1]))
+    do_units(store, [[DecideEpoch(one)] for one in kept[2:]])
+    for one in kept:
+        assert store.decision(one.group, one.producer, one.epoch) == one
+    assert store.decision("g", "p", 8) is None and store.decision("h", "p", 5) is None
+    assert store.latest_decision("g", "p") == kept[1]
+    assert store.latest_decision("g", "öther") == kept[3]
+    assert store.decisions("g", "p", 10) == [kept[1], kept[2], kept[0]]
+    assert store.decisions("g", "p", 2) == [kept[1], kept[2]]
+    store.apply([[DecideEpoch(decision(9))]])
+    store.abandon()
+    assert store.latest_decision("g", "p") == kept[1]
+    assert is_a_mistake(store, [DecideEpoch(decision(7))]), "an epoch was decided twice"
+    assert is_a_mistake(store, [DecideEpoch(decision(9))], [DecideEpoch(decision(9))])
+    assert is_a_mistake(store, [DecideEpoch(decision(LAST_EPOCH + 1))])
+    store.close()
+
+
+def check_decision_and_messages_are_one_unit(make_store: MakeStore) -> None:
+    """Both or neither."""
+    store = make_store()
+    source, target = new_queue(store, "set"), new_queue(store)
+    do(store, Post(source, messages(0, 2)))
+    units: list[Unit] = [
+        [Move(source, target, 0, AT_MS), DecideEpoch(decision(1)), Post(target + 9, messages(0, 1))],
+        [DecideEpoch(decision(2)), Move(source, target, 0, AT_MS)],
+    ]
+    assert [type(error) for error in do_units(store, units)] == [NoSuchNode, type(None)]
+    assert store.decisions("g", "p", 9) == [decision(2)]
+    assert bodies(store, target) == names(0, 0, 1)
+    store.close()
+
+
+def check_old_decisions_are_forgotten(make_store: MakeStore) -> None:
+    """Those of a producer that have so many later ones, and no others."""
+    store = make_store()
+    do(store, DecideEpoch(decision(3, producer="q")))
+    for first in (0, KEEP_DECISIONS - 5):
+        do(store, *[DecideEpoch(decision(first + at)) for at in range(KEEP_DECISIONS - 5)])
+    last = 2 * KEEP_DECISIONS - 11
+    found = store.decisions("g", "p", 2 * KEEP_DECISIONS)
+    assert [one.epoch for one in found] == [*range(last, last - KEEP_DECISIONS, -1)]
+    assert store.decision("g", "p", last - KEEP_DECISIONS) is None
+    assert store.decision("g", "q", 3) == decision(3, producer="q")
+    store.close()
+
+
+SET_CHECKS: Final[tuple[Callable[[MakeStore], None], ...]] = (
+    check_settings_are_replaced,
+    check_moved_messages_are_the_same,
+    check_moved_messages_have_no_holes,
+    check_moves_and_posts_in_one_group,
+    check_what_moved_may_go_in_the_same_group,
+    check_purged_and_emptied_nodes_move_as_nothing,
+    check_refused_moves_leave_no_trace,
+    check_decisions_come_back,
+    check_decision_and_messages_are_one_unit,
+    check_old_decisions_are_forgotten,
+)

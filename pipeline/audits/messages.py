@@ -1,0 +1,78 @@
+"""What became of each message: one row for each address and offset, from which most audits are read.
+
+This is the one big shuffle of an audit, so only numbers travel in it: who sent a message and what it was
+called is looked up where a finding needs it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from amqp_broker.pipeline.event_schema import AVAILABLE
+
+MESSAGE_EVENTS: Final = (*AVAILABLE, "deliver", "settle", "dead", "expire")
+MILLISECOND: Final = 1000  # of the microseconds in which times are kept here
+
+
+def messages(events: DataFrame) -> DataFrame:
+    """One row for each (address, offset) of the log.
+
+    Counts: puts, deliveries, accepts, rejects, deads, silent_deads (without a reason), expires. Places in
+    the log (lsn): put_lsn and last_put_lsn, first_deliver_lsn, last_deliver_lsn, accept_lsn, end_lsn (the
+    last outcome that ended it), dead_lsn. Times in microseconds of the Unix epoch: put_us, deliver_us,
+    end_us. And bytes.
+    """
+    kind, lsn = F.col("type"), F.col("lsn")
+    put = kind.isin(*AVAILABLE)
+    deliver, dead, expire = kind == "deliver", kind == "dead", kind == "expire"
+    accept = (kind == "settle") & (F.col("outcome") == "accepted")
+    reject = (kind == "settle") & (F.col("outcome") == "rejected")
+    end = accept | reject | dead | expire
+    at_us = F.unix_micros("time")
+    return (
+        events.where(kind.isin(*MESSAGE_EVENTS) & F.col("address").isNotNull() & F.col("offset").isNotNull())
+        .groupBy("address", "offset")
+        .agg(
+            F.count_if(put).alias("puts"),
+            _first(put, lsn).alias("put_lsn"),
+            _last(put, lsn).alias("last_put_lsn"),
+            _first(put, at_us).alias("put_us"),
+            _last(put, F.col("bytes")).alias("bytes"),
+            F.count_if(deliver).alias("deliveries"),
+            _first(deliver, lsn).alias("first_deliver_lsn"),
+            _last(deliver, lsn).alias("last_deliver_lsn"),
+            _first(deliver, at_us).alias("deliver_us"),
+            F.count_if(accept).alias("accepts"),
+            _first(accept, lsn).alias("accept_lsn"),
+            F.count_if(reject).alias("rejects"),
+            F.count_if(dead).alias("deads"),
+            F.count_if(dead & (F.coalesce(F.col("reason"), F.lit("")) == "")).alias("silent_deads"),
+            _first(dead | expire, lsn).alias("dead_lsn"),
+            F.count_if(expire).alias("expires"),
+            _last(end, lsn).alias("end_lsn"),
+            _first(end, at_us).alias("end_us"),
+        )
+    )
+
+
+def addresses(messages: DataFrame) -> DataFrame:
+    """One row for each address: first_offset and last_offset that were put, and delivered_offset, the
+    highest that was delivered.
+    """
+    put = F.col("puts") > 0
+    return messages.groupBy("address").agg(
+        F.min(F.when(put, F.col("offset"))).alias("first_offset"),
+        F.max(F.when(put, F.col("offset"))).alias("last_offset"),
+        F.max(F.when(F.col("deliveries") > 0, F.col("offset"))).alias("delivered_offset"),
+    )
+
+
+def _first(when: Column, value: Column) -> Column:
+    return F.min(F.when(when, value))
+
+
+def _last(when: Column, value: Column) -> Column:
+    return F.max(F.when(when, value))

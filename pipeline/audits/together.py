@@ -1,0 +1,70 @@
+"""All audits of a log in one plan: the findings of each, and the tables that the report draws.
+
+The messages, the halves and the minutes are computed once and kept while the audits read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+
+from amqp_broker.pipeline.audits import dead_letters, half_sets, ledger, log, traffic, transactions
+from amqp_broker.pipeline.audits.messages import messages
+from amqp_broker.pipeline.audits.span import Span
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What an audit takes for too long, and whether all queues were empty at the end of the log."""
+
+    unresolved_after_ms: int = transactions.UNRESOLVED_AFTER_MS
+    stalled_minutes: int = traffic.STALLED_MINUTES
+    drained: bool = False
+
+
+@dataclass(frozen=True)
+class Audits:
+    """Frames that nothing has been computed of yet: findings by the name of their audit, and tables."""
+
+    findings: dict[str, Callable[[], DataFrame]]
+    messages: DataFrame
+    halves: DataFrame
+    minutes: DataFrame
+    deaths: DataFrame
+
+    def forget(self) -> None:
+        """Give the room back that the shared frames took."""
+        for frame in (self.messages, self.halves, self.minutes):
+            frame.unpersist()
+
+
+def all_audits(events: DataFrame, span: Span, bounds: Bounds) -> Audits:
+    """The audits of these events."""
+    level = StorageLevel.MEMORY_AND_DISK
+    each = messages(events).persist(level)
+    halves = transactions.halves(events).persist(level)
+    minutes = traffic.table(each).persist(level)
+    late = bounds.unresolved_after_ms
+
+    def decisions() -> DataFrame:
+        single = transactions.findings(events, halves, span, unresolved_after_ms=late)
+        return single.unionByName(half_sets.findings(events, span, unresolved_after_ms=late))
+
+    return Audits(
+        findings={
+            log.AUDIT: lambda: log.findings(events),
+            ledger.AUDIT: lambda: ledger.findings(events, each, span, drained=bounds.drained),
+            dead_letters.AUDIT: lambda: dead_letters.findings(each, span),
+            transactions.AUDIT: decisions,
+            traffic.AUDIT: lambda: traffic.findings(
+                each, minutes, span, stalled_minutes=bounds.stalled_minutes
+            ),
+        },
+        messages=each,
+        halves=halves,
+        minutes=minutes,
+        deaths=dead_letters.table(events),
+    )

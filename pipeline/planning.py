@@ -1,0 +1,171 @@
+"""What the reader of a batch and that of a stream decide: which addresses, from where, up to where."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from amqp_broker.pipeline.errors import DataLoss, OffsetError, OptionError
+from amqp_broker.pipeline.offsets import EARLIEST, LATEST, Offsets, Range
+from amqp_broker.pipeline.options import EVENTS, Options, addresses_of
+from amqp_broker.pipeline.retained_client import Node, Retained, RetainedClient
+
+log: Final = logging.getLogger("amqp_broker.pipeline.source")
+
+
+def nodes_to_read(options: Options, found: Retained) -> dict[str, Node]:
+    """The nodes that the options name. Raises OptionError for one that does not retain, and for a pattern
+    that nothing matches.
+    """
+    if options.given("subscribePattern"):
+        pattern = re.compile(options["subscribePattern"])
+        nodes = {
+            address: node
+            for address, node in found.nodes.items()
+            if address != EVENTS and pattern.fullmatch(address)
+        }
+        if not nodes:
+            raise OptionError(
+                f"option subscribePattern: no retaining node matches {options['subscribePattern']!r}; "
+                "there are "
+                f"{_listed(found.nodes)}"
+            )
+        return nodes
+    for address in addresses_of(options):
+        if address not in found.nodes:
+            raise OptionError(
+                f"option {'assign' if options.given('assign') else 'subscribe'}: {address!r} is not a "
+                "node that "
+                f"retains messages; there are {_listed(found.nodes)}. Set retention_ms or "
+                "retention_bytes of the "
+                "queue in the broker's configuration"
+            )
+    return {address: found.nodes[address] for address in addresses_of(options)}
+
+
+def _listed(addresses: Iterable[str]) -> str:
+    names = sorted(addresses)
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return (", ".join(map(repr, names[:10])) + more) if names else "none"
+
+
+def starting(
+    options: Options, client: RetainedClient, nodes: Mapping[str, Node], words: str
+) -> dict[str, int]:
+    """Where a query begins in each address; `words` are the startingOffsets where none are given."""
+    if options.given("startingTimestamp"):
+        return {address: client.find(address, options["startingTimestamp"]) for address in nodes}
+    given = options["startingOffsets"] or words
+    if isinstance(given, dict):
+        return _given(options, "startingOffsets", given, nodes, EARLIEST)
+    return {address: node.next if given == "latest" else node.first for address, node in nodes.items()}
+
+
+def ending(options: Options, client: RetainedClient, nodes: Mapping[str, Node]) -> dict[str, int]:
+    """Where a batch ends in each address."""
+    if options.given("endingTimestamp"):
+        return {address: client.find(address, options["endingTimestamp"]) for address in nodes}
+    given = options["endingOffsets"] or "latest"
+    if isinstance(given, dict):
+        return _given(options, "endingOffsets", given, nodes, LATEST)
+    return {address: node.next for address, node in nodes.items()}
+
+
+def _given(
+    options: Options, name: str, given: Mapping[str, int], nodes: Mapping[str, Node], missing: int
+) -> dict[str, int]:
+    positions = {}
+    for address, node in nodes.items():
+        offset = given.get(address, missing)
+        if offset == EARLIEST:
+            offset = node.first
+        elif offset == LATEST:
+            offset = node.next
+        if offset > node.next:
+            raise OptionError(
+                f"option {name}: expected at most {node.next} for {address!r}, which is its next "
+                f"offset, found {offset}"
+            )
+        if offset < node.first and options["failOnDataLoss"]:
+            raise DataLoss(
+                f"option {name}: offset {offset} of {address!r} is not retained any more, the first "
+                f"is {node.first}; "
+                f"say that one or {EARLIEST} (earliest), or set the option failOnDataLoss to false"
+            )
+        positions[address] = offset
+    return positions
+
+
+def check_reachable(options: Options, end: Offsets, found: Retained) -> None:
+    """Raises OffsetError where the offsets lie behind the end of their node, or the node is gone."""
+    for address, offset in end.positions.items():
+        node = found.nodes.get(address)
+        if node is None:
+            gone = f"{address!r}, up to offset {offset}, is no retaining node any more: deleted or renamed"
+            if options["failOnDataLoss"]:
+                raise DataLoss(
+                    f"{gone}, and what the query has not read of it is lost. To go on without it, set "
+                    "the option "
+                    "failOnDataLoss to false"
+                )
+            log.warning("data loss: %s", gone)
+        elif offset > node.next:
+            raise OffsetError(
+                f"the checkpoint is at offset {offset} of {address!r}, but the broker's next offset there is "
+                f"{node.next}: it was restored from an older copy, or the checkpoint is of another "
+                "broker. Restore a "
+                "newer copy of the broker, or begin anew with another checkpoint folder and another option "
+                "subscription"
+            )
+
+
+def missing_in(parts: Iterable[Range], found: Retained) -> list[Range]:
+    """What of the ranges the broker has dropped already."""
+    lost = []
+    for part in parts:
+        node = found.nodes.get(part.address)
+        if node is None:
+            lost.append(part)
+        elif part.low < node.first:
+            lost.append(Range(part.address, part.low, min(part.high, node.first)))
+    return lost
+
+
+def check_loss(options: Options, parts: list[Range], found: Retained) -> list[Range]:
+    """The ranges as far as they are there. Raises DataLoss for the rest, or says in the log what is "
+    "missing."""
+    lost = {part.address: part for part in missing_in(parts, found)}
+    if lost and options["failOnDataLoss"]:
+        raise DataLoss(
+            f"expected {'; '.join(map(str, parts))}, but the broker has dropped "
+            f"{'; '.join(map(str, lost.values()))}: "
+            "retention was shorter than the query was behind. To go on without them (they are lost), "
+            "set the option "
+            "failOnDataLoss to false; to have more time the next time, raise retention_ms and "
+            "retention_bytes of the "
+            "queue"
+        )
+    for part in lost.values():
+        tell_loss(part)
+    kept = [Range(part.address, max(part.low, _end_of(lost, part)), part.high) for part in parts]
+    return [part for part in kept if len(part)]
+
+
+def _end_of(lost: Mapping[str, Range], part: Range) -> int:
+    return lost[part.address].high if part.address in lost else part.low
+
+
+def tell_loss(part: Range) -> None:
+    """Says in the log what is missing."""
+    log.warning(
+        "data loss: %d messages, %s, are gone; going on without them (failOnDataLoss=false)", len(part), part
+    )
+
+
+def rows_of_bytes(nodes: Mapping[str, Node], bytes_max: int) -> int:
+    """About how many messages have so many octets: by their mean size in all the nodes."""
+    messages = sum(node.next - node.first for node in nodes.values())
+    octets = sum(node.bytes for node in nodes.values())
+    return max(1, bytes_max * messages // octets) if messages and octets else bytes_max

@@ -1,0 +1,185 @@
+"""Links that read with a durable cursor: where they begin, what moves it, and that nobody shares it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import trio
+
+from amqp_broker.broker import open_broker
+from amqp_broker.embedding import RunningBroker
+from amqp_broker.frames import Accepted, Rejected, Released
+from amqp_broker.persistence import MemoryStore
+from amqp_broker.retained_cursors import Prefix
+from amqp_broker.testing import ScriptedFaults, running_broker
+from tests.support.broker_clients import bodies, receive, send, session_to, settle_down
+from tests.support.retained import Asker, offset_of, read, retaining
+from tests.support.wire_client import PeerError, WireSession
+
+TEN = [b"%d" % number for number in range(10)]
+
+
+@pytest.fixture
+def broker() -> Iterator[RunningBroker]:
+    with running_broker(retaining("kept", "other")) as running:
+        yield running
+
+
+def filled(session: WireSession) -> Asker:
+    """Ten messages, and somebody to ask where cursors stand."""
+    send(session.attach_sender("filler", "kept"), *TEN)
+    return Asker(session)
+
+
+def test_accepted_moves_the_cursor_over_what_has_no_gap(broker: RunningBroker) -> None:
+    """One that is not accepted holds it; when it is, the cursor goes on to the end of the accepted ones."""
+    with session_to(broker) as session:
+        asker = filled(session)
+        reader = read(session, "kept", "first", cursor="c")
+        found = receive(reader, 10)
+        reader.settle(found[0:2] + found[3:6], Accepted())
+        settle_down(broker, session)
+        assert asker.positions("c") == {"kept": 2}
+        reader.settle([found[2]], Accepted())
+        settle_down(broker, session)
+        assert asker.positions("c") == {"kept": 6}
+
+
+def test_rejected_is_done_with_and_released_is_not(broker: RunningBroker) -> None:
+    """A message that is invalid does not hold the cursor for ever."""
+    with session_to(broker) as session:
+        asker = filled(session)
+        reader = read(session, "kept", "first", cursor="c")
+        found = receive(reader, 10)
+        reader.settle(found[:2], Rejected())
+        reader.settle(found[2:3], Released())
+        reader.settle(found[3:], Accepted())
+        settle_down(broker, session)
+        assert asker.positions("c") == {"kept": 2}
+
+
+def test_the_next_link_begins_at_the_cursor(broker: RunningBroker) -> None:
+    """Whatever its offset filter says; another cursor begins where the filter says."""
+    with session_to(broker) as session:
+        filled(session)
+        reader = read(session, "kept", "first", cursor="c")
+        reader.settle(receive(reader, 10)[:4], Accepted())
+        settle_down(broker, session)
+        reader.detach()
+        assert offset_of(receive(read(session, "kept", "first", cursor="c"), 1)[0]) == 4
+        assert offset_of(receive(read(session, "kept", "last", cursor="d"), 1)[0]) == 9
+
+
+def test_accepted_is_settled_after_the_commit_of_the_move() -> None:
+    """What the receiver was told it has is not read again by the next link, whatever happens then."""
+    faults = ScriptedFaults()
+    with running_broker(retaining("kept"), faults=faults) as broker, session_to(broker) as session:
+        asker = filled(session)
+        reader = read(session, "kept", "first", cursor="c")
+        found = receive(reader, 10)
+        with faults.held_commits():
+            reader.settle(found, Accepted(), settled=False)
+            session.connection.pump(0.2)
+            assert not reader.confirmed
+        session.connection.pump_until(lambda: len(reader.confirmed) == 10)
+        assert asker.positions("c") == {"kept": 10}
+
+
+def test_a_move_that_finds_the_disk_full_waits_for_room() -> None:
+    """The receiver has decided: its outcome is settled when it is stored."""
+    faults = ScriptedFaults()
+    with running_broker(retaining("kept"), faults=faults) as broker, session_to(broker) as session:
+        asker = filled(session)
+        reader = read(session, "kept", "first", cursor="c")
+        found = receive(reader, 10)
+        faults.refuse_commit()
+        reader.settle(found, Accepted(), settled=False)
+        session.connection.pump_until(lambda: len(reader.confirmed) == 10)
+        assert asker.positions("c") == {"kept": 10}
+
+
+def test_a_cursor_is_one_links_at_a_node(broker: RunningBroker) -> None:
+    """The second link is refused, one at another node is not, and a detach frees it."""
+    with session_to(broker) as session, session_to(broker, "rival") as other:
+        filled(session)
+        session.attach_sender("o", "other")
+        reader = read(session, "kept", "first", cursor="c")
+        read(session, "other", "first", cursor="c")
+        with pytest.raises(PeerError) as caught:
+            read(other, "kept", "first", cursor="c")
+        assert caught.value.error is not None
+        assert caught.value.error.condition == "amqp:resource-locked"
+        reader.detach()
+        settle_down(broker, session)
+        read(other, "kept", "first", cursor="c")
+
+
+def test_a_connection_that_breaks_frees_its_cursors(broker: RunningBroker) -> None:
+    """Those that it read with and those that it held."""
+    with session_to(broker) as session, session_to(broker, "lost") as lost:
+        filled(session)
+        read(lost, "kept", "first", cursor="c")
+        Asker(lost).ask("hold", cursor="d", start={"kept": "first"})
+        lost.connection.abort()
+        settle_down(broker, session)
+        read(session, "kept", "first", cursor="c")
+        Asker(session).ask("hold", cursor="d", start={})
+
+
+def test_a_pre_settled_link_begins_at_the_cursor_and_leaves_it(broker: RunningBroker) -> None:
+    """There are no outcomes that could move it; `move` does."""
+    with session_to(broker) as session:
+        asker = filled(session)
+        asker.ask("move", cursor="c", positions={"kept": 3})
+        reader = read(session, "kept", "first", cursor="c", settled=True)
+        assert bodies(receive(reader, 7)) == TEN[3:]
+        settle_down(broker, session)
+        assert asker.positions("c") == {"kept": 3}
+
+
+def test_the_number_of_cursors_is_bounded() -> None:
+    """By max_cursors; the ones that there are go on, and one that is forgotten makes room."""
+    with running_broker(retaining("kept", limits={"max_cursors": 1})) as broker:
+        with session_to(broker) as session:
+            asker = filled(session)
+            asker.ask("hold", cursor="c", start={"kept": "first"})
+            with pytest.raises(PeerError):
+                read(session, "kept", "first", cursor="d")
+            asker.ask("forget", cursor="c")
+            read(session, "kept", "first", cursor="d")
+
+
+def test_a_cursor_of_the_event_log(broker: RunningBroker) -> None:
+    """`$events` has cursors like any node."""
+    with session_to(broker) as session:
+        asker = filled(session)
+        held = asker.ask("hold", cursor="c", start={"$events": "first"})
+        assert held["positions"] == {"$events": 1}
+
+
+def test_cursors_are_there_after_a_restart() -> None:
+    """Where they stood, and counted against the bound."""
+    store = MemoryStore(store_id="log")
+    config = retaining("kept", limits={"max_cursors": 1})
+
+    async def names() -> list[tuple[str, dict[str, int]]]:
+        async with open_broker(config, store=store) as broker:
+            queue = await broker.nodes.registry.create("kept")
+            done = trio.Event()
+            if not broker.nodes.retained.cursors.names():
+                broker.nodes.retained.cursors.move(
+                    "c", lambda _store: {queue.queue_id: 0}, lambda _error: done.set()
+                )
+                await done.wait()
+            return [(each.name, each.positions) for each in await broker.cursors()]
+
+    assert trio.run(names) == trio.run(names) == [("c", {"kept": 0})]
+
+
+def test_a_prefix_takes_offsets_in_any_order() -> None:
+    """It reaches the first that is missing; what is below it counts no more."""
+    prefix = Prefix(5)
+    assert not prefix.accept([7, 8, 3]) and prefix.offset == 5 and prefix.waiting() == 2
+    assert prefix.accept([5]) and prefix.offset == 6
+    assert prefix.skip(6, 6) and prefix.offset == 9 and prefix.waiting() == 0

@@ -1,0 +1,95 @@
+"""Offsets and times in message-annotations, spliced as bytes, against `Message`."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amqp_broker.frames import (
+    DecodeError,
+    Long,
+    Message,
+    OffsetStamp,
+    Properties,
+    Symbol,
+    Timestamp,
+    Ulong,
+    encode_message,
+    encode_section,
+)
+
+STAMP = OffsetStamp("x-stream-offset", "x-opt-enqueued-time")
+OURS = (Symbol("x-stream-offset"), Symbol("x-opt-enqueued-time"))
+
+
+class Stamped:
+    """A message behind its header."""
+
+    def __init__(self, body: bytes, offset: int = 7, at_ms: int = 1_800_000_000_000) -> None:
+        self.offset = offset
+        self.enqueued_at_ms = at_ms
+        self.header_bytes = b""
+        self.body = body
+
+
+def stamped(body: bytes, offset: int = 7, at_ms: int = 1_800_000_000_000) -> Message:
+    """The message as it goes out, without its header."""
+    message = Stamped(body, offset, at_ms)
+    STAMP.write([message])
+    whole = Message(message.header_bytes + message.body)
+    whole.check_sections()
+    return whole
+
+
+ANNOTATIONS = st.dictionaries(
+    st.text("abcxyz-.", min_size=1, max_size=20).map(Symbol) | st.sampled_from(OURS),
+    st.text(max_size=300) | st.integers(-(2**63), 2**63 - 1).map(Long) | st.none(),
+    max_size=6,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.none() | ANNOTATIONS, st.integers(0, 2**64 - 1), st.integers(0, 2**60), st.binary(max_size=400))
+def test_annotations_are_added_and_the_bare_message_stays(
+    annotations: dict[Any, Any] | None, offset: int, at_ms: int, data: bytes
+) -> None:
+    """Whatever annotations there were stay, ours are there once, and the rest is the same octets."""
+    body = encode_message(
+        message_annotations=annotations, properties=Properties(message_id="m"), body=data, footer={}
+    )
+    found = stamped(body, offset, at_ms)
+    assert found.message_annotations == {
+        **(annotations or {}), OURS[0]: Ulong(offset), OURS[1]: Timestamp(at_ms)
+    }  # fmt: skip
+    assert found.bare == Message(body).bare
+    assert (
+        found.data[found.after_message_annotations_offset :]
+        == (body[Message(body).after_message_annotations_offset :])
+    )
+
+
+def test_a_message_without_any_section_is_stamped() -> None:
+    """What python-qpid-proton sends for an empty Message."""
+    assert set(stamped(b"").message_annotations or {}) == set(OURS)
+
+
+def test_annotations_with_a_symbolic_descriptor_are_merged() -> None:
+    """The rare form of the descriptor does not lead to two sections of one kind."""
+    name = b"amqp:message-annotations:map"
+    section = encode_section("message-annotations", {"a": "b"})
+    body = b"\x00\xa3" + bytes((len(name),)) + name + section[3:] + encode_message(body=b"x")
+    assert set(stamped(body).message_annotations or {}) == {*OURS, Symbol("a")}
+
+
+@pytest.mark.parametrize(
+    "section",
+    [b"\x00\x53\x72\xc1\x09\x02", b"\x00\x53\x72" + struct.pack(">BII", 0xD1, 99, 2), b"\x00\x53\x72\x40"],
+)
+def test_malformed_annotations_are_an_error(section: bytes) -> None:
+    """A map that is cut off, or is no map, is told and not passed on."""
+    with pytest.raises(DecodeError):
+        STAMP.write([Stamped(section)])

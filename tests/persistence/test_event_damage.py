@@ -1,0 +1,132 @@
+"""Runs in the log of events on disk: what damage is found, left out, and never believed."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from amqp_broker.persistence import Event, Log, RowDamaged, StoreError
+from amqp_broker.persistence.checksums import event_checksum
+from amqp_broker.persistence.halves import EVENT_RUN_MAX
+from amqp_broker.persistence.sqlite import SqliteStore, check_directory
+from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.store_checks import do
+from tests.persistence.stores import edit, small_store
+
+
+def run(count: int, first_offset: int) -> Log:
+    """One row, in which each entry has its offset."""
+    offsets: list[str | int | None] = [*range(first_offset, first_offset + count)]
+    return Log(Event("put", 5, {"address": "q"}, 0, count, {"offset": offsets}))
+
+
+def fill(store: SqliteStore) -> list[Event]:
+    """Rows 1 to 10, 11, 12 to 21, 22 to 31; returns all entries."""
+    do(store, run(10, 100), Log(Event("half.put", 6, {"half_id": "x"})), run(10, 200), run(10, 300))
+    return store.events(0, 99)
+
+
+@pytest.mark.parametrize(
+    ("sql", "findings"),
+    [
+        ("UPDATE event SET count=9 WHERE seq=12", ["event 12: the row does not match its checksum"]),
+        ("UPDATE event SET count=-1 WHERE seq=22", ["event 22: the row does not match its checksum"]),
+        ("UPDATE event SET fields='{}' WHERE seq=12", ["event 12: the row does not match its checksum"]),
+        ("UPDATE event SET kind='dead' WHERE seq=1", ["event 1: the row does not match its checksum"]),
+        ("DELETE FROM event WHERE seq=12", ["event 22: comes after event 11"]),
+        ("UPDATE event SET seq=13 WHERE seq=12", ["event 13: comes after", "event 13: the row does not"]),
+        ("DELETE FROM event WHERE seq<12", []),
+    ],
+)
+def test_checker_finds_damaged_runs(sql: str, findings: list[str], tmp_path: Path) -> None:
+    """Rows that were changed, lost or moved; what is told of the others is what was logged."""
+    store = small_store(tmp_path)
+    entries = fill(store)
+    store.close()
+    edit(tmp_path, sql)
+    found = check_directory(tmp_path)
+    assert len(found) == len(findings), found
+    for one, expected in zip(found, findings, strict=True):
+        assert expected in one
+    store = small_store(tmp_path)
+    told = store.events(0, 99)
+    assert 0 < len(told) < len(entries)
+    assert all(one in entries for one in told)
+    store.close()
+
+
+def sealed(directory: Path, seq: int, content: object, count: int) -> None:
+    """Change a row, with a checksum that is right."""
+    fields = json.dumps(content)
+    ((at_ms, kept_ms),) = edit(directory, "SELECT at_ms, kept_ms FROM event WHERE seq=?", seq)
+    checksum = event_checksum(seq, at_ms, kept_ms, b"put", fields.encode(), count)
+    edit(
+        directory, "UPDATE event SET fields=?, count=?, checksum=? WHERE seq=?", fields, count, checksum, seq
+    )
+
+
+def test_checker_finds_runs_that_contradict_themselves(tmp_path: Path) -> None:
+    """With right checksums: the mistakes of a writer."""
+    store = small_store(tmp_path)
+    fill(store)
+    store.close()
+    sealed(tmp_path, 1, [{}, {"offset": [1, 2, 3]}], 10)
+    sealed(tmp_path, 12, [1, 2], 10)
+    sealed(tmp_path, 22, {"a": 1}, EVENT_RUN_MAX + 1)
+    assert check_directory(tmp_path) == [
+        "event 1: it stands for 10 entries, but has 3 values of 'offset'",
+        "event 12: the fields are no JSON object",
+        f"event 22: it stands for {EVENT_RUN_MAX + 1} entries, expected 1 to {EVENT_RUN_MAX}",
+    ]
+
+
+@pytest.mark.parametrize("count", [0, 1, 9, -5])
+def test_no_number_comes_twice_behind_a_damaged_run(count: int, tmp_path: Path) -> None:
+    """For how many the last row stood is not known any more: the numbers go on behind all that it could."""
+    store = small_store(tmp_path)
+    fill(store)
+    store.close()
+    edit(tmp_path, "UPDATE event SET count=? WHERE seq=22", count)
+    store = small_store(tmp_path)
+    log = run(2, 400)
+    do(store, log)
+    assert log.event.seq == 22 + EVENT_RUN_MAX
+    assert [one.seq for one in store.events(21, 9)] == [21, log.event.seq, log.event.seq + 1]
+    store.close()
+
+
+def test_flipped_bits_make_no_event(tmp_path: Path) -> None:
+    """Anywhere in the file: what is told of a number is what was logged there."""
+    store = small_store(tmp_path / "sound", page_size_bytes=1024)
+    entries = {event.seq: event for event in fill(store)}
+    store.close()
+    sound = (tmp_path / "sound" / DATABASE_NAME).read_bytes()
+    row = sound.index(b'"offset":[200')
+    (tmp_path / "damaged").mkdir()
+    randomness = random.Random(7)
+    missing = told = 0
+    for trial in range(120):
+        data = bytearray(sound)
+        at = row - 60 + randomness.randrange(120) if trial % 2 else randomness.randrange(len(data))
+        data[at] ^= 1 << randomness.randrange(8)
+        (tmp_path / "damaged" / DATABASE_NAME).write_bytes(data)
+        try:
+            store = small_store(tmp_path / "damaged", synchronous="OFF")
+        except StoreError:
+            continue
+        for first in (0, 11, 15, 22):
+            try:
+                found = store.events(first, 12)
+            except RowDamaged:
+                told += 1
+                continue
+            except StoreError:
+                break
+            missing += len(found) < 10
+            for one in found:
+                assert one == entries[one.seq]
+        store.close()
+    assert missing > 10, f"{missing} pages lacked entries, {told} could not be read"

@@ -1,0 +1,50 @@
+"""One Spark session for all tests here: local, two cores, failed tasks are tried again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipeline.spark.hooks import FAULT_FILE, forget
+
+
+@pytest.fixture(scope="session")
+def fault_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of the fault that is due; Spark's processes know it by their environment."""
+    path = tmp_path_factory.mktemp("faults") / "fault.json"
+    os.environ[FAULT_FILE] = str(path)
+    # Workers import this package, and Spark gives them no more than PYTHONPATH.
+    checkout = str(Path(__file__).resolve().parents[3])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [checkout, os.environ.get("PYTHONPATH")]))
+    return path
+
+
+@pytest.fixture(scope="session")
+def spark(fault_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The session. A task may fail three times; record batches are small, so that there are several."""
+    from amqp_broker.pipeline.session import spark_session
+
+    session = spark_session(
+        "tests",
+        cores=2,
+        tries=4,
+        settings={
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            "spark.log.level": "ERROR",
+        },
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_fault(fault_file: Path) -> Iterator[None]:
+    """No test inherits the fault of another."""
+    forget(fault_file)
+    yield
+    forget(fault_file)

@@ -1,0 +1,87 @@
+"""The driver of a streaming query, as a process that is killed: source -> transformation -> sink.
+
+It reads what is there, in micro-batches, and ends: with 0 when all is done, with 1 when the query failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from amqp_broker.pipeline.listener import CursorListener
+from amqp_broker.pipeline.session import spark_session
+from tests.pipeline.spark.faulty_source import NAME, FaultySource
+from tests.pipeline.spark.hooks import kill
+
+SUBSCRIPTION = "enrich"
+
+
+class Killer(StreamingQueryListener):
+    """C6: Spark noted the batch as done."""
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """A batch is done."""
+        kill("C6", event.progress.batchId)
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Nothing."""
+
+
+def main() -> int:
+    """Runs the query to its end."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--checkpoint", required=True)
+    parser.add_argument("--subscribe", required=True)
+    parser.add_argument("--address", required=True)
+    parser.add_argument("--rows", required=True, help="in a micro-batch")
+    parser.add_argument("--master", default=None)
+    parsed = parser.parse_args()
+    spark = spark_session(
+        "crash points",
+        cores=2,
+        master=parsed.master,
+        settings={"spark.sql.execution.arrow.maxRecordsPerBatch": "25", "spark.log.level": "ERROR"},
+    )
+    spark.dataSource.register(FaultySource)
+    spark.streams.addListener(Killer())
+    spark.streams.addListener(CursorListener(parsed.url, SUBSCRIPTION))
+    rows = (
+        spark.readStream.format(NAME)
+        .option("amqp.url", parsed.url)
+        .option("subscribe", parsed.subscribe)
+        .option("subscription", SUBSCRIPTION)
+        .option("maxOffsetsPerTrigger", parsed.rows)
+        .load()
+    )
+    query = (
+        rows.selectExpr(
+            "upper(cast(body as string)) as body", "map('from', address) as application_properties"
+        )
+        .writeStream.format(NAME)
+        .option("amqp.url", parsed.url)
+        .option("address", parsed.address)
+        .option("producerGroup", "spark")
+        .option("commitTimeoutMs", "4000")
+        .option("checkpointLocation", parsed.checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        query.awaitTermination()
+    except Exception as error:
+        print(f"the query failed: {str(error)[:2_000]}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

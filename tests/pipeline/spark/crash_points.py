@@ -1,0 +1,242 @@
+"""Kills a pipeline at named points, starts it again until it is done, and wants every row, once and in order.
+
+    python -m tests.pipeline.spark.crash_points [--points C0,C3,C5] [--times 10] [--rows 1200] [--keep]
+
+A broker process, and a driver process with a streaming query from two retained nodes through a
+transformation into a queue, in micro-batches. Each run has one fault (see `faulty_source`), at a batch that
+differs from run to run. Exit status 1 when a row is lost, doubled or out of order, or when the fault did not
+happen; the folder with the logs is kept then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from amqp_broker.client import connect, message
+from amqp_broker.pipeline.checkpoints import read_checkpoint
+from amqp_broker.pipeline.set_client import SetClient
+from tests.crash.broker_process import CHECKOUT
+from tests.pipeline.spark.hooks import FAULT_FILE, plant, taken_file
+from tests.pipeline.spark.pipeline_broker import PipelineBroker
+
+POINTS: Final = {
+    "C0": "before the offset is written",
+    "C1": "during staging",
+    "C2": "sealed and undecided",
+    "C3": "voided behind the back",
+    "C4": "decided, the reply lost with the driver",
+    "C5": "decided, the reply lost, then abort",
+    "C6": "after Spark's commit",
+    "C7": "late cursor",
+    "C8": "broker killed, sealed and undecided",
+    "C9": "broker killed during staging",
+}
+BROKER_POINTS: Final = ("C8", "C9")
+RAISING_POINTS: Final = ("C3", "C5")
+SOURCES: Final = ("in.a", "in.b")
+OUTPUT: Final = "out"
+BATCHES: Final = 4
+STARTS_MAX: Final = 6
+SECONDS_FOR_A_START: Final = 300.0
+
+
+@attrs.frozen
+class Finding:
+    """What came out of one run."""
+
+    point: str
+    batch: int
+    starts: int
+    rows: int
+    seconds: float
+    faults: tuple[str, ...]
+
+
+class World:
+    """One run: a folder, a broker, and the drivers that are started one after the other."""
+
+    def __init__(self, folder: Path, rows: int, memory: bool) -> None:
+        self.folder = folder
+        self.rows = rows
+        self.fault = folder / "fault.json"
+        self.checkpoint = folder / "checkpoint"
+        self.broker = PipelineBroker(folder, memory=memory)
+
+    def fill(self) -> None:
+        """All rows of the input, half of them in each node."""
+        with connect(self.broker.url) as connection:
+            for number, address in enumerate(SOURCES):
+                bodies = (f"{address} {row}".encode() for row in range(number, self.rows, len(SOURCES)))
+                connection.open_sender(address).send_many(message(body) for body in bodies)
+
+    def start_driver(self, point: str | None, batch: int) -> int:
+        """Runs the driver to its end, with a fault or without; its exit status."""
+        environment = dict(os.environ)
+        environment[FAULT_FILE] = str(self.fault)
+        environment["AMQP_TEST_CHECKPOINT"] = str(self.checkpoint)
+        environment["PYTHONPATH"] = str(CHECKOUT)
+        with (self.folder / "driver.log").open("ab") as log:
+            process = subprocess.Popen(
+                [
+                    sys.executable, "-m", "tests.pipeline.spark.crash_driver", "--url", self.broker.url,
+                    "--checkpoint", str(self.checkpoint), "--subscribe", ",".join(SOURCES),
+                    "--address", OUTPUT, "--rows", str(-(-self.rows // BATCHES)),
+                ],  # fmt: skip
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, cwd=CHECKOUT,
+                start_new_session=True,
+            )  # fmt: skip
+            if point is not None:
+                broker = self.broker.process.pid if point in BROKER_POINTS else None
+                plant(self.fault, point, batch, group=process.pid, broker=broker)
+            try:
+                return process.wait(SECONDS_FOR_A_START)
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, 9)
+                    process.wait()
+
+    def revive_broker(self) -> None:
+        """Starts it again if it was killed."""
+        if self.broker.process.poll() is not None:
+            self.broker.kill()
+            self.broker = PipelineBroker(self.folder)
+
+    def output(self) -> list[bytes]:
+        """All that arrived, in the order of the queue."""
+        found = []
+        with connect(self.broker.url) as connection:
+            receiver = connection.open_receiver(OUTPUT, credit=500)
+            while (received := receiver.receive_now()) is not None:
+                found.append(received.body)
+                receiver.accept(received)
+        return found
+
+    def undecided(self) -> int:
+        """How many sets of the query are left."""
+        checkpoint = read_checkpoint(self.checkpoint)
+        if checkpoint is None:
+            return 0
+        with connect(self.broker.url) as connection:
+            return len(SetClient(connection, "spark").status(checkpoint.query_id).sets)
+
+    def close(self) -> None:
+        """Ends the broker."""
+        self.broker.kill()
+
+
+def judge(found: Sequence[bytes], rows: int) -> list[str]:
+    """What is wrong with the output: lost, doubled, foreign or out of order in its node."""
+    faults = []
+    for number, address in enumerate(SOURCES):
+        wanted = [f"{address} {row}".upper().encode() for row in range(number, rows, len(SOURCES))]
+        mine = [body for body in found if body.startswith(address.upper().encode() + b" ")]
+        if mine == wanted:
+            continue
+        lost = set(wanted) - set(mine)
+        doubled = len(mine) - len(set(mine))
+        faults.append(
+            f"{address}: {len(lost)} lost, {doubled} doubled, {len(mine)} of {len(wanted)} in all"
+            + ("" if lost or doubled else ", out of order")
+        )
+    prefixes = tuple(address.upper().encode() + b" " for address in SOURCES)
+    foreign = [body for body in found if not body.startswith(prefixes)]
+    return faults + ([f"{len(foreign)} that nobody sent, {foreign[0]!r}"] if foreign else [])
+
+
+def run(world: World, point: str, batch: int) -> Finding:
+    """One fault, and everything after it."""
+    began = time.monotonic()
+    world.fill()
+    faults = []
+    status = world.start_driver(point, batch)
+    if not taken_file(world.fault).exists():
+        faults.append(f"the fault did not happen, the driver ended with {status}")
+    if point not in RAISING_POINTS and point not in BROKER_POINTS and status != -9:
+        faults.append(f"expected that the driver is killed, but it ended with {status}")
+    starts = 1
+    while status != 0 and starts < STARTS_MAX:
+        world.revive_broker()
+        status = world.start_driver(None, 0)
+        starts += 1
+    if status != 0:
+        faults.append(f"not done after {starts} starts, the last ended with {status}")
+    found = world.output()
+    faults += judge(found, world.rows)
+    if left := world.undecided():
+        faults.append(f"{left} sets are left without a decision")
+    return Finding(point, batch, starts, len(found), time.monotonic() - began, tuple(faults))
+
+
+def try_point(point: str, number: int, rows: int, keep: bool, memory: bool) -> Finding:
+    """One run in a fresh folder, which is kept when something is wrong."""
+    folder = Path(tempfile.mkdtemp(prefix="crash-points-"))
+    world = World(folder, rows, memory and point not in BROKER_POINTS)
+    try:
+        finding = run(world, point, batch_of(point, number))
+    finally:
+        world.close()
+    if finding.faults or keep:
+        print(f"  kept: {folder}", flush=True)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    return finding
+
+
+def batch_of(point: str, number: int) -> int:
+    """At which batch the fault is due in the run of this number, from 0."""
+    if point == "C6":  # after the last one the driver may end before the listener hears of it
+        return (number + 1) % (BATCHES - 1)
+    if point == "C7":  # a batch is told to the source when the next one is planned
+        return 1 + number % (BATCHES - 1)
+    return (number + 1) % BATCHES
+
+
+def tell(finding: Finding, number: int, times: int, rows: int) -> None:
+    """One line."""
+    verdict = "; ".join(finding.faults) or "each once and in order"
+    print(
+        f"{finding.point} {number}/{times}  {POINTS[finding.point]}, batch {finding.batch}: "
+        f"{finding.starts} starts, {finding.rows} of {rows} rows, {verdict} ({finding.seconds:.1f} s)",
+        flush=True,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """All points, so many times each."""
+    parser = argparse.ArgumentParser(prog="python -m tests.pipeline.spark.crash_points", description=__doc__)
+    parser.add_argument("--points", default=",".join(POINTS), help="with commas (default: all)")
+    parser.add_argument("--times", type=int, default=1, help="runs of each point")
+    parser.add_argument("--rows", type=int, default=1_200)
+    parser.add_argument("--keep", action="store_true", help="keep the folders of good runs, too")
+    parser.add_argument(
+        "--memory", action="store_true", help="a broker without a disk, where it is not killed"
+    )
+    parsed = parser.parse_args(arguments)
+    points = parsed.points.split(",")
+    if unknown := [point for point in points if point not in POINTS]:
+        parser.error(f"unknown points {unknown}; there are {', '.join(POINTS)}")
+    failed = 0
+    began = time.monotonic()
+    for number in range(parsed.times):
+        for point in points:
+            finding = try_point(point, number, parsed.rows, parsed.keep, parsed.memory)
+            tell(finding, number + 1, parsed.times, parsed.rows)
+            failed += bool(finding.faults)
+    runs = parsed.times * len(points)
+    print(f"{runs - failed} of {runs} runs good, {time.monotonic() - began:.0f} s")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,88 @@
+"""Every planted fault of every audit is found, and none is invented."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tests.pipeline.set_faults  # noqa: F401  (registers its faults)
+from amqp_broker.pipeline.audits.span import span_of
+from amqp_broker.pipeline.audits.together import Bounds, all_audits
+from tests.pipeline.events_with_faults import FAULTS, Expected, all_worlds, log_with_faults
+from tests.pipeline.spark.frames import event_frame, for_few_rows
+from tests.pipeline.truthful_day import Event, clock, numbered, truthful_world
+
+
+def audited(spark: Any, events: list[Event], bounds: Bounds, *only: str) -> Expected:
+    """What the audits (or only some of them) say about these events, and each thing once."""
+    with for_few_rows(spark):
+        frame = event_frame(spark, events).cache()
+        audits = all_audits(frame, span_of(frame), bounds)
+        found = [
+            (row["audit"], row["kind"], row["key"], row["detail"], row["example"])
+            for name, findings in audits.findings.items()
+            if not only or name in only
+            for row in findings().collect()
+        ]
+        audits.forget()
+        frame.unpersist()
+    assert all(all(part for part in each) for each in found), found
+    said = {each[:3] for each in found}
+    assert len(said) == len(found), sorted(found)
+    return said
+
+
+@pytest.fixture(scope="module")
+def found(spark: Any) -> Expected:
+    """What is found in a log of a truthful world and one world for each fault."""
+    events, _ = log_with_faults()
+    return audited(spark, events, Bounds(drained=True))
+
+
+@pytest.mark.parametrize("name", ["truth", *FAULTS])
+def test_exactly_what_was_planted_is_found(found: Expected, name: str) -> None:
+    """In each world its fault is found with its key, and nothing else; in the truthful one nothing."""
+    expected = all_worlds()[1]
+    group = f"group {name}"
+    mine = {each for each in found if each[2].startswith((f"{name}.", f"{group} "))}
+    assert mine == expected[name]
+
+
+def test_nothing_is_found_that_belongs_to_no_world(found: Expected) -> None:
+    """The findings of all worlds together are all findings."""
+    assert found == log_with_faults()[1]
+
+
+def test_a_log_that_begins_in_the_middle_invents_nothing(spark: Any) -> None:
+    """What began before the log is not judged by its beginning."""
+    world = truthful_world("cut", clock())
+    events = numbered([world])[40:]
+    assert audited(spark, events, Bounds()) == set()
+
+
+def test_holes_and_doubles_of_the_log_are_found(spark: Any) -> None:
+    """Numbers that are missing, also many at once, twice there, and an unknown type."""
+    events = numbered([truthful_world("log", clock())])
+    far = [{"type": "rejoice", "time": events[-1]["time"], "lsn": 9000}]
+    last = events[-1]["lsn"]
+    damaged = [each for each in events if each["lsn"] not in (17, 18)] + [events[29]] + far
+    found = audited(spark, damaged, Bounds(), "log")
+    assert found == {
+        ("log", "events-missing", "lsn 17 to 18"),
+        ("log", "events-missing", f"lsn {last + 1} to 4095"),
+        ("log", "events-missing", "lsn 4096 to 8191"),
+        ("log", "events-missing", "lsn 8192 to 8999"),
+        ("log", "events-double", "lsn 30"),
+        ("log", "type-unknown", "type rejoice"),
+    }
+
+
+def test_a_message_that_a_thousand_overtook_is_worth_a_look(spark: Any) -> None:
+    """In a log that ends with full queues, a message that is never delivered is told as a warning."""
+    world = truthful_world("slow", clock())
+    waiting = world.put("long")
+    for _ in range(1001):
+        world.consume("long", world.put("long"))
+    found = audited(spark, numbered([world]), Bounds(), "ledger")
+    assert found == {("ledger", "overtaken", f"slow.long offset {waiting}")}

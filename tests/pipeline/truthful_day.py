@@ -1,0 +1,194 @@
+"""A small day of a broker as its log would tell it, with everything that may happen and nothing wrong.
+
+A *world* is a set of addresses and groups of its own, so that many of them fit into one log: one truthful,
+and one for each fault (events_with_faults.py). An event is a dict of the columns that it has, without its
+number in the log, which the place in the list gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from amqp_broker.pipeline.event_schema import COMMITTED, EVENT_COLUMNS, ROLLED_BACK
+
+MORNING = datetime(2026, 11, 1, 8, tzinfo=UTC)
+TICK = timedelta(milliseconds=20)
+Event = dict[str, Any]
+
+
+class World:
+    """Events in the order of the log."""
+
+    def __init__(self, name: str, clock: Iterator[datetime]) -> None:
+        self.name = name
+        self.events: list[Event] = []
+        self._clock = clock
+        self._next_offset: dict[str, int] = {}
+
+    def at(self, place: str) -> str:
+        """The address of a place of this world."""
+        return f"{self.name}.{place}"
+
+    def say(self, kind: str, **fields: Any) -> Event:
+        """One more event."""
+        event = {"type": kind, "time": next(self._clock), **fields}
+        self.events.append(event)
+        return event
+
+    def put(self, place: str, kind: str = "put", **fields: Any) -> int:
+        """A message becomes available; its offset."""
+        address = self.at(place)
+        offset = self._next_offset.get(address, 0)
+        self._next_offset[address] = offset + 1
+        known = {"message_id": f"{place}-{offset}", "container": "shop", "producer": "till"} | fields
+        self.say(kind, address=address, offset=offset, bytes=200 + offset, **known)
+        return offset
+
+    def deliver(self, place: str, offset: int, attempt: int = 1) -> None:
+        """It is sent to a consumer."""
+        self.say("deliver", address=self.at(place), offset=offset, container="kitchen", attempt=attempt)
+
+    def settle(self, place: str, offset: int, outcome: str = "accepted") -> None:
+        """The consumer's outcome."""
+        self.say("settle", address=self.at(place), offset=offset, outcome=outcome, container="kitchen")
+
+    def consume(self, place: str, offset: int) -> None:
+        """Delivered and accepted."""
+        self.deliver(place, offset)
+        self.settle(place, offset)
+
+    def index(self, kind: str, place: str, offset: int) -> int:
+        """Where the first event of a kind about this message stands."""
+        return next(
+            at
+            for at, event in enumerate(self.events)
+            if (event["type"], event.get("address"), event.get("offset")) == (kind, self.at(place), offset)
+        )
+
+    def find(self, **fields: Any) -> list[Event]:
+        """The events that have these fields."""
+        return [event for event in self.events if all(event.get(k) == v for k, v in fields.items())]
+
+
+def clock() -> Iterator[datetime]:
+    """The broker's clock: it goes on for all worlds."""
+    now = MORNING
+    while True:
+        now += TICK
+        yield now
+
+
+def truthful_world(name: str, ticks: Iterator[datetime]) -> World:
+    """A world in which everything is as it should be, and every message has come to its end."""
+    world = World(name, ticks)
+    _plain(world)
+    _refused(world)
+    _sequenced(world)
+    _halves(world)
+    _sets(world)
+    return world
+
+
+def _plain(world: World) -> None:
+    """Two at a time, accepted; some released first, or given back by a connection that broke."""
+    for _ in range(6):
+        pair = [world.put("plain"), world.put("plain")]
+        for offset in pair:
+            world.deliver("plain", offset)
+        world.settle("plain", pair[1])
+        world.settle("plain", pair[0], "released")
+        world.deliver("plain", pair[0], attempt=2)
+        world.settle("plain", pair[0])
+    world.deliver("plain", lost := world.put("plain"))  # and the consumer's connection broke
+    world.consume("plain", lost)
+    world.settle("plain", world.put("plain"))  # its delivery was not noted before a crash
+
+
+def _refused(world: World) -> None:
+    """Rejected, undeliverable, expired."""
+    for outcome in ("rejected", "modified"):
+        offset = world.put("orders")
+        world.deliver("orders", offset)
+        world.settle("orders", offset, outcome)
+        world.say("dead", address=world.at("orders"), offset=offset, reason="no such customer")
+    world.say("expire", address=world.at("orders"), offset=world.put("orders"))
+    world.consume("orders", world.put("orders"))
+
+
+def _sequenced(world: World) -> None:
+    """Two streams, of which one begins a new id, and one was refused a number out of turn."""
+    for seq_id, count in ((1, 6), (2, 3)):
+        for number in range(1, count + 1):
+            world.put("stream", seq_stream="till 1", seq_id=seq_id, seq_no=number)
+    world.say("reject", address=world.at("stream"), seq_stream="till 1", seq_id=2, seq_no=9, reason="seq:gap")
+    for number in range(1, 5):
+        world.put("stream", seq_stream="till 2", seq_id=7, seq_no=number)
+    for offset in range(13):
+        world.consume("stream", offset)
+
+
+def half(world: World, half_id: str) -> None:
+    """A half message is put."""
+    world.say("half", group=world.name, half_id=half_id, address=world.at("paid"), container="shop", bytes=90)
+
+
+def decide(world: World, half_id: str, outcome: str = COMMITTED, resolver: str = "producer") -> None:
+    """It is decided, and with a commit available at once and consumed."""
+    world.say("decide", group=world.name, half_id=half_id, outcome=outcome, resolver=resolver)
+    if outcome == COMMITTED:
+        offset = world.put("paid", "publish", group=world.name, half_id=half_id, message_id=half_id)
+        world.consume("paid", offset)
+
+
+def _halves(world: World) -> None:
+    about = {"group": world.name}
+    for number in range(4):
+        half(world, f"h{number}")
+        decide(world, f"h{number}")
+    half(world, "back")
+    decide(world, "back", ROLLED_BACK)
+    half(world, "asked")
+    for attempt in (1, 2):
+        world.say("check", **about, half_id="asked", attempt=attempt)
+        if attempt == 1:
+            world.say("answer", **about, half_id="asked", attempt=attempt, outcome="accepted")
+    decide(world, "asked", resolver="check")
+    half(world, "old")
+    world.say("park", **about, half_id="old", resolver="deadline")
+    world.say("resume", **about, half_id="old", resolver="admin")
+    decide(world, "old", resolver="admin")
+    half(world, "late")
+    decide(world, "late", ROLLED_BACK, resolver="deadline")
+    half(world, "open")  # decided after the end of the log
+
+
+def _sets(world: World) -> None:
+    """A sink of two tasks; at epoch 2 a task was tried again, and its first set given up."""
+    for epoch in range(1, 4):
+        about = {"group": world.name, "producer": "enrich", "epoch": epoch}
+        if epoch == 2:
+            world.say("seal", **about, set_id="first try", count=2)
+            world.say("void", **about, set_id="first try", reason="aborted")
+        for task in range(2):
+            world.say("seal", **about, set_id=f"{epoch}-{task}", count=2)
+        world.say("decide", **about, outcome=COMMITTED, resolver="producer")
+        for task in range(2):
+            for row in range(2):
+                offset = world.put(
+                    "rich", "publish", **about, set_id=f"{epoch}-{task}", message_id=f"{epoch}-{task}-{row}"
+                )
+                world.consume("rich", offset)
+
+
+def numbered(worlds: Iterable[World], first_lsn: int = 1) -> list[Event]:
+    """All worlds one after the other as one log."""
+    events = [event for world in worlds for event in world.events]
+    return [{**event, "lsn": lsn} for lsn, event in enumerate(events, first_lsn)]
+
+
+def rows(events: Iterable[Event]) -> list[tuple[Any, ...]]:
+    """The events as rows of the archive."""
+    names = [name for name, _ in EVENT_COLUMNS]
+    return [tuple(event.get(name) for name in names) for event in events]
