@@ -24,6 +24,7 @@ from tests.support.half_sets import (
     checksum,
     commit_of,
     condition_of,
+    half_sets,
     row,
     seal_of,
     stage,
@@ -76,9 +77,7 @@ def life(tmp_path: Path) -> Iterator[Life]:
 
 def sets(broker: RunningBroker) -> dict[str, HalfSetInfo]:
     """What an administrator sees, by set."""
-    found = broker.call(lambda running: running.half_sets())
-    assert isinstance(found, list)
-    return {each.set_id: each for each in found}
+    return {each.set_id: each for each in half_sets(broker)}
 
 
 def next_offset(broker: RunningBroker, name: str = "q") -> int:

@@ -18,7 +18,7 @@ KINDS = ("absent", "open", "sealed", "earlier", "later")
 
 
 def producer_with(*kinds: str) -> ProducerSets:
-    """Sets a, b, ... of epoch 5, one of each kind; `earlier` and `later` are sealed ones of epochs 4 and 6."""
+    """Sets a, b, ... of epoch 5, one of each kind; `earlier` and `later` are sealed, of epochs 4 and 6."""
     producer = ProducerSets("g", "p")
     for name, kind in zip("abc", kinds, strict=False):
         if kind == "absent":
@@ -34,7 +34,7 @@ def producer_with(*kinds: str) -> ProducerSets:
 
 
 def test_all_or_nothing_in_every_case() -> None:
-    """Done exactly where all named ones are sealed sets of the epoch, as they are; else the first says why."""
+    """Done exactly where all named ones are sealed sets of the epoch; else the first that is not says why."""
     why = {
         "absent": SetAnswer.UNKNOWN,
         "earlier": SetAnswer.UNKNOWN,
@@ -69,7 +69,7 @@ def test_a_winner_is_named_with_what_it_was_sealed_with() -> None:
 
 
 def test_a_set_is_the_sum_of_its_parts() -> None:
-    """Counts, bytes, checksums modulo 2^64, and what is on its way; what was not stored is taken away again."""
+    """Counts, bytes, checksums modulo 2^64, and what is on its way; what was not stored is taken away."""
     producer = ProducerSets("g", "p")
     staged = StagedSet(producer, "a", 5, 0, 1_000, "c")
     for number, name in enumerate("qr"):

@@ -1,19 +1,15 @@
-"""What is refused to who stages sets, what a set may hold, and how long."""
+"""What is refused to who stages sets, and to who asks for something to be done with them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import attrs
 import pytest
 
-from amqp_broker.broker import Broker
 from amqp_broker.configuration import (
     AccessRule,
     BrokerConfig,
-    BrokerLimits,
-    HalfGroupConfig,
     QueuePolicy,
 )
 from amqp_broker.frames import (
@@ -29,8 +25,6 @@ from amqp_broker.frames import (
     Ulong,
     encode_message,
 )
-from amqp_broker.half_administration import HalfRefusedByHand
-from amqp_broker.half_set_administration import HalfSetInfo
 from tests.support.broker_clients import (
     attach_with,
     bodies,
@@ -45,7 +39,10 @@ from tests.support.half_sets import (
     checksum,
     commit_of,
     condition_of,
+    ended,
     error_of,
+    half_sets,
+    refused,
     request,
     row,
     seal_of,
@@ -54,14 +51,7 @@ from tests.support.half_sets import (
     void_of,
 )
 from tests.support.halves import PATIENT, JumpingBroker, resolution, resolver, tell
-from tests.support.wire_client import PeerError, WireSender, WireSession
-
-FOR_EVER_MS = 2**32 - 1
-
-
-def small(**limits: int) -> BrokerConfig:
-    """A configuration with these limits."""
-    return attrs.evolve(PATIENT, limits=BrokerLimits(idle_time_out_ms=FOR_EVER_MS, **limits))
+from tests.support.wire_client import PeerError
 
 
 @pytest.fixture
@@ -85,35 +75,11 @@ Start = Callable[[BrokerConfig], JumpingBroker]
 def broker(running: Start) -> JumpingBroker:
     """Queues of all types of messages."""
     policies = (
-        QueuePolicy(pattern="small", max_messages=3),
         QueuePolicy(pattern="normal", message_type="normal"),
         QueuePolicy(pattern="halves-only", message_type="transaction"),
         QueuePolicy(pattern="streams", sequence="required"),
     )
-    groups = (HalfGroupConfig(name="young", max_age_ms=60_000),)
-    return running(attrs.evolve(PATIENT, queue_policies=policies, half_groups=groups))
-
-
-def refused(session: WireSession, condition: str, address: str, **fields: Any) -> str:
-    """The attach is refused with this condition; the words."""
-    with pytest.raises(PeerError) as found:
-        session.attach_sender(f"refused {address}", address, **fields)
-    error = found.value.error
-    assert error is not None and error.condition == condition, error
-    return error.description or ""
-
-
-def sets(broker: JumpingBroker) -> list[HalfSetInfo]:
-    """What an administrator sees."""
-    found = broker.call(lambda running: running.half_sets())
-    assert isinstance(found, list)
-    return found
-
-
-def ended(link: WireSender, condition: str) -> None:
-    """The broker detaches the link with this error."""
-    with pytest.raises(PeerError, match=condition):
-        link.session.connection.pump_until(lambda: link.detached)
+    return running(attrs.evolve(PATIENT, queue_policies=policies))
 
 
 # Links
@@ -158,7 +124,7 @@ def test_a_set_of_the_highest_epoch_and_the_longest_names(broker: JumpingBroker)
         assert isinstance(tell(resolve, commit_of(winner, epoch=epoch, producer=producer)), Accepted)
         assert counts(broker, "q" * 255)[0] == 1
         session.attach_sender("zeros", "$half-set/g/p/007/s/q").detach()
-        assert [each.epoch for each in sets(broker)] == [7]
+        assert [each.epoch for each in half_sets(broker)] == [7]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +140,7 @@ def test_destinations_that_take_no_sets(broker: JumpingBroker, destination: str,
             assert attach is not None and isinstance(attach.source, Source)
             destination = str(attach.source.address)
         assert words in refused(session, "amqp:not-allowed", f"$half-set/g/p/1/s/{destination}")
-        assert sets(broker) == []
+        assert half_sets(broker) == []
 
 
 def test_a_queue_for_half_messages_only_takes_sets(broker: JumpingBroker) -> None:
@@ -194,7 +160,7 @@ def test_who_is_told_nothing_stages_nothing(broker: JumpingBroker) -> None:
         session.connection.pump_until(lambda: link.may_send)
         link.send(row(b"1"), settled=True)
         ended(link, "amqp:not-allowed")
-    assert [each.count for each in sets(broker)] == [0]
+    assert [each.count for each in half_sets(broker)] == [0]
 
 
 def test_the_answer_to_an_attach_says_what_it_is(broker: JumpingBroker) -> None:
@@ -216,7 +182,7 @@ def test_neither_the_anonymous_terminus_nor_a_receiver_gets_at_a_set(broker: Jum
         assert condition_of(outcome) == "amqp:not-allowed"
         with pytest.raises(PeerError, match="amqp:not-allowed"):
             session.attach_receiver("r", "$half-set/g/p/1/s1/q")
-    assert [each.count for each in sets(broker)] == [1]
+    assert [each.count for each in half_sets(broker)] == [1]
 
 
 def test_rights(running: Start) -> None:
@@ -269,7 +235,7 @@ def test_transactions_stage_and_decide_nothing(broker: JumpingBroker) -> None:
             assert condition_of(state.outcome) == "amqp:not-allowed"
         controller.commit(txn_id)
         stage(link, row(b"2"))
-        assert [(each.state, each.count) for each in sets(broker)] == [("open", 1)]
+        assert [(each.state, each.count) for each in half_sets(broker)] == [("open", 1)]
         assert client.status()["decided"] is False
 
 
@@ -280,7 +246,7 @@ def test_a_transfer_of_an_unknown_transaction_ends_the_link(broker: JumpingBroke
         session.connection.pump_until(lambda: link.may_send)
         link.send(row(b"1"), txn_id=b"never declared")
         ended(link, "amqp:transaction:unknown-id")
-    assert [each.count for each in sets(broker)] == [0]
+    assert [each.count for each in half_sets(broker)] == [0]
 
 
 @pytest.mark.parametrize("by", ["annotation", "property"])
@@ -312,7 +278,7 @@ def test_what_comes_before_a_malformed_message_is_staged(broker: JumpingBroker) 
         link.send(b"\x00\x53\x99not a section")
         with pytest.raises(PeerError, match="session"):
             session.connection.pump_until(lambda: session.ended)
-    settle = sets(broker)
+    settle = half_sets(broker)
     assert [each.count for each in settle] == [1]
 
 
@@ -419,151 +385,3 @@ def test_single_half_messages_are_resolved_as_before(broker: JumpingBroker) -> N
         assert isinstance(tell(put, row(b"1", message_id="1")), Accepted)
         assert isinstance(tell(resolver(session), resolution("1", "commit")), Accepted)
         assert counts(broker, "q")[0] == 1
-
-
-# Room
-
-
-def test_no_room_for_sets_stops_the_credit_and_a_commit_gives_it_back(running: Start) -> None:
-    """Below the bound again, a sender that waits goes on."""
-    broker = running(small(half_set_bytes=65_536, link_credit=4))
-    with session_to(broker) as session, session_to(broker, "waits") as waiting:
-        client = SetClient(session)
-        big = [row(bytes(20_000)) for _ in range(4)]
-        winner = client.sealed("one", *big[:3])
-        link = stager(waiting, "two", producer="other")
-        stage(link, big[3])
-        settle_down(broker, waiting)
-        assert not link.may_send
-        assert isinstance(client.commit(winner), Accepted)
-        waiting.connection.pump_until(lambda: link.may_send)
-        stage(link, big[3])
-
-
-def test_who_waits_for_room_too_long_is_told(running: Start) -> None:
-    """The bound is named: sets that wait for each other would wait for ever."""
-    broker = running(small(half_set_bytes=65_536, link_credit=4, half_set_wait_ms=5_000))
-    with session_to(broker) as session:
-        link = stager(session)
-        stage(link, *[row(bytes(20_000)) for _ in range(4)])
-        settle_down(broker, session)
-        assert not link.may_send
-        broker.jump(4.9)
-        settle_down(broker, session)
-        assert link.detached is None
-        broker.jump(0.2)
-        with pytest.raises(PeerError, match="half_set_bytes"):
-            session.connection.pump_until(lambda: link.detached)
-
-
-def test_a_full_destination_stops_the_credit_until_it_is_consumed(broker: JumpingBroker) -> None:
-    """As for whoever posts there; what is staged already can be committed nevertheless."""
-    with session_to(broker) as session:
-        client = SetClient(session)
-        early = client.staged("one", *[row(b"%d" % n) for n in range(4)], destination="small")
-        early.detach()
-        client.seal("one", *[row(b"%d" % n) for n in range(4)])
-        assert isinstance(client.commit(("one", 4, checksum(*[row(b"%d" % n) for n in range(4)]))), Accepted)
-        late = stager(session, "two", epoch=2, destination="small")
-        settle_down(broker, session)
-        assert not late.may_send and counts(broker, "small")[0] == 4
-        receiver = session.attach_receiver("r", "small", credit=4)
-        receiver.settle(receive(receiver, 4), Accepted())
-        settle_down(broker, session)
-        broker.jump(1)  # what was settled by its receiver is stored when it suits
-        session.connection.pump_until(lambda: late.may_send)
-        stage(late, row(b"5"))
-
-
-def test_limits_with_names(running: Start) -> None:
-    """Sets at once, and destinations of one set."""
-    broker = running(small(max_half_sets=3, half_set_destinations=2))
-    with session_to(broker) as session:
-        for destination in "qr":
-            stager(session, "one", destination=destination).detach()
-        words = refused(session, "amqp:resource-limit-exceeded", "$half-set/g/p/1/one/t")
-        assert "half_set_destinations" in words
-    with session_to(broker) as session:
-        stager(session, "two").detach()
-        words = refused(session, "amqp:resource-limit-exceeded", "$half-set/g/p/1/three/q")
-        assert "max_half_sets" in words
-    with session_to(broker) as session:
-        SetClient(session).void("two")
-        stager(session, "three")
-
-
-# Age
-
-
-def test_a_set_is_voided_at_the_maximum_age_of_its_group(broker: JumpingBroker) -> None:
-    """Open or sealed, from the moment it was begun; the link that stages is told, the commit finds
-    nothing.
-    """
-    with session_to(broker) as session, session_to(broker, "stages") as staging:
-        link = stager(staging, "open", group="young")
-        stage(link, row(b"1"))
-        sealed = stager(session, "sealed", group="young")
-        stage(sealed, row(b"2"))
-        sealed.detach()
-        resolve = resolver(session, "young")
-        assert isinstance(tell(resolve, seal_of("sealed", 1, checksum(row(b"2")))), Accepted)
-        broker.jump(59.9)
-        settle_down(broker, session, staging)
-        assert len(sets(broker)) == 2
-        broker.jump(0.2)
-        ended(link, "half:voided")
-        assert sets(broker) == []
-        outcome = tell(resolve, commit_of(("sealed", 1, checksum(row(b"2")))))
-        assert condition_of(outcome) == "half:unknown-set"
-        assert isinstance(tell(resolve, commit_of()), Accepted)
-        assert counts(broker, "q") == (0, 0)
-
-
-# Administration
-
-
-def test_an_administrator_sees_sets_and_voids_them(broker: JumpingBroker) -> None:
-    """With their ages, destinations and sizes."""
-    with session_to(broker) as session:
-        client = SetClient(session)
-        client.staged("one", row(b"1"), row(b"2"), epoch=3).detach()
-        client.staged("one", row(b"3"), epoch=3, destination="r").detach()
-        broker.jump(2)
-        client.sealed("two", row(b"4"))
-        one, two = sets(broker)
-        assert (one.group, one.producer, one.epoch, one.set_id, one.state) == ("g", "p", 3, "one", "open")
-        assert one.destinations == {"q": 2, "r": 1} and one.count == 3 and one.age_ms == 2_000
-        assert one.byte_count == 3 * len(row(b"1")) and one.container_id == "wire-client"
-        assert (two.set_id, two.state, two.age_ms) == ("two", "sealed", 0)
-
-    async def void(running: Broker) -> None:
-        await running.void_half_set("g", "p", "one", "admin", "a test")
-        with pytest.raises(HalfRefusedByHand, match="no set"):
-            await running.void_half_set("g", "p", "one", "admin")
-
-    broker.call(void)
-    assert [each.set_id for each in sets(broker)] == ["two"]
-
-
-def test_the_event_log_says_what_happened_to_sets(broker: JumpingBroker) -> None:
-    """Sealed, decided, voided, each with who and why."""
-    with session_to(broker) as session:
-        client = SetClient(session)
-        winner = client.sealed("one", row(b"1"))
-        client.staged("two", row(b"2")).detach()
-        client.staged("three", row(b"3"), epoch=2).detach()
-        client.commit(winner)
-        client.void("three")
-
-    async def events(running: Broker) -> list[tuple[str, dict[str, str | int]]]:
-        found = await running.half_messages.events()
-        return [(event.kind, event.fields) for event in found]
-
-    told = broker.call(events)
-    assert [kind for kind, _ in told] == ["set.sealed", "epoch.decided", "set.voided", "set.voided"]
-    common = {"group": "g", "producer": "p"}
-    assert told[0][1] == {**common, "set_id": "one", "epoch": 1, "count": 1}
-    assert told[1][1] == {**common, "epoch": 1, "outcome": "committed", "resolver": "producer"}
-    reason = "epoch 1 was committed without it"
-    assert told[2][1] == {**common, "set_id": "two", "epoch": 1, "reason": reason}
-    assert told[3][1]["set_id"] == "three" and told[3][1]["resolver"] == "producer"
