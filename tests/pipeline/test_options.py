@@ -69,7 +69,7 @@ def test_keys_come_in_lower_case_and_values_typed() -> None:
         ("startingOffsets", "{", "option startingOffsets: expected earliest, latest"),
         ("startingOffsets", '{"orders": -3}', "startingOffsets: expected a whole number from 0 on, -2 for"),
         ("startingOffsets", '{"orders": true}', "as offset of address 'orders', found True"),
-        ("startingOffsets", '{"orders": {"1": 5}}', "expected the one partition 0 of address 'orders', found"),
+        ("startingOffsets", '{"orders": {"1": 5}}', "the one partition 0 of address 'orders', found"),
         ("startingOffsets", '{"returns": 5}', "option startingOffsets: it has an offset for 'returns'"),
         ("endingOffsets", '{"returns": 5}', "option endingOffsets: it has an offset for 'returns'"),
         ("endingOffsets", "earliest", "option endingOffsets: expected latest, or JSON"),
