@@ -66,12 +66,12 @@ class Finding:
 class World:
     """One run: a folder, a broker, and the drivers that are started one after the other."""
 
-    def __init__(self, folder: Path, rows: int) -> None:
+    def __init__(self, folder: Path, rows: int, memory: bool) -> None:
         self.folder = folder
         self.rows = rows
         self.fault = folder / "fault.json"
         self.checkpoint = folder / "checkpoint"
-        self.broker = PipelineBroker(folder)
+        self.broker = PipelineBroker(folder, memory=memory)
 
     def fill(self) -> None:
         """All rows of the input, half of them in each node."""
@@ -178,10 +178,10 @@ def run(world: World, point: str, batch: int) -> Finding:
     return Finding(point, batch, starts, len(found), time.monotonic() - began, tuple(faults))
 
 
-def try_point(point: str, number: int, rows: int, keep: bool) -> Finding:
+def try_point(point: str, number: int, rows: int, keep: bool, memory: bool) -> Finding:
     """One run in a fresh folder, which is kept when something is wrong."""
     folder = Path(tempfile.mkdtemp(prefix="crash-points-"))
-    world = World(folder, rows)
+    world = World(folder, rows, memory and point not in BROKER_POINTS)
     try:
         finding = run(world, point, batch_of(point, number))
     finally:
@@ -219,6 +219,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--times", type=int, default=1, help="runs of each point")
     parser.add_argument("--rows", type=int, default=1_200)
     parser.add_argument("--keep", action="store_true", help="keep the folders of good runs, too")
+    parser.add_argument(
+        "--memory", action="store_true", help="a broker without a disk, where it is not killed"
+    )
     parsed = parser.parse_args(arguments)
     points = parsed.points.split(",")
     if unknown := [point for point in points if point not in POINTS]:
@@ -227,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     for number in range(parsed.times):
         for point in points:
-            finding = try_point(point, number, parsed.rows, parsed.keep)
+            finding = try_point(point, number, parsed.rows, parsed.keep, parsed.memory)
             tell(finding, number + 1, parsed.times, parsed.rows)
             failed += bool(finding.faults)
     runs = parsed.times * len(points)

@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource
 
 from amqp_broker.pipeline.options import read_options
-from amqp_broker.pipeline.sink import BATCH_ID, StreamWriter, TaskWritten
+from amqp_broker.pipeline.sink import BATCH_ID, BatchWriter, StreamWriter, TaskWritten
 from tests.pipeline.spark.hooks import PlantedFault, happens, kill
 
 NAME: Final = "amqp_faulty"
@@ -58,6 +58,23 @@ class FaultyWriter(StreamWriter):
                 return
 
 
+class FaultyBatchWriter(BatchWriter):
+    """The sink of a batch, with the faults of a task and of a lost reply."""
+
+    def write(self, iterator: Iterator[Any]) -> TaskWritten:
+        """One task."""
+        written = super().write(iterator)
+        if happens("task", 0):
+            raise PlantedFault("the task fails after it sealed its set")
+        return written
+
+    def commit(self, messages: list[TaskWritten | None]) -> None:
+        """The driver's part."""
+        super().commit(messages)
+        if happens("C5", 0):
+            raise PlantedFault("the reply to the commit is lost")
+
+
 class FaultySource(DataSource):
     """Both ways, with faults."""
 
@@ -77,6 +94,10 @@ class FaultySource(DataSource):
     def streamWriter(self, schema: Any, overwrite: bool) -> FaultyWriter:
         """The sink of a query."""
         return FaultyWriter(read_options(self.options, "sink"), schema, overwrite)
+
+    def writer(self, schema: Any, overwrite: bool) -> FaultyBatchWriter:
+        """The sink of a batch."""
+        return FaultyBatchWriter(read_options(self.options, "sink"), schema, overwrite)
 
     def _real(self) -> Any:
         from pyspark_amqp import DefaultSource

@@ -20,11 +20,12 @@ pattern = "out"
 
 
 class PipelineBroker(BrokerProcess):
-    """One run on the data directory `folder`/data; it retains what is sent to `in.*`."""
+    """One run on the data directory `folder`/data, or in memory; it retains what is sent to `in.*`."""
 
-    def __init__(self, folder: Path, configuration: str = CONFIGURATION) -> None:
+    def __init__(self, folder: Path, configuration: str = CONFIGURATION, memory: bool = False) -> None:
         file = folder / "broker.toml"
         file.write_text(configuration, encoding="utf-8")
+        where = ["--memory"] if memory else ["--data", str(folder / "data")]
         self.log = folder / "broker.log"
         with self.log.open("ab") as errors:
             self.process = subprocess.Popen(

@@ -1,0 +1,203 @@
+"""The batch sink with Spark and a broker: all or nothing, once for a version, and its columns."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amqp_broker.client import BlockingConnection, ReceivedMessage, connect
+from amqp_broker.embedding import RunningBroker
+from amqp_broker.frames import AmqpValue, Int, Symbol, Ulong
+from amqp_broker.pipeline.errors import OptionError, SchemaError
+from amqp_broker.pipeline.options import read_options
+from amqp_broker.pipeline.set_client import SetClient
+from amqp_broker.pipeline.sink import batch_writer, stream_writer
+from amqp_broker.testing import running_broker
+from tests.pipeline.spark.faulty_source import NAME, FaultySource
+from tests.pipeline.spark.hooks import plant
+
+GROUP = "spark"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    """A broker in memory, in this process."""
+    with running_broker() as running:
+        yield running
+
+
+@pytest.fixture
+def connection(broker: RunningBroker) -> Iterator[BlockingConnection]:
+    """A connection of the test's own."""
+    with connect(broker.url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def address(request: pytest.FixtureRequest) -> str:
+    """A queue of the test's own."""
+    return str(request.node.name).split("[")[0][:60]
+
+
+def write(rows: Any, broker: RunningBroker, **options: str) -> None:
+    """Writes a frame."""
+    rows.sparkSession.dataSource.register(FaultySource)
+    writer = rows.write.format(NAME).mode("append").option("amqp.url", broker.url)
+    writer.option("producerGroup", GROUP).options(**options).save()
+
+
+def received(connection: BlockingConnection, address: str) -> list[ReceivedMessage]:
+    """What the queue has."""
+    receiver = connection.open_receiver(address, credit=500)
+    found = []
+    while (one := receiver.receive_now()) is not None:
+        found.append(one)
+        receiver.accept(one)
+    receiver.close()
+    return found
+
+
+def test_every_column_arrives_as_what_it_is(
+    spark: Any, broker: RunningBroker, connection: BlockingConnection, address: str
+) -> None:
+    """From Spark's types over Arrow to the sections of the message."""
+    rows = spark.sql(
+        """select parse_json('{"a": [1, 2.5, null]}') as body_value,
+        named_struct('message_id', cast(18446744073709551615 as decimal(20, 0)), 'subject', 'new',
+                     'creation_time', timestamp'2026-05-01 12:00:00.123456Z') as properties,
+        map('size', cast(3 as int)) as application_properties,
+        map('x-opt-variant', to_variant_object(named_struct('k', 'v'))) as message_annotations,
+        named_struct('durable', true, 'priority', cast(7 as smallint)) as header"""
+    )
+    write(rows, broker, address=address)
+    (one,) = received(connection, address)
+    assert one.body == {"a": one.body["a"]}
+    assert [getattr(item, "value", item) for item in one.body["a"]][0] == 1
+    assert one.body["a"][2] is None
+    assert one.properties.message_id == Ulong((1 << 64) - 1)
+    assert (one.properties.subject, one.properties.creation_time) == ("new", 1_777_636_800_123)
+    assert one.application_properties == {"size": Int(3)}
+    assert one.message_annotations == {Symbol("x-opt-variant"): {"k": "v"}}
+    assert (one.header.durable, one.header.priority) == (True, 7)
+
+
+def test_simple_values_are_sent_as_amqp_values(
+    spark: Any, broker: RunningBroker, connection: BlockingConnection, address: str
+) -> None:
+    """A body_value need not be a VARIANT; the address may be a column."""
+    rows = spark.sql(f"select cast(5 as int) as body_value, '{address}' as address")
+    write(rows, broker)
+    (one,) = received(connection, address)
+    assert one.message.body_sections() == [AmqpValue(Int(5))]
+
+
+def test_a_version_is_written_once(
+    spark: Any, broker: RunningBroker, connection: BlockingConnection, address: str
+) -> None:
+    """The same txnAppId and txnVersion again is skipped, the next one not; without them each run writes."""
+    rows = spark.range(100).selectExpr("cast(id as string) as body")
+    once = {"address": address, "txnAppId": "nightly", "txnVersion": "7"}
+    write(rows, broker, **once)
+    write(rows, broker, **once)
+    assert len(received(connection, address)) == 100
+    write(rows, broker, **once | {"txnVersion": "8"})
+    assert len(received(connection, address)) == 100
+    write(rows, broker, address=address)
+    write(rows, broker, address=address)
+    assert len(received(connection, address)) == 200
+
+
+def test_a_version_with_other_rows_or_an_older_one_is_an_error(
+    spark: Any, broker: RunningBroker, connection: BlockingConnection, address: str
+) -> None:
+    """Rows that would be left out are told."""
+    rows = spark.range(10).selectExpr("cast(id as string) as body")
+    once = {"address": address, "txnAppId": "weekly", "txnVersion": "7"}
+    write(rows, broker, **once)
+    with pytest.raises(Exception, match="committed before with 10 rows, and now it has 20"):
+        write(rows.union(rows), broker, **once)
+    with pytest.raises(Exception, match="above 7, the latest one decided, found 6"):
+        write(rows, broker, **once | {"txnVersion": "6"})
+    assert len(received(connection, address)) == 10
+
+
+def test_a_task_that_is_tried_again_is_written_once(
+    spark: Any, broker: RunningBroker, connection: BlockingConnection, address: str, fault_file: Path
+) -> None:
+    """Its first set is voided by the commit."""
+    plant(fault_file, "task")
+    rows = spark.range(300).repartition(2).selectExpr("cast(id as string) as body")
+    write(rows, broker, address=address, txnAppId="tried", txnVersion="1")
+    assert sorted(int(one.body) for one in received(connection, address)) == list(range(300))
+    assert SetClient(connection, GROUP).status("tried").sets == ()
+
+
+def test_a_lost_reply_and_the_abort_after_it_lose_nothing(
+    spark: Any, broker: RunningBroker, connection: BlockingConnection, address: str, fault_file: Path
+) -> None:
+    """The job fails, although all is written; run again with its version, it writes nothing."""
+    plant(fault_file, "C5")
+    rows = spark.range(50).selectExpr("cast(id as string) as body")
+    once = {"address": address, "txnAppId": "lost", "txnVersion": "1"}
+    with pytest.raises(Exception, match="the reply to the commit is lost"):
+        write(rows, broker, **once)
+    write(rows, broker, **once)
+    assert len(received(connection, address)) == 50
+
+
+def test_a_batch_that_fails_writes_nothing(
+    spark: Any, broker: RunningBroker, connection: BlockingConnection, address: str
+) -> None:
+    """One task of two fails for good: the other's rows are not seen, and its set is voided."""
+    spark.conf.set("spark.sql.ansi.enabled", "true")
+    rows = spark.range(200).selectExpr("cast(1 / (id - 150) as string) as body")
+    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+        write(rows, broker, address=address, txnAppId="failing", txnVersion="1")
+    assert received(connection, address) == []
+    assert SetClient(connection, GROUP).status("failing").sets == ()
+
+
+def test_an_unreachable_broker_is_named(spark: Any) -> None:
+    """The error says where it looked, and which option says so."""
+    spark.dataSource.register(FaultySource)
+    writer = spark.range(1).selectExpr("cast(id as string) as body").write.format(NAME).mode("append")
+    with pytest.raises(Exception, match=r"no broker at amqp://127.0.0.1:1 .*option amqp.url"):
+        writer.option("amqp.url", "amqp://127.0.0.1:1").option("address", "a").save()
+
+
+def test_writers_can_be_pickled_into_a_fresh_process(spark: Any) -> None:
+    """Spark does that with every task: no connection, no lock, no function of ours is inside."""
+    options = read_options({"amqp.url": "amqp://127.0.0.1:1", "address": "a"}, "sink")
+    schema = spark.range(1).selectExpr("cast(id as string) as body").schema
+    for make in (batch_writer, stream_writer):
+        pickled = pickle.dumps(make(options, schema, False))
+        program = "import pickle, sys; print(type(pickle.load(sys.stdin.buffer)).__name__)"
+        ran = subprocess.run([sys.executable, "-c", program], input=pickled, capture_output=True, check=True)
+        assert ran.stdout.strip().endswith(b"Writer")
+
+
+def test_bad_options_are_told_when_the_writer_is_made(spark: Any) -> None:
+    """Before any task runs."""
+    schema = spark.range(1).selectExpr("cast(id as string) as body").schema
+
+    def made(make: Any, overwrite: bool = False, **given: str) -> Any:
+        return make(read_options({"amqp.url": "amqp://127.0.0.1:1"} | given, "sink"), schema, overwrite)
+
+    with pytest.raises(OptionError, match="a queue cannot be overwritten"):
+        made(batch_writer, overwrite=True, address="a")
+    with pytest.raises(OptionError, match="option txnVersion: expected txnAppId and txnVersion together"):
+        made(batch_writer, address="a", txnAppId="x")
+    with pytest.raises(OptionError, match="option txnAppId: it is for batches"):
+        made(stream_writer, address="a", txnAppId="x", txnVersion="1")
+    with pytest.raises(OptionError, match="option producerId: it is for streams"):
+        made(batch_writer, address="a", producerId="x")
+    with pytest.raises(OptionError, match="option producerId: expected at most 90"):
+        made(stream_writer, address="a", producerId="x" * 91)
+    with pytest.raises(SchemaError, match="column address, or the option address"):
+        made(stream_writer)
