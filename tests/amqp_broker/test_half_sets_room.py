@@ -18,7 +18,7 @@ from amqp_broker.frames import (
     Accepted,
 )
 from amqp_broker.half_administration import HalfRefusedByHand
-from tests.support.broker_clients import (
+from tests.support.broker_clients import bodies, (
     counts,
     receive,
     session_to,
@@ -142,6 +142,40 @@ def test_limits_with_names(running: Start) -> None:
     with session_to(broker) as session:
         SetClient(session).void("two")
         stager(session, "three")
+
+
+def test_what_a_commit_brings_is_loaded_as_it_is_consumed(running: Start) -> None:
+    """However many messages a set has, memory holds no more of them than of any backlog; they come in
+    order.
+    """
+    count, window = 3_000, 64
+    broker = running(small(queue_window_messages=window))
+
+    def loaded() -> int:
+        found = broker.call(lambda b: b.nodes.registry._queues["q"].backlog.loaded())
+        assert isinstance(found, int)
+        return found
+
+    rows = [row(b"%d" % number) for number in range(count)]
+    with session_to(broker) as session:
+        client = SetClient(session)
+        winner = client.sealed("one", *rows)
+        early = client.sealed("two", row(b"last"))
+        assert isinstance(client.commit(winner, early), Accepted)
+        assert loaded() == 0 and counts(broker, "q")[0] == count + 1
+        receiver = session.attach_receiver("r", "q", credit=10)
+        found: list[bytes] = []
+        page = receive(receiver, 10)
+        while True:
+            found += bodies(page)
+            assert loaded() <= window
+            if len(found) == count + 1:
+                break
+            receiver.settle(page, Accepted())
+            wanted = min(1_000, count + 1 - len(found))
+            receiver.flow(wanted)
+            page = receive(receiver, wanted)
+        assert found == [*[b"%d" % number for number in range(count)], b"last"]
 
 
 # Age
