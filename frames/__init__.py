@@ -30,7 +30,13 @@ from amqp_broker.frames.fast_path import (
     read_run,
     read_transfer,
 )
-from amqp_broker.frames.fast_rows import StampReader, read_flat_map, read_properties, split_sections
+from amqp_broker.frames.fast_rows import (
+    StampReader,
+    extend_from_map,
+    read_flat_map,
+    read_properties,
+    split_sections,
+)
 from amqp_broker.frames.fast_sections import MAPPED, PLAIN, UNSURE, body_shape, find_maps, read_entries
 from amqp_broker.frames.fast_stamps import OffsetStamp
 from amqp_broker.frames.fast_transactions import (
@@ -255,6 +261,7 @@ __all__ = [
     "encode_section",
     "encode_uint",
     "encode_value",
+    "extend_from_map",
     "find_maps",
     "learn_shape",
     "peek_header",

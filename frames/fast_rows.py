@@ -138,6 +138,28 @@ class StampReader:
         self._alone_bytes = len(alone) + len(second) + 16
         self._whole = struct.Struct(f">{len(alone)}sQ{len(second)}sq").unpack
 
+    def read_all(self, maps: "list[bytes | None]") -> "tuple[list[int], list[int], list[bool]] | None":
+        """The same of many, as three lists; None where one of them is of another layout."""
+        offsets: list[int] = []
+        times_ms: list[int] = []
+        others: list[bool] = []
+        size = self._alone_bytes
+        for annotations in maps:
+            if annotations is not None and len(annotations) == size:
+                head, offset, second, time_ms = self._whole(annotations)
+                if head == self._alone and second == self._second:
+                    offsets.append(offset)
+                    times_ms.append(time_ms)
+                    others.append(False)
+                    continue
+            found = self.read(annotations)
+            if found is None:
+                return None
+            offsets.append(found[0])
+            times_ms.append(found[1])
+            others.append(found[2])
+        return offsets, times_ms, others
+
     def read(self, annotations: bytes | None) -> tuple[int, int, bool] | None:
         """(offset, ms since the epoch, whether there are other annotations) of a map with its constructor;
         None where it is of another layout.
@@ -249,7 +271,6 @@ def _fast_properties(section: bytes) -> list[Any] | None:
     return fields if at == end else None
 
 
-_KEY_CODES: Final = (_STR8, _SYM8)
 _DOUBLE: Final = 0x82
 _unpack_double: Final = struct.Struct(">d").unpack_from
 # Constructor of a signed or unsigned integer: how many octets follow, and whether they have a sign (1.6).
@@ -265,7 +286,19 @@ def read_flat_map(data: bytes) -> dict[str, Any] | None:
     strings, symbols, doubles, booleans, short binaries or null, as plain Python values; None for every
     other: use `decode_value`.
     """
-    found: dict[str, Any] = {}
+    keys: list[str] = []
+    values: list[Any] = []
+    count = extend_from_map(data, keys, values)
+    if count < 0:
+        return None
+    found = dict(zip(keys, values, strict=True))
+    return found if len(found) == count else None
+
+
+def extend_from_map(data: bytes, keys: list[str], values: list[Any]) -> int:
+    """Appends the entries of such a map to two lists; how many there are, -1 for another map, and then the
+    lists are of no use. A key that comes twice is appended twice.
+    """
     end = len(data)
     try:
         if data[0] == 0xC1:
@@ -273,35 +306,33 @@ def read_flat_map(data: bytes) -> dict[str, Any] | None:
         elif data[0] == 0xD1:
             count, at = int(_unpack_u32(data, 5)[0]), 9
         else:
-            return None
+            return -1
         for _ in range(count >> 1):
-            if data[at] not in _KEY_CODES:
-                return None
+            if data[at] != _STR8 and data[at] != _SYM8:
+                return -1
             stop = at + 2 + data[at + 1]
-            key = str(data[at + 2 : stop], "utf-8")
+            keys.append(data[at + 2 : stop].decode())
             code = data[stop]
-            integer = _INTEGERS.get(code)
-            value: Any
             if code == _STR8 or code == _SYM8:
                 at = stop + 2 + data[stop + 1]
-                value = str(data[stop + 2 : at], "utf-8")
-            elif integer is not None:
-                at = stop + 1 + integer[0]
-                value = int.from_bytes(data[stop + 1 : at], "big", signed=integer[1])
+                values.append(data[stop + 2 : at].decode())
             elif code == _DOUBLE:
-                value = float(_unpack_double(data, stop + 1)[0])
+                values.append(_unpack_double(data, stop + 1)[0])
                 at = stop + 9
+            elif code in _INTEGERS:
+                octets, signed = _INTEGERS[code]
+                at = stop + 1 + octets
+                values.append(int.from_bytes(data[stop + 1 : at], "big", signed=signed))
             elif code == _NULL or code == 0x41 or code == 0x42:
-                value = None if code == _NULL else code == 0x41
+                values.append(None if code == _NULL else code == 0x41)
                 at = stop + 1
             elif code == _VBIN8:
                 at = stop + 2 + data[stop + 1]
-                value = data[stop + 2 : at]
+                values.append(data[stop + 2 : at])
             else:
-                return None
-            if at > end or key in found:
-                return None
-            found[key] = value
+                return -1
+            if at > end:
+                return -1
     except (IndexError, struct.error, UnicodeDecodeError):
-        return None
-    return found if at == end and not count & 1 else None
+        return -1
+    return count >> 1 if at == end and not count & 1 else -1

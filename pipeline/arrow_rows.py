@@ -13,74 +13,70 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from amqp_broker.frames import DecodeError, extend_from_map, read_properties
 from amqp_broker.pipeline.rows import (
     BODY_TYPES,
     DATA_CODE,
-    Split,
+    Messages,
     body_value,
     body_variant,
-    decode_each,
     header_fields,
+    id_columns,
     json_of,
     map_texts,
     map_variants,
-    property_fields,
     seq_fields,
-    split,
-    stamp_of,
+    texts,
     txn_fields,
     without_stamp,
 )
+from amqp_broker.pipeline.rows import times as clamped
+from amqp_broker.pipeline.variants import EMPTY_METADATA, scalar_variants
 
+PROPERTY_NAMES: Final = (
+    "message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type",
+    "content_encoding", "absolute_expiry_time", "creation_time", "group_id", "group_sequence",
+    "reply_to_group_id",
+)  # fmt: skip
+_NO_PROPERTIES: Final = (None,) * len(PROPERTY_NAMES)
 MAX_MEMO_ENTRIES: Final = 1_024  # different headers of one reader that are kept decoded
 _DECIMAL: Final = decimal.Decimal
 
 
 class RowBatches:
-    """Makes record batches of one schema from the messages of one address. `schema` is Arrow's, as Spark
-    makes it of ours: names say what each column is.
+    """Makes record batches of one schema. `schema` is Arrow's, as Spark makes it of ours: names say what each
+    column is.
     """
 
-    def __init__(self, schema: pa.Schema, address: str) -> None:
+    def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self._address = address
         self._headers: dict[bytes, tuple[Any, ...]] = {}
         self._makers: list[tuple[pa.Field, Callable[[pa.Field, _Batch], pa.Array]]] = [
             (field, _MAKERS[field.name]) for field in schema
         ]
 
-    def batch(self, payloads: Sequence[bytes]) -> pa.RecordBatch:
+    def batch(self, messages: Messages) -> pa.RecordBatch:
         """The rows of these messages, of which there is at least one."""
-        messages = _Batch(self._address, payloads, self._headers)
-        arrays = [make(field, messages) for field, make in self._makers]
+        sections = _Batch(messages, self._headers)
+        arrays = [make(field, sections) for field, make in self._makers]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 class _Batch:
     """The messages of one batch, section by section."""
 
-    def __init__(
-        self, address: str, payloads: Sequence[bytes], headers: dict[bytes, tuple[Any, ...]]
-    ) -> None:
-        self.address = address
-        self.payloads = payloads
+    def __init__(self, messages: Messages, headers: dict[bytes, tuple[Any, ...]]) -> None:
+        self.messages = messages
+        self.decoded = messages.decoded
         self.known_headers = headers
-        splits: list[Split] = [split(payload) for payload in payloads]
         (
             self.headers, self.delivery_annotations, self.message_annotations, self.properties,
             self.application_properties, self.body_codes, self.bodies, self.footers, self.bare_at,
             self.bare_end,
-        ) = zip(*splits, strict=True)  # fmt: skip
-        stamps = [stamp_of(annotations) for annotations in self.message_annotations]
-        self.offsets = [offset for offset, _ in stamps]
-        self.times_ms = [time_ms for _, time_ms in stamps]
+        ) = zip(*messages.splits, strict=True)  # fmt: skip
 
     def __len__(self) -> int:
-        return len(self.payloads)
-
-    def decoded(self, column: str, decode: Callable[[Any], Any], parts: Any) -> list[Any]:
-        """Each part decoded; an error says at which offset."""
-        return decode_each(column, self.address, self.offsets, decode, parts)
+        return len(self.messages)
 
 
 def times(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
@@ -89,7 +85,7 @@ def times(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
 
 
 def _address(field: pa.Field, batch: _Batch) -> pa.Array:
-    return pa.repeat(pa.scalar(batch.address, field.type), len(batch))
+    return pa.repeat(pa.scalar(batch.messages.address, field.type), len(batch))
 
 
 def _partition(field: pa.Field, batch: _Batch) -> pa.Array:
@@ -97,11 +93,11 @@ def _partition(field: pa.Field, batch: _Batch) -> pa.Array:
 
 
 def _offset(field: pa.Field, batch: _Batch) -> pa.Array:
-    return pa.array(batch.offsets, field.type)
+    return pa.array(batch.messages.offsets, field.type)
 
 
 def _enqueued_at(field: pa.Field, batch: _Batch) -> pa.Array:
-    return times(batch.times_ms, field.type)
+    return times(batch.messages.times_ms, field.type)
 
 
 def _header(field: pa.Field, batch: _Batch) -> pa.Array:
@@ -113,7 +109,11 @@ def _header(field: pa.Field, batch: _Batch) -> pa.Array:
         if section not in known:
             if len(known) >= MAX_MEMO_ENTRIES:
                 known.clear()
-            known[section] = batch.decoded("header", header_fields, [section] * len(batch))[0]
+            try:
+                known[section] = header_fields(section)
+            except DecodeError:
+                batch.decoded("header", header_fields, batch.headers)  # which says where
+                raise
         numbers[section] = len(distinct)
         distinct.append(known[section])
     if not distinct:
@@ -143,7 +143,32 @@ def _plain(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _properties(field: pa.Field, batch: _Batch) -> pa.Array:
-    return _struct(field.type, batch.decoded("properties", property_fields, batch.properties))
+    rows = batch.decoded("properties", read_properties, batch.properties)
+    count = len(rows)
+    absent = rows.count(None)
+    if absent == count:
+        return pa.nulls(count, field.type)
+    columns = list(zip(*(_NO_PROPERTIES if row is None else row for row in rows), strict=True))
+    ids = {name: id_columns(columns[at]) for name, at in (("message_id", 0), ("correlation_id", 5))}
+    values: dict[str, Sequence[Any]] = {
+        name: columns[at] for at, name in enumerate(PROPERTY_NAMES) if columns[at].count(None) < count
+    }
+    for name, (found, kinds) in ids.items():
+        if name in values:
+            values[name], values[f"{name}_type"] = found, kinds
+    for name in ("to", "reply_to"):
+        if name in values:
+            values[name] = texts(values[name])
+    for name in ("absolute_expiry_time", "creation_time"):
+        if name in values:
+            values[name] = clamped(values[name])
+    fields = list(field.type)
+    arrays = [
+        _plain(values[each.name], each.type) if each.name in values else pa.nulls(count, each.type)
+        for each in fields
+    ]
+    mask = pa.array([row is None for row in rows], pa.bool_()) if absent else None
+    return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
 
 
 def _seq(field: pa.Field, batch: _Batch) -> pa.Array:
@@ -160,6 +185,9 @@ def _map(field: pa.Field, batch: _Batch, parts: Sequence[bytes | None]) -> pa.Ar
         return pa.nulls(len(parts), field.type)
     kind = field.type
     as_variants = pa.types.is_struct(kind.item_type)
+    flat = _flat_map(kind, parts) if as_variants else None
+    if flat is not None:
+        return flat
     rows = batch.decoded(field.name, map_variants if as_variants else map_texts, parts)
     offsets = [0]
     for row in rows:
@@ -176,6 +204,23 @@ def _map(field: pa.Field, batch: _Batch, parts: Sequence[bytes | None]) -> pa.Ar
     return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, values, type=kind, mask=mask)
 
 
+def _flat_map(kind: pa.MapType, parts: Sequence[bytes | None]) -> pa.Array | None:
+    """Maps of scalars only; None where one is not."""
+    keys: list[str] = []
+    values: list[Any] = []
+    offsets = [0]
+    for part in parts:
+        if part is not None and extend_from_map(part, keys, values) < 0:
+            return None
+        offsets.append(len(keys))
+    octets = pa.array(scalar_variants(values), pa.binary())
+    metadata = pa.repeat(pa.scalar(EMPTY_METADATA, pa.binary()), len(values))
+    items = pa.StructArray.from_arrays([octets, metadata], fields=list(kind.item_type))
+    names = pa.array(keys, kind.key_type)
+    mask = pa.array([part is None for part in parts], pa.bool_()) if None in parts else None
+    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), names, items, type=kind, mask=mask)
+
+
 def _variants(kind: pa.StructType, values: list[bytes], metadata: list[bytes], mask: Any) -> pa.Array:
     arrays = [pa.array(values, pa.binary()), pa.array(metadata, pa.binary())]
     return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=mask)
@@ -186,6 +231,8 @@ def _delivery_annotations(field: pa.Field, batch: _Batch) -> pa.Array:
 
 
 def _message_annotations(field: pa.Field, batch: _Batch) -> pa.Array:
+    if not any(batch.messages.others):
+        return pa.nulls(len(batch), field.type)
     return _map(field, batch, batch.decoded(field.name, without_stamp, batch.message_annotations))
 
 
@@ -227,7 +274,7 @@ def _body_value(field: pa.Field, batch: _Batch) -> pa.Array:
 
 
 def _raw(field: pa.Field, batch: _Batch) -> pa.Array:
-    bounds = zip(batch.payloads, batch.bare_at, batch.bare_end, strict=True)
+    bounds = zip(batch.messages.payloads, batch.bare_at, batch.bare_end, strict=True)
     return pa.array([payload[at:end] for payload, at, end in bounds], field.type)
 
 

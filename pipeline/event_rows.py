@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ from amqp_broker.frames import DecodeError, decode_value, read_entries
 from amqp_broker.pipeline.arrow_rows import times
 from amqp_broker.pipeline.errors import PipelineError
 from amqp_broker.pipeline.event_schema import EVENT_COLUMNS
-from amqp_broker.pipeline.rows import NODES_MAX, VALUE_CODE, split, stamp_of
+from amqp_broker.pipeline.rows import NODES_MAX, VALUE_CODE, Messages
 from amqp_broker.pipeline.variants import inner, key_of
 
 LSN: Final = "lsn"
@@ -23,45 +22,42 @@ _FIELDS: Final = {name.encode("ascii"): name for name, _ in EVENT_COLUMNS if nam
 class EventBatches:
     """Makes record batches of the events' schema; as RowBatches."""
 
-    def __init__(self, schema: pa.Schema, address: str) -> None:
+    def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self._address = address
 
-    def batch(self, payloads: Sequence[bytes]) -> pa.RecordBatch:
+    def batch(self, messages: Messages) -> pa.RecordBatch:
         """The rows of these messages, of which there is at least one."""
-        stamps = []
-        events: list[dict[str, Any]] = []
-        for payload in payloads:
-            _, _, annotations, _, _, code, body, *_ = split(payload)
-            stamp = stamp_of(annotations)
-            stamps.append(stamp)
-            events.append(self._fields(code, body, stamp[0]))
+        events = [
+            _fields(sections[5], sections[6], offset)
+            for sections, offset in zip(messages.splits, messages.offsets, strict=True)
+        ]
         arrays = []
         for field in self._schema:
             if field.name == LSN:
-                arrays.append(pa.array([offset for offset, _ in stamps], field.type))
+                arrays.append(pa.array(messages.offsets, field.type))
             elif field.name == TIME:
-                arrays.append(times([time_ms for _, time_ms in stamps], field.type))
+                arrays.append(times(messages.times_ms, field.type))
             else:
                 arrays.append(_column(field, events))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _fields(self, code: int, body: Any, offset: int) -> dict[str, Any]:
-        if code == VALUE_CODE:
-            found = read_entries(body, 0, len(body), False, _FIELDS)
-            if found is not None:
-                return found
-            try:
-                value, _ = decode_value(body, 0, NODES_MAX)
-            except DecodeError:
-                value = None
-            if isinstance(value, dict):
-                return {key_of(key): inner(item) for key, item in value.items()}
-        raise PipelineError(
-            f"expected an event as a map at offset {offset} of {self._address!r}, found another body: "
-            "the option "
-            "isolation=events reads $events of an amqp-broker only"
-        )
+
+def _fields(code: int, body: Any, offset: int) -> dict[str, Any]:
+    if code == VALUE_CODE:
+        found = read_entries(body, 0, len(body), False, _FIELDS)
+        if found is not None:
+            return found
+        try:
+            value, _ = decode_value(body, 0, NODES_MAX)
+        except DecodeError:
+            value = None
+        if isinstance(value, dict):
+            return {key_of(key): inner(item) for key, item in value.items()}
+    raise PipelineError(
+        f"expected an event as a map at offset {offset} of the log, found another body: "
+        "the option "
+        "isolation=events reads $events of an amqp-broker only"
+    )
 
 
 def _column(field: pa.Field, events: list[dict[str, Any]]) -> pa.Array:

@@ -24,7 +24,7 @@ from amqp_broker.client import (
     MessageRefused,
     WaitTimeout,
 )
-from amqp_broker.frames import SETTLE_MODE_SETTLED, Described, Source, Symbol, Timestamp, Ulong
+from amqp_broker.frames import SETTLE_MODE_SETTLED, DecodeError, Described, Source, Symbol, Timestamp, Ulong
 from amqp_broker.pipeline.connections import connection_to
 from amqp_broker.pipeline.errors import (
     BrokerRefused,
@@ -36,7 +36,7 @@ from amqp_broker.pipeline.errors import (
 )
 from amqp_broker.pipeline.offsets import NEW_CHECKPOINT, Range
 from amqp_broker.pipeline.options import BrokerAddress
-from amqp_broker.pipeline.rows import split, stamp_of
+from amqp_broker.pipeline.rows import Messages
 
 RETAINED: Final = "$retained"
 OFFSET_SPEC: Final = "rabbitmq:stream-offset-spec"
@@ -195,7 +195,7 @@ def _refusal(refused: ClientError, what: str) -> Exception:
 
 
 class RangeReader:
-    """Reads exactly one range. `batches()` yields the encoded messages in order, a list for each that came.
+    """Reads exactly one range. `batches()` yields the messages in order, as many at a time as had come.
 
     Raises DataLoss where a part of the range is gone, OffsetError where the node does not reach so far,
     BrokerUnreachable, BrokerRefused.
@@ -211,7 +211,7 @@ class RangeReader:
         self.position = wanted.low
         """The next offset that is waited for."""
 
-    def batches(self) -> Iterator[list[bytes]]:
+    def batches(self) -> Iterator[Messages]:
         """The messages. To be iterated once."""
         if not len(self._wanted):
             return
@@ -221,10 +221,10 @@ class RangeReader:
             receiver = self._attach(session)
             while self.position < high:
                 payloads = [delivery.payload for delivery in receiver.receive_settled(self._timeout_s)]
-                self._check(payloads)
+                messages = self._checked(payloads)
                 mean_bytes = max(1, sum(map(len, payloads)) // len(payloads))
                 receiver.set_credit(max(1, min(CREDIT_MAX, AHEAD_MAX_BYTES // mean_bytes)))
-                yield payloads
+                yield messages
         except LinkGone as error:
             raise self._lost(error) from None
         except (Gone, WaitTimeout) as error:
@@ -276,17 +276,26 @@ class RangeReader:
             )
         return receiver
 
-    def _check(self, payloads: list[bytes]) -> None:
+    def _checked(self, payloads: list[bytes]) -> Messages:
         """Each message has to be the one that is next."""
-        for payload in payloads:
-            offset, _ = stamp_of(split(payload)[2])
-            if offset != self.position or offset >= self._wanted.high:
-                raise DataLoss(
-                    f"expected the message at offset {self.position} of {self._wanted}, but the "
-                    "broker sent that "
-                    f"at offset {offset}: report this as a fault of the broker, and keep its data directory"
-                )
-            self.position += 1
+        wanted = self._wanted
+        try:
+            messages = Messages(wanted.address, payloads)
+        except DecodeError as error:
+            raise DataLoss(
+                f"expected messages from offset {self.position} of {wanted.address!r} on, but one of "
+                f"{len(payloads)} is "
+                f"malformed: {error.description}; report this as a fault of the broker"
+            ) from None
+        start, end = self.position, self.position + len(payloads)
+        if messages.offsets != list(range(start, end)) or end > wanted.high:
+            raise DataLoss(
+                f"expected the messages at offsets {start} to {end - 1}, of {wanted}, but the broker "
+                "sent others: "
+                f"{messages.offsets[:10]}; report this as a fault of the broker, and keep its data directory"
+            )
+        self.position = end
+        return messages
 
     def _lost(self, error: ClientError) -> Exception:
         wanted = self._wanted

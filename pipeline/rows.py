@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from amqp_broker.frames import (
@@ -30,7 +30,6 @@ from amqp_broker.frames import (
     encode_section,
     encode_value,
     read_flat_map,
-    read_properties,
     split_sections,
 )
 from amqp_broker.pipeline.errors import PipelineError
@@ -93,12 +92,8 @@ def ddl_of(columns: tuple[tuple[str, str], ...]) -> str:
 
 
 Split = tuple[Any, Any, Any, Any, Any, int, Any, Any, int, int]
-read_stamp: Final = StampReader(OFFSET_ANNOTATION, TIME_ANNOTATION).read
-
-
-def split(payload: bytes) -> Split:
-    """The message in its sections, still encoded: see `split_sections`. Raises DecodeError."""
-    return split_sections(payload) or _split_slowly(payload)
+_stamps: Final = StampReader(OFFSET_ANNOTATION, TIME_ANNOTATION)
+_read_stamps: Final = _stamps.read_all
 
 
 def _split_slowly(payload: bytes) -> Split:
@@ -133,7 +128,7 @@ def _split_slowly(payload: bytes) -> Split:
 
 def stamp_of(annotations: bytes | None) -> tuple[int, int]:
     """Offset and time (ms since the epoch) that the broker wrote. Raises PipelineError where it did not."""
-    found = read_stamp(annotations)
+    found = _stamps.read(annotations)
     if found is not None:
         return found[0], found[1]
     entries = {} if annotations is None else _entries(annotations)
@@ -147,21 +142,83 @@ def stamp_of(annotations: bytes | None) -> tuple[int, int]:
         ) from None
 
 
+class Messages:
+    """Some messages of one address, taken apart once; `offsets` and `times_ms` are those that the broker
+    wrote.
+
+    Raises DecodeError for a message whose sections are not whole, PipelineError where the broker wrote none.
+    """
+
+    __slots__ = ("address", "offsets", "others", "payloads", "splits", "times_ms")
+
+    def __init__(self, address: str, payloads: list[bytes]) -> None:
+        self.address = address
+        self.payloads = payloads
+        self.splits: list[Split] = [split_sections(payload) or _split_slowly(payload) for payload in payloads]
+        annotations = [sections[2] for sections in self.splits]
+        stamps = _read_stamps(annotations)
+        if stamps is None:
+            pairs = [stamp_of(each) for each in annotations]
+            stamps = [offset for offset, _ in pairs], [time_ms for _, time_ms in pairs], [True] * len(pairs)
+        self.offsets, self.times_ms, self.others = stamps
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    def extend(self, more: Messages) -> None:
+        """Those messages behind these."""
+        self.payloads += more.payloads
+        self.splits += more.splits
+        self.offsets += more.offsets
+        self.times_ms += more.times_ms
+        self.others += more.others
+
+    def decoded(self, column: str, decode: Callable[[Any], Any], parts: Any) -> list[Any]:
+        """`decode` of each part that is not None. Raises PipelineError, which says at which offset."""
+        try:
+            return [None if part is None else decode(part) for part in parts]
+        except DecodeError:
+            pass
+        for offset, part in zip(self.offsets, parts, strict=True):
+            if part is not None:
+                try:
+                    decode(part)
+                except DecodeError as error:
+                    raise PipelineError(
+                        f"the message at offset {offset} of {self.address!r} has a malformed section "
+                        "for the column "
+                        f"{column}: {error.description}. Its sender has to be mended; to go on "
+                        "without this column, "
+                        "leave its section out of the option includeSections (includeRaw has all octets)"
+                    ) from None
+        raise AssertionError("one of the parts was malformed")
+
+
 def header_fields(section: bytes) -> tuple[Any, ...]:
     """durable, priority, ttl, first_acquirer, delivery_count."""
     header = Message(section).header
     return header.durable, header.priority, header.ttl, header.first_acquirer, header.delivery_count
 
 
-def property_fields(section: bytes) -> tuple[Any, ...]:
-    """The fields of the column `properties`, in order."""
-    found = read_properties(section)
-    message_id, message_id_type = _id(found[0])
-    correlation_id, correlation_id_type = _id(found[5])
-    return (
-        message_id, message_id_type, found[1], _text(found[2]), found[3], _text(found[4]), correlation_id,
-        correlation_id_type, *found[6:8], _time(found[8]), _time(found[9]), *found[10:],
-    )  # fmt: skip
+def id_columns(values: Sequence[Any]) -> tuple[Any, list[str | None]]:
+    """Ids as texts, and of which type each was (3.2.11 to 3.2.14)."""
+    if set(map(type, values)) <= _TEXTS:
+        return values, [None if value is None else "string" for value in values]
+    pairs = [_id(value) for value in values]
+    return [text for text, _ in pairs], [kind for _, kind in pairs]
+
+
+def texts(values: Sequence[Any]) -> Any:
+    """Addresses as texts."""
+    return values if set(map(type, values)) <= _TEXTS else [_text(value) for value in values]
+
+
+def times(values: Sequence[int | None]) -> list[int | None]:
+    """Times that fit into Spark's."""
+    return [None if value is None else max(-TIME_MAX_MS, min(TIME_MAX_MS, value)) for value in values]
+
+
+_TEXTS: Final = {str, type(None)}
 
 
 def _id(value: Any) -> tuple[str | None, str | None]:
@@ -181,10 +238,6 @@ def _text(value: Any) -> str | None:
 
 TIME_MAX_MS: Final = (1 << 63) // 1_000 - 1
 """Later times do not fit into Spark's microseconds; they become this one."""
-
-
-def _time(value: int | None) -> int | None:
-    return None if value is None else max(-TIME_MAX_MS, min(TIME_MAX_MS, value))
 
 
 def _entries(encoded: bytes) -> dict[str, Any]:
@@ -216,7 +269,7 @@ def map_texts(encoded: bytes) -> list[tuple[str, str]]:
 
 def without_stamp(encoded: bytes) -> bytes | None:
     """Message annotations without what the broker added; None where nothing is left."""
-    found = read_stamp(encoded)
+    found = _stamps.read(encoded)
     if found is not None and not found[2]:
         return None
     kept, _ = decode_value(encoded, 0, NODES_MAX)
@@ -245,11 +298,15 @@ def body_variant(code: int, body: Any) -> Variant:
 
 def seq_fields(annotations: bytes | None, properties: bytes | None) -> tuple[Any, ...] | None:
     """stream, id, no, prev: the place in a sequence, by annotations or application properties."""
+    in_properties = properties is not None and b"seq_" in properties
+    in_annotations = annotations is not None and b"x-opt-seq-" in annotations
+    if not (in_properties or in_annotations):
+        return None
     found: dict[str, Any] = {}
-    if properties is not None and b"seq_" in properties:
+    if properties is not None and in_properties:
         entries = _entries(properties)
         found = {name: entries.get(f"seq_{name}") for name in _SEQ_FIELDS}
-    if annotations is not None and b"x-opt-seq-" in annotations:
+    if annotations is not None and in_annotations:
         entries = _entries(annotations)
         found |= {
             name: entries[f"x-opt-seq-{name}"] for name in _SEQ_FIELDS if f"x-opt-seq-{name}" in entries
@@ -301,27 +358,3 @@ def _iso(time_ms: int) -> str | int:
         return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)).isoformat()
     except OverflowError:
         return time_ms
-
-
-def decode_each(
-    column: str, address: str, offsets: list[int], decode: Callable[[Any], Any], parts: Any
-) -> list[Any]:
-    """`decode` of each part that is not None. Raises PipelineError, which says where, for what is "
-    "malformed."""
-    try:
-        return [None if part is None else decode(part) for part in parts]
-    except DecodeError:
-        pass
-    for offset, part in zip(offsets, parts, strict=True):
-        if part is not None:
-            try:
-                decode(part)
-            except DecodeError as error:
-                raise PipelineError(
-                    f"the message at offset {offset} of {address!r} has a malformed section for the column "
-                    f"{column}: {error.description}. Its sender has to be mended; to go on without "
-                    "this column, "
-                    "leave its section out of the option includeSections (the option includeRaw has "
-                    "all octets)"
-                ) from None
-    raise AssertionError("one of the parts was malformed")

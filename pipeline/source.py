@@ -38,7 +38,7 @@ from amqp_broker.pipeline.planning import (
     tell_loss,
 )
 from amqp_broker.pipeline.retained_client import RETRY_S, Dropped, Node, RangeReader, Retained, RetainedClient
-from amqp_broker.pipeline.rows import columns_of, ddl_of
+from amqp_broker.pipeline.rows import Messages, columns_of, ddl_of
 
 POLL_MS: Final = 1_000
 """How long a stream that has nothing new waits at the broker; Spark asks again at once."""
@@ -104,26 +104,29 @@ def read_range(options: Options, schema: StructType, partition: InputPartition) 
     from amqp_broker.pipeline.event_rows import EventBatches
 
     kind = EventBatches if options["isolation"] == "events" else RowBatches
-    batches = kind(to_arrow_schema(schema, timezone="UTC"), partition.address)
-    for payloads in _gathered(_payloads(options, partition)):
-        yield batches.batch(payloads)
+    batches = kind(to_arrow_schema(schema, timezone="UTC"))
+    for messages in _gathered(_messages(options, partition)):
+        yield batches.batch(messages)
 
 
-def _gathered(batches: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
-    """Larger lists of the same messages: a record batch costs something however small it is."""
-    rows: list[bytes] = []
+def _gathered(batches: Iterator[Messages]) -> Iterator[Messages]:
+    """More of the same messages at a time: a record batch costs something however small it is."""
+    gathered = None
     octets = 0
-    for batch in batches:
-        rows += batch
-        octets += sum(map(len, batch))
-        if len(rows) >= BATCH_ROWS or octets >= BATCH_BYTES:
-            yield rows
-            rows, octets = [], 0
-    if rows:
-        yield rows
+    for messages in batches:
+        octets += sum(map(len, messages.payloads))
+        if gathered is None:
+            gathered = messages
+        else:
+            gathered.extend(messages)
+        if len(gathered) >= BATCH_ROWS or octets >= BATCH_BYTES:
+            yield gathered
+            gathered, octets = None, 0
+    if gathered is not None:
+        yield gathered
 
 
-def _payloads(options: Options, partition: AmqpRange) -> Iterator[list[bytes]]:
+def _messages(options: Options, partition: AmqpRange) -> Iterator[Messages]:
     """All messages of the range, over a new connection where one breaks, and past what is lost where the
     option failOnDataLoss allows it.
     """
@@ -134,10 +137,10 @@ def _payloads(options: Options, partition: AmqpRange) -> Iterator[list[bytes]]:
         position = wanted.low
         try:
             reader = RangeReader(connection_to(options.broker), wanted, partition.log, patience_s)
-            for payloads in reader.batches():
+            for messages in reader.batches():
                 position = reader.position
                 deadline = time.monotonic() + patience_s
-                yield payloads
+                yield messages
             return
         except Dropped as lost:
             if options["failOnDataLoss"] or lost.first is None or lost.first <= lost.position:

@@ -47,6 +47,8 @@ _DOUBLE, _DECIMAL16, _TIMESTAMP, _FLOAT, _BINARY, _LONG_TEXT = (
 )
 _INT8_MIN, _INT8_MAX = -(1 << 63), (1 << 63) - 1
 
+# What repeats comes early; when it is full, the rest is encoded each time.
+_texts: Final[dict[str, bytes]] = {}
 _metadata: Final[dict[tuple[str, ...], bytes]] = {}
 
 
@@ -70,10 +72,23 @@ def scalar_variant(value: Any) -> bytes | None:
     return None if put is None else put(value)
 
 
+def scalar_variants(values: list[Any]) -> list[bytes]:
+    """The value octets of many scalars. Raises KeyError for what is none."""
+    return [_SCALARS[type(value)](value) for value in values]
+
+
 def _text(value: str) -> bytes:
+    known = _texts.get(value)
+    if known is not None:
+        return known
     octets = value.encode()
     size = len(octets)
-    return _SHORT[size] + octets if size <= TEXT_SHORT_MAX else _pack_sized(_LONG_TEXT, size) + octets
+    if size > TEXT_SHORT_MAX:
+        return _pack_sized(_LONG_TEXT, size) + octets
+    found = _SHORT[size] + octets
+    if len(_texts) < MAX_MEMO_ENTRIES:
+        _texts[value] = found
+    return found
 
 
 def _integer(value: int) -> bytes:

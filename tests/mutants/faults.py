@@ -10,6 +10,7 @@ from tests.mutants import (
     request_faults,
     rule_faults,
     sequence_faults,
+    set_faults,
     storage_faults,
 )
 from tests.mutants.mutant import Mutant
@@ -303,5 +304,12 @@ _TRANSACTIONS: Final = (
 )
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
-    _DURABILITY + _STORE + _QUEUE + _LINKS + _FRAMES + _TRANSACTIONS + sequence_faults.FAULTS
+    _DURABILITY
+    + _STORE
+    + _QUEUE
+    + _LINKS
+    + _FRAMES
+    + _TRANSACTIONS
+    + sequence_faults.FAULTS
+    + set_faults.FAULTS
 )

@@ -1,0 +1,216 @@
+"""Sets and decisions on disk: what damage is found, told, and never believed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from amqp_broker.persistence import (
+    CreateNode,
+    DecideEpoch,
+    Decision,
+    Move,
+    Post,
+    Retire,
+    Return,
+    RowDamaged,
+    StoreError,
+    Unit,
+)
+from amqp_broker.persistence.checksums import epoch_checksum
+from amqp_broker.persistence.set_checks import AT_MS, decision, names
+from amqp_broker.persistence.sqlite import check_directory
+from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.store_checks import do, do_units, messages, new_queue, node_of, offsets, read_all
+from tests.persistence.stores import edit, small_store
+
+
+def filled(directory: Path, **changes: object) -> tuple[int, int]:
+    """Two sets of five messages in three runs each; ten epochs are decided. The queue, and the first set."""
+    store = small_store(directory, **changes)
+    target, one, two = (new_queue(store, name) for name in ("orders", "one", "two"))
+    for queue_id in (one, two):
+        for first, count in ((0, 2), (2, 1), (3, 2)):
+            do(store, Post(queue_id, messages(first, count)))
+        do(store, Return(queue_id, 2, 1))
+    for epoch in range(10):
+        do(store, DecideEpoch(decision(epoch, ("set", epoch, 2**64 - 1))))
+    store.close()
+    return target, one
+
+
+def moves(target: int, one: int) -> list[Unit]:
+    """Each set in a unit of its own, with a decision."""
+    return [
+        [Move(one, target, 0, AT_MS), DecideEpoch(decision(10)), Post(target, messages(5, 1))],
+        [Move(one + 1, target, 6, AT_MS), DecideEpoch(decision(11))],
+    ]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE run SET live_count=1 WHERE queue_id=2 AND first_offset=3",
+        "UPDATE run SET segment_id=1 WHERE queue_id=2 AND first_offset=3",
+        "UPDATE run SET first_offset=4 WHERE queue_id=2 AND first_offset=3",
+        "UPDATE run SET queue_id=2, first_offset=7 WHERE queue_id=3 AND first_offset=3",
+        "UPDATE changed SET delivery_count=7 WHERE queue_id=2",
+        "UPDATE changed SET offset=4 WHERE queue_id=2",
+    ],
+)
+def test_a_set_with_a_damaged_index_does_not_move(sql: str, tmp_path: Path) -> None:
+    """Its unit is refused wholly, the other one happens, and the store goes on."""
+    target, one = filled(tmp_path)
+    edit(tmp_path, sql)
+    store = small_store(tmp_path)
+    errors = do_units(store, moves(target, one))
+    assert isinstance(errors[0], RowDamaged) and errors[1] is None, errors
+    assert [node.name for node in store.recover().nodes] == ["orders", "one"]
+    assert store.decision("g", "p", 10) is None and store.latest_decision("g", "p") == decision(11)
+    assert len(offsets(store, target)) == (3 if "queue_id=3" in sql else 5)
+    assert isinstance(do_units(store, moves(target, one)[:1])[0], RowDamaged)
+    do(store, Post(target, messages(20, 1)))
+    store.close()
+
+
+def test_a_damaged_body_moves_and_is_told_when_it_is_read(tmp_path: Path) -> None:
+    """Alone: the others of its set are delivered."""
+    target, one = filled(tmp_path)
+    sql = "UPDATE segment SET bodies=CAST(replace(CAST(bodies AS TEXT), '4', '5') AS BLOB)"
+    edit(tmp_path, f"{sql} WHERE id=(SELECT segment_id FROM run WHERE queue_id=2 AND first_offset=3)")
+    store = small_store(tmp_path)
+    do_units(store, moves(target, one)[:1])
+    page = store.read(target, 0, 100, 1 << 20)
+    assert [record.offset for record in page.records] == [0, 1, 2, 3, 5]
+    assert [one.offset for one in page.quarantined] == [4]
+    assert node_of(store, target).message_count == 5
+    store.close()
+    assert check_directory(tmp_path) == []
+
+
+def test_damaged_pages_of_the_index_refuse_the_move(tmp_path: Path) -> None:
+    """The set stays; what else is asked of the store is answered."""
+    target, one = filled(tmp_path, page_size_bytes=1024)
+    store = small_store(tmp_path)
+    for first in range(5, 105):
+        do(store, Post(one, messages(first, 1)))
+    while store.idle(0.0):
+        pass
+    ((checksum,),) = store._connection.execute(
+        "SELECT checksum FROM run WHERE queue_id=2 AND first_offset=60"
+    ).fetchall()
+    data = bytearray((tmp_path / DATABASE_NAME).read_bytes())
+    page = data.index(checksum.to_bytes(4, "big")) // 1024 * 1024
+    with (tmp_path / DATABASE_NAME).open("r+b") as file:
+        file.seek(page)
+        file.write(b"\xff" * 1024)
+    store._connection.execute("PRAGMA shrink_memory").fetchall()
+    unit: Unit = [Move(one, target, 0, AT_MS), DecideEpoch(decision(10))]
+    assert isinstance(do_units(store, [unit])[0], RowDamaged)
+    assert store.latest_decision("g", "p") == decision(9, ("set", 9, 2**64 - 1))
+    do(store, Post(target, messages(0, 1)), CreateNode("more", "queue"))
+    assert [record.offset for record in store.read(target, 0, 10, 1000).records] == [0]
+    store.close()
+
+
+def test_damaged_decisions_are_told_and_never_believed(tmp_path: Path) -> None:
+    """Who asks for it, or decides again, is refused; lists leave it out; the checker finds it."""
+    filled(tmp_path)
+    edit(tmp_path, "UPDATE epoch SET decided_at_ms=5 WHERE epoch=9")
+    edit(tmp_path, "UPDATE epoch SET winners=CAST(x'ff61' AS TEXT) WHERE epoch=4")
+    edit(tmp_path, "UPDATE epoch SET producer='q' WHERE epoch=3")
+    assert check_directory(tmp_path) == [
+        f"group b'g', producer {producer!r}, epoch {epoch}: the decision does not match its checksum"
+        for producer, epoch in ((b"p", 4), (b"p", 9), (b"q", 3))
+    ]
+    store = small_store(tmp_path)
+    questions: list[Callable[[], object]] = [
+        lambda: store.latest_decision("g", "p"),
+        lambda: store.decision("g", "p", 9),
+        lambda: store.decision("g", "p", 4),
+        lambda: store.latest_decision("g", "q"),
+    ]
+    for question in questions:
+        with pytest.raises(RowDamaged):
+            question()
+    assert [one.epoch for one in store.decisions("g", "p", 3)] == [8, 7, 6]
+    assert [one.epoch for one in store.decisions("g", "p", 6)] == [8, 7, 6, 5, 2, 1]
+    errors = do_units(store, [[DecideEpoch(decision(9))], [DecideEpoch(decision(10))]])
+    assert isinstance(errors[0], RowDamaged) and errors[1] is None
+    assert store.latest_decision("g", "p") == decision(10)
+    store.close()
+
+
+def test_checker_finds_winners_that_are_none(tmp_path: Path) -> None:
+    """With a right checksum: the mistake of a writer."""
+    filled(tmp_path)
+    for epoch, winners in ((1, "[["), (2, '{"a":1}'), (3, '[["set",1]]'), (4, '[["set",true,1]]')):
+        checksum = epoch_checksum(b"g", b"p", epoch, AT_MS + epoch, winners.encode())
+        edit(tmp_path, "UPDATE epoch SET winners=?, checksum=? WHERE epoch=?", winners, checksum, epoch)
+    assert check_directory(tmp_path) == [
+        f"group b'g', producer b'p', epoch {epoch}: the winners are no list of (set, count, checksum)"
+        for epoch in range(1, 5)
+    ]
+
+
+def test_checker_counts_the_runs_of_a_segment(tmp_path: Path) -> None:
+    """A run that became several shares its segment with them, until the last of them goes."""
+    store = small_store(tmp_path)
+    target, one = new_queue(store), new_queue(store, "one")
+    do(store, Post(one, messages(0, 9)))
+    do(store, Retire(one, 2, 2), Retire(one, 5, 6))
+    do(store, Move(one, target, 0, AT_MS))
+    assert [record.body.rstrip(b".") for record in read_all(store, target)] == [
+        body for _, body in names(0, 0, 1, 3, 4, 7, 8)
+    ]
+    store.close()
+    assert check_directory(tmp_path) == []
+    assert edit(tmp_path, "SELECT count(*), runs FROM run JOIN segment ON id=segment_id") == [(3, 3)]
+    store = small_store(tmp_path)
+    do(store, Retire(target, 0, 3))
+    store.close()
+    assert check_directory(tmp_path) == []
+    assert edit(tmp_path, "SELECT first_offset, runs FROM run JOIN segment ON id=segment_id") == [(4, 1)]
+    edit(tmp_path, "UPDATE segment SET runs=2")
+    assert check_directory(tmp_path) == ["segment 1: counts 2 runs, but there are 1"]
+    edit(tmp_path, "UPDATE segment SET runs=1")
+    store = small_store(tmp_path)
+    do(store, Retire(target, 4, 5))
+    store.close()
+    assert check_directory(tmp_path) == []
+    assert edit(tmp_path, "SELECT count(*) FROM segment") == [(0,)]
+
+
+def test_flipped_bits_make_no_decision_and_no_message(tmp_path: Path) -> None:
+    """Anywhere in the file: what moves and what was decided is what was stored, or it is told."""
+    target, one = filled(tmp_path / "sound", page_size_bytes=1024)
+    sound = (tmp_path / "sound" / DATABASE_NAME).read_bytes()
+    expected: dict[int, Decision] = {n: decision(n, ("set", n, 2**64 - 1)) for n in range(10)}
+    (tmp_path / "damaged").mkdir()
+    randomness = random.Random(12)
+    bodies = [b"%d:" % number for number in (0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4)]
+    refused = told = unmoved = 0
+    for _ in range(120):
+        data = bytearray(sound)
+        data[randomness.randrange(len(data))] ^= 1 << randomness.randrange(8)
+        (tmp_path / "damaged" / DATABASE_NAME).write_bytes(data)
+        try:
+            store = small_store(tmp_path / "damaged", synchronous="OFF")
+        except StoreError:
+            refused += 1
+            continue
+        try:
+            for number in range(10):
+                assert store.decision("g", "p", number) in (expected[number], None)
+            errors = do_units(store, moves(target, one))
+            unmoved += any(isinstance(error, RowDamaged) for error in errors)
+            page = store.read(target, 0, 100, 1 << 20)
+            found = [(record.offset, record.body.rstrip(b".")) for record in page.records]
+            assert found == [(offset, bodies[offset]) for offset, _ in found]
+        except StoreError:
+            told += 1
+        store.close()
+    assert refused + told < 60, f"{refused} refused, {told} told, {unmoved} unmoved"
