@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 import pytest
@@ -27,7 +28,9 @@ from tests.support.event_replay import replay
 from tests.support.halves import half, putter, resolution, resolver, tell
 from tests.support.message_events import config_with_events, log_of, queue_offsets
 from tests.support.sequenced import annotated, outcomes
-from tests.support.wire_client import Arrived, WireReceiver, WireSession
+from tests.support.wire_client import Arrived, PeerError, WireReceiver, WireSession
+
+T = TypeVar("T")
 
 QUEUES: Final = ("e.one", "e.two")
 STEPS: Final = 60
@@ -60,7 +63,12 @@ class Worker:
             self.post, self.post, self.receive, self.settle, self.settle, self.sequenced, self.transact,
             self.half, self.resolve, self.detach,
         )  # fmt: skip
-        self.chance.choice(works)()
+        try:
+            self.chance.choice(works)()
+        except PeerError:  # a plain outcome for what a transaction holds ends its control link (4.4.4.3)
+            self.receivers = [receiver for receiver in self.receivers if receiver.detached is None]
+            self.txn_id = b""
+            self.controller = patiently(lambda: Controller(self.session, f"control-{self.chance.random()}"))
 
     def _message(self) -> bytes:
         self.number += 1
@@ -164,7 +172,17 @@ def work(broker: RunningBroker, chance: random.Random) -> None:
         workers = [Worker(one, chance), Worker(two, chance)]
         for _ in range(STEPS):
             chance.choice(workers).step()
-        settle_down(broker, one, two)
+        patiently(lambda: settle_down(broker, one, two))
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """Once more for each link that is told that it ends."""
+    for _ in range(50):
+        try:
+            return call()
+        except PeerError:
+            continue
+    raise AssertionError("links end and end")
 
 
 def check(broker: RunningBroker) -> list[Event]:
@@ -188,23 +206,12 @@ def test_replayed_log_gives_the_content_of_the_queues(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", (100, 101))
 def test_replay_goes_on_over_restarts(seed: int, tmp_path: Path) -> None:
-    """What only memory had is gone with a life, and nothing else: its stored part follows from the log."""
+    """Every message is stored, durable or not, so nothing goes with a life, and no offset comes twice."""
     chance = random.Random(seed)
     config = attrs.evolve(config_with_events(), memory=False, data_dir=str(tmp_path))
-    gone: set[tuple[str, int]] = set()
-    for _ in range(3):
+    for life in range(3):
         with running_broker(config) as broker:
-            replayed = replay(log_of(broker))
-            for name in QUEUES:
-                kept = [offset for offset in replayed.offsets(name) if (name, offset) not in gone]
-                if broker.call(lambda running, name=name: name in running.nodes.registry._queues):
-                    there = set(queue_offsets(broker, name))
-                    assert there <= set(kept)
-                    gone.update([(name, offset) for offset in kept if offset not in there])
+            if life:
+                check(broker)
             work(broker, chance)
-            events = log_of(broker)
-            replayed = replay(events)
-            assert replayed.problems == []
-            for name in QUEUES:
-                live = [offset for offset in replayed.offsets(name) if (name, offset) not in gone]
-                assert live == queue_offsets(broker, name)
+            check(broker)
