@@ -18,7 +18,8 @@ from amqp_broker.frames import (
     Accepted,
 )
 from amqp_broker.half_administration import HalfRefusedByHand
-from tests.support.broker_clients import bodies, (
+from tests.support.broker_clients import (
+    bodies,
     counts,
     receive,
     session_to,
