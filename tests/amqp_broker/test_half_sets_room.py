@@ -18,10 +18,12 @@ from amqp_broker.frames import (
     Accepted,
 )
 from amqp_broker.half_administration import HalfRefusedByHand
+from amqp_broker.persistence import Event
 from tests.support.broker_clients import (
     bodies,
     counts,
     receive,
+    send,
     session_to,
     settle_down,
 )
@@ -69,7 +71,7 @@ Start = Callable[[BrokerConfig], JumpingBroker]
 @pytest.fixture
 def broker(running: Start) -> JumpingBroker:
     """A small queue, and a group whose sets do not become old."""
-    policies = (QueuePolicy(pattern="small", max_messages=3),)
+    policies = (QueuePolicy(pattern="small", max_messages=3), QueuePolicy(pattern="told", events=True))
     groups = (HalfGroupConfig(name="young", max_age_ms=60_000),)
     return running(attrs.evolve(PATIENT, queue_policies=policies, half_groups=groups))
 
@@ -232,6 +234,17 @@ def test_an_administrator_sees_sets_and_voids_them(broker: JumpingBroker) -> Non
     assert [each.set_id for each in half_sets(broker)] == ["two"]
 
 
+def events_of(broker: JumpingBroker) -> list[Event]:
+    """The event log."""
+
+    async def look(running: Broker) -> list[Event]:
+        return await running.half_messages.events()
+
+    found = broker.call(look)
+    assert isinstance(found, list)
+    return found
+
+
 def test_the_event_log_says_what_happened_to_sets(broker: JumpingBroker) -> None:
     """Sealed, decided, voided, each with who and why."""
     with session_to(broker) as session:
@@ -242,11 +255,7 @@ def test_the_event_log_says_what_happened_to_sets(broker: JumpingBroker) -> None
         client.commit(winner)
         client.void("three")
 
-    async def events(running: Broker) -> list[tuple[str, dict[str, str | int]]]:
-        found = await running.half_messages.events()
-        return [(event.kind, event.fields) for event in found]
-
-    told = broker.call(events)
+    told = [(event.kind, event.fields) for event in events_of(broker)]
     assert [kind for kind, _ in told] == ["set.sealed", "epoch.decided", "set.voided", "set.voided"]
     common = {"group": "g", "producer": "p"}
     assert told[0][1] == {**common, "set_id": "one", "epoch": 1, "count": 1}
@@ -254,3 +263,18 @@ def test_the_event_log_says_what_happened_to_sets(broker: JumpingBroker) -> None
     reason = "epoch 1 was committed without it"
     assert told[2][1] == {**common, "set_id": "two", "epoch": 1, "reason": reason}
     assert told[3][1]["set_id"] == "three" and told[3][1]["resolver"] == "producer"
+
+
+def test_the_event_log_tells_of_each_message_that_became_available(broker: JumpingBroker) -> None:
+    """In a queue with events, in the same commit, with its offset and the set and epoch that it came from."""
+    with session_to(broker) as session:
+        client = SetClient(session)
+        send(session.attach_sender("o", "told"), b"ordinary")
+        client.staged("one", row(b"1"), row(b"2"), destination="told").detach()
+        client.staged("one", row(b"3"), destination="q").detach()
+        rows = [row(b"1"), row(b"2"), row(b"3")]
+        assert isinstance(client.seal("one", *rows), Accepted)
+        assert isinstance(client.commit(("one", 3, checksum(*rows))), Accepted)
+    found = [event.fields for event in events_of(broker) if event.kind == "publish"]
+    common = {"group": "g", "producer": "p", "set_id": "one", "epoch": 1, "address": "told"}
+    assert found == [{**common, "offset": 1}, {**common, "offset": 2}]
