@@ -20,7 +20,6 @@ from amqp_broker.coordinator import (
 from amqp_broker.half_set_answers import decided_error, gone_error, refusal, voided_error
 from amqp_broker.half_set_jobs import Answer, SetJob
 from amqp_broker.half_set_requests import CommitRequest, VoidRequest
-from amqp_broker.message_events import put_by_set
 from amqp_broker.persistence import DecideEpoch, Decision, DeleteNode, Move, Unit
 
 if TYPE_CHECKING:
@@ -84,8 +83,6 @@ class CommitEpoch(SetJob):
             queue.pending_posts += 1
             queue.next_offset = first_offset + part.count
             unit.append(Move(part.queue_id, queue.queue_id, first_offset, now_ms))
-            if queue.events:
-                unit.extend(self._told(queue, first_offset, part, now_ms))
         unit.extend([DeleteNode(part.queue_id) for each in losers for part in each.parts.values()])
         named = tuple((each.set_id, each.count, each.checksum) for each in request.winners)
         decision = Decision(self.producer.group, self.producer.name, request.epoch, now_ms, named)
@@ -96,13 +93,6 @@ class CommitEpoch(SetJob):
         for each in losers:
             unit.append(self.log("set.voided", now_ms, set_id=each.set_id, epoch=each.epoch, reason=reason))
         return unit
-
-    def _told(self, queue: Queue, first_offset: int, part: SetPart, now_ms: int) -> Unit:
-        producer = self.producer
-        return put_by_set(
-            queue, first_offset, part.count, producer.group, part.owner.set_id, producer.name,
-            part.owner.epoch, now_ms,
-        )  # fmt: skip
 
     def withdraw(self) -> None:
         """Nothing was stored: the numbers are free again."""

@@ -23,7 +23,6 @@ from tests.support.broker_clients import (
     bodies,
     counts,
     receive,
-    send,
     session_to,
     settle_down,
 )
@@ -71,7 +70,7 @@ Start = Callable[[BrokerConfig], JumpingBroker]
 @pytest.fixture
 def broker(running: Start) -> JumpingBroker:
     """A small queue, and a group whose sets do not become old."""
-    policies = (QueuePolicy(pattern="small", max_messages=3), QueuePolicy(pattern="told", events=True))
+    policies = (QueuePolicy(pattern="small", max_messages=3),)
     groups = (HalfGroupConfig(name="young", max_age_ms=60_000),)
     return running(attrs.evolve(PATIENT, queue_policies=policies, half_groups=groups))
 
@@ -263,18 +262,3 @@ def test_the_event_log_says_what_happened_to_sets(broker: JumpingBroker) -> None
     reason = "epoch 1 was committed without it"
     assert told[2][1] == {**common, "set_id": "two", "epoch": 1, "reason": reason}
     assert told[3][1]["set_id"] == "three" and told[3][1]["resolver"] == "producer"
-
-
-def test_the_event_log_tells_of_each_message_that_became_available(broker: JumpingBroker) -> None:
-    """In a queue with events, in the same commit, with its offset and the set and epoch that it came from."""
-    with session_to(broker) as session:
-        client = SetClient(session)
-        send(session.attach_sender("o", "told"), b"ordinary")
-        client.staged("one", row(b"1"), row(b"2"), destination="told").detach()
-        client.staged("one", row(b"3"), destination="q").detach()
-        rows = [row(b"1"), row(b"2"), row(b"3")]
-        assert isinstance(client.seal("one", *rows), Accepted)
-        assert isinstance(client.commit(("one", 3, checksum(*rows))), Accepted)
-    found = [event.fields for event in events_of(broker) if event.kind == "publish"]
-    common = {"group": "g", "producer": "p", "set_id": "one", "epoch": 1, "address": "told"}
-    assert found == [{**common, "offset": 1}, {**common, "offset": 2}]
