@@ -373,11 +373,9 @@ def _check_source(options: Options) -> None:
     for one, other in (("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
         if options.given(one) and options.given(other):
             raise OptionError(f"expected one of the options {one} and {other}, found both")
-    if not (options.given("startingOffsets") and isinstance(options["startingOffsets"], dict)):
-        return
-    _check_addresses(options, "startingOffsets")
-    if isinstance(options["endingOffsets"], dict):
-        _check_addresses(options, "endingOffsets")
+    for name in ("startingOffsets", "endingOffsets"):
+        if isinstance(options[name], dict):
+            _check_addresses(options, name)
 
 
 def _check_addresses(options: Options, name: str) -> None:

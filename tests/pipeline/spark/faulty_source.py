@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSource
 
 from amqp_broker.pipeline.options import read_options
 from amqp_broker.pipeline.sink import BATCH_ID, BatchWriter, StreamWriter, TaskWritten
+from amqp_broker.pipeline.source import AmqpStreamReader, schema_of
 from tests.pipeline.spark.hooks import PlantedFault, happens, kill
 
 NAME: Final = "amqp_faulty"
@@ -75,6 +76,21 @@ class FaultyBatchWriter(BatchWriter):
             raise PlantedFault("the reply to the commit is lost")
 
 
+class FaultyReader(AmqpStreamReader):
+    """The source of a query, with faults."""
+
+    def latestOffset(self, start: Any, limit: Any) -> Any:
+        """The driver plans a batch."""
+        end = super().latestOffset(start, limit)
+        kill("C0", planned_batches())
+        return end
+
+    def commit(self, end: Any) -> None:
+        """Spark tells that a batch is done."""
+        kill("C7", planned_batches() - 1)
+        super().commit(end)
+
+
 class FaultySource(DataSource):
     """Both ways, with faults."""
 
@@ -83,13 +99,13 @@ class FaultySource(DataSource):
         """The format."""
         return NAME
 
-    def schema(self) -> Any:
+    def schema(self) -> str:
         """As the real one."""
-        return self._real().schema()
+        return schema_of(read_options(self.options, "source"))
 
-    def streamReader(self, schema: Any) -> Any:
+    def streamReader(self, schema: Any) -> FaultyReader:
         """The source of a query."""
-        return faulty_reader(self._real().streamReader(schema))
+        return FaultyReader(read_options(self.options, "source"), schema)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> FaultyWriter:
         """The sink of a query."""
@@ -98,28 +114,6 @@ class FaultySource(DataSource):
     def writer(self, schema: Any, overwrite: bool) -> FaultyBatchWriter:
         """The sink of a batch."""
         return FaultyBatchWriter(read_options(self.options, "sink"), schema, overwrite)
-
-    def _real(self) -> Any:
-        from pyspark_amqp import DefaultSource
-
-        return DefaultSource(self.options)
-
-
-def faulty_reader(reader: Any) -> Any:
-    """The reader with faults: its class is made here, because Spark looks at which methods a class has."""
-    kind = type(reader)
-
-    def latest(self: Any, *arguments: Any) -> Any:
-        end = kind.latestOffset(self, *arguments)
-        kill("C0", planned_batches())
-        return end
-
-    def commit(self: Any, end: Any) -> None:
-        kill("C7", planned_batches() - 1)
-        kind.commit(self, end)
-
-    reader.__class__ = type(f"Faulty{kind.__name__}", (kind,), {"latestOffset": latest, "commit": commit})
-    return reader
 
 
 def planned_batches() -> int:

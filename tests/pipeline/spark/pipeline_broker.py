@@ -29,16 +29,7 @@ class PipelineBroker(BrokerProcess):
         self.log = folder / "broker.log"
         with self.log.open("ab") as errors:
             self.process = subprocess.Popen(
-                [
-                    *COMMAND,
-                    "serve",
-                    "--config",
-                    str(file),
-                    "--data",
-                    str(folder / "data"),
-                    "--listen",
-                    "amqp://127.0.0.1:0",
-                ],  # fmt: skip
+                [*COMMAND, "serve", "--config", str(file), *where, "--listen", "amqp://127.0.0.1:0"],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 stdin=subprocess.DEVNULL,

@@ -1,0 +1,210 @@
+"""Messages taken apart in one pass: the same as `Message` says of them, or nothing."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqp_broker.frames import (
+    AmqpSequence,
+    AmqpValue,
+    Data,
+    DecodeError,
+    Header,
+    Message,
+    OffsetStamp,
+    Properties,
+    StampReader,
+    Symbol,
+    Timestamp,
+    Ulong,
+    decode_value,
+    encode_message,
+    encode_section,
+    encode_value,
+    extend_from_map,
+    read_flat_map,
+    read_properties,
+    split_sections,
+)
+from tests.strategies import messages
+
+KEYS = ("x-stream-offset", "x-opt-enqueued-time")
+
+
+class Stamped:
+    """A message for OffsetStamp."""
+
+    def __init__(self, body: bytes, offset: int, time_ms: int) -> None:
+        self.header_bytes = b""
+        self.body = body
+        self.offset = offset
+        self.enqueued_at_ms = time_ms
+
+
+def plain(value: Any) -> Any:
+    """Without the classes of the wire."""
+    return getattr(value, "value", value)
+
+
+@given(messages())
+def test_sections_are_those_that_the_message_has(data: bytes) -> None:
+    """Each is where the general decoder finds it, and the bare message has the same borders."""
+    found = split_sections(data)
+    message = Message(data)
+    if found is None:
+        return
+    header, delivery, annotations, properties, application, code, body, footer, bare_at, bare_end = found
+    assert data[bare_at:bare_end] == message.bare
+    assert (header is None) == (message.after_header_offset == 0)
+    for encoded, decoded in (
+        (delivery, message.delivery_annotations),
+        (annotations, message.message_annotations),
+        (application, message.application_properties),
+        (footer, message.footer),
+    ):
+        assert (None if encoded is None else decode_value(encoded, 0, 10_000)[0]) == decoded
+    assert (properties is None) == (message.properties is None)
+    sections = message.body_sections()
+    if code == 0x75:
+        assert body == b"".join(section.value for section in sections if isinstance(section, Data))
+    elif code == 0x77:
+        assert isinstance(sections[0], AmqpValue)
+    else:
+        assert not sections
+
+
+def test_the_usual_layouts_are_known() -> None:
+    """None of them is left to the general decoder."""
+    usual: list[dict[str, Any]] = [
+        {"body": b""},
+        {"body": b"x" * 300, "header": Header(durable=True)},
+        {"body": AmqpValue({"a": 1}), "properties": Properties(message_id="m")},
+        {"body": [Data(b"1"), Data(b"2")], "application_properties": {"a": "b"}},
+        {"body": AmqpValue(None), "message_annotations": {Symbol("x"): 1}, "footer": {Symbol("y"): 2}},
+    ]
+    for fields in usual:
+        assert split_sections(encode_message(**fields)) is not None, fields
+
+
+def test_what_is_not_certain_is_left_to_the_message() -> None:
+    """Sequences, other descriptors, wrong order, and every cut."""
+    sequence = encode_message(body=AmqpSequence([1]))
+    symbolic = b"\x00\xa3\x10amqp:data:binary\xa0\x01x"
+    data = encode_section("data", b"x")
+    disorder = data + encode_section("properties", Properties(message_id="m"))
+    twice = encode_section("amqp-value", 1) * 2
+    for odd in (
+        sequence,
+        symbolic,
+        disorder,
+        twice,
+        data + encode_section("amqp-value", 1),
+        b"\x00\x53\x79\x40",
+    ):
+        assert split_sections(odd) is None
+    whole = encode_message(header=Header(durable=True), properties=Properties(message_id="m"), body=b"xyz")
+    borders = {len(encode_section("header", Header(durable=True)))}
+    borders.add(len(whole) - len(encode_section("data", b"xyz")))
+    for end in set(range(1, len(whole))) - borders:
+        assert split_sections(whole[:end]) is None, end
+
+
+@given(st.integers(0, 2**63), st.integers(-(2**62), 2**62), st.booleans())
+def test_stamps_are_read_back(offset: int, time_ms: int, others: bool) -> None:
+    """Alone, and in front of annotations that were there."""
+    annotations = {Symbol("x-opt-mine"): "v"} if others else None
+    message = Stamped(encode_message(message_annotations=annotations, body=b"b"), offset, time_ms)
+    OffsetStamp(*KEYS).write([message])
+    found = split_sections(message.header_bytes + message.body)
+    assert found is not None
+    reader = StampReader(*KEYS)
+    assert reader.read(found[2]) == (offset, time_ms, others)
+    assert reader.read_all([found[2]] * 2) == ([offset] * 2, [time_ms] * 2, [others] * 2)
+
+
+def test_other_annotations_are_no_stamp() -> None:
+    """Nothing is guessed."""
+    reader = StampReader(*KEYS)
+    other = encode_value({Symbol("x-stream-offset"): Ulong(1), Symbol("x-opt-enqueued-time"): Timestamp(1)})
+    for encoded in (None, other, b"\xc1\x01\x00", b"\xd1\x00\x00\x00\x04\x00\x00\x00\x00"):
+        assert reader.read(encoded) is None
+        assert reader.read_all([encoded]) is None
+
+
+_ids = (
+    st.none()
+    | st.text(max_size=300)
+    | st.binary(max_size=300)
+    | st.uuids()
+    | st.integers(0, 2**64 - 1).map(Ulong)
+)
+_texts = st.none() | st.text(max_size=20)
+_symbols = st.none() | st.text("abc/-", max_size=20)
+_times = st.none() | st.integers(-(2**63), 2**63 - 1)
+
+
+@given(
+    st.builds(
+        Properties, message_id=_ids, user_id=st.none() | st.binary(max_size=9), to=_texts, subject=_texts,
+        reply_to=_texts, correlation_id=_ids, content_type=_symbols, content_encoding=_symbols,
+        absolute_expiry_time=_times, creation_time=_times, group_id=_texts,
+        group_sequence=st.none() | st.integers(0, 2**32 - 1), reply_to_group_id=_texts,
+    )
+)  # fmt: skip
+def test_properties_are_the_fields_of_the_composite(properties: Properties) -> None:
+    """In order, whatever types the ids have."""
+    expected = [
+        plain(properties.message_id), properties.user_id, properties.to, properties.subject,
+        properties.reply_to, plain(properties.correlation_id), properties.content_type,
+        properties.content_encoding, properties.absolute_expiry_time, properties.creation_time,
+        properties.group_id, properties.group_sequence, properties.reply_to_group_id,
+    ]  # fmt: skip
+    assert read_properties(encode_section("properties", properties)) == expected
+
+
+def test_malformed_properties_are_an_error() -> None:
+    """As the general decoder says it."""
+    whole = encode_section("properties", Properties(message_id=uuid.uuid4(), subject="s"))
+    for wrong in (whole[:-1], whole[:6] + b"\x70" + whole[7:]):
+        try:
+            read_properties(wrong)
+        except DecodeError:
+            continue
+        raise AssertionError(f"{wrong!r} was taken")
+
+
+_scalars = (
+    st.none() | st.booleans() | st.text(max_size=300) | st.integers(-(2**63), 2**63 - 1) |
+    st.binary(max_size=20) | st.floats(allow_nan=False) | st.integers(0, 2**64 - 1).map(Ulong) |
+    st.text("ab", max_size=5).map(Symbol) | st.integers(0, 5).map(Timestamp) | st.just([1])
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.text(max_size=20), _scalars, max_size=8))
+def test_flat_maps_are_those_of_the_general_decoder(entries: dict[str, Any]) -> None:
+    """With plain values; None where a value is none of the simple ones."""
+    encoded = encode_value(entries)
+    found = read_flat_map(encoded)
+    decoded = decode_value(encoded, 0, 10_000)[0]
+    assert isinstance(decoded, dict)
+    if found is not None:
+        assert found == {key: plain(value) for key, value in decoded.items()}
+        assert not any(isinstance(value, (Timestamp, list)) for value in decoded.values())
+        keys: list[str] = []
+        values: list[Any] = []
+        assert extend_from_map(encoded, keys, values) == len(found)
+        assert (keys, values) == (list(found), list(found.values()))
+
+
+def test_malformed_maps_are_not_read() -> None:
+    """Cut ones, odd ones, keys that come twice."""
+    whole = encode_value({"a": "b", "c": 1})
+    for end in range(len(whole)):
+        assert read_flat_map(whole[:end]) is None
+    assert read_flat_map(b"\xc1\x08\x03\xa1\x01a\x41\xa1\x01b") is None
+    assert read_flat_map(b"\xc1\x09\x04\xa1\x01a\x41\xa1\x01a\x42") is None
+    assert read_flat_map(b"\xc1\x05\x02\xa1\x01\xff\x41") is None
