@@ -160,9 +160,9 @@ class QueuePolicy:
     once; outcomes of such messages are told `order_debounce_ms` (in TOML `ack_debounce_ms`, MSMQ's word)
     after the last one of a burst, at most `order_max_delay_ms` (`ack_max_delay_ms`) after those before.
     `retention_ms` and `retention_bytes` keep settled messages readable by offset, until they are older, or
-    all of the queue's together larger, than that; with both at 0 nothing is kept.  Every message of a queue
-    that retains is stored, durable or not.
+    all of the queue's together larger, than that; with both at 0 nothing is kept.
     `events` has the event log tell what becomes of each message: put, delivered, settled, dead, expired.
+    Every message of a queue that retains or has events is stored, durable or not.
     """
 
     pattern: str = attrs.field(validator=_pattern)

@@ -24,6 +24,8 @@ TYPES: Final[dict[str, str]] = {
     "half.parked": "park",
     "half.resumed": "resume",
 }
+INSIDE: Final = "who"
+"""A field that administrators see, and that is none of the wire's."""
 OUTCOMES: Final[dict[str, str]] = {"half.committed": "committed", "half.rolled_back": "rolled-back"}
 NAMES: Final[dict[str, str]] = {"destination": "address", "queue": "address", "attempts": "attempt"}
 """Fields of half.<what> that have another name on the wire."""
@@ -38,7 +40,7 @@ def event_fields(event: Event) -> Fields:
     """The fields of a stored event, by the names of the wire."""
     if event.kind not in TYPES:
         return event.fields
-    fields: Fields = {NAMES.get(name, name): value for name, value in event.fields.items()}
+    fields: Fields = {NAMES.get(name, name): value for name, value in event.fields.items() if name != INSIDE}
     outcome = OUTCOMES.get(event.kind)
     if outcome is not None:
         fields["outcome"] = outcome

@@ -143,7 +143,10 @@ class HalfPut(HalfOperation):
             half.due_ms, half.deadline_ms, self.container_id, self.size_bytes, self.message_format,
             request.priority, request.ttl_ms,
         )  # fmt: skip
-        return [Hold(stored, request.body), self._log("put", now_ms, destination=half.destination)]
+        fields: dict[str, str | int] = {
+            "destination": half.destination, "container": self.container_id, "bytes": self.size_bytes
+        }  # fmt: skip
+        return [Hold(stored, request.body), self._log("put", now_ms, **fields)]
 
     def withdraw(self) -> None:
         """Nothing was stored."""

@@ -197,7 +197,7 @@ class NodeService:
     def post(self, queue: Queue, payload: bytes) -> None:
         """Put a message of the broker itself, encoded, into a queue."""
         record = record_of(payload, 0, self.wall_clock_ms(), queue.queue_id, queue.persistent)
-        if queue.retains:
+        if queue.stores_all:
             store_all([record])
         posting = Posting(None, None, [], queue, [record], self)
         if posting.durable_count or queue.pending_posts > 1 or queue.events:

@@ -163,7 +163,7 @@ class Posts:
         if queue.deleted:
             producer.detach(deleted_error(queue))
             return
-        if queue.retains:
+        if queue.stores_all:
             store_all(records)
         if mapped or producer.placed:
             if self.sequenced.take(producer, deliveries, queue, records, transaction):

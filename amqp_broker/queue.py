@@ -125,6 +125,7 @@ class Queue:
         "reserved_messages",
         "retains",
         "sequences",
+        "stores_all",
     )
 
     def __init__(self, name: str, queue_id: int, limits: QueueLimits, *, persistent: bool = True) -> None:
@@ -132,7 +133,8 @@ class Queue:
         self.queue_id = queue_id
         self.limits = limits
         self.persistent = persistent
-        self.retains = False  # settled messages are kept, and all are stored
+        self.retains = False  # settled messages are kept
+        self.stores_all = False  # also those that are not durable: no offset comes twice
         self.events = False  # whether the event log tells what becomes of each message
         self.sequences = QueueSequences()
         self.backlog = Backlog()

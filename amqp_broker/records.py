@@ -67,7 +67,9 @@ def record_of(
 
 
 def store_all(records: list[Record]) -> None:
-    """These are of a queue that retains: all are durable, so that their offsets have no holes."""
+    """These are of a queue that retains or has events: all are durable, so that their offsets have no holes,
+    and none goes without a trace.
+    """
     for record in records:
         if not record.durable:
             record.durable = True

@@ -124,6 +124,7 @@ class Registry:
         queue = self._queues[name] = Queue(name, queue_id, limits, persistent=persistent)
         queue.sequences = QueueSequences(policy.sequence, policy.order_debounce_ms, policy.order_max_delay_ms)
         queue.retains = policy.retains and persistent
+        queue.stores_all = (policy.retains or policy.events) and persistent
         queue.events = policy.events
         queue.backlog.window_messages = self._config.limits.queue_window_messages
         queue.backlog.window_bytes = self._config.limits.queue_window_bytes

@@ -7,7 +7,7 @@ ready to be sent: the bare message octet for octet, with the annotations that sa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import attrs
 
@@ -129,7 +129,7 @@ class EventLog:
 
     def bounds(self, store: Store) -> Bounds:
         """What can be read now."""
-        first, self.end = _event_range(store)
+        first, self.end = store.event_range()
         return Bounds(first, self.end)
 
     def page(self, store: Store, start: int, messages: int, size: int) -> Page:
@@ -137,12 +137,12 @@ class EventLog:
         records = [_event_message(event) for event in store.events(start, messages)]
         kept = _within(records, size)
         STAMP.write(kept)
-        first, self.end = _event_range(store)
+        first, self.end = store.event_range()
         return Page(kept, kept[-1].offset + 1 if kept else max(start, first))
 
     def offset_at(self, store: Store, at_ms: int) -> int:
         """By bisection: events stand in the order of their commits, and so nearly in that of their times."""
-        low, high = _event_range(store)
+        low, high = store.event_range()
         while low < high:
             middle = (low + high) // 2
             found = store.events(middle, 1)
@@ -151,11 +151,6 @@ class EventLog:
             else:
                 high = middle
         return low
-
-
-def _event_range(store: Any) -> tuple[int, int]:
-    found: tuple[int, int] = store.event_range() if hasattr(store, "event_range") else (1, 1)
-    return found
 
 
 def _event_message(event: Event) -> Record:

@@ -157,10 +157,10 @@ def test_deliveries_and_outcomes(broker: RunningBroker) -> None:
 
 @pytest.mark.parametrize("durable", [True, False])
 @pytest.mark.parametrize("presettled", [True, False])
-def test_settled_and_volatile_ones_are_told_too(
+def test_settled_ones_and_those_that_are_not_durable_are_told_too(
     durable: bool, presettled: bool, broker: RunningBroker
 ) -> None:
-    """Sent settled, delivered settled, in memory only: each message has its events all the same."""
+    """Sent settled, delivered settled, not durable: each message has its events all the same."""
     with session_to(broker, "c") as session:
         sender = session.attach_sender("s", "e.q")
         send(sender, b"1", b"2", b"3", durable=durable, settled=presettled)

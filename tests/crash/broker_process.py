@@ -33,8 +33,11 @@ class BrokerProcess:
         *,
         environment: Mapping[str, str] | None = None,
         command: Sequence[str] = COMMAND,
+        config: Path | None = None,
     ) -> None:
         arguments = [*command, "serve", "--data", str(data), "--listen", "amqp://127.0.0.1:0"]
+        if config is not None:
+            arguments += ["--config", str(config)]
         self.log = log
         with log.open("ab") as errors:
             self.process = subprocess.Popen(

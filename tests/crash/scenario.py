@@ -73,6 +73,7 @@ class Scenario:
     complaints: list[str] = field(default_factory=list)
     lives: int = 0
     deaths: list[Death] = field(default_factory=list)
+    config: Path | None = None
     questions: Questions = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,7 +82,8 @@ class Scenario:
     def start(self, environment: Mapping[str, str] | None = None) -> BrokerProcess:
         """The next life of the broker."""
         self.lives += 1
-        return BrokerProcess(self.directory / "data", self.directory / "broker.log", environment=environment)
+        data, log = self.directory / "data", self.directory / "broker.log"
+        return BrokerProcess(data, log, environment=environment, config=self.config)
 
     def clients(self, port: int) -> list[Client]:
         """Started clients of this life, spread over the queues."""

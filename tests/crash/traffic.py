@@ -41,12 +41,18 @@ class Unexpected(Exception):
 
 
 def encode_body(name: Name, padding: int, txn: str = "", to: str | None = None) -> bytes:
-    """A durable message that carries its name and its transaction; `to` is for the anonymous terminus."""
+    """A durable message that carries its name and its transaction, the name as message-id, too; `to` is for
+    the anonymous terminus.
+    """
     text = f"{name[0]} {name[1]} {txn} ".encode() + b"." * padding
     body = text + b" %08x" % zlib.crc32(text)
-    return encode_message(
-        header=Header(durable=True), properties=None if to is None else Properties(to=to), body=body
-    )
+    properties = Properties(message_id=message_id_of(name), to=to)
+    return encode_message(header=Header(durable=True), properties=properties, body=body)
+
+
+def message_id_of(name: Name) -> str:
+    """By which the event log names a message."""
+    return f"{name[0]} {name[1]}"
 
 
 def decode_body(payload: bytes) -> tuple[Name, str, int]:

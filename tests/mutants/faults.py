@@ -46,14 +46,16 @@ _DURABILITY: Final = (
     Mutant(
         "the writer acknowledges before COMMIT",
         "amqp_broker/writer.py",
-        """                errors = self._store.apply(units)
-                await self._commit(thread)
+        """                else:
+                    await self._commit(thread)
+            else:
 """,
-        """                errors = self._store.apply(units)
-                for job, error in zip(group, errors, strict=True):
-                    job.finished(error)
-                await self._commit(thread)
-                return
+        """                else:
+                    for job, error in zip(group, errors, strict=True):
+                        job.finished(error)
+                    await self._commit(thread)
+                    return
+            else:
 """,
         WRITER,
     ),

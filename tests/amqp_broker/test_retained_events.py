@@ -1,0 +1,130 @@
+"""The event log over the wire: each event is a message, read by offset like a retaining queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import pytest
+
+from amqp_broker.configuration import AccessRule, QueuePolicy
+from amqp_broker.embedding import RunningBroker
+from amqp_broker.event_types import event_fields, event_type
+from amqp_broker.frames import Accepted, Rejected, Timestamp
+from amqp_broker.persistence import Event
+from amqp_broker.testing import memory_config, running_broker
+from tests.support.broker_clients import receive, send, session_to, settle_down
+from tests.support.halves import EPOCH_MS, PATIENT, JumpingBroker, half, putter, resolution, resolver, tell
+from tests.support.retained import Asker, event_of, offset_of, read, time_of
+from tests.support.wire_client import PeerError, WireSession
+
+TOLD = memory_config(queue_policies=(QueuePolicy(pattern="q", events=True),))
+
+
+@pytest.fixture
+def broker() -> Iterator[RunningBroker]:
+    with running_broker(TOLD) as running:
+        yield running
+
+
+def some_traffic(session: WireSession) -> None:
+    """Three messages, of which one is accepted and one rejected."""
+    send(session.attach_sender("s", "q"), b"a", b"b", b"c")
+    receiver = session.attach_receiver("r", "q", credit=2)
+    one, two = receive(receiver, 2)
+    receiver.settle([one], Accepted())
+    receiver.settle([two], Rejected())
+
+
+def test_each_event_is_a_message(broker: RunningBroker) -> None:
+    """Its subject is the type, its body the fields, its offset the number, which has no gaps."""
+    with session_to(broker) as session:
+        reader = read(session, "$events", "first", credit=1_000)
+        some_traffic(session)
+        settle_down(broker, session)
+        found = list(reader.deliveries)
+        events = [event_of(each) for each in found]
+        assert [each["lsn"] for each in events] == [offset_of(each) for each in found]
+        assert [each["lsn"] for each in events] == list(range(1, len(events) + 1))
+        assert all(each["time"] == time_of(delivery) for each, delivery in zip(events, found, strict=True))
+        of_type: dict[str, list[dict[str, Any]]] = {}
+        for each in events:
+            of_type.setdefault(each["type"], []).append(each)
+        assert [(each["address"], each["offset"]) for each in of_type["put"]] == [
+            ("q", 0), ("q", 1), ("q", 2)
+        ]  # fmt: skip
+        assert [each["outcome"] for each in of_type["settle"]] == ["accepted", "rejected"]
+        assert [each["offset"] for each in of_type["dead"]] == [1]
+
+
+def test_a_range_within_a_run_of_events(broker: RunningBroker) -> None:
+    """Events of one commit are one row of the store; they are read one by one all the same."""
+    with session_to(broker) as session:
+        sender = session.attach_sender("s", "q")
+        for number in range(40):
+            session.connection.pump_until(lambda: sender.may_send)
+            sender.send(half(f"{number}"))
+        session.connection.pump_until(lambda: len(sender.outcomes) == 40)
+        for start, until in ((1, 41), (7, 9), (20, 21), (40, 41)):
+            found = receive(read(session, "$events", start, until=until, settled=True), until - start)
+            assert [event_of(each)["offset"] for each in found] == list(range(start - 1, until - 1))
+            assert [event_of(each)["message_id"] for each in found] == [
+                f"{number - 1}" for number in range(start, until)
+            ]
+
+
+def test_half_messages_are_told_by_the_types_of_the_wire() -> None:
+    """half, decide, and no name of the store's own; from a time on, by the broker's clock."""
+    broker = JumpingBroker(attrs.evolve(PATIENT, queue_policies=TOLD.queue_policies))
+    try:
+        with session_to(broker) as session:
+            put, resolve = putter(session), resolver(session)
+            tell(put, half("1", b"body"))
+            broker.jump(1)
+            tell(resolve, resolution("1", "commit"))
+            tell(put, half("2"))
+            tell(resolve, resolution("2", "rollback"))
+            settle_down(broker, session)
+            found = [event_of(each) for each in receive(read(session, "$events", "first"), 5)]
+            assert found[0]["type"] == "half"
+            assert {"group", "half_id", "address", "container", "bytes"} <= set(found[0])
+            decided = [each for each in found if each["type"] == "decide"]
+            assert [each["outcome"] for each in decided] == ["committed", "rolled-back"]
+            assert [each["resolver"] for each in decided] == ["producer", "producer"]
+            late = receive(read(session, "$events", Timestamp(EPOCH_MS + 1)), 1)
+            assert offset_of(late[0]) == 2
+            at = Asker(session).ask("find", address="$events", timestamp=Timestamp(EPOCH_MS + 1))
+            assert at == {"offset": 2}
+    finally:
+        broker.stop()
+
+
+def test_waiting_for_an_event(broker: RunningBroker) -> None:
+    """`wait` takes `$events` as an address, together with others."""
+    with session_to(broker) as session:
+        asker = Asker(session)
+        number = asker.tell("wait", positions={"$events": 1}, timeout_ms=10_000)
+        settle_down(broker, session)
+        assert number not in asker.link.outcomes
+        send(session.attach_sender("s", "q"), b"a")
+        assert asker.reply()["nodes"][0]["next"] >= 2
+
+
+def test_reading_events_needs_the_right() -> None:
+    """manage-read; who may browse everything may not read the log."""
+    rule = AccessRule(users=("anonymous",), actions=("connect", "create", "send", "receive", "browse"))
+    with running_broker(memory_config(access_rules=(rule,))) as broker, session_to(broker) as session:
+        with pytest.raises(PeerError) as caught:
+            read(session, "$events", "first")
+        assert caught.value.error is not None
+        assert caught.value.error.condition == "amqp:unauthorized-access"
+        assert Asker(session).ask("describe")["nodes"] == []
+
+
+def test_names_of_the_store_have_names_of_the_wire() -> None:
+    """What stands in the log of half messages, and what passes through as it is."""
+    stored = Event("half.committed", 5, {"group": "g", "queue": "q", "offset": 3, "who": "me"}, 7)
+    assert event_type(stored.kind) == "decide"
+    assert event_fields(stored) == {"group": "g", "address": "q", "offset": 3, "outcome": "committed"}
+    assert event_type("put") == "put" and event_fields(Event("put", 5, {"queue": "q"})) == {"queue": "q"}
