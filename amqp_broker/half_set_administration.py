@@ -10,7 +10,7 @@ import trio
 from amqp_broker.coordinator import Resolver, StagedSet
 from amqp_broker.frames import Rejected
 from amqp_broker.half_administration import HalfRefusedByHand
-from amqp_broker.half_set_jobs import VoidSets
+from amqp_broker.half_set_deciding import VoidSets
 from amqp_broker.half_set_requests import VoidRequest
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@ verbs, between two commits and in the order of the jobs.
 
     OpenPart      a link begins to stage in a set
     SealSet       it is complete
-    CommitEpoch   the winners are in their queues, the decision is kept, all others are voided: one commit
-    VoidSets      by the producer, a check, an administrator, or its age
+    CommitEpoch   half_set_deciding: the winners are in their queues, the decision is kept, all others are
+    VoidSets      voided; or by the producer, a check, an administrator, or its age
 
 Two changes of one set, and two decisions of one producer, never share a commit: the later one is judged again
 after it, so that nobody is told of a decision that is not stored.
@@ -13,13 +13,12 @@ after it, so that nobody is told of a decision that is not stored.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from amqp_broker.coordinator import (
     EpochInput,
     ProducerSets,
-    Resolver,
     SetAnswer,
     SetInput,
     SetPart,
@@ -28,36 +27,27 @@ from amqp_broker.coordinator import (
     Winner,
     decide_epoch,
     decide_set,
-    judge_winners,
 )
 from amqp_broker.frames import Accepted, Error, Rejected
 from amqp_broker.half_addresses import HalfAddress, set_address
 from amqp_broker.half_set_answers import (
-    decided_error,
-    gone_error,
     internal_error,
     other_epoch_error,
     refusal,
-    voided_error,
 )
-from amqp_broker.half_set_requests import CommitRequest, SealRequest, VoidRequest
+from amqp_broker.half_set_requests import SealRequest
 from amqp_broker.half_set_settings import SET_KIND, settings_of
 from amqp_broker.persistence import (
     Configure,
     CreateNode,
-    DecideEpoch,
-    Decision,
-    DeleteNode,
     Event,
     Log,
-    Move,
     RowDamaged,
     Unit,
 )
 
 if TYPE_CHECKING:
     from amqp_broker.half_set_service import SetService
-    from amqp_broker.queue import Queue
 
 Answer = Callable[[Any], None]
 """Told the outcome after the commit, once."""
@@ -145,7 +135,8 @@ class SetJob(ABC):
         self.service.forget_idle(self.producer)
         self._answer(Accepted() if self.error is None else Rejected(error=self.error))
 
-    def _log(self, kind: str, now_ms: int, **fields: str | int) -> Log:
+    def log(self, kind: str, now_ms: int, **fields: str | int) -> Log:
+        """An entry of the event log."""
         known: dict[str, str | int] = {"group": self.producer.group, "producer": self.producer.name}
         return Log(Event(kind, now_ms, {**known, **fields}))
 
@@ -248,7 +239,7 @@ class SealSet(SetJob):
             "epoch": staged.epoch,
             "count": staged.count,
         }
-        unit.append(self._log("set.sealed", self.service.now_ms(), **fields))
+        unit.append(self.log("set.sealed", self.service.now_ms(), **fields))
         return unit
 
     def _release(self) -> None:
@@ -261,149 +252,3 @@ class SealSet(SetJob):
         if self._sealed is not None:
             self._sealed.state = SetState.SEALED
             self._closed = []
-
-
-class CommitEpoch(SetJob):
-    """An epoch is decided: its winners are in their queues, in the order named."""
-
-    def __init__(
-        self, service: SetService, group: str, request: CommitRequest, resolver: Resolver, answer: Answer
-    ) -> None:
-        super().__init__(service, group, request.producer, answer)
-        self._request = request
-        self._resolver = resolver
-        self._ended: list[StagedSet] = []
-        self._moves: list[tuple[Queue, int, SetPart]] = []
-
-    def _judge(self) -> Unit:
-        self._ended, self._moves = [], []
-        request, producer = self._request, self.producer
-        touched = producer.up_to(request.epoch)
-        if producer.deciding is not None or any(each.busy is not None for each in touched):
-            return self._wait()
-        answer = decide_epoch(self.service.epoch_state(producer, request.epoch), EpochInput.COMMIT)
-        if answer is SetAnswer.REPEAT:
-            return []
-        if answer is not SetAnswer.DONE:
-            return self._refuse(refusal(answer, "", request.epoch))
-        verdict = judge_winners(producer, request.epoch, request.winners)
-        if verdict.answer is not SetAnswer.DONE:
-            named = verdict.reason
-            assert named is not None, "a refusal names a set"
-            found = producer.of_epoch(named.set_id, request.epoch)
-            return self._refuse(refusal(verdict.answer, named.set_id, request.epoch, named, found))
-        parts = [part for staged in verdict.winners for part in staged.parts.values()]
-        queues = [self.service.destination_of(part) for part in parts]
-        targets = [queue for queue in queues if queue is not None]
-        if len(targets) < len(parts):
-            return self._refuse(gone_error(parts[queues.index(None)].destination))
-        return self._decide(verdict.winners, verdict.losers, zip(targets, parts, strict=True))
-
-    def _decide(
-        self, winners: Sequence[StagedSet], losers: Sequence[StagedSet],
-        placed: Iterable[tuple[Queue, SetPart]],
-    ) -> Unit:  # fmt: skip
-        request = self._request
-        now_ms = self.service.now_ms()
-        self.producer.deciding = self
-        self._ended = [*winners, *losers]
-        for staged in self._ended:
-            self._hold(staged, closing=True)
-        unit: Unit = []
-        for queue, part in placed:
-            if not part.count:
-                unit.append(DeleteNode(part.queue_id))
-                continue
-            first_offset = queue.next_offset
-            self._moves.append((queue, first_offset, part))
-            queue.pending_posts += 1
-            queue.next_offset = first_offset + part.count
-            unit.append(Move(part.queue_id, queue.queue_id, first_offset, now_ms))
-        unit.extend([DeleteNode(part.queue_id) for each in losers for part in each.parts.values()])
-        named = tuple((each.set_id, each.count, each.checksum) for each in request.winners)
-        decision = Decision(self.producer.group, self.producer.name, request.epoch, now_ms, named)
-        unit.append(DecideEpoch(decision))
-        fields: dict[str, str | int] = {"outcome": "committed", "resolver": self._resolver.value}
-        unit.append(self._log("epoch.decided", now_ms, epoch=request.epoch, **fields))
-        reason = f"epoch {request.epoch} was committed without it"
-        for each in losers:
-            unit.append(self._log("set.voided", now_ms, set_id=each.set_id, epoch=each.epoch, reason=reason))
-        return unit
-
-    def withdraw(self) -> None:
-        """Nothing was stored: the numbers are free again."""
-        for queue, first_offset, _ in reversed(self._moves):
-            queue.next_offset = first_offset
-        self._release()
-
-    def _release(self) -> None:
-        for queue, first_offset, part in reversed(self._moves):
-            queue.pending_posts -= 1
-            if self.error is not None and queue.next_offset == first_offset + part.count:
-                queue.next_offset = first_offset  # refused for itself, and nobody was numbered after it
-        self._moves = []
-        super()._release()
-
-    def _done(self) -> None:
-        moves = list(self._moves)
-        for queue, first_offset, part in moves:
-            queue.make_stored_available(first_offset, part.count, part.byte_count)
-        for staged in self._ended:
-            self.service.ended(staged, decided_error(self._request.epoch))
-        for queue in dict.fromkeys([queue for queue, _, _ in moves]):
-            self.service.pump(queue)
-
-
-class VoidSets(SetJob):
-    """Sets are not wanted; what is in them is gone."""
-
-    def __init__(
-        self, service: SetService, group: str, request: VoidRequest, resolver: Resolver, reason: str,
-        answer: Answer,
-    ) -> None:  # fmt: skip
-        super().__init__(service, group, request.producer, answer)
-        self._request = request
-        self._resolver = resolver
-        self._reason = reason
-        self._ended: list[StagedSet] = []
-
-    @classmethod
-    def of_age(cls, service: SetService, staged: StagedSet, reason: str) -> VoidSets:
-        """One that is too old; nobody waits for the answer."""
-        request = VoidRequest(staged.producer.name, staged.epoch, (staged.set_id,))
-        return cls(service, staged.producer.group, request, Resolver.DEADLINE, reason, _nobody)
-
-    def _judge(self) -> Unit:
-        self._ended = []
-        producer = self.producer
-        found = [producer.sets.get(set_id) for set_id in self._request.sets]
-        there = [staged for staged in found if staged is not None]
-        if producer.deciding is not None or any(staged.busy is not None for staged in there):
-            return self._wait()
-        absent = set(self._request.sets) - {staged.set_id for staged in there}
-        if absent:
-            decided = self.service.committed(producer, self._request.epoch) & absent
-            for set_id in decided:
-                answer, _ = decide_set(SetState.COMMITTED, SetInput.VOID)
-                return self._refuse(refusal(answer, set_id, self._request.epoch))
-        now_ms = self.service.now_ms()
-        unit: Unit = []
-        for staged in there:
-            self._hold(staged, closing=True)
-            self._ended.append(staged)
-            unit.extend([DeleteNode(part.queue_id) for part in staged.parts.values()])
-            fields: dict[str, str | int] = {
-                "resolver": self._resolver.value,
-                "reason": self._reason or self._resolver.value,
-            }
-            log = self._log("set.voided", now_ms, set_id=staged.set_id, epoch=staged.epoch, **fields)
-            unit.append(log)
-        return unit
-
-    def _done(self) -> None:
-        for staged in self._ended:
-            self.service.ended(staged, voided_error(staged, self._reason or self._resolver.value))
-
-
-def _nobody(outcome: object) -> None:
-    """Nobody waits for what a deadline decides."""

@@ -10,7 +10,8 @@ from amqp_broker.coordinator import Resolver, Winner
 from amqp_broker.frames import Accepted, DecodeError, Error, Message, Properties, Rejected
 from amqp_broker.half_requests import HalfRefused
 from amqp_broker.half_set_answers import internal_error
-from amqp_broker.half_set_jobs import CommitEpoch, SealSet, VoidSets
+from amqp_broker.half_set_deciding import CommitEpoch, VoidSets
+from amqp_broker.half_set_jobs import SealSet
 from amqp_broker.half_set_requests import (
     SET_SUBJECTS,
     CommitRequest,

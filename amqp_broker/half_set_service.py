@@ -28,7 +28,7 @@ from amqp_broker.coordinator import (
 )
 from amqp_broker.frames import Error
 from amqp_broker.half_addresses import HalfAddress
-from amqp_broker.half_set_jobs import VoidSets
+from amqp_broker.half_set_deciding import VoidSets
 from amqp_broker.half_set_settings import SetSettings
 from amqp_broker.log_setup import logger
 from amqp_broker.persistence import Decision, RecoveredNode, Store

@@ -106,9 +106,11 @@ class StagedSet:
         return any(part.under_way for part in self.parts.values())
 
     def is_as(self, count: int, checksum: int) -> bool:
-        """Whether this is what is in it; for a sealed one, what it was sealed with."""
-        staged = self.checksum if self.sealed is None else self.sealed.checksum
-        return (count, checksum) == (self.count, staged)
+        """Whether this is what is in it; for a sealed one, what it was sealed with and is still there."""
+        if self.sealed is not None:
+            sealed = (self.sealed.count, self.sealed.checksum)
+            return (count, checksum) == sealed and self.count == self.sealed.count
+        return (count, checksum) == (self.count, self.checksum)
 
 
 class ProducerSets:

@@ -8,26 +8,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
-import trio.testing
 
-from amqp_broker.broker import Broker, open_broker
-from amqp_broker.configuration import BrokerConfig, HalfGroupConfig
+from amqp_broker.broker import Broker
+from amqp_broker.configuration import HalfGroupConfig
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import Accepted, Disposition, Error, Message, Rejected, Released
 from amqp_broker.half_administration import HalfMessage
 from amqp_broker.persistence import StoreFailed
-from amqp_broker.testing import ScriptedFaults
 from tests.support.broker_clients import at_rest, counts, receive, send, session_to, settle_down
 from tests.support.controllers import Controller
 from tests.support.halves import (
-    EPOCH_MS,
     PATIENT,
+    FaultyBroker,
     JumpingBroker,
     checker,
     half,
     named,
+    on_disk,
     parked,
     putter,
     resolution,
@@ -39,29 +37,6 @@ from tests.support.wire_client import ConnectionLost, PeerError, WireReceiver, W
 DAY_S = 24 * 3_600
 
 
-class FaultyBroker(JumpingBroker):
-    """A broker by a clock that the test moves, whose commits go through a script, and which can start again
-    on the same files where the one before stopped.
-    """
-
-    def __init__(self, config: BrokerConfig, after: FaultyBroker | None = None) -> None:
-        self.faults = ScriptedFaults()
-        self._started_at_ms = EPOCH_MS if after is None else after.now_ms()
-        super().__init__(config)
-
-    async def _serve(self) -> None:
-        async with open_broker(self.config, wall_clock=self.now_ms, faults=self.faults) as broker:
-            self._urls = tuple(await broker.start_listeners())
-            self._broker = broker
-            self._token = trio.lowlevel.current_trio_token()
-            self._ready.set()
-            await broker.stopped()
-
-    def now_ms(self) -> int:
-        """The wall clock, which goes on where that of the broker before has stopped."""
-        return self._started_at_ms + round(self.clock.current_time() * 1000)
-
-
 @pytest.fixture
 def broker() -> Iterator[FaultyBroker]:
     """A broker in memory."""
@@ -70,11 +45,6 @@ def broker() -> Iterator[FaultyBroker]:
         yield running
     finally:
         running.stop()
-
-
-def on_disk(folder: Path, **changes: Any) -> BrokerConfig:
-    """A configuration with a data directory."""
-    return attrs.evolve(PATIENT, memory=False, data_dir=str(folder / "data"), **changes)
 
 
 def error_of(outcome: object) -> Error:

@@ -12,6 +12,7 @@ from tests.support.half_sets import (
     SetClient,
     checksum,
     condition_of,
+    ended,
     error_of,
     plain,
     row,
@@ -19,7 +20,7 @@ from tests.support.half_sets import (
     stager,
 )
 from tests.support.halves import EPOCH_MS, PATIENT, JumpingBroker
-from tests.support.wire_client import PeerError, WireSender
+from tests.support.wire_client import PeerError
 
 
 @pytest.fixture
@@ -44,12 +45,6 @@ def other(broker: JumpingBroker) -> Iterator[SetClient]:
     """Another one, on a connection of its own: an error that it is told ends what it does."""
     with session_to(broker, "other") as session:
         yield SetClient(session)
-
-
-def ended(link: WireSender, condition: str) -> None:
-    """The broker detaches the link with this error."""
-    with pytest.raises(PeerError, match=condition):
-        link.session.connection.pump_until(lambda: link.detached)
 
 
 def test_what_is_staged_is_seen_after_the_commit_of_its_epoch_and_never_before(client: SetClient) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 from zlib import crc32
 
+import pytest
+
+from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import (
     AmqpValue,
     Error,
@@ -15,9 +18,10 @@ from amqp_broker.frames import (
     Ulong,
     encode_message,
 )
+from amqp_broker.half_set_administration import HalfSetInfo
 from tests.support.broker_clients import address_of, attach_with, receive
 from tests.support.halves import resolver, tell
-from tests.support.wire_client import WireReceiver, WireSender, WireSession
+from tests.support.wire_client import PeerError, WireReceiver, WireSender, WireSession
 
 
 def row(body: bytes, **properties: Any) -> bytes:
@@ -147,3 +151,25 @@ def error_of(outcome: object) -> Error:
 def condition_of(outcome: object) -> str:
     """The condition of a rejected outcome."""
     return str(error_of(outcome).condition)
+
+
+def refused(session: WireSession, condition: str, address: str, **fields: Any) -> str:
+    """The attach of a sender is refused with this condition; the words."""
+    with pytest.raises(PeerError) as found:
+        session.attach_sender(f"refused {address}", address, **fields)
+    error = found.value.error
+    assert error is not None and error.condition == condition, error
+    return error.description or ""
+
+
+def ended(link: WireSender, condition: str) -> None:
+    """The broker detaches the link with this error."""
+    with pytest.raises(PeerError, match=condition):
+        link.session.connection.pump_until(lambda: link.detached)
+
+
+def half_sets(broker: RunningBroker) -> list[HalfSetInfo]:
+    """What an administrator sees, the oldest first."""
+    found = broker.call(lambda running: running.half_sets())
+    assert isinstance(found, list)
+    return found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import attrs
 import trio
 import trio.testing
 
@@ -12,7 +14,7 @@ from amqp_broker.configuration import BrokerConfig, BrokerLimits
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.exit_status import leaves
 from amqp_broker.frames import Header, Message, Properties, encode_message
-from amqp_broker.testing import memory_config
+from amqp_broker.testing import ScriptedFaults, memory_config
 from tests.support.broker_clients import attach_with
 from tests.support.wire_client import WireReceiver, WireSender, WireSession
 
@@ -57,6 +59,34 @@ class JumpingBroker(RunningBroker):
             self.clock.jump(seconds)
 
         self.call(there)
+
+
+class FaultyBroker(JumpingBroker):
+    """A broker by a clock that the test moves, whose commits go through a script, and which can start again
+    on the same files where the one before stopped.
+    """
+
+    def __init__(self, config: BrokerConfig, after: FaultyBroker | None = None) -> None:
+        self.faults = ScriptedFaults()
+        self._started_at_ms = EPOCH_MS if after is None else after.now_ms()
+        super().__init__(config)
+
+    async def _serve(self) -> None:
+        async with open_broker(self.config, wall_clock=self.now_ms, faults=self.faults) as broker:
+            self._urls = tuple(await broker.start_listeners())
+            self._broker = broker
+            self._token = trio.lowlevel.current_trio_token()
+            self._ready.set()
+            await broker.stopped()
+
+    def now_ms(self) -> int:
+        """The wall clock, which goes on where that of the broker before has stopped."""
+        return self._started_at_ms + round(self.clock.current_time() * 1000)
+
+
+def on_disk(folder: Path, **changes: Any) -> BrokerConfig:
+    """A configuration with a data directory."""
+    return attrs.evolve(PATIENT, memory=False, data_dir=str(folder / "data"), **changes)
 
 
 def half(
