@@ -16,12 +16,15 @@ from amqp_broker.frames import (
     Attach,
     Close,
     Coordinator,
+    Described,
     Detach,
     End,
     Open,
     SaslInit,
     SaslMechanisms,
     SaslOutcome,
+    Source,
+    Symbol,
     Target,
 )
 
@@ -239,7 +242,11 @@ def probe(settings: Settings) -> Findings:
         broker.findings = findings if findings.mechanisms_usable(settings.address) else Findings((), True)
         _, opened = broker.opened()
         coordinator, no_coordinator = _coordinator(broker)
-        missing = {"half-messages": _no_half_messages(broker), "sequences": _no_sequences(broker)}
+        missing = {
+            "half-messages": _no_half_messages(broker),
+            "sequences": _no_sequences(broker),
+            "retention": _no_retention(broker),
+        }
     except (Unexpected, OSError) as error:
         raise CannotConnect(f"{settings.address}: no AMQP 1.0 broker answers there: {error}") from error
     finally:
@@ -298,6 +305,26 @@ def _no_sequences(broker: Broker) -> str:
             if "tx-sequence" in [str(one) for one in answer.target.capabilities or ()]:
                 return ""
             return f"a queue has no capability tx-sequence: {describe(answer)}"
+        if isinstance(answer, Attach):
+            answer = session.peer.expect_frame(Detach, End, Close).performative
+    except (Unexpected, CannotConnect, OSError) as error:
+        return f"an attach to {address}: {error}"
+    return f"an attach to {address} is answered with {describe(answer)}"
+
+
+def _no_retention(broker: Broker) -> str:
+    """Returns what came instead of a queue that is read by offset; nothing where there is one."""
+    address = f"{broker.settings.address_prefix}kept.{broker.container_id()}"
+    spec = "rabbitmq:stream-offset-spec"
+    source = Source(address=address, filter={spec: Described(Symbol(spec), "first")})
+    try:
+        session = broker.session()
+        session.send_attach_receiver(None, source=source)
+        answer = session.peer.expect_frame(Attach, Detach, End, Close).performative
+        if isinstance(answer, Attach) and isinstance(answer.source, Source):
+            if spec in (answer.source.filter or {}):
+                return ""
+            return f"the filter {spec} is not in effect: {describe(answer)}"
         if isinstance(answer, Attach):
             answer = session.peer.expect_frame(Detach, End, Close).performative
     except (Unexpected, CannotConnect, OSError) as error:

@@ -1,0 +1,240 @@
+"""Both sides of reading by offset, for scenarios: filters, annotations, and requests to `$retained`.
+
+kept = filled(broker, 10)
+reader = reader_on(kept.session, kept.address, "first", credit=10)
+expect_offsets(reader, range(10))
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.dialogue import Delivery, Receiver, Sender, Session
+from amqp_broker.conformance.messages import MESSAGE_ANNOTATIONS, data, map_of
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
+from amqp_broker.conformance.sequences import expect_equal
+from amqp_broker.conformance.transcript import describe, describe_value
+from amqp_broker.frames import (
+    Accepted,
+    AmqpValue,
+    Attach,
+    Described,
+    Detach,
+    Disposition,
+    Error,
+    Message,
+    Properties,
+    Rejected,
+    Source,
+    Symbol,
+    Transfer,
+    Ulong,
+    encode_message,
+)
+
+PROFILE = "retention"
+OFFSET_SPEC = "rabbitmq:stream-offset-spec"
+UNTIL = "amqp-broker:until"
+CURSOR = "amqp-broker:cursor"
+DROPPED = "retained:dropped"
+BEYOND = "retained:beyond"
+LOCKED = "amqp:resource-locked"
+INVALID = "amqp:invalid-field"
+NOT_ALLOWED = "amqp:not-allowed"
+KEPT, BRIEF = "kept", "brief"
+"""Queues of second_broker.toml: one that retains for a day, and one that retains a few bytes."""
+
+
+def kept_queue(broker: Broker, name: str = "q", kind: str = KEPT) -> str:
+    """Returns the address of a queue that retains, by the configuration of second_broker.toml."""
+    return f"{broker.settings.address_prefix}{kind}.{broker.container_id()}-{name}"
+
+
+def filters(start: Any = None, until: int | None = None, cursor: Any = None) -> dict[str, Any]:
+    """Returns the filter-set of a link that reads by offset (3.5.8)."""
+    values = {OFFSET_SPEC: Ulong(start) if type(start) is int else start, CURSOR: cursor}
+    if until is not None:
+        values[UNTIL] = Ulong(until)
+    return {name: Described(Symbol(name), value) for name, value in values.items() if value is not None}
+
+
+@attrs.frozen
+class Kept:
+    """A queue that retains, and a sender that fills it."""
+
+    session: Session
+    address: str
+    sender: Sender
+
+    def put(self, *bodies: bytes) -> None:
+        """Sends messages and waits until they are accepted."""
+        self.sender.put([data(body) for body in bodies])
+
+
+def filled(broker: Broker, count: int, name: str = "q") -> Kept:
+    """Returns a retaining queue with messages "0", "1", ..."""
+    session = broker.session()
+    address = kept_queue(broker, name)
+    kept = Kept(session, address, session.attach_sender(address))
+    kept.put(*[b"%d" % number for number in range(count)])
+    return kept
+
+
+def consume(session: Session, address: str, count: int) -> None:
+    """Receives and accepts so many messages, as any consumer does."""
+    consumer = session.attach_receiver(address, 9, "consumer", credit=count)
+    for _ in range(count):
+        consumer.settle(consumer.receive(), Accepted())
+    consumer.detach()
+
+
+def source_of(address: str, mode: str | None = "copy", **asked: Any) -> Source:
+    """Returns a source that is read by offset."""
+    return Source(address=address, distribution_mode=mode, filter=filters(**asked))
+
+
+def reader_on(
+    session: Session, address: str, start: Any = None, *, handle: int = 1, credit: int = 0,
+    settled: bool = False, **asked: Any,
+) -> Receiver:  # fmt: skip
+    """Attaches a link that reads by offset, which must not be refused."""
+    return session.attach_receiver(
+        address, handle, f"reader-{handle}", credit, source=source_of(address, start=start, **asked),
+        snd_settle_mode=1 if settled else 0,
+    )  # fmt: skip
+
+
+def refusal(session: Session, source: Source, handle: int = 7) -> Error:
+    """Returns the error with which a link is refused."""
+    session.send_attach_receiver(None, handle, f"refused-{handle}", source=source)
+    attach = session.peer.expect(Attach)
+    if attach.source is not None:
+        raise Unexpected(f"expected the link to be refused, got {describe(attach)}")
+    detach = session.peer.expect(Detach)
+    session.send(Detach(handle=handle, closed=True))
+    if detach.error is None:
+        raise Unexpected(f"expected an error, got {describe(detach)}")
+    found: Error = detach.error
+    return found
+
+
+def expect_refused(session: Session, condition: str, source: Source) -> Error:
+    """Returns the error; raises Unexpected unless it has this condition."""
+    error = refusal(session, source)
+    expect_equal("the condition", condition, error.condition)
+    return error
+
+
+def properties_of_link(reader: Receiver) -> dict[str, Any]:
+    """Returns the properties of the broker's attach, numbers as numbers."""
+    attach = reader.remote_attach
+    found: dict[str, Any] = plain((attach.properties if attach else None) or {})
+    return found
+
+
+def offset_of(delivery: Delivery) -> int:
+    """Returns the annotation x-stream-offset of a delivery, which has to be an ulong."""
+    found = map_of(delivery.payload, MESSAGE_ANNOTATIONS).get("x-stream-offset")
+    if not isinstance(found, Ulong):
+        raise Unexpected(f"x-stream-offset: expected an ulong, got {describe_value(found)}")
+    return found.value
+
+
+def expect_offsets(reader: Receiver, expected: Iterable[int]) -> list[Delivery]:
+    """Receives as many messages and returns them; raises Unexpected unless they have these offsets."""
+    wanted = list(expected)
+    deliveries = [reader.receive() for _ in wanted]
+    expect_equal("offsets", wanted, [offset_of(each) for each in deliveries])
+    return deliveries
+
+
+def expect_settled(session: Session, deliveries: Iterable[Delivery]) -> None:
+    """Returns when the broker has settled them all."""
+    waiting = {each.id for each in deliveries}
+    while not all(number in session.settlements for number in waiting):
+        session.peer.expect_frame(Disposition)
+
+
+def plain(value: Any) -> Any:
+    """Returns a value without the classes of the wire's types."""
+    if isinstance(value, dict):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return getattr(value, "value", value)
+
+
+class Asker:
+    """A link to `$retained`, and a queue for the replies."""
+
+    def __init__(self, session: Session, handle: int = 20) -> None:
+        self.session = session
+        self._replies = session.attach_receiver(
+            None, handle, f"replies-{handle}", source=Source(dynamic=True)
+        )
+        self._replies.give_credit(100)
+        attach = self._replies.remote_attach
+        self.reply_to = getattr(attach.source if attach else None, "address", None)
+        self.link = session.attach_sender("$retained", handle + 1, f"asks-{handle}")
+        self._asked = 0
+
+    def send(self, operation: str | None, body: dict[str, Any]) -> int:
+        """Sends a request and returns its delivery-id."""
+        self._asked += 1
+        properties = Properties(subject=operation, reply_to=self.reply_to, correlation_id=Ulong(self._asked))
+        return self.link.send(encode_message(properties=properties, body=AmqpValue(body)))
+
+    def answer(self, number: int) -> Any:
+        """Returns the outcome of a request; a reply that comes before it is passed over."""
+        while number not in self.session.outcomes:
+            self.session.peer.expect_frame(Disposition, skip=(Transfer,))
+        return self.session.outcomes[number].state
+
+    def reply(self, correlation_id: int | None = None) -> dict[str, Any]:
+        """Returns the body of the next reply; raises Unexpected unless it answers the last request."""
+        message = Message(self._replies.receive(skip=(Disposition,)).payload)
+        properties = message.properties or Properties()
+        asked = Ulong(self._asked if correlation_id is None else correlation_id)
+        expect_equal(
+            "subject and correlation-id", ("ok", asked), (properties.subject, properties.correlation_id)
+        )
+        value: dict[str, Any] = plain(message.body_sections()[0].value)
+        return value
+
+    def ask(self, operation: str, **body: Any) -> dict[str, Any]:
+        """Returns the body of the reply to a request, which must not be refused."""
+        number = self.send(operation, body)
+        value = self.reply()
+        expect_equal("the outcome", Accepted, type(self.answer(number)))
+        return value
+
+    def refused(self, operation: str | None, **body: Any) -> Error:
+        """Returns the error with which a request is rejected."""
+        state = self.answer(self.send(operation, body))
+        if not isinstance(state, Rejected) or state.error is None:
+            raise Unexpected(f"expected rejected with an error, got {describe_value(state)}")
+        error: Error = state.error
+        return error
+
+    def positions(self, cursor: str) -> dict[str, int]:
+        """Returns where a cursor stands."""
+        found: dict[str, int] = self.ask("cursor", cursor=cursor)["positions"]
+        return found
+
+
+def asker(broker: Broker, container: str = "asker") -> Asker:
+    """Returns a link to `$retained` on a connection of its own."""
+    return Asker(broker.session(container=container))
+
+
+def require_events(session: Session) -> None:
+    """Ends the scenario as not applicable where this principal may not read the event log."""
+    session.send_attach_receiver(None, 6, "probe", source=Source(address="$events"))
+    attach = session.peer.expect(Attach)
+    if attach.source is None:
+        session.peer.expect(Detach)
+        raise NotApplicable("this user may not read $events")
+    session.send(Detach(handle=6, closed=True))
+    session.peer.expect(Detach)

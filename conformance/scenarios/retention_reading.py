@@ -1,0 +1,259 @@
+"""Reading a retaining queue by offset: where it begins, what comes, ranges, and what is refused."""
+
+from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.messages import (
+    APPLICATION_PROPERTIES,
+    FOOTER,
+    MESSAGE_ANNOTATIONS,
+    bare_octets,
+    data,
+    header_of,
+    map_of,
+    section,
+    split_sections,
+)
+from amqp_broker.conformance.outcomes import Unexpected
+from amqp_broker.conformance.retention import (
+    BEYOND,
+    BRIEF,
+    CURSOR,
+    DROPPED,
+    INVALID,
+    NOT_ALLOWED,
+    OFFSET_SPEC,
+    PROFILE,
+    UNTIL,
+    Kept,
+    asker,
+    consume,
+    expect_offsets,
+    expect_refused,
+    expect_settled,
+    filled,
+    kept_queue,
+    properties_of_link,
+    reader_on,
+    source_of,
+)
+from amqp_broker.conformance.scenario import scenario
+from amqp_broker.conformance.sequences import expect_equal
+from amqp_broker.frames import (
+    Accepted,
+    Attach,
+    Described,
+    Detach,
+    Modified,
+    Released,
+    Source,
+    Symbol,
+    Timestamp,
+    Ulong,
+)
+
+
+@scenario(
+    "ret.reading/starts",
+    "ret.spec-first",
+    "ret.spec-last",
+    "ret.spec-next",
+    "ret.spec-offset",
+    profile=PROFILE,
+)
+def starts(broker: Broker) -> None:
+    """First, last, next, an offset, and one above the next, which waits; whether they were settled or not."""
+    kept = filled(broker, 10)
+    consume(kept.session, kept.address, 5)
+    readers = {}
+    for handle, (start, begins) in enumerate(
+        [("first", 0), ("last", 9), ("next", 10), (4, 4), (12, 12), (Symbol("first"), 0)], 1
+    ):
+        readers[handle] = (reader_on(kept.session, kept.address, start, handle=handle), begins)
+    kept.put(b"10", b"11", b"12")
+    for reader, begins in readers.values():
+        reader.give_credit(20)
+        expect_offsets(reader, range(begins, 13))
+
+
+@scenario("ret.reading/time", "ret.spec-time", "ret.annotations", profile=PROFILE)
+def time(broker: Broker) -> None:
+    """The time of a message leads to it, an earlier one to the first, a later one to what comes."""
+    kept = filled(broker, 3)
+    (last,) = expect_offsets(reader_on(kept.session, kept.address, "last", credit=1), [2])
+    at = map_of(last.payload, MESSAGE_ANNOTATIONS).get("x-opt-enqueued-time")
+    if not isinstance(at, Timestamp):
+        raise Unexpected(f"x-opt-enqueued-time: expected a timestamp, got {at!r}")
+    expect_offsets(reader_on(kept.session, kept.address, Timestamp(0), handle=2, credit=1), [0])
+    later = reader_on(kept.session, kept.address, Timestamp(at.value + 3_600_000), handle=3, credit=5)
+    later.expect_empty()
+    kept.put(b"3")
+    expect_offsets(later, [3])
+
+
+@scenario("ret.reading/answer", "ret.answer", "ret.mode", profile=PROFILE)
+def answer(broker: Broker) -> None:
+    """The filters in effect, and no others; mode copy; where it begins and what there is."""
+    kept = filled(broker, 5)
+    ours = Described(Symbol(OFFSET_SPEC), Ulong(3))
+    foreign = Described(Symbol("apache.org:selector-filter:string"), "colour = 'red'")
+    source = Source(address=kept.address, filter={"where": ours, "what": foreign})
+    reader = kept.session.attach_receiver(None, source=source)
+    found = reader.remote_attach.source if reader.remote_attach else None
+    assert isinstance(found, Source)
+    expect_equal("filter and mode", ({"where": ours}, "copy"), (found.filter, found.distribution_mode))
+    told = properties_of_link(reader)
+    expect_equal("first, next, start", (0, 5, 3), tuple(told.get(key) for key in ("first", "next", "start")))
+    expect_equal("a store-id", True, isinstance(told.get("log"), str) and bool(told["log"]))
+
+
+@scenario("ret.reading/octets", "ret.annotations", "ret.octets", profile=PROFILE)
+def octets(broker: Broker) -> None:
+    """The bare message and the footer are what was sent, annotations are added to those that were there."""
+    kept = filled(broker, 0)
+    payload = (
+        section(MESSAGE_ANNOTATIONS, {Symbol("x-colour"): "red", Symbol("x-stream-offset"): Ulong(77)})
+        + section(APPLICATION_PROPERTIES, {"weight": 3, "name": "x" * 300})
+        + data(b"a" * 300)
+        + data(b"b")
+        + section(FOOTER, {Symbol("sum"): "1"})
+    )
+    kept.sender.put([payload])
+    (found,) = expect_offsets(reader_on(kept.session, kept.address, "first", credit=1), [0])
+    expect_equal("the bare message", bare_octets(payload), bare_octets(found.payload))
+    footers = [octets for code, octets in split_sections(found.payload) if code == FOOTER]
+    expect_equal("the footer", [section(FOOTER, {Symbol("sum"): "1"})], footers)
+    expect_equal("x-colour", "red", map_of(found.payload, MESSAGE_ANNOTATIONS).get("x-colour"))
+    header = header_of(found.payload)
+    expect_equal("durable and ttl", (True, None), (header.durable, header.ttl))
+
+
+@scenario("ret.reading/nothing-taken", "ret.nothing-taken", profile=PROFILE)
+def nothing_taken(broker: Broker) -> None:
+    """Whatever outcome a copy gets, it is settled, and a consumer gets the messages all the same."""
+    kept = filled(broker, 4)
+    reader = reader_on(kept.session, kept.address, "first", credit=4)
+    deliveries = expect_offsets(reader, range(4))
+    for delivery, outcome in zip(
+        deliveries, (Accepted(), Released(), Modified(delivery_failed=True), None), strict=True
+    ):
+        if outcome is not None:
+            reader.settle(delivery, outcome, settled=False)
+    expect_settled(kept.session, deliveries[:3])
+    consume(kept.session, kept.address, 4)
+
+
+@scenario("ret.reading/tailing", "ret.new", profile=PROFILE)
+def tailing(broker: Broker) -> None:
+    """Messages come as they become available, and a drain is answered when there are no more."""
+    kept = filled(broker, 2)
+    reader = reader_on(kept.session, kept.address, "first", credit=10)
+    expect_offsets(reader, [0, 1])
+    for number in range(2, 5):
+        kept.put(b"%d" % number)
+        expect_offsets(reader, [number])
+    reader.give_credit(10, drain=True)
+    while not (kept.session.remote_flow and kept.session.remote_flow.link_credit == 0):
+        kept.session.peer.expect_frame(object)
+
+
+@scenario("ret.reading/dense", "ret.dense", "ret.every-message", profile=PROFILE)
+def dense(broker: Broker) -> None:
+    """Messages that are not durable, pre-settled ones and rejected ones leave no hole."""
+    kept = filled(broker, 1)
+    kept.sender.send(data(b"settled"), settled=True)
+    kept.put(b"last")
+    consume(kept.session, kept.address, 3)
+    expect_offsets(reader_on(kept.session, kept.address, "first", credit=3), [0, 1, 2])
+
+
+@scenario("ret.range/exact", "ret.until", "ret.range-over", profile=PROFILE)
+def exact(broker: Broker) -> None:
+    """From 3 until 7: four messages, settled, and nothing more although more come."""
+    kept = filled(broker, 10)
+    reader = reader_on(kept.session, kept.address, 3, until=7, settled=True, credit=50)
+    expect_offsets(reader, range(3, 7))
+    kept.put(b"more")
+    reader.expect_empty()
+
+
+@scenario("ret.range/empty", "ret.until", profile=PROFILE)
+def empty(broker: Broker) -> None:
+    """A range without messages, also at the end of what there is, is accepted and yields none."""
+    kept = filled(broker, 3)
+    for handle, at in enumerate((0, 2, 3), 1):
+        reader_on(kept.session, kept.address, at, until=at, handle=handle, credit=5).expect_empty(0.1)
+
+
+@scenario("ret.range/beyond", "ret.beyond", profile=PROFILE)
+def beyond(broker: Broker) -> None:
+    """A range above what there is says what there is."""
+    kept = filled(broker, 3)
+    error = expect_refused(kept.session, BEYOND, source_of(kept.address, start=1, until=4))
+    info = {str(getattr(key, "value", key)): value for key, value in (error.info or {}).items()}
+    expected = {"address": kept.address, "asked": Ulong(4), "first": Ulong(0), "next": Ulong(3)}
+    expect_equal("info", expected, info)
+
+
+@scenario(
+    "ret.range/dropped", "ret.dropped", "ret.kept-bytes", "ret.below-first", profile=PROFILE, waits=True
+)
+def dropped(broker: Broker) -> None:
+    """What retention has dropped is refused as a range, and passed over without `until`."""
+    session = broker.session()
+    address = kept_queue(broker, kind=BRIEF)
+    kept = Kept(session, address, session.attach_sender(address))
+    questions = asker(broker)
+    first = 0
+    for _ in range(40):
+        kept.put(*[b"x" * 4_000 for _ in range(10)])
+        consume(session, address, 10)
+        first = questions.ask("describe", address=address)["nodes"][0]["first"]
+        if first:
+            break
+        session.attach_receiver(address, 30, "idle", credit=1).expect_empty(0.3)
+        session.send(Detach(handle=30, closed=True))
+        session.peer.expect(Detach)
+    if not first:
+        raise Unexpected("nothing was dropped, although more is there than is to be kept")
+    error = expect_refused(session, DROPPED, source_of(address, start=0, until=first + 1))
+    told = {str(getattr(key, "value", key)): value for key, value in (error.info or {}).items()}
+    expect_equal("asked and address", (Ulong(0), address), (told.get("asked"), told.get("address")))
+    reader = reader_on(session, address, 0, credit=1)
+    begins = properties_of_link(reader)["start"]
+    expect_equal("it begins at the first that is there", True, begins >= first)
+    expect_offsets(reader, [begins])
+
+
+@scenario("ret.refusals/filters", "ret.invalid", "ret.mode", profile=PROFILE)
+def refused_filters(broker: Broker) -> None:
+    """Words, offsets, ranges and cursor names that are none; and the mode move."""
+    kept = filled(broker, 3)
+    for name, value in (
+        (OFFSET_SPEC, "middle"), (OFFSET_SPEC, -1), (OFFSET_SPEC, True), (OFFSET_SPEC, b"first"),
+        (UNTIL, "last"), (CURSOR, ""), (CURSOR, "x" * 256), (CURSOR, Ulong(1)),
+    ):  # fmt: skip
+        wrong = {name: Described(Symbol(name), value)}
+        expect_refused(kept.session, INVALID, Source(address=kept.address, filter=wrong))
+    expect_refused(kept.session, INVALID, source_of(kept.address, start=2, until=1))
+    expect_refused(kept.session, NOT_ALLOWED, source_of(kept.address, "move", start="first"))
+
+
+@scenario("ret.refusals/not-retaining", "ret.not-allowed", profile=PROFILE)
+def not_retaining(broker: Broker) -> None:
+    """A queue that retains nothing refuses, and says what to configure."""
+    session = broker.session()
+    session.attach_sender(broker.queue("plain"), 3)
+    error = expect_refused(session, NOT_ALLOWED, source_of(broker.queue("plain"), start="first"))
+    expect_equal("it names retention_ms", True, "retention_ms" in (error.description or ""))
+
+
+@scenario("ret.reading/browsing", "ret.like-any", profile=PROFILE)
+def browsing(broker: Broker) -> None:
+    """Distribution-mode copy without these filters shows what is available, as at any queue."""
+    kept = filled(broker, 4)
+    consume(kept.session, kept.address, 1)
+    source = Source(address=kept.address, distribution_mode="copy")
+    reader = kept.session.attach_receiver(None, source=source, credit=10)
+    bodies = [split_sections(reader.receive().payload)[-1][1] for _ in range(3)]
+    expect_equal("bodies", [data(b"1"), data(b"2"), data(b"3")], bodies)
+    reader.expect_empty(0.1)
+    assert isinstance(reader.remote_attach, Attach)

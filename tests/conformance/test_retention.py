@@ -1,0 +1,84 @@
+"""The scenarios of reading by offset, against brokers without it; what their helpers tell; the sentences."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+
+from amqp_broker.configuration import AccessRule, QueuePolicy
+from amqp_broker.conformance.broker import Address, Broker, Settings, probe
+from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, Verdict
+from amqp_broker.conformance.requirements import load_requirements
+from amqp_broker.conformance.retention import (
+    Asker,
+    expect_offsets,
+    filled,
+    reader_on,
+    refusal,
+    require_events,
+    source_of,
+)
+from amqp_broker.conformance.runner import run_scenario
+from amqp_broker.conformance.scenario import select_scenarios
+from amqp_broker.testing import memory_config, running_broker
+
+PAGE = Path(__file__).resolve().parents[2] / "PIPELINE.md"
+
+
+def test_retention_is_a_profile_of_its_own() -> None:
+    """More than 20 scenarios, each of which shows sentences of that page."""
+    chosen = select_scenarios("retention", [])
+    assert len(chosen) > 20 and {one.protocol for one in chosen} == {"retention"}
+    for one in chosen:
+        assert all(row.startswith("ret.") for row in one.rows), one.id
+
+
+def test_each_sentence_stands_in_the_protocols_page() -> None:
+    """Word for word, so that the page and what is shown do not part."""
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    rows = [row for row in load_requirements().values() if row.protocol == "retention"]
+    assert len(rows) > 30
+    assert [row.id for row in rows if " ".join(row.sentence.split()) not in page] == []
+
+
+def test_a_broker_whose_queues_do_not_retain_is_found_out() -> None:
+    """Its scenarios are skipped with the reason."""
+    with running_broker() as broker:
+        settings = Settings(Address.parse(broker.url), run_id="none")
+        settings = attrs.evolve(settings, findings=probe(settings))
+        assert "amqp:not-allowed" in settings.findings.missing_protocols["retention"]
+        result = run_scenario(select_scenarios("retention", ["ret.reading/starts"])[0], settings)
+        assert result.verdict is Verdict.SKIPPED and "no retention" in result.message
+
+
+def test_what_is_not_as_expected_is_told() -> None:
+    """Other offsets, a link that should be refused, a request that should not, and one that should."""
+    config = memory_config(queue_policies=(QueuePolicy(pattern="kept.*", retention_ms=60_000),))
+    with running_broker(config) as running:
+        settings = Settings(Address.parse(running.url), run_id="t")
+        broker = Broker(attrs.evolve(settings, findings=probe(settings)), "helpers")
+        try:
+            kept = filled(broker, 3)
+            with pytest.raises(Unexpected, match="offsets: expected \\[1\\], got \\[0\\]"):
+                expect_offsets(reader_on(kept.session, kept.address, "first", credit=1), [1])
+            with pytest.raises(Unexpected, match="to be refused"):
+                refusal(kept.session, source_of(kept.address, start="first"))
+            questions = Asker(broker.session(container="asker"))
+            with pytest.raises(Unexpected, match="expected rejected"):
+                questions.refused("describe")
+            require_events(broker.session(container="events"))
+        finally:
+            broker.discard()
+
+
+def test_who_may_not_read_the_event_log_shows_nothing_of_it() -> None:
+    """Its scenarios are not applicable rather than failed."""
+    rule = AccessRule(users=("anonymous",), actions=("connect", "create", "send", "receive", "browse"))
+    with running_broker(memory_config(access_rules=(rule,))) as running:
+        settings = Settings(Address.parse(running.url), run_id="t")
+        broker = Broker(attrs.evolve(settings, findings=probe(settings)), "helpers")
+        try:
+            with pytest.raises(NotApplicable):
+                require_events(broker.session())
+        finally:
+            broker.discard()
