@@ -34,7 +34,7 @@ from amqp_broker.half_set_deciding import VoidSets
 from amqp_broker.half_set_requests import VoidRequest
 from amqp_broker.half_set_settings import SetSettings
 from amqp_broker.log_setup import logger
-from amqp_broker.persistence import Decision, RecoveredNode, Store
+from amqp_broker.persistence import Decision, Record, RecoveredNode, Store
 from amqp_broker.queue import RESUME_PART
 
 if TYPE_CHECKING:
@@ -111,6 +111,22 @@ class SetService:
 
         latest = self._nodes.writer.lookup(look)
         return epoch_state(epoch, decided, None if latest is None else latest.epoch)
+
+    def staged_records(self, part: SetPart) -> list[Record]:
+        """The messages of a part; only in a job's `unit`."""
+
+        def look(store: Store) -> list[Record]:
+            found: list[Record] = []
+            at = 0
+            while len(found) < part.count:
+                page = store.read(part.queue_id, at, PAGE_MESSAGES, PAGE_BYTES)
+                if not page.records:
+                    break
+                found.extend(page.records)
+                at = page.next_offset
+            return found
+
+        return self._nodes.writer.lookup(look)
 
     def committed(self, producer: ProducerSets, epoch: int | None) -> set[str]:
         """The sets that decisions name: that of one epoch, or the newest ones; only in a job's `unit`."""

@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -48,7 +48,7 @@ SOURCES: Final = ("in.a", "in.b")
 OUTPUT: Final = "out"
 BATCHES: Final = 4
 STARTS_MAX: Final = 6
-SECONDS_FOR_A_START: Final = 300.0
+SECONDS_FOR_A_START: Final = 900.0
 
 
 @attrs.frozen
@@ -66,7 +66,7 @@ class Finding:
 class World:
     """One run: a folder, a broker, and the drivers that are started one after the other."""
 
-    def __init__(self, folder: Path, rows: int, memory: bool) -> None:
+    def __init__(self, folder: Path, rows: int, memory: bool = False) -> None:
         self.folder = folder
         self.rows = rows
         self.fault = folder / "fault.json"
@@ -80,8 +80,10 @@ class World:
                 bodies = (f"{address} {row}".encode() for row in range(number, self.rows, len(SOURCES)))
                 connection.open_sender(address).send_many(message(body) for body in bodies)
 
-    def start_driver(self, point: str | None, batch: int) -> int:
-        """Runs the driver to its end, with a fault or without; its exit status."""
+    def start_driver(self, point: str | None, batch: int, *more: str, **fields: Any) -> int:
+        """Runs the driver to its end, with a fault or without; its exit status. `more` are arguments of the
+        driver, `fields` of the fault.
+        """
         environment = dict(os.environ)
         environment[FAULT_FILE] = str(self.fault)
         environment["AMQP_TEST_CHECKPOINT"] = str(self.checkpoint)
@@ -91,14 +93,14 @@ class World:
                 [
                     sys.executable, "-m", "tests.pipeline.spark.crash_driver", "--url", self.broker.url,
                     "--checkpoint", str(self.checkpoint), "--subscribe", ",".join(SOURCES),
-                    "--address", OUTPUT, "--rows", str(-(-self.rows // BATCHES)),
+                    "--address", OUTPUT, "--rows", str(-(-self.rows // BATCHES)), *more,
                 ],  # fmt: skip
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, cwd=CHECKOUT,
                 start_new_session=True,
             )  # fmt: skip
             if point is not None:
                 broker = self.broker.process.pid if point in BROKER_POINTS else None
-                plant(self.fault, point, batch, group=process.pid, broker=broker)
+                plant(self.fault, point, batch, group=process.pid, broker=broker, **fields)
             try:
                 return process.wait(SECONDS_FOR_A_START)
             finally:
