@@ -154,10 +154,17 @@ def measure(arguments: argparse.Namespace, directory: Path) -> bool:
         broker.kill()
 
 
+def middle(figures: list[float]) -> float:
+    """The median."""
+    return sorted(figures)[len(figures) // 2]
+
+
 def beside(arguments: argparse.Namespace, pid: int, port: int) -> bool:
     """The pair alone, and beside readers, in turns."""
     url = f"amqp://127.0.0.1:{port}"
-    alone, shared, read_rates, growths = [], [], [], []
+    alone: list[float] = []
+    shared: list[float] = []
+    growths: list[float] = []
     for _ in range(arguments.rounds):
         alone.append(bench(url, arguments.pair, arguments.body))
         memory = Memory(pid)
@@ -167,13 +174,15 @@ def beside(arguments: argparse.Namespace, pid: int, port: int) -> bool:
         seconds = time.perf_counter() - begun
         for reading in readings:
             reading.stop()
-        read_rates.append(sum([reading.seen.value for reading in readings]) / seconds)
+        read_rate = sum([reading.seen.value for reading in readings]) / seconds
         growths.append(memory.stop())
-        print(f"pair alone {alone[-1]:,.0f}/s, beside readers {shared[-1]:,.0f}/s "
-              f"({shared[-1] / alone[-1]:.0%}), readers {read_rates[-1]:,.0f}/s, "
-              f"memory {memory.before_mib:.0f} +{growths[-1]:.0f} MiB", flush=True)  # fmt: skip
-    share = sorted(shared)[len(shared) // 2] / sorted(alone)[len(alone) // 2]
-    growth = max(growths)
+        print(
+            f"pair alone {alone[-1]:,.0f}/s, beside readers {shared[-1]:,.0f}/s "
+            f"({shared[-1] / alone[-1]:.0%}), readers {read_rate:,.0f}/s, "
+            f"memory {memory.before_mib:.0f} +{growths[-1]:.0f} MiB",
+            flush=True,
+        )
+    share, growth = middle(shared) / middle(alone), max(growths)
     print(f"the pair kept {share:.0%} of its rate; memory grew by {growth:.0f} MiB at most")
     return share >= LEAST_SHARE and growth <= MOST_GROWTH_MIB
 
