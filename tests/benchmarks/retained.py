@@ -227,7 +227,7 @@ def beside(arguments: argparse.Namespace, pid: int, port: int) -> bool:
         while watch.end() < before + 1_000:
             assert pair.poll() is None, "the pair ended before it began"
         memory = Memory(pid)
-        while True:
+        for _ in range(arguments.rounds):
             both = watch.window(0), watch.window(arguments.readers)
             if pair.poll() is not None:
                 break
@@ -239,6 +239,10 @@ def beside(arguments: argparse.Namespace, pid: int, port: int) -> bool:
                 flush=True,
             )
         growth = memory.stop()
+        pair.terminate()
+    if not alone:
+        print("the pair ended before the readers could be measured beside it: --pair")
+        return False
     share = middle([each.rate for each in shared]) / middle([each.rate for each in alone])
     part = middle([each.per_cpu_s for each in shared]) / middle([each.per_cpu_s for each in alone])
     print(f"the pair kept {share:.0%} of its rate, {part:.0%} for each second of the broker's processor time")
@@ -250,9 +254,10 @@ def main(arguments: Any = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.retained", description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000, help="retained")
-    parser.add_argument("--pair", type=int, default=1_000_000, help="messages of the pair")
+    parser.add_argument("--pair", type=int, default=3_000_000, help="messages of the pair at most")
     parser.add_argument("--body", type=int, default=100, help="bytes")
     parser.add_argument("--readers", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=6, help="pairs of windows, without and with readers")
     parser.add_argument("--window", type=float, default=3.0, help="seconds")
     with tempfile.TemporaryDirectory() as directory:
         return 0 if measure(parser.parse_args(arguments), Path(directory)) else 1
