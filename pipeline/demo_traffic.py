@@ -34,7 +34,7 @@ events = true
 
 FORGOTTEN_EVERY: Final = 40
 ROLLED_BACK_EVERY: Final = 7
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 120.0
 
 
 class Shop:
@@ -147,12 +147,19 @@ class Consumer(threading.Thread):
         return True
 
     def wait_for(self, count: int) -> None:
-        """Until this many have come to their end. Raises what went wrong, TimeoutError."""
-        self._wanted = count
-        if self.done < count and not self.reached.wait(PATIENCE_S):
-            raise TimeoutError(f"{self._address}: {self.done} of {count} came within {PATIENCE_S:.0f} s")
+        """Until this many have come to their end. Raises what went wrong, TimeoutError when for PATIENCE_S
+        nothing came.
+        """
+        self._wanted, before = count, -1
+        while self.done < count and before < self.done and self.error is None:
+            before = self.done
+            self.reached.wait(PATIENCE_S)
         if self.error is not None:
             raise self.error
+        if self.done < count:
+            raise TimeoutError(
+                f"{self._address}: {self.done} of {count} came, then nothing for {PATIENCE_S:.0f} s"
+            )
 
     def end(self) -> None:
         """No more."""
