@@ -1,10 +1,11 @@
-"""The command `amqp-broker`: serve, check, user, bench.
+"""The command `amqp-broker`: serve, check, user, bench, pipeline.
 
     amqp-broker serve [--config FILE] [--data DIR | --memory] [--listen URL]...
     amqp-broker check DIR
     amqp-broker user add NAME
     amqp-broker user list --config FILE
     amqp-broker bench URL ...
+    amqp-broker pipeline archive | compact | audit | report | check-history ...
 
 Listening has to begin within half a second, so everything that a command does not need is imported by the
 others.
@@ -33,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from amqp_broker.bench.command_line import run as run_bench
 
         return run_bench(arguments[1:])
+    if arguments[:1] == ["pipeline"]:
+        return _run_pipeline(arguments[1:])
     try:
         options = _parser().parse_args(arguments)
     except SystemExit as usage:
@@ -78,7 +81,18 @@ def _parser() -> argparse.ArgumentParser:
     listing.set_defaults(run=_run_user_list)
 
     commands.add_parser("bench", help="measure a broker (amqp-broker bench --help)", add_help=False)
+    commands.add_parser(
+        "pipeline", help="archive, audit, report on Spark (amqp-broker pipeline --help)", add_help=False
+    )
     return parser
+
+
+def _run_pipeline(arguments: list[str]) -> int:
+    """The pipeline stands above the shell, which knows no more of it than this name."""
+    from importlib import import_module
+
+    status: int = import_module("amqp_broker.pipeline.command_line").run(arguments)
+    return status
 
 
 def _version() -> str:

@@ -1,10 +1,12 @@
 """What stands in the store's event log, as `$events` shows it: types and fields of the wire.
 
-Message events are stored under their types. Those of half messages are stored as half.<what>:
+Message events are stored under their types. Those of half messages and their sets have other names:
 
     half.put          half        half.committed, half.rolled_back    decide, outcome committed or rolled-back
     half.asked        check       half.parked                         park
     half.answered     answer      half.resumed                        resume
+    set.sealed        seal        epoch.decided                       decide, outcome committed
+    set.voided        void
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ TYPES: Final[dict[str, str]] = {
     "half.rolled_back": "decide",
     "half.parked": "park",
     "half.resumed": "resume",
+    "set.sealed": "seal",
+    "set.voided": "void",
+    "epoch.decided": "decide",
 }
 INSIDE: Final = "who"
 """A field that administrators see, and that is none of the wire's."""

@@ -20,6 +20,7 @@ from amqp_broker.coordinator import (
 from amqp_broker.half_set_answers import decided_error, gone_error, refusal, voided_error
 from amqp_broker.half_set_jobs import Answer, SetJob
 from amqp_broker.half_set_requests import CommitRequest, VoidRequest
+from amqp_broker.message_events import put_by_set
 from amqp_broker.persistence import DecideEpoch, Decision, DeleteNode, Move, Unit
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ class CommitEpoch(SetJob):
             queue.pending_posts += 1
             queue.next_offset = first_offset + part.count
             unit.append(Move(part.queue_id, queue.queue_id, first_offset, now_ms))
+            if queue.events:
+                unit.extend(self._events_of(part, queue, first_offset, now_ms))
         unit.extend([DeleteNode(part.queue_id) for each in losers for part in each.parts.values()])
         named = tuple((each.set_id, each.count, each.checksum) for each in request.winners)
         decision = Decision(self.producer.group, self.producer.name, request.epoch, now_ms, named)
@@ -93,6 +96,14 @@ class CommitEpoch(SetJob):
         for each in losers:
             unit.append(self.log("set.voided", now_ms, set_id=each.set_id, epoch=each.epoch, reason=reason))
         return unit
+
+    def _events_of(self, part: SetPart, queue: Queue, first_offset: int, now_ms: int) -> Unit:
+        """What the messages are called is read where they are staged; only a queue with events pays that."""
+        records = self.service.staged_records(part)
+        return put_by_set(
+            queue, first_offset, part.count, self.producer.group, part.owner.set_id, self.producer.name,
+            self._request.epoch, now_ms, records if len(records) == part.count else (),
+        )  # fmt: skip
 
     def withdraw(self) -> None:
         """Nothing was stored: the numbers are free again."""
@@ -131,12 +142,6 @@ class VoidSets(SetJob):
         self._reason = reason
         self._ended: list[StagedSet] = []
 
-    @classmethod
-    def of_age(cls, service: SetService, staged: StagedSet, reason: str) -> VoidSets:
-        """One that is too old; nobody waits for the answer."""
-        request = VoidRequest(staged.producer.name, staged.epoch, (staged.set_id,))
-        return cls(service, staged.producer.group, request, Resolver.DEADLINE, reason, _nobody)
-
     def _judge(self) -> Unit:
         self._ended = []
         producer = self.producer
@@ -167,7 +172,3 @@ class VoidSets(SetJob):
     def _done(self) -> None:
         for staged in self._ended:
             self.service.ended(staged, voided_error(staged, self._reason or self._resolver.value))
-
-
-def _nobody(outcome: object) -> None:
-    """Nobody waits for what a deadline decides."""

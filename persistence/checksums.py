@@ -19,6 +19,8 @@ _CHANGED: Final = struct.Struct("<3q?").pack
 _OUTCOME: Final = struct.Struct("<2q").pack
 _HALF: Final = struct.Struct("<22q").pack
 _STREAM: Final = struct.Struct("<8q").pack
+_RETAINED: Final = struct.Struct("<6q").pack
+_CURSOR: Final = struct.Struct("<3q").pack
 _EVENT: Final = struct.Struct("<4q").pack
 _COUNT: Final = struct.Struct("<q").pack
 _EPOCH: Final = struct.Struct("<5q").pack
@@ -121,6 +123,18 @@ def stream_checksum(
         queue_id, seq_id, seq_no, reject_count, last_access_ms, len(stream), len(owner), len(former)
     )
     return crc32(b"".join((fields, stream, owner, former)))
+
+
+def retained_checksum(
+    queue_id: int, keep_ms: int, keep_bytes: int, first_offset: int, swept_to: int, at_ms: int
+) -> int:
+    """Of a row of `retained`, in the order of its columns."""
+    return crc32(_RETAINED(queue_id, keep_ms, keep_bytes, first_offset, swept_to, at_ms))
+
+
+def cursor_checksum(name: bytes, queue_id: int, offset: int, moved_at_ms: int) -> int:
+    """Of a row of `cursor`, in the order of its columns; the name is encoded."""
+    return crc32(name, crc32(_CURSOR(queue_id, offset, moved_at_ms)))
 
 
 def event_checksum(seq: int, at_ms: int, kept_ms: int, kind: bytes, fields: bytes, count: int = 1) -> int:

@@ -16,6 +16,10 @@ decides some. `advance.before_streams`, `advance.after_streams`, `advance.before
 `advance.after_commit`: in one that advances streams. `epoch.before_record`, `epoch.after_record`,
 `epoch.before_commit`, `epoch.after_commit`: in one that decides epochs; the messages that it moves have got
 their new places before (`move.before_rows`, `move.after_rows`, where some were stored).
+`cursor.before_rows`, `cursor.after_rows`, `cursor.before_commit`, `cursor.after_commit`: in one that moves or
+forgets cursors. `retain.before_rows`, `retain.after_rows`, `retain.before_commit`, `retain.after_commit`: in
+one that changes what nodes retain, or archives whole runs. `retain.before_drop`, `retain.after_drop`: in a
+housekeeping unit that drops archived messages, before the runs go and before its COMMIT.
 `checkpoint.before`, `checkpoint.after`.
 `forget.before_commit` (outcomes), `expire.before_commit` (half messages, events), `sweep.before_commit`,
 `compaction.before_commit`, `quarantine.before_commit`: housekeeping units.
@@ -63,6 +67,16 @@ FAULT_POINTS: Final = (
     "epoch.after_record",
     "epoch.before_commit",
     "epoch.after_commit",
+    "cursor.before_rows",
+    "cursor.after_rows",
+    "cursor.before_commit",
+    "cursor.after_commit",
+    "retain.before_rows",
+    "retain.after_rows",
+    "retain.before_commit",
+    "retain.after_commit",
+    "retain.before_drop",
+    "retain.after_drop",
     "checkpoint.before",
     "checkpoint.after",
     "forget.before_commit",

@@ -13,6 +13,8 @@ from typing import Final
 from amqp_broker.persistence.directory import MAX_SEGMENT_BYTES, MAX_SEGMENT_MESSAGES
 from amqp_broker.persistence.half_changes import HalfChanges
 from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.retained_table import Retention
+from amqp_broker.persistence.retention import Retain
 from amqp_broker.persistence.runs import Run, RunCache, bits_between
 from amqp_broker.persistence.verbs import (
     Configure,
@@ -35,8 +37,8 @@ class NodeState:
     """What memory holds of one node, as the last commit left it."""
 
     __slots__ = (
-        "changed_high", "changed_low", "durable_next", "kind", "live_count", "name", "next_offset",
-        "purged_to", "queue_id", "settings", "top_end",
+        "changed_high", "changed_low", "durable_next", "keep_from", "kind", "live_count", "name",
+        "next_offset", "purged_to", "queue_id", "retention", "settings", "top_end",
     )  # fmt: skip
 
     def __init__(self, queue_id: int, name: str, kind: str, settings: dict[str, object]) -> None:
@@ -53,6 +55,8 @@ class NodeState:
         self.live_count = 0  # at least the number of messages with a row
         self.changed_low = EVERYTHING  # rows of `changed` are in this range
         self.changed_high = -1
+        self.keep_from = EVERYTHING  # runs from here on are kept when they are wholly retired
+        self.retention: Retention | None = None  # also while what it left is still to be swept
 
 
 class PendingRun:
@@ -117,8 +121,8 @@ class QueueChanges:
     """What a group does to one queue."""
 
     __slots__ = (
-        "changed", "next_offset", "node", "pending", "purged_to", "retired_ranges", "runs", "stored_live",
-        "touched",
+        "changed", "keep_from", "next_offset", "node", "pending", "policy", "purged_to", "retains_from",
+        "retired_ranges", "runs", "stored_live", "swept_to", "touched",
     )  # fmt: skip
 
     def __init__(self, node: NodeState, runs: RunCache) -> None:
@@ -131,6 +135,10 @@ class QueueChanges:
         self.retired_ranges: list[tuple[int, int]] = []  # where rows of `changed` may have to go
         self.purged_to = node.purged_to
         self.stored_live = node.live_count
+        self.keep_from = node.keep_from
+        self.policy: Retain | None = None
+        self.retains_from = -1  # where retention began or ended in this group, -1 if it did not
+        self.swept_to = -1  # where it began for the first time
 
     def post(self, records: Sequence[Record]) -> None:
         if not records:
@@ -179,10 +187,11 @@ class QueueChanges:
         last = min(last, self.next_offset - 1)
         if first > last:
             return
-        if self.changed:
-            self._forget_changes(first, last)
-        if first <= self.node.changed_high and last >= self.node.changed_low:
-            self.retired_ranges.append((first, last))
+        if first < self.keep_from:
+            if self.changed:
+                self._forget_changes(first, min(last, self.keep_from - 1))
+            if first <= self.node.changed_high and last >= self.node.changed_low:
+                self.retired_ranges.append((first, min(last, self.keep_from - 1)))
         if self.pending and last >= self.pending[0].first:
             for pending in self.pending:
                 pending.retire(first, last)
@@ -230,6 +239,25 @@ class QueueChanges:
         gone = run.gone if touched is None else touched.gone
         return not gone >> (offset - run.first) & 1
 
+    def retain(self, verb: Retain) -> None:
+        """Begin, go on with other bounds, or end; what begins or ends does so at the next message."""
+        begins = bool(verb.keep_ms or verb.keep_bytes)
+        if begins and self.keep_from != EVERYTHING:
+            self.policy = verb
+            return
+        if not begins and self.node.retention is None and self.policy is None:
+            return
+        self.policy = verb
+        self.keep_from = self.next_offset if begins else EVERYTHING
+        self.retains_from = self.next_offset
+        if self.swept_to < 0:
+            self.swept_to = self.next_offset
+        self.pending.append(PendingRun(self.next_offset))  # no run lies on both sides
+
+    def is_kept(self, first: int, live_count: int) -> bool:
+        """Does a run that begins at `first` have a row after this group?"""
+        return live_count > 0 or first >= self.keep_from
+
     def purge(self) -> None:
         """Only the mark moves: what lies below it is swept later, in bounded steps."""
         self.pending.clear()
@@ -249,7 +277,7 @@ class Group:
 
     __slots__ = (
         "_half_changes", "_move", "_nodes", "_runs", "created", "discharges", "halves", "node_verbs",
-        "queues",
+        "queues", "retains",
     )  # fmt: skip
 
     def __init__(
@@ -268,6 +296,7 @@ class Group:
         self.node_verbs: list[CreateNode | DeleteNode | Configure | Move] = []
         self.created: dict[int, NodeState] = {}
         self.discharges: list[Discharged] = []
+        self.retains: set[int] = set()  # nodes with a Retain
 
     def changes(self, queue_id: int) -> QueueChanges | None:
         """None if there is no such node (any more)."""
@@ -299,7 +328,7 @@ class Group:
             elif kind is Discharged:
                 assert isinstance(verb, Discharged) and verb is unit[-1], f"{verb!r} is not the last verb"
                 self.discharges.append(verb)
-            elif isinstance(verb, CreateNode | DeleteNode | Configure | Purge):
+            elif isinstance(verb, CreateNode | DeleteNode | Configure | Purge | Retain):
                 self._add_node_verb(verb)
             elif kind is Move:
                 assert isinstance(verb, Move)
@@ -322,7 +351,7 @@ class Group:
         source.purged_to = EVERYTHING
         self.node_verbs.append(verb)
 
-    def _add_node_verb(self, verb: CreateNode | DeleteNode | Configure | Purge) -> None:
+    def _add_node_verb(self, verb: CreateNode | DeleteNode | Configure | Purge | Retain) -> None:
         if isinstance(verb, CreateNode):
             node = NodeState(verb.queue_id, verb.name, verb.kind, verb.settings)
             self.created[verb.queue_id] = node
@@ -334,6 +363,10 @@ class Group:
             return
         if isinstance(verb, Configure):
             self.node_verbs.append(verb)
+            return
+        if isinstance(verb, Retain):
+            self.retains.add(verb.queue_id)
+            changes.retain(verb)
             return
         changes.purge()
         if isinstance(verb, DeleteNode):

@@ -20,7 +20,8 @@ from amqp_broker.persistence.group import (
     QueueChanges,
     TouchedRun,
 )
-from amqp_broker.persistence.moving import former_rows, more_runs, placed
+from amqp_broker.persistence.moving import bytes_of_moved, former_rows, more_runs, placed
+from amqp_broker.persistence.retained_table import DELETE_RETAINED, NO_RUN, REPLACE_RETAINED, Retention
 from amqp_broker.persistence.runs import RUN_COLUMNS, Run, RunCache, bytes_of_bits
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import UnitOfWork
@@ -54,9 +55,11 @@ class GroupWriter:
     """Runs a group's statements, and takes over into memory what they did once they are committed."""
 
     __slots__ = (
+        "_at_ms",
         "_deletes_segments",
         "_durable_next",
         "_moved",
+        "_moved_kept",
         "_moved_rows",
         "_unit",
         "new_runs",
@@ -71,9 +74,11 @@ class GroupWriter:
         self._unit = unit
         self._deletes_segments = deletes_segments
         self._durable_next: dict[int, int] = {}
+        self._at_ms: dict[int, int] = {}  # when the latest messages of retaining nodes were published
         self.next_segment_id = next_segment_id
         self._moved: list[MovedRun] = []
         self._moved_rows: list[Parameters] = []
+        self._moved_kept: list[Run] = []  # into nodes that retain
         self.new_runs: list[Run] = []
         self.written_bytes = 0
         self.touched_rows = 0
@@ -85,18 +90,22 @@ class GroupWriter:
 
         Raises StoreFull or StoreCorrupt (rolled back) or StoreFailed.
         """
-        did = bool(group.node_verbs)
+        did = bool(group.node_verbs or group.retains)
         self._write_nodes(group)
         dead_segments: list[int] = []
         segments: list[Parameters] = []
         for queue_id, changes in group.queues.items():
             if changes.purged_to == EVERYTHING:
+                if changes.node.retention is not None:
+                    self._unit.execute(DELETE_RETAINED, (queue_id,))
                 continue
             dead = self._write_touched(changes)
             dead_segments.extend(dead)
             before = len(segments)
             self._encode_pending(changes, segments)
             self._write_numbering(queue_id, changes)
+            if changes.policy is not None or changes.purged_to != changes.node.purged_to:
+                self._write_retention(queue_id, changes)
             self._write_changed(queue_id, changes)
             did = did or bool(changes.touched or changes.changed or changes.retired_ranges)
             did = did or len(segments) > before or queue_id in self._durable_next
@@ -131,14 +140,20 @@ class GroupWriter:
         dying: list[Run] = []
         updates: list[Parameters] = []
         for touched in changes.touched.values():
-            if touched.live_count == 0:
+            if not changes.is_kept(touched.run.first, touched.live_count):
                 dying.append(touched.run)
             elif touched.gone != touched.run.gone:
                 updates.append(self._updated(touched).row())
+                if touched.run.first < changes.keep_from:
+                    self.updated_runs += 1
         self.touched_rows += len(changes.touched)
-        self.updated_runs += len(updates)
         if updates:
+            archives = changes.keep_from != EVERYTHING
+            if archives:
+                fault_point("retain.before_rows")
             self._unit.execute_many(REPLACE_RUN, updates)
+            if archives:
+                fault_point("retain.after_rows")
         if dying:
             if len(dying) > 1:
                 dying.sort(key=_first_of)
@@ -148,12 +163,14 @@ class GroupWriter:
 
     def _updated(self, touched: TouchedRun) -> Run:
         run = touched.run
-        if run.ends is None:
-            run.ends = self._load_ends(run)
-        lost = bytes_of_bits(touched.gone & ~run.gone, run.ends, run.position)
+        live_bytes = 0
+        if touched.live_count:
+            if run.ends is None:
+                run.ends = self._load_ends(run)
+            live_bytes = run.live_bytes - bytes_of_bits(touched.gone & ~run.gone, run.ends, run.position)
         return Run(
             run.queue_id, run.first, run.count, run.segment_id, run.position, touched.gone,
-            touched.live_count, run.live_bytes - lost, run.total_bytes, run.ends, run.at_ms,
+            touched.live_count, live_bytes, run.total_bytes, run.ends, run.at_ms,
         )  # fmt: skip
 
     def _load_ends(self, run: Run) -> array[int]:
@@ -169,24 +186,40 @@ class GroupWriter:
         return array("I", bytes(4 * (run.position + run.count)))
 
     def _encode_pending(self, changes: QueueChanges, segments: list[Parameters]) -> None:
+        at_ms = 0
+        if changes.retains_from < 0 and changes.node.retention is not None:
+            at_ms = changes.node.retention.at_ms
         for pending in changes.pending:
+            kept = pending.first >= changes.keep_from
             if isinstance(pending, MovedRun):
-                self._place(changes, pending)
-            elif pending.live_count:
+                if kept:
+                    at_ms = self._at_ms[changes.node.queue_id] = max(at_ms, pending.at_ms)
+                self._place(changes, pending, at_ms if kept else 0)
+            elif pending.live_count or (kept and pending.records):
+                if kept:
+                    at_ms = max(at_ms, max([record.enqueued_at_ms for record in pending.records]))
+                    self._at_ms[changes.node.queue_id] = at_ms
                 segment_id = self.next_segment_id
                 self.next_segment_id += 1
                 directory, bodies, ends = encode_segment(pending.records, segment_id)
                 segments.append((segment_id, directory, bodies))
-                self.new_runs.append(_new_run(changes.node.queue_id, pending, segment_id, ends))
+                run = _new_run(changes.node.queue_id, pending, segment_id, ends)
+                if pending.first >= changes.keep_from:
+                    run.at_ms = at_ms
+                self.new_runs.append(run)
                 self.written_bytes += len(bodies) + len(directory)
 
-    def _place(self, changes: QueueChanges, moved: MovedRun) -> None:
-        if not moved.live_count:
+    def _place(self, changes: QueueChanges, moved: MovedRun, at_ms: int) -> None:
+        if not changes.is_kept(moved.first, moved.live_count):
             return  # its old row goes with the node that it was in
         if moved.live_count != moved.run.count and moved.run.ends is None:
             moved.run.ends = self._load_ends(moved.run)
+        run = placed(changes.node.queue_id, moved, at_ms)
+        if moved.first >= changes.keep_from:
+            run.total_bytes = bytes_of_moved(moved)
+            self._moved_kept.append(run)
         self._moved.append(moved)
-        self._moved_rows.append(placed(changes.node.queue_id, moved, 0).row())
+        self._moved_rows.append(run.row())
 
     def _write_moved(self) -> None:
         """The rows leave their old places and get new ones; no body is touched."""
@@ -211,14 +244,40 @@ class GroupWriter:
     def _top_end(self, changes: QueueChanges) -> int:
         """Where the highest run ends after this group, 0 if it is not known any more."""
         for pending in reversed(changes.pending):
-            if pending.live_count:
+            if changes.is_kept(pending.first, pending.live_count) and pending.end() > pending.first:
                 return pending.end()
         if changes.purged_to != changes.node.purged_to:
             return 0
         for touched in changes.touched.values():
-            if touched.live_count == 0 and touched.run.end == changes.node.top_end:
+            kept = changes.is_kept(touched.run.first, touched.live_count)
+            if not kept and touched.run.end == changes.node.top_end:
                 return 0
         return changes.node.top_end
+
+    def _write_retention(self, queue_id: int, changes: QueueChanges) -> None:
+        retention = self._retention_after(changes)
+        if retention is not None:
+            fault_point("retain.before_rows")
+            self._unit.execute(REPLACE_RETAINED, retention.row(queue_id))
+            fault_point("retain.after_rows")
+
+    def _retention_after(self, changes: QueueChanges) -> Retention | None:
+        """As this group leaves it, without what the runs tell."""
+        before, policy = changes.node.retention, changes.policy
+        if before is None and policy is None:
+            return None
+        keep_ms, keep_bytes, first, swept_to, at_ms = 0, 0, 0, changes.swept_to, 0
+        if before is not None:
+            keep_ms, keep_bytes = before.keep_ms, before.keep_bytes
+            first, swept_to = before.first_offset, before.swept_to
+            at_ms = before.at_ms if changes.retains_from < 0 else 0
+        if policy is not None:
+            keep_ms, keep_bytes = policy.keep_ms, policy.keep_bytes
+        first = max(first, changes.retains_from)
+        if changes.purged_to != changes.node.purged_to:
+            first, swept_to = max(first, changes.purged_to), max(swept_to, changes.purged_to)
+        at_ms = max(at_ms, self._at_ms.get(changes.node.queue_id, 0))
+        return Retention(keep_ms, keep_bytes, first, swept_to, at_ms)
 
     def _write_changed(self, queue_id: int, changes: QueueChanges) -> None:
         if changes.retired_ranges:
@@ -245,12 +304,17 @@ class GroupWriter:
                     continue
             self._settle_queue(changes, runs)
         for run in self.new_runs:
-            runs.add(run)
+            if run.live_count:
+                runs.add(run)
+        if self._at_ms:
+            self._count_retained(group)
         runs.trim()
         return sweep
 
     def _settle_queue(self, changes: QueueChanges, runs: RunCache) -> None:
         node = changes.node
+        if changes.policy is not None or node.retention is not None:
+            self._settle_retention(changes)
         node.top_end = self._top_end(changes)
         node.durable_next = self._durable_next.get(node.queue_id, node.durable_next)
         node.next_offset = changes.next_offset
@@ -270,8 +334,26 @@ class GroupWriter:
         if changes.changed:
             node.changed_low = min(node.changed_low, min(changes.changed))
             node.changed_high = max(node.changed_high, max(changes.changed))
-        elif node.live_count == 0:
+        elif node.live_count == 0 and node.retention is None:
             node.changed_low, node.changed_high = EVERYTHING, -1
+
+    def _settle_retention(self, changes: QueueChanges) -> None:
+        node = changes.node
+        after = self._retention_after(changes)
+        assert after is not None
+        before = node.retention
+        if before is not None and changes.retains_from < 0 and changes.purged_to == changes.node.purged_to:
+            after.byte_count, after.low_at_ms = before.byte_count, before.low_at_ms
+        node.retention = after
+        node.keep_from = after.first_offset if after.keeps() else EVERYTHING
+
+    def _count_retained(self, group: Group) -> None:
+        for run in sorted([*self.new_runs, *self._moved_kept], key=_first_of):
+            node = group.queues[run.queue_id].node
+            if node.retention is not None and run.first >= node.keep_from:
+                node.retention.byte_count += run.total_bytes
+                if node.retention.low_at_ms == NO_RUN:
+                    node.retention.low_at_ms = run.at_ms
 
 
 def delete_segments(unit: UnitOfWork, segment_ids: list[int]) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decode_directory
 from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
-from amqp_broker.persistence.group import EVERYTHING
+from amqp_broker.persistence.group import EVERYTHING, NodeState
 from amqp_broker.persistence.group_writer import REPLACE_RUN, delete_segments
 from amqp_broker.persistence.runs import RUN_COLUMNS, Run, RunCache, run_from_row
 from amqp_broker.persistence.stream_table import forget_streams
@@ -107,17 +107,17 @@ class Compactor:
         """Something was retired in part: another round is worth while."""
         self._round_wanted = True
 
-    def step(self, unit: UnitOfWork, runs: RunCache) -> int:
+    def step(self, unit: UnitOfWork, runs: RunCache, nodes: dict[int, NodeState]) -> int:
         """The number of segments rewritten. Raises StoreFull (nothing happened), StoreFailed."""
         if not self._found:
-            self._scan(unit)
+            self._scan(unit, nodes)
         batch, self._found = self._found[:REWRITES], self._found[REWRITES:]
         rewritten = 0
         for run in batch:
             rewritten += self._rewrite(unit, run, runs)
         return rewritten
 
-    def _scan(self, unit: UnitOfWork) -> None:
+    def _scan(self, unit: UnitOfWork, nodes: dict[int, NodeState]) -> None:
         if self._cursor == (0, -1):
             if not self._round_wanted:
                 return
@@ -127,7 +127,8 @@ class Compactor:
         for row in rows:
             if row[8] > SPARSE_BYTES and row[7] * SPARSE_FRACTION < row[8]:
                 run = run_from_row(row)
-                if run is not None:
+                node = nodes.get(row[0])
+                if run is not None and node is not None and run.first < node.keep_from:
                     self._found.append(run)
 
     def _rewrite(self, unit: UnitOfWork, found: Run, runs: RunCache) -> int:

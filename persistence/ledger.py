@@ -1,9 +1,10 @@
-"""Half messages, streams, decisions and events on disk, written and forgotten together."""
+"""Half messages, streams, decisions, events and cursors on disk, written and forgotten together."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from amqp_broker.persistence.cursor_table import CursorTable
 from amqp_broker.persistence.epoch_table import EpochTable
 from amqp_broker.persistence.epochs import DecideEpoch
 from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
@@ -30,6 +31,7 @@ class Ledger:
         self.streams = StreamTable(unit)
         self.events = EventTable(unit, event_keep_ms)
         self.epochs = EpochTable(unit)
+        self.cursors = CursorTable(unit)
         self._clock = KeepClock()
         self._saved_ms = 0
         self._forgets = True  # until damage stands in the way
@@ -37,6 +39,7 @@ class Ledger:
     def load(self) -> None:
         """Raises StoreCorrupt, StoreFailed."""
         self.halves.load()
+        self.cursors.load()
         shown = self.events.load()
         for (value,) in self._unit.query(_CLOCK, (CLOCK_KEY,)):
             if isinstance(value, bytes) and value.isdigit():
@@ -78,6 +81,8 @@ class Ledger:
             self.streams.write(changes.streams)
         if changes.decisions:
             self.epochs.write(changes.decisions)
+        if changes.cursors or changes.forgotten_cursors:
+            self.cursors.write(changes)
         self.events.write(changes.events, stamp)
         return next_number
 
@@ -86,8 +91,9 @@ class Ledger:
         if next_number:
             self.halves.keep(next_number)
         self.events.keep(changes.events, changes.next_seq)
+        self.cursors.keep(changes)
         size = sum([len(change.body) for change in changes.halves.values() if change.body is not None])
-        rows = len(changes.halves) + len(changes.streams) + len(changes.decisions)
+        rows = len(changes.halves) + len(changes.streams) + len(changes.decisions) + len(changes.cursors)
         entries = sum([event.count for event in changes.events])
         return rows + size // 4096 + pages_of_events(len(changes.events), entries)
 
@@ -128,6 +134,8 @@ def pass_before_commit(changes: HalfChanges) -> None:
         fault_point("advance.before_commit")
     if changes.decisions:
         fault_point("epoch.before_commit")
+    if changes.cursors or changes.forgotten_cursors:
+        fault_point("cursor.before_commit")
 
 
 def pass_after_commit(changes: HalfChanges) -> None:
@@ -140,3 +148,5 @@ def pass_after_commit(changes: HalfChanges) -> None:
         fault_point("advance.after_commit")
     if changes.decisions:
         fault_point("epoch.after_commit")
+    if changes.cursors or changes.forgotten_cursors:
+        fault_point("cursor.after_commit")

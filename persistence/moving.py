@@ -196,6 +196,15 @@ def placed(queue_id: int, moved: MovedRun, at_ms: int) -> Run:
     )  # fmt: skip
 
 
+def bytes_of_moved(moved: MovedRun) -> int:
+    """Of all the messages that move, those that the group retires at once included."""
+    run = moved.run
+    if moved.count == run.count:
+        return run.live_bytes  # the whole run moves only if all of it is live
+    assert run.ends is not None
+    return bytes_of_bits(bits_between(0, moved.count - 1, 0), run.ends, run.position + moved.skipped)
+
+
 def former_rows(moved: list[MovedRun]) -> list[tuple[int, int, int]]:
     """(queue, first offset of the first, of the last) of the rows that they leave, neighbours together."""
     rows = {(one.run.queue_id, one.run.first): one.run.end for one in moved}

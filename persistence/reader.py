@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Final
 from zlib import crc32
@@ -102,11 +102,18 @@ class PageReader:
     def read(self, node: NodeState, from_offset: int, max_messages: int, max_bytes: int) -> Page:
         """A page whose `at` is where the next one begins. Raises StoreFailed, StoreCorrupt."""
         page = Page(node, max(from_offset, node.purged_to), max_messages, max_bytes)
+        return self._fill(page, from_offset, self._select(node))
+
+    def _select(self, node: NodeState) -> Callable[[int, int, int, int], list[Row]]:
+        return self._runs.select if node.retention is None else self._runs.select_live
+
+    def _fill(self, page: Page, from_offset: int, select: Callable[[int, int, int, int], list[Row]]) -> Page:
+        node = page.node
         limit = FIRST_ROWS
         row_from = page.at
         seen_below = 0
         while not page.full():
-            rows = self._runs.select(node.queue_id, row_from, EVERYTHING, limit)
+            rows = select(node.queue_id, row_from, EVERYTHING, limit)
             runs = self._sound_runs(page, rows, seen_below)
             chosen = self._choose(page, runs)
             if not self._take_runs(page, chosen):
@@ -129,10 +136,13 @@ class PageReader:
         self._segments.clear()
         self._segment_bytes = 0
 
+    def _run_of(self, row: Row) -> Run | None:
+        return run_from_row(row)
+
     def _sound_runs(self, page: Page, rows: list[Row], seen_below: int) -> list[Run]:
         runs: list[Run] = []
         for row in rows:
-            run = run_from_row(row)
+            run = self._run_of(row)
             if run is None:
                 self._lose_row(page, row, seen_below)
             elif run.end > page.at and run.first >= seen_below:

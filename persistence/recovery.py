@@ -9,6 +9,7 @@ import attrs
 
 from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.group import EVERYTHING, NodeState
+from amqp_broker.persistence.retained_table import load_retentions, measure
 from amqp_broker.persistence.runs import RunCache, run_from_row
 from amqp_broker.persistence.store import Recovered, RecoveredNode
 from amqp_broker.persistence.unit_of_work import UnitOfWork
@@ -50,6 +51,7 @@ def load(unit: UnitOfWork, runs: RunCache) -> Loaded:
 def _load(unit: UnitOfWork, runs: RunCache) -> Loaded:
     counts = {row[0]: row[1:] for row in unit.query(_COUNTS)}
     changed = {row[0]: row[1:] for row in unit.query(_CHANGED)}
+    retentions = load_retentions(unit)
     recovered = Recovered([])
     nodes: dict[int, NodeState] = {}
     sweep: dict[int, int] = {}
@@ -67,6 +69,11 @@ def _load(unit: UnitOfWork, runs: RunCache) -> Loaded:
         if queue_id in changed:
             node.changed_low, node.changed_high = changed[queue_id]
         nodes[queue_id] = node
+        retention = node.retention = retentions.get(queue_id)
+        if retention is not None:
+            measure(unit, queue_id, retention, purged_to, node.next_offset)
+            if retention.keeps():
+                node.keep_from = retention.first_offset
         if purged_to and unit.query(_UNSWEPT, (queue_id, purged_to)) == [(1,)]:
             sweep[queue_id] = purged_to
         first_offset = _first_live(runs, node)
@@ -92,7 +99,8 @@ def _settings(name: str, text: str) -> dict[str, object]:
 
 def _first_live(runs: RunCache, node: NodeState) -> int:
     # Two rows: the first one may lie below the purge mark, not swept yet.
-    for row in runs.select(node.queue_id, node.purged_to, EVERYTHING, 2):
+    select = runs.select if node.retention is None else runs.select_live
+    for row in select(node.queue_id, node.purged_to, EVERYTHING, 2):
         if isinstance(row[1], int) and row[1] < node.purged_to:
             continue
         run = run_from_row(row)

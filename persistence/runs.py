@@ -25,6 +25,12 @@ RUN_COLUMNS: Final = (
     "at_ms, checksum"
 )
 FORMER_RUN_COLUMNS: Final = RUN_COLUMNS.replace("at_ms", "0")  # of a file before version 4
+# Those that hold something live from ?2 on.
+_SELECT_LIVE_RUNS: Final = (
+    f"SELECT {RUN_COLUMNS} FROM run WHERE queue_id=?1 AND first_offset>=coalesce("
+    "(SELECT max(first_offset) FROM run WHERE queue_id=?1 AND first_offset<=?2), ?2) "
+    "AND first_offset<=?3 AND live_count>0 ORDER BY first_offset LIMIT ?4"
+)
 # The run that holds offset ?2, if any, and those after it up to ?3.
 _SELECT_RUNS: Final = (
     f"SELECT {RUN_COLUMNS} FROM run WHERE queue_id=?1 AND first_offset>=coalesce("
@@ -175,6 +181,10 @@ class RunCache:
     def select(self, queue_id: int, offset: int, last: int, limit: int) -> list[Row]:
         """Rows from the one that holds `offset`, or the next one, in order."""
         return self._unit.query(_SELECT_RUNS, (queue_id, offset, last, limit))
+
+    def select_live(self, queue_id: int, offset: int, last: int, limit: int) -> list[Row]:
+        """The same without those of which nothing is live: in a retaining node there may be a million."""
+        return self._unit.query(_SELECT_LIVE_RUNS, (queue_id, offset, last, limit))
 
     def add(self, run: Run) -> Run:
         """Hold it; the one that is held already wins, but takes over `ends`."""

@@ -18,7 +18,7 @@ from typing import Final, ParamSpec, TypeVar
 from amqp_broker.persistence import free_space, sqlite_library
 from amqp_broker.persistence.backup import back_up
 from amqp_broker.persistence.data_directory import make_directory, restrict_files, sync_directory
-from amqp_broker.persistence.errors import NoSuchNode, StoreCorrupt, StoreError, StoreFull
+from amqp_broker.persistence.errors import StoreCorrupt, StoreError, StoreFull
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.free_space import SpaceGuard, free_bytes_of
@@ -34,6 +34,9 @@ from amqp_broker.persistence.outcomes import Outcomes
 from amqp_broker.persistence.quarantine import put_into_quarantine
 from amqp_broker.persistence.reader import Page, PageReader
 from amqp_broker.persistence.recovery import load
+from amqp_broker.persistence.retain_clock import RetainClock
+from amqp_broker.persistence.retained_reader import RetainedReader
+from amqp_broker.persistence.retained_sweep import drop_step
 from amqp_broker.persistence.runs import CACHE_MESSAGES, RunCache
 from amqp_broker.persistence.schema import bring_up_to_date
 from amqp_broker.persistence.sqlite_library import Pragmas, check_library, library_version, open_connection
@@ -106,6 +109,7 @@ class SqliteStore(StoreReads):
             raise
         self._runs = RunCache(self._unit, run_cache_messages)
         self._reader = PageReader(self._unit, self._runs)
+        self._retained_reader = RetainedReader(self._unit)
         self._outcomes = Outcomes(self._unit, discharge_keep_ms, discharge_keep_count)
         self._ledger = Ledger(self._unit, event_keep_ms)
         self._compactor = Compactor()
@@ -113,6 +117,8 @@ class SqliteStore(StoreReads):
         self._table = NodeTable(self._objection)
         self._nodes: dict[int, NodeState] = {}
         self._sweep: dict[int, int] = {}
+        self._retaining: dict[int, NodeState] = {}
+        self._retain_clock = RetainClock()
         self._orphans: list[int] = []  # segments without runs that are still to be deleted
         self._next_segment_id = 0  # until loaded
         self._turn = _IDLE
@@ -169,6 +175,7 @@ class SqliteStore(StoreReads):
             self._ledger.load()
             self._nodes = loaded.nodes
             self._sweep = loaded.sweep
+            self._retaining = {i: node for i, node in loaded.nodes.items() if node.retention is not None}
             self._next_segment_id = loaded.next_segment_id
             self._table.reserve(loaded.last_node_id)
             for node in loaded.nodes.values():
@@ -225,6 +232,9 @@ class SqliteStore(StoreReads):
         if group.halves is not None:
             self._next_half = self._ledger.write(group.halves)
             wrote = True
+        if group.node_verbs:
+            deleted = [i for i, changes in group.queues.items() if changes.purged_to == EVERYTHING]
+            self._ledger.cursors.forget_queues(deleted, group.halves)
         if group.discharges:
             fault_point("discharge.after_posts")
             self._placed = self._outcomes.write(group.discharges)
@@ -243,6 +253,8 @@ class SqliteStore(StoreReads):
                 return
             if group.halves is not None:
                 pass_before_commit(group.halves)
+            if group.retains:
+                fault_point("retain.before_commit")
             if self._placed is not None:
                 fault_point("discharge.before_commit")
             self._unit.commit()
@@ -252,6 +264,8 @@ class SqliteStore(StoreReads):
             if self._placed is not None:
                 fault_point("discharge.after_commit")
                 self._count_wal(self._page_size * self._outcomes.keep(self._placed))
+            if group.retains:
+                fault_point("retain.after_commit")
             self._settle(writer, group)
         except StoreFull:
             self._space.trip()
@@ -264,6 +278,9 @@ class SqliteStore(StoreReads):
         for queue_id in writer.settle(group, self._nodes, self._runs):
             node = self._nodes.get(queue_id)
             self._sweep[queue_id] = EVERYTHING if node is None else node.purged_to
+        for queue_id in group.retains:
+            if (node := self._nodes.get(queue_id)) is not None:
+                self._retaining[queue_id] = node
         self._next_segment_id = writer.next_segment_id
         self._orphans.extend(writer.orphans)
         if writer.updated_runs:
@@ -298,9 +315,7 @@ class SqliteStore(StoreReads):
         self._take_turn("read")
         try:
             self._checked()
-            node = self._nodes.get(queue_id)
-            if node is None:
-                raise NoSuchNode(f"read of node {queue_id}, which does not exist")
+            node = self._node("read", queue_id)
             page = self._reader.read(node, from_offset, max_messages, max_bytes)
             if page.damages:
                 self._put_away(page)
@@ -348,7 +363,7 @@ class SqliteStore(StoreReads):
             if self.checkpoint_due:
                 self._checkpoint()
             more = self._forget_step(now)
-            more = self._sweep_step() or self._compact_step() or more
+            more = self._sweep_step() or self._drop_step(now) or self._compact_step() or more
             if not more and self._wal_bytes + self._wal_guess:
                 self._checkpoint()
             return more
@@ -380,10 +395,29 @@ class SqliteStore(StoreReads):
         self._count_wal(self._page_size * 16)
         return bool(self._sweep)
 
+    def _drop_step(self, now: float) -> bool:
+        """What retention has kept long enough, of one node."""
+        if not self._retaining:
+            return False
+        kept = [node.retention for node in self._retaining.values() if node.retention is not None]
+        clock_ms = self._retain_clock.tick(now, max([r.at_ms for r in kept if r.keeps()], default=0))
+        for queue_id, node in [*self._retaining.items()]:
+            if node is not self._nodes.get(queue_id) or node.retention is None:
+                del self._retaining[queue_id]
+            elif node.retention.is_due(clock_ms):
+                dropping = drop_step(self._unit, node, clock_ms, self._runs, self._orphans)
+                if dropping is not None:
+                    if dropping.leaves_live:
+                        self._compactor.retired()
+                    self._count_wal(self._page_size * 16)
+                    return True
+        return False
+
     def _compact_step(self) -> bool:
-        rewritten = self._compactor.step(self._unit, self._runs)
+        rewritten = self._compactor.step(self._unit, self._runs, self._nodes)
         if rewritten:
             self._reader.forget()
+            self._retained_reader.forget()
             self._count_wal(rewritten * self._page_size * _PAGES_OF_A_COMMIT * 8)
         return rewritten > 0
 

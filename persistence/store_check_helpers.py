@@ -69,6 +69,31 @@ def read_all(store: Store, queue_id: int, page: int = 1000, max_bytes: int = 1 <
     return found
 
 
+def read_all_retained(
+    store: Store, queue_id: int, from_offset: int = 0, page: int = 1000, max_bytes: int = 1 << 40
+) -> tuple[list[tuple[object, ...]], list[int]]:
+    """What is retained from an offset on, page by page, and the numbers without a message."""
+    found: list[Record] = []
+    missing: list[int] = []
+    at = from_offset
+    end = node_of(store, queue_id).next_offset
+    retained = store.retained(queue_id)
+    expected = max(at, retained.first_offset if retained is not None else end)
+    while at < end:
+        result = store.read_retained(queue_id, at, page, max_bytes)
+        told = [quarantined.offset for quarantined in result.quarantined]
+        here = sorted([*[record.offset for record in result.records], *told])
+        assert here == [*range(expected, result.next_offset)], f"{here} from {expected}: not dense"
+        assert len(result.records) <= page, f"{len(result.records)} messages, asked for {page}"
+        size = sum(len(record.body) for record in result.records)
+        assert size <= max_bytes or len(result.records) == 1, f"{size} bytes, asked for {max_bytes}"
+        assert result.next_offset > at, f"no progress at {at}"
+        found.extend(result.records)
+        missing.extend(told)
+        at = expected = result.next_offset
+    return [*map(fields, found)], missing
+
+
 def offsets(store: Store, queue_id: int) -> list[int]:
     """The offsets that a queue holds."""
     return [record.offset for record in read_all(store, queue_id)]

@@ -16,6 +16,7 @@ from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.group import EVERYTHING
 from amqp_broker.persistence.half_checker import half_findings
 from amqp_broker.persistence.outcomes_checker import outcome_findings
+from amqp_broker.persistence.retained_checker import RetainedChecker
 from amqp_broker.persistence.runs import FORMER_RUN_COLUMNS, RUN_COLUMNS, Run, bytes_of_bits, run_from_row
 from amqp_broker.persistence.schema import (
     DISCHARGE_VERSION,
@@ -85,10 +86,13 @@ class _Checker:
     def __init__(self, unit: UnitOfWork, version: int) -> None:
         self._unit = unit
         self._version = version
+        self._retained = RetainedChecker(unit)
         self._columns = RUN_COLUMNS if version >= RETAIN_VERSION else FORMER_RUN_COLUMNS
 
     def findings(self) -> Iterator[str]:
         yield from self._nodes()
+        if self._version >= RETAIN_VERSION:
+            yield from self._retained.findings()
         yield from self._runs()
         yield from self._references()
         yield from self._changed()
@@ -129,6 +133,7 @@ class _Checker:
                     yield f"queue {row[0]}, run {row[1]}: the row does not match its checksum"
                     continue
                 yield from self._run(run, row)
+                yield from self._retained.order(run)
                 if before is not None and before.queue_id == run.queue_id and before.end > run.first:
                     yield f"queue {run.queue_id}, run {run.first}: overlaps run {before.first}"
                 before = run
@@ -143,7 +148,7 @@ class _Checker:
             yield f"{where}: a bit set of {len(gone)} bytes for {run.count} messages"
             return
         live = run.count - run.gone.bit_count()
-        if live != run.live_count or live == 0:
+        if live != run.live_count or (live == 0 and not self._retained.may_be_archived(run)):
             yield f"{where}: live_count is {run.live_count}, but {live} of {run.count} are live"
         try:
             segments = self._unit.query("SELECT directory, bodies FROM segment WHERE id=?", (run.segment_id,))
@@ -166,8 +171,9 @@ class _Checker:
             return
         if directory.ends[-1] != len(stored):
             yield f"{where}: segment {run.segment_id} has {len(stored)} bytes, expected {directory.ends[-1]}"
+        wanted = self._retained.wanted(run)
         for index in range(run.count):
-            if not run.gone >> index & 1:
+            if wanted >> index & 1:
                 begin, end = directory.bounds(run.position + index)
                 if not directory.verify(run.position + index, stored[begin:end], run.segment_id):
                     offset = run.first + index
@@ -213,5 +219,7 @@ class _Checker:
                 continue  # told already
             if row[0] in spoiled_queues:
                 continue  # what went into quarantine may leave its changed header behind
+            if self._retained.changes_may_be_left(row[0], row[1]):
+                continue
             if run is None or row[1] >= run.end or run.gone >> (row[1] - run.first) & 1:
                 yield f"queue {row[0]}, offset {row[1]}: a changed header, but no such message"

@@ -30,6 +30,7 @@ from amqp_broker.persistence.store_check_helpers import (
     node_of,
     offsets,
     read_all,
+    read_all_retained,
 )
 from amqp_broker.persistence.verbs import CreateNode, DeleteNode, Post, Purge, Retire, Return, Unit
 
@@ -49,6 +50,7 @@ __all__ = [
     "node_of",
     "offsets",
     "read_all",
+    "read_all_retained",
 ]
 
 MakeStore = Callable[[], Store]

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from typing import Final, ParamSpec, TypeVar
 
 from amqp_broker.persistence.epochs import Decision
+from amqp_broker.persistence.errors import NoSuchNode
 from amqp_broker.persistence.group import NodeState
 from amqp_broker.persistence.halves import Event, Half, Stream
 from amqp_broker.persistence.ledger import Ledger
 from amqp_broker.persistence.outcomes import Outcomes
+from amqp_broker.persistence.retained_reader import RetainedReader, offset_at
 from amqp_broker.persistence.retention import Cursor, Retained
 from amqp_broker.persistence.store import ReadResult
+from amqp_broker.persistence.unit_of_work import UnitOfWork
 
 STORE_ID: Final = "SELECT value FROM meta WHERE key='store_id'"
 P = ParamSpec("P")
@@ -26,6 +29,8 @@ class StoreReads(ABC):
     _outcomes: Outcomes
     _nodes: dict[int, NodeState]
     _store_id: str
+    _unit: UnitOfWork
+    _retained_reader: RetainedReader
 
     @abstractmethod
     def _ask(self, question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -80,23 +85,45 @@ class StoreReads(ABC):
 
     def retained(self, queue_id: int) -> Retained | None:
         """See `Store`."""
-        return None
+        return self._ask(self._retained, queue_id)
+
+    def _retained(self, queue_id: int) -> Retained | None:
+        node = self._nodes.get(queue_id)
+        if node is None or node.retention is None or not node.retention.keeps():
+            return None
+        kept = node.retention
+        return Retained(kept.keep_ms, kept.keep_bytes, kept.first_offset, node.next_offset, kept.byte_count)
 
     def read_retained(self, queue_id: int, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
         """See `Store`."""
-        return ReadResult([], max(from_offset, self._nodes[queue_id].next_offset), [])
+        return self._ask(self._read_retained, queue_id, from_offset, max_messages, max_bytes)
+
+    def _read_retained(
+        self, queue_id: int, from_offset: int, max_messages: int, max_bytes: int
+    ) -> ReadResult:
+        node = self._node("read_retained", queue_id)
+        return self._retained_reader.page(node, from_offset, max_messages, max_bytes)
 
     def offset_at(self, queue_id: int, at_ms: int) -> int:
         """See `Store`."""
-        return self._nodes[queue_id].next_offset
+        return self._ask(self._offset_at, queue_id, at_ms)
+
+    def _offset_at(self, queue_id: int, at_ms: int) -> int:
+        return offset_at(self._unit, self._node("offset_at", queue_id), at_ms)
+
+    def _node(self, name: str, queue_id: int) -> NodeState:
+        node = self._nodes.get(queue_id)
+        if node is None:
+            raise NoSuchNode(f"{name} of node {queue_id}, which does not exist")
+        return node
 
     def cursors(self, name: str) -> list[Cursor]:
         """See `Store`."""
-        return []
+        return self._ask(self._ledger.cursors.find, name)
 
     def cursor_names(self, after: str, count: int) -> list[str]:
         """See `Store`."""
-        return []
+        return self._ask(self._ledger.cursors.names, after, count)
 
     def events(self, from_seq: int, count: int) -> list[Event]:
         """See `Store`."""

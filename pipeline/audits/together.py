@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
-from amqp_broker.pipeline.audits import dead_letters, half_sets, ledger, log, traffic, transactions
+from amqp_broker.pipeline.audits import dead_letters, half_sets, history, ledger, log, traffic, transactions
 from amqp_broker.pipeline.audits.messages import messages
 from amqp_broker.pipeline.audits.span import Span
 
@@ -41,8 +41,10 @@ class Audits:
             frame.unpersist()
 
 
-def all_audits(events: DataFrame, span: Span, bounds: Bounds) -> Audits:
-    """The audits of these events."""
+def all_audits(events: DataFrame, span: Span, bounds: Bounds, clients: DataFrame | None = None) -> Audits:
+    """The audits of these events, and of the history of `clients` if there is one. A log that begins in the
+    middle says nothing about what clients remember, so it is left out of the latter.
+    """
     level = StorageLevel.MEMORY_AND_DISK
     each = messages(events).persist(level)
     halves = transactions.halves(events).persist(level)
@@ -53,6 +55,10 @@ def all_audits(events: DataFrame, span: Span, bounds: Bounds) -> Audits:
         single = transactions.findings(events, halves, span, unresolved_after_ms=late)
         return single.unionByName(half_sets.findings(events, span, unresolved_after_ms=late))
 
+    found: dict[str, Callable[[], DataFrame]] = {}
+    if clients is not None:
+        log_of_all = events if span.complete and span.events else None
+        found[history.AUDIT] = lambda: history.findings(clients, log_of_all, drained=bounds.drained)
     return Audits(
         findings={
             log.AUDIT: lambda: log.findings(events),
@@ -62,6 +68,7 @@ def all_audits(events: DataFrame, span: Span, bounds: Bounds) -> Audits:
             traffic.AUDIT: lambda: traffic.findings(
                 each, minutes, span, stalled_minutes=bounds.stalled_minutes
             ),
+            **found,
         },
         messages=each,
         halves=halves,

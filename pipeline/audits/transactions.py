@@ -34,7 +34,10 @@ def halves(events: DataFrame) -> DataFrame:
         F.count_if(half).alias("halves"),
         F.min(F.when(half, lsn)).alias("half_lsn"),
         F.max(F.when(half, at_us)).alias("half_us"),
-        F.max(F.when(half, F.col("address"))).alias("address"),
+        # A decision names the queue in which the message came to stand: it may be that of the dead letters.
+        F.coalesce(F.max(F.when(decide, F.col("address"))), F.max(F.when(half, F.col("address")))).alias(
+            "address"
+        ),
         F.count_if(kind == "check").alias("checks"),
         F.max(F.when(kind == "check", at_us)).alias("check_us"),
         F.count_if(kind == "answer").alias("answers"),

@@ -18,7 +18,9 @@ from amqp_broker.frames import (
     Accepted,
 )
 from amqp_broker.half_administration import HalfRefusedByHand
+from amqp_broker.persistence import Event
 from tests.support.broker_clients import (
+    bodies,
     counts,
     receive,
     session_to,
@@ -144,6 +146,40 @@ def test_limits_with_names(running: Start) -> None:
         stager(session, "three")
 
 
+def test_what_a_commit_brings_is_loaded_as_it_is_consumed(running: Start) -> None:
+    """However many messages a set has, memory holds no more of them than of any backlog; they come in
+    order.
+    """
+    count, window = 3_000, 64
+    broker = running(small(queue_window_messages=window))
+
+    def loaded() -> int:
+        found = broker.call(lambda b: b.nodes.registry._queues["q"].backlog.loaded())
+        assert isinstance(found, int)
+        return found
+
+    rows = [row(b"%d" % number) for number in range(count)]
+    with session_to(broker) as session:
+        client = SetClient(session)
+        winner = client.sealed("one", *rows)
+        early = client.sealed("two", row(b"last"))
+        assert isinstance(client.commit(winner, early), Accepted)
+        assert loaded() == 0 and counts(broker, "q")[0] == count + 1
+        receiver = session.attach_receiver("r", "q", credit=10)
+        found: list[bytes] = []
+        page = receive(receiver, 10)
+        while True:
+            found += bodies(page)
+            assert loaded() <= window
+            if len(found) == count + 1:
+                break
+            receiver.settle(page, Accepted())
+            wanted = min(1_000, count + 1 - len(found))
+            receiver.flow(wanted)
+            page = receive(receiver, wanted)
+        assert found == [*[b"%d" % number for number in range(count)], b"last"]
+
+
 # Age
 
 
@@ -197,6 +233,17 @@ def test_an_administrator_sees_sets_and_voids_them(broker: JumpingBroker) -> Non
     assert [each.set_id for each in half_sets(broker)] == ["two"]
 
 
+def events_of(broker: JumpingBroker) -> list[Event]:
+    """The event log."""
+
+    async def look(running: Broker) -> list[Event]:
+        return await running.half_messages.events()
+
+    found = broker.call(look)
+    assert isinstance(found, list)
+    return found
+
+
 def test_the_event_log_says_what_happened_to_sets(broker: JumpingBroker) -> None:
     """Sealed, decided, voided, each with who and why."""
     with session_to(broker) as session:
@@ -207,11 +254,7 @@ def test_the_event_log_says_what_happened_to_sets(broker: JumpingBroker) -> None
         client.commit(winner)
         client.void("three")
 
-    async def events(running: Broker) -> list[tuple[str, dict[str, str | int]]]:
-        found = await running.half_messages.events()
-        return [(event.kind, event.fields) for event in found]
-
-    told = broker.call(events)
+    told = [(event.kind, event.fields) for event in events_of(broker)]
     assert [kind for kind, _ in told] == ["set.sealed", "epoch.decided", "set.voided", "set.voided"]
     common = {"group": "g", "producer": "p"}
     assert told[0][1] == {**common, "set_id": "one", "epoch": 1, "count": 1}

@@ -1,0 +1,99 @@
+"""Pages of what a node retains, live and archived alike, and where in it a time is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from amqp_broker.persistence.group import NodeState
+from amqp_broker.persistence.reader import Page, PageReader
+from amqp_broker.persistence.runs import RUN_COLUMNS, Run, RunCache, run_from_row
+from amqp_broker.persistence.store import MISSING, MISSING_AT_ONCE, Quarantined, ReadResult
+from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
+
+_PROBE: Final = (
+    f"SELECT {RUN_COLUMNS} FROM run WHERE queue_id=? AND first_offset BETWEEN ? AND ? "
+    "ORDER BY first_offset LIMIT ?"
+)
+PROBE_ROWS: Final = 4  # so that one damaged row does not lead a search astray
+
+
+class _RetainedPage(Page):
+    """Full also when too much is missing: nothing that is told has no bound."""
+
+    __slots__ = ()
+
+    def full(self) -> bool:
+        return len(self.quarantined) >= MISSING_AT_ONCE or Page.full(self)
+
+
+class _PassingRuns(RunCache):
+    """What this reader is given in place of the cache: its runs look as if nothing of them were retired."""
+
+    def add(self, run: Run) -> Run:
+        return run
+
+    def trim(self) -> None:
+        pass
+
+
+class RetainedReader(PageReader):
+    """Reads pages of retaining nodes. It changes nothing: what is damaged is told each time it is met."""
+
+    def __init__(self, unit: UnitOfWork) -> None:
+        super().__init__(unit, _PassingRuns(unit))
+
+    def page(self, node: NodeState, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
+        """See `Store.read_retained`. Raises StoreFailed, StoreCorrupt."""
+        begin = max(from_offset, node.keep_from)
+        if begin >= node.next_offset:
+            return ReadResult([], max(from_offset, node.next_offset), [])
+        page = self._fill(_RetainedPage(node, begin, max_messages, max_bytes), from_offset, self._runs.select)
+        return _without_holes(page, begin)
+
+    def _run_of(self, row: Row) -> Run | None:
+        run = run_from_row(row)
+        if run is not None:
+            run.gone = 0
+            run.live_count = run.count
+            run.live_bytes = run.total_bytes
+        return run
+
+    def _lose_row(self, page: Page, row: Row, seen_below: int) -> None:
+        """Its values are not believed: what it stood for is missing between its neighbours."""
+
+
+def _without_holes(page: Page, begin: int) -> ReadResult:
+    """The page, with each number that it has no message for told."""
+    if len(page.records) == page.at - begin:
+        return ReadResult(page.records, page.at, [])
+    told = {quarantined.offset: quarantined for quarantined in page.quarantined}
+    here = {record.offset for record in page.records}
+    found: list[Quarantined] = []
+    for offset in range(begin, page.at):
+        if offset in here:
+            continue
+        found.append(told.get(offset) or Quarantined(page.node.queue_id, offset, MISSING))
+        if len(found) == MISSING_AT_ONCE:
+            records = [record for record in page.records if record.offset <= offset]
+            return ReadResult(records, offset + 1, found)
+    return ReadResult(page.records, page.at, found)
+
+
+def offset_at(unit: UnitOfWork, node: NodeState, at_ms: int) -> int:
+    """See `Store.offset_at`: times never fall, so some thirty runs are looked at, however many there are.
+
+    Raises StoreFailed, StoreCorrupt.
+    """
+    low = node.keep_from
+    high = found = node.next_offset
+    while low < high:
+        middle = (low + high) // 2
+        rows = unit.query(_PROBE, (node.queue_id, middle, high - 1, PROBE_ROWS))
+        run = next((run for run in map(run_from_row, rows) if run is not None), None)
+        if run is None:
+            high = middle
+        elif run.at_ms >= at_ms:
+            found, high = run.first, middle
+        else:
+            low = run.end
+    return found

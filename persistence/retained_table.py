@@ -1,0 +1,104 @@
+"""What each retaining node keeps, and up to where that was dropped: table `retained`, and its like in memory.
+
+           swept_to        first_offset                    next_offset
+    ----------|-----------------|-------------------------------|
+     nothing  | archived ones   | all are kept, also those that |
+     archived | wait to be      | are wholly retired (ARCHIVED) |
+     is left  | swept           |                               |
+
+Housekeeping moves both marks, and together; only `Retain`, which begins or ends retention at the node's
+`next_offset`, moves `first_offset` alone. What is live stays where it is, on either side.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from amqp_broker.persistence.checksums import is_sound, retained_checksum
+from amqp_broker.persistence.errors import StoreCorrupt
+from amqp_broker.persistence.sqlite_library import Parameters
+from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
+
+RETAINED_COLUMNS: Final = "queue_id, keep_ms, keep_bytes, first_offset, swept_to, at_ms, checksum"
+REPLACE_RETAINED: Final = "REPLACE INTO retained VALUES (?, ?, ?, ?, ?, ?, ?)"
+DELETE_RETAINED: Final = "DELETE FROM retained WHERE queue_id=?"
+NO_RUN: Final = 1 << 62  # `low_at_ms` while there is none: later than all times
+_ALL: Final = f"SELECT {RETAINED_COLUMNS} FROM retained"
+_BYTES: Final = "SELECT coalesce(sum(bytes), 0) FROM run WHERE queue_id=? AND first_offset>=?"
+_LATEST: Final = (
+    "SELECT at_ms FROM run WHERE queue_id=? AND first_offset>=? ORDER BY first_offset DESC LIMIT 1"
+)
+_LOWEST: Final = (
+    "SELECT first_offset FROM run WHERE queue_id=? AND first_offset>=? ORDER BY first_offset LIMIT 1"
+)
+
+
+class Retention:
+    """Of one node, as the last commit left it. It may have ended, and wait for the sweep only.
+
+    `at_ms` is when the latest message was published; `low_at_ms` when the oldest one that is kept was, None
+    if that is not known.
+    """
+
+    __slots__ = ("at_ms", "byte_count", "first_offset", "keep_bytes", "keep_ms", "low_at_ms", "swept_to")
+
+    def __init__(self, keep_ms: int, keep_bytes: int, first_offset: int, swept_to: int, at_ms: int) -> None:
+        self.keep_ms = keep_ms
+        self.keep_bytes = keep_bytes
+        self.first_offset = first_offset
+        self.swept_to = swept_to
+        self.at_ms = at_ms
+        self.byte_count = 0
+        self.low_at_ms: int | None = NO_RUN
+
+    def keeps(self) -> bool:
+        """False if it has ended."""
+        return bool(self.keep_ms or self.keep_bytes)
+
+    def row(self, queue_id: int) -> Parameters:
+        """In the order of the columns."""
+        values = (
+            queue_id, self.keep_ms, self.keep_bytes, self.first_offset, self.swept_to, self.at_ms,
+        )  # fmt: skip
+        return (*values, retained_checksum(*values))
+
+    def is_over(self, at_ms: int, clock_ms: int) -> bool:
+        """Is the oldest run, published at `at_ms`, to be dropped?"""
+        too_many = bool(self.keep_bytes) and self.byte_count > self.keep_bytes
+        return too_many or bool(self.keep_ms and at_ms + self.keep_ms <= clock_ms)
+
+    def is_due(self, clock_ms: int) -> bool:
+        """Is there something to sweep, as far as known?"""
+        if self.swept_to < self.first_offset or not self.keeps() or self.low_at_ms is None:
+            return True
+        return self.low_at_ms != NO_RUN and self.is_over(self.low_at_ms, clock_ms)
+
+
+def load_retentions(unit: UnitOfWork) -> dict[int, Retention]:
+    """By node, without what their runs tell (`measure`). Raises StoreCorrupt, StoreFailed.
+
+    Of a damaged row only its node is believed: everything that is there is kept until the next `Retain`.
+    """
+    found: dict[int, Retention] = {}
+    for row in unit.query(_ALL):
+        queue_id, keep_ms, keep_bytes, first_offset, swept_to, at_ms, _ = row
+        if is_sound(retained_checksum, row):
+            found[queue_id] = Retention(keep_ms, keep_bytes, first_offset, swept_to, at_ms)
+        elif isinstance(queue_id, int):
+            found[queue_id] = Retention(NO_RUN, 0, -1, -1, 0)
+    return found
+
+
+def measure(unit: UnitOfWork, queue_id: int, retention: Retention, purged_to: int, next_offset: int) -> None:
+    """Fill in what the runs of the node tell. Raises StoreCorrupt, StoreFailed."""
+    if retention.first_offset < 0:
+        lowest = unit.query(_LOWEST, (queue_id, purged_to))
+        first = lowest[0][0] if lowest else next_offset
+        if not isinstance(first, int):
+            raise StoreCorrupt(f"the index of node {queue_id} is damaged")
+        retention.first_offset = retention.swept_to = first
+    ((retention.byte_count,),) = unit.query(_BYTES, (queue_id, retention.first_offset))
+    latest: list[Row] = unit.query(_LATEST, (queue_id, retention.first_offset))
+    if latest:
+        retention.at_ms = max(retention.at_ms, latest[0][0])
+    retention.low_at_ms = None

@@ -1,0 +1,75 @@
+"""The broker's event log as Parquet: a stream that writes each batch once, whatever is killed in between.
+
+Spark's own Parquet sink leaves files behind when it dies within a batch. Here each batch is a folder that is
+overwritten: the stream begins a batch again with the same events, and a folder without its _SUCCESS does not
+count.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from amqp_broker.pipeline.archive_layout import ArchiveLayout
+from amqp_broker.pipeline.event_schema import EVENT_COLUMNS, EVENT_DDL
+
+CURSOR: Final = "audit"
+EVENTS_PER_BATCH: Final = 500_000
+FOLLOW_EVERY: Final = "10 seconds"
+
+
+def read_events(spark: Any, layout: ArchiveLayout) -> Any:
+    """All events of an archive, each once, as a frame of EVENT_COLUMNS. Raises PipelineError if there are
+    none.
+    """
+    layout.check()
+    names = [f"`{name}`" for name, _ in EVENT_COLUMNS]
+    paths = [str(layout.epoch(number)) for number in layout.epochs()]
+    frames = [spark.read.schema(EVENT_DDL).parquet(*paths)] if paths else []
+    for segment in layout.segments():
+        frames.append(
+            spark.read.schema(f"{EVENT_DDL}, `date` date")
+            .parquet(str(layout.segment(*segment)))
+            .selectExpr(*names)
+        )
+    events = frames[0]
+    for frame in frames[1:]:
+        events = events.unionByName(frame)
+    return events
+
+
+def write_epoch(events: Any, number: int, layout: ArchiveLayout) -> None:
+    """One batch of the stream, instead of what may be there of it."""
+    names = [f"`{name}`" for name, _ in EVENT_COLUMNS]
+    events.selectExpr(*names).write.mode("overwrite").parquet(str(layout.epoch(number)))
+
+
+def archive(
+    spark: Any,
+    url: str,
+    layout: ArchiveLayout,
+    *,
+    cursor: str = CURSOR,
+    follow: bool = False,
+    options: dict[str, str] | None = None,
+) -> Any:
+    """Start to archive the events of the broker at `url`; the streaming query, which ends by itself when
+    everything that is there now is archived, unless `follow`.
+
+    `cursor` names the place in the log that the broker keeps for this archive; `options` are further ones of
+    the source.
+    """
+    given = {
+        "amqp.url": url,
+        "subscription": cursor,
+        "isolation": "events",
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(EVENTS_PER_BATCH),
+    } | (options or {})
+    stream = spark.readStream.format("amqp").options(**given).load()
+    writer = (
+        stream.writeStream.queryName(f"archive {cursor}")
+        .foreachBatch(lambda frame, number: write_epoch(frame, number, layout))
+        .option("checkpointLocation", str(layout.checkpoint))
+    )
+    chosen = writer.trigger(processingTime=FOLLOW_EVERY) if follow else writer.trigger(availableNow=True)
+    return chosen.start()

@@ -1,0 +1,99 @@
+"""Where an archive keeps its events, and which of its folders count.
+
+    DIR/events/epoch=N/      one batch of the stream; counts when Spark's _SUCCESS is in it
+    DIR/compacted/A-B/date=/type=   the batches A to B; counts when the manifest names it
+    DIR/archive.json         the manifest, replaced as a whole
+    DIR/checkpoint/          the stream's
+
+A batch that was compacted counts no more, whether its folder is still there or not: a stream that begins its
+last batch again after a kill writes it again, and nobody reads it twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Final
+
+from amqp_broker.pipeline.errors import PipelineError
+
+VERSION: Final = 1
+_EPOCH: Final = re.compile(r"epoch=(\d+)")
+_SUCCESS: Final = "_SUCCESS"
+
+
+class ArchiveLayout:
+    """The folders of one archive."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory)
+
+    @property
+    def checkpoint(self) -> Path:
+        """Spark's checkpoint of the stream that archives."""
+        return self.directory / "checkpoint"
+
+    @property
+    def manifest(self) -> Path:
+        """The file that says what is compacted."""
+        return self.directory / "archive.json"
+
+    def epoch(self, number: int) -> Path:
+        """The folder of one batch."""
+        return self.directory / "events" / f"epoch={number}"
+
+    def segment(self, first: int, last: int) -> Path:
+        """The folder of the compacted batches `first` to `last`."""
+        return self.directory / "compacted" / f"{first}-{last}"
+
+    def segments(self) -> list[tuple[int, int]]:
+        """The compacted ranges of batches. Raises PipelineError for a manifest of another version."""
+        if not self.manifest.exists():
+            return []
+        said = json.loads(self.manifest.read_text())
+        if said.get("version") != VERSION:
+            raise PipelineError(
+                f"{self.manifest}: expected version {VERSION}, found {said.get('version')!r}: "
+                "it was written by another amqp-broker"
+            )
+        return [(int(first), int(last)) for first, last in said["compacted"]]
+
+    def epochs(self) -> list[int]:
+        """The complete batches that are not compacted, in order."""
+        compacted = max((last for _, last in self.segments()), default=-1)
+        return [
+            number
+            for number in self._folders()
+            if number > compacted and (self.epoch(number) / _SUCCESS).exists()
+        ]
+
+    def keep_segments(self, segments: list[tuple[int, int]]) -> None:
+        """Replace the manifest, in one step; then remove what counts no more."""
+        new = self.manifest.with_suffix(".new")
+        new.write_text(json.dumps({"version": VERSION, "compacted": segments}))
+        os.replace(new, self.manifest)
+        compacted = max(last for _, last in segments)
+        for number in self._folders():
+            if number <= compacted:
+                shutil.rmtree(self.epoch(number))
+        kept = {self.segment(*segment) for segment in segments}
+        for folder in (self.directory / "compacted").iterdir():
+            if folder not in kept:
+                shutil.rmtree(folder)
+
+    def check(self) -> None:
+        """Raises PipelineError if there is nothing to read."""
+        if not self.epochs() and not self.segments():
+            raise PipelineError(
+                f"{self.directory}: expected an archive of events, found none: "
+                "`amqp-broker pipeline archive URL DIR` makes one"
+            )
+
+    def _folders(self) -> list[int]:
+        parent = self.directory / "events"
+        if not parent.is_dir():
+            return []
+        return sorted(int(found[1]) for path in parent.iterdir() if (found := _EPOCH.fullmatch(path.name)))

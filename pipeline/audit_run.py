@@ -1,0 +1,91 @@
+"""Runs the audits over an archive and gathers what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from amqp_broker.pipeline.audit_result import AuditResult, Finding, Kind
+from amqp_broker.pipeline.audits import transactions
+from amqp_broker.pipeline.audits.span import Span, span_of
+from amqp_broker.pipeline.audits.together import Audits, Bounds, all_audits
+from amqp_broker.pipeline.progress import Progress
+
+EXAMPLES: Final = 10
+"""So many counter-examples of each kind are kept; how many there are is counted."""
+
+
+def run_audits(
+    events: DataFrame, bounds: Bounds, progress: Progress, archive: str, history: DataFrame | None = None
+) -> AuditResult:
+    """All audits of `events`, and of the clients' `history` if there is one."""
+    with progress.step("log: its span"):
+        span = span_of(events)
+    audits = all_audits(events, span, bounds, history)
+    kinds: list[Kind] = []
+    took: dict[str, float] = {}
+    with progress.step("messages: what became of each"):
+        messages = audits.messages.count()
+    for name, findings in audits.findings.items():
+        with progress.step(f"audit: {name}"):
+            kinds += gathered(findings())
+        took[name] = progress.took_s[f"audit: {name}"]
+    with progress.step("tables"):
+        result = _result(archive, span, messages, took, kinds, audits)
+    audits.forget()
+    return result
+
+
+def _result(
+    archive: str, span: Span, messages: int, took: dict[str, float], kinds: Sequence[Kind], audits: Audits
+) -> AuditResult:
+    return AuditResult(
+        archive=archive,
+        log={
+            "first_lsn": span.first_lsn,
+            "last_lsn": span.last_lsn,
+            "begin": span.begin.isoformat(timespec="seconds"),
+            "end": span.end.isoformat(timespec="seconds"),
+            "events": span.events,
+        },
+        messages=messages,
+        audits=took,
+        kinds=tuple(sorted(kinds, key=lambda kind: (kind.severity, kind.audit, kind.kind))),
+        minutes=_table(audits.minutes.orderBy("address", "minute")),
+        resolvers=_table(transactions.table(audits.halves).orderBy("resolver", "outcome")),
+        deaths=_table(audits.deaths.orderBy(F.desc("n"), "address", "reason")),
+        notes=_notes(span),
+    )
+
+
+def gathered(findings: DataFrame) -> list[Kind]:
+    """Each kind with its count and its first examples, in one job."""
+    of_kind = Window.partitionBy("audit", "kind", "severity")
+    first = (
+        findings.withColumn("count", F.count(F.lit(1)).over(of_kind))
+        .withColumn("place", F.row_number().over(of_kind.orderBy("key")))
+        .where(F.col("place") <= EXAMPLES)
+        .orderBy("audit", "kind", "place")
+    )
+    kinds: dict[tuple[str, str, str], Kind] = {}
+    for row in first.collect():
+        key = (row["audit"], row["kind"], row["severity"])
+        before = kinds[key].findings if key in kinds else ()
+        found = Finding(row["key"], row["detail"], row["example"])
+        kinds[key] = Kind(*key, int(row["count"]), (*before, found))
+    return list(kinds.values())
+
+
+def _table(frame: DataFrame) -> tuple[dict[str, Any], ...]:
+    return tuple(row.asDict() for row in frame.collect())
+
+
+def _notes(span: Span) -> tuple[str, ...]:
+    if not span.events:
+        return ("the archive is empty: nothing was audited",)
+    if not span.complete:
+        return (f"the log begins at lsn {span.first_lsn}: what came before is not judged by its beginning",)
+    return ()

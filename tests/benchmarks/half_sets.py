@@ -1,0 +1,98 @@
+"""The cost of sets of half messages: `python -m tests.benchmarks.half_sets [--messages 100000]`.
+
+Ordinary durable messages are posted to a queue, then as many are staged in a set, which is sealed and its
+epoch committed. Told are the rates, the processor time of the broker for each message (which does not suffer
+from other programs), the time of seal and commit, and the memory.
+Exit status 1 if staging takes the broker a third more than posting, or its memory grew by more than 64 MiB
+with the commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from amqp_broker.bench.sender import Sender
+from amqp_broker.bench.settings import BenchSettings
+from amqp_broker.frames import Accepted, Rejected
+from tests.crash.broker_process import BrokerProcess
+from tests.support.half_sets import commit_of, plain, seal_of
+from tests.support.halves import resolver, tell
+from tests.support.wire_client import WireConnection
+
+MOST_SHARE = 4 / 3
+MOST_GROWTH_MIB = 64.0
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def resident_mib(pid: int) -> float:
+    """The memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 2**20
+
+
+def processor_s(pid: int) -> float:
+    """The processor time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+def posted(broker: BrokerProcess, address: str, count: int) -> tuple[float, float]:
+    """(messages a second, processor microseconds of the broker for each) of durable messages of 100 bytes."""
+    settings = BenchSettings(host="127.0.0.1", port=broker.port, address=address, count=count, durable=True)
+    pid = broker.process.pid
+    before, begun = processor_s(pid), time.monotonic()
+    sender = Sender(settings, 0)
+    while not sender.finished:
+        sender.turn()
+        time.sleep(0.0005)
+    seconds = time.monotonic() - begun
+    assert sender.outcomes[0] == count, f"outcomes {sender.outcomes}"
+    sender.wire.close()
+    return count / seconds, (processor_s(pid) - before) / count * 1e6
+
+
+def decide(broker: BrokerProcess, count: int) -> tuple[float, float, float]:
+    """(seconds of the seal, seconds of the commit, MiB that the broker grew by with the commit)."""
+    with WireConnection.connect("127.0.0.1", broker.port, timeout=60) as connection:
+        resolve = resolver(connection.begin())
+        told = tell(resolve, seal_of("s1", count, 0))
+        assert isinstance(told, Rejected) and told.error is not None and told.error.info is not None, told
+        checksum = plain(told.error.info)["half_checksum"]
+        begun = time.monotonic()
+        assert isinstance(tell(resolve, seal_of("s1", count, checksum)), Accepted)
+        sealed = time.monotonic() - begun
+        memory = resident_mib(broker.process.pid)
+        begun = time.monotonic()
+        assert isinstance(tell(resolve, commit_of(("s1", count, checksum))), Accepted)
+        committed = time.monotonic() - begun
+        return sealed, committed, resident_mib(broker.process.pid) - memory
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure; the exit status."""
+    parser = argparse.ArgumentParser(description="the cost of sets of half messages")
+    parser.add_argument("--messages", type=int, default=100_000)
+    count = parser.parse_args(arguments).messages
+    with tempfile.TemporaryDirectory() as folder:
+        broker = BrokerProcess(Path(folder) / "data", Path(folder) / "log")
+        try:
+            broker.wait_until_listening()
+            posted(broker, "warm", count // 10)
+            plain_rate, plain_us = posted(broker, "plain", count)
+            staged_rate, staged_us = posted(broker, "$half-set/g/p/1/s1/sets", count)
+            sealed, committed, growth = decide(broker, count)
+        finally:
+            broker.kill()
+    print(f"posted  {plain_rate:9,.0f} messages/s, {plain_us:5.1f} us of the broker for each")
+    print(f"staged  {staged_rate:9,.0f} messages/s, {staged_us:5.1f} us of the broker for each")
+    print(f"seal    {sealed * 1000:9.1f} ms")
+    print(f"commit  {committed * 1000:9.1f} ms for {count:,} messages; memory grew by {growth:.1f} MiB")
+    return int(staged_us > plain_us * MOST_SHARE or growth > MOST_GROWTH_MIB)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""Two million messages audited: `python -m tests.benchmarks.pipeline_audit [--messages 2000000]`.
+
+A truthful stretch of a day's traffic is written once with Python and repeated by Spark, with other numbers,
+names and times, until there are so many messages; then `amqp-broker pipeline report` audits it. Exit status
+1 if that took a minute or more (making the archive does not count, starting Spark does), if something was
+found, or if the report is not there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from amqp_broker.pipeline.archive import write_epoch
+from amqp_broker.pipeline.archive_layout import ArchiveLayout
+from amqp_broker.pipeline.compact import compact
+from amqp_broker.pipeline.event_schema import EVENT_COLUMNS
+from amqp_broker.pipeline.session import spark_session
+from tests.pipeline.truthful_day import TICK, World, clock, decide, half, numbered, rows
+
+MOST_S = 60.0
+BLOCK = 20_000
+BATCHES = 10
+PLACES = ("orders", "parcels", "invoices", "letters")
+NAMED = ("message_id", "half_id")
+
+
+def stretch(messages: int) -> World:
+    """Traffic of so many messages, all of which are consumed; one of twenty is a half message."""
+    world = World("day", clock())
+    waiting: list[tuple[str, int]] = []
+    for number in range(messages):
+        place = PLACES[number * number % 7 % 4]
+        if number % 20 == 0:
+            half(world, f"h{number}")
+            decide(world, f"h{number}")
+            continue
+        stream: dict[str, Any] = {"seq_stream": "till", "seq_id": 1} if place == "orders" else {}
+        offset = world.put(place, **stream)
+        if stream:
+            world.events[-1]["seq_no"] = offset + 1
+        waiting.append((place, offset))
+        if len(waiting) > 50 + number % 37:
+            for place, offset in waiting:
+                world.consume(place, offset)
+            waiting.clear()
+    for place, offset in waiting:
+        world.consume(place, offset)
+    return world
+
+
+def make_archive(spark: Any, layout: ArchiveLayout, messages: int) -> None:
+    """The stretch, again and again, in batches as the stream writes them; then compacted."""
+    import pyarrow
+    import pyarrow.parquet
+
+    from tests.pipeline.spark.frames import table_of
+
+    world = stretch(BLOCK)
+    events = numbered([world])
+    layout.directory.mkdir(parents=True, exist_ok=True)
+    block = layout.directory / "block.parquet"
+    pyarrow.parquet.write_table(table_of(rows(events), EVENT_COLUMNS), block)
+    repeated = spark.read.parquet(str(block)).crossJoin(
+        spark.range(-(-messages // BLOCK)).withColumnRenamed("id", "n")
+    )
+    steps = dict.fromkeys((*PLACES, "paid"), 0)
+    for event in events:
+        if event["type"] in ("put", "publish"):
+            steps[event["address"].split(".")[1]] += 1
+    by_address = " ".join(f"WHEN 'day.{place}' THEN {count}" for place, count in steps.items())
+    shift = f"n * CASE address {by_address} ELSE 0 END"
+    length_s = (TICK * (len(events) + 1)) / timedelta(seconds=1)
+    columns = []
+    for name, _ in EVENT_COLUMNS:
+        if name == "lsn":
+            columns.append(f"lsn + n * {len(events)} AS lsn")
+        elif name in ("offset", "seq_no"):
+            columns.append(f"`{name}` + {shift} AS `{name}`")
+        elif name == "time":
+            columns.append(
+                f"timestamp_micros(unix_micros(time) + CAST(n * {length_s} * 1e6 AS BIGINT)) AS time"
+            )
+        elif name in NAMED:
+            columns.append(f"concat(`{name}`, '-', n) AS `{name}`")
+        else:
+            columns.append(f"`{name}`")
+    count = -(-messages // BLOCK)
+    for batch in range(BATCHES):
+        mine = repeated.where(f"n * {BATCHES} div {count} = {batch}")
+        write_epoch(mine.selectExpr(*columns), batch, layout)
+    block.unlink()
+    compact(spark, layout)
+
+
+def main() -> int:
+    """Make it, audit it, and judge."""
+    options = argparse.ArgumentParser(description="two million messages audited in less than a minute")
+    options.add_argument("--messages", type=int, default=2_000_000)
+    options.add_argument("--archive", metavar="DIR", help="keep the archive here, and use it if it is there")
+    options.add_argument("--cores", type=int, default=2)
+    chosen = options.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        layout = ArchiveLayout(chosen.archive or Path(directory, "archive"))
+        if not layout.segments():
+            begun = time.monotonic()
+            spark = spark_session("archive", settings={"spark.driver.memory": "1g"})
+            make_archive(spark, layout, chosen.messages)
+            spark.stop()
+            print(f"archive of {chosen.messages:,} messages made in {time.monotonic() - begun:.1f} s")
+        report = Path(directory, "report.html")
+        begun = time.monotonic()
+        command = [sys.executable, "-m", "amqp_broker", "pipeline", "report", str(layout.directory)]
+        done = subprocess.run([*command, "--out", str(report), "--drained", "--cores", str(chosen.cores)])
+        took = time.monotonic() - begun
+        there = report.exists() and report.stat().st_size
+    print(f"audited in {took:.1f} s, {chosen.messages / took:,.0f} messages a second from the command on")
+    print(f"the report has {there:,} octets")
+    return 0 if done.returncode == 0 and there and took < MOST_S else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

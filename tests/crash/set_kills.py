@@ -1,0 +1,291 @@
+"""`python -m tests.crash.set_kills --kills 200 --seed N`: kill -9 of the broker under three producers of
+half-message sets, who stage, seal, void and commit epochs over the blocking client.
+
+The first lives end at the named points on the way of an epoch, one each, and one when all sets are sealed
+and none is committed; the others at random. In its next life each producer asks what became of its last
+epoch, and commits the same sets again, or stages new ones. At the end both destinations are drained: every
+epoch is wholly there, once and in order, or wholly absent, as its decision says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event, Thread
+
+from amqp_broker.client import ClientError, connect
+from amqp_broker.frames import encode_message
+from amqp_broker.persistence.fault_points import POINTS
+from amqp_broker.pipeline.set_client import EpochDecided, SealedSet, SetClient, SetDecided, SetRefused
+from tests.crash.broker_process import BrokerProcess, NotListening
+from tests.crash.deaths import died_at_a_point
+from tests.crash.set_history import Attempt, EpochStory, SetHistory, Winners, check_fates
+
+GROUP = "g"
+PRODUCERS = ("p0", "p1", "p2")
+DESTINATIONS = ("q0", "q1")
+SECONDS_OF_TRAFFIC = 1.0
+SECONDS_TO_A_POINT = 20.0
+SEALED = "sealed"
+POINTS_OF_SETS = (
+    SEALED,
+    *[point for point in sorted(POINTS) if point.split(".")[0] in ("move", "epoch", "apply", "commit")],
+)
+
+
+class BrokerGone(Exception):
+    """The broker is gone, or is about to be."""
+
+
+class Life:
+    """One run of the broker: its number, and how it is to end."""
+
+    def __init__(self, number: int, point: str | None) -> None:
+        self.number = number
+        self.point = point
+        self.sealed = Event()
+        self.killed = Event()
+
+    def before_commit(self) -> None:
+        """All sets of an epoch are sealed. Raises BrokerGone where this is where the life ends."""
+        if self.point == SEALED:
+            self.sealed.set()
+            self.killed.wait()
+            raise BrokerGone
+
+
+class Producer(Thread):
+    """One producer in one life of the broker."""
+
+    def __init__(self, port: int, name: str, history: SetHistory, chance: random.Random, life: Life) -> None:
+        super().__init__(daemon=True)
+        self._port = port
+        self._name = name
+        self._history = history
+        self._chance = chance
+        self._life = life
+        self._numbered = 0
+
+    def run(self) -> None:
+        """Until the broker is gone."""
+        try:
+            with connect(f"amqp://127.0.0.1:{self._port}", container_id=self._name) as connection:
+                self._sets = SetClient(connection, GROUP)
+                while True:
+                    self._epoch(self._history.current(self._name))
+        except SetRefused as error:
+            self._history.complain(f"{self._name}: {error!r}")
+        except (ClientError, BrokerGone):
+            return
+
+    def ask_once(self) -> None:
+        """What became of the last epoch."""
+        with connect(f"amqp://127.0.0.1:{self._port}", container_id=self._name) as connection:
+            self._sets = SetClient(connection, GROUP)
+            self._ask(self._history.current(self._name))
+
+    def _epoch(self, story: EpochStory) -> None:
+        attempt = self._history.attempts[self._name]
+        if story.possible or attempt is not None:
+            self._ask(story)
+            if story.decided is not None:
+                self._look_back(story)
+                self._history.next_epoch(self._name, self._chance.choice((1, 1, 1, 7)))
+                return
+        if attempt is None or attempt.voided or self._chance.random() < 0.5:
+            if attempt is not None and self._chance.random() < 0.5:
+                attempt.voided = True
+                self._sets.void(self._name, story.epoch, [set_id for set_id, _, _ in attempt.winners])
+            attempt = self._stage(story)
+        self._life.before_commit()
+        self._commit(story, attempt)
+
+    def _ask(self, story: EpochStory) -> None:
+        status = self._sets.status(self._name, story.epoch)
+        winners = tuple((one.set_id, one.count, one.checksum) for one in status.winners)
+        self._history.told(story, winners if status.decided else None)
+
+    def _stage(self, story: EpochStory) -> Attempt:
+        """Some sets, sealed; and one that loses."""
+        sealed = [self._staged_set(story) for _ in range(self._chance.randint(0, 3))]
+        loser = self._staged_set(story, seal=self._chance.random() < 0.5)
+        assert loser not in sealed
+        self._chance.shuffle(sealed)
+        attempt = Attempt(tuple((one.set_id, one.count, one.checksum) for one in sealed))
+        self._history.attempts[self._name] = attempt
+        return attempt
+
+    def _staged_set(self, story: EpochStory, *, seal: bool = True) -> SealedSet:
+        self._numbered += 1
+        set_id = f"{self._name}-{self._life.number}-{self._numbered}"
+        rows = self._history.rows.setdefault(set_id, {})
+        count = checksum = 0
+        for destination in self._chance.sample(DESTINATIONS, self._chance.randint(1, 2)):
+            staging = self._sets.stage(self._name, story.epoch, set_id, destination)
+            staged = rows[destination] = []
+            for _ in range(self._chance.randint(1, 3)):
+                new = [
+                    f"{self._name}/{story.epoch}/{set_id}/{destination}/{len(staged) + at}"
+                    for at in range(self._chance.randint(1, 40))
+                ]
+                staging.send([b""] * len(new), [encode_message(body=row.encode()) for row in new])
+                staged += new
+            count += staging.count
+            checksum = (checksum + staging.checksum) % (1 << 64)
+            staging.close()
+        sealed = SealedSet(set_id, count, checksum)
+        if seal:
+            self._sets.seal(self._name, story.epoch, sealed)
+        return sealed
+
+    def _commit(self, story: EpochStory, attempt: Attempt) -> None:
+        self._history.committing(story, attempt.winners, self._life.number)
+        try:
+            self._sets.commit_epoch(self._name, story.epoch, sealed_sets(attempt.winners))
+        except SetRefused as error:
+            self._history.refused(story, str(error))
+            self._history.attempts[self._name] = None
+        except ClientError:
+            self._history.lost()
+            raise
+        else:
+            self._history.committed(story)
+
+    def _look_back(self, story: EpochStory) -> None:
+        """Nothing that comes later changes a decision."""
+        which = self._chance.randrange(6)
+        winners = story.decided or ()
+        if which == 0:
+            self._sets.commit_epoch(self._name, story.epoch, [])  # repeated, with other sets: nothing happens
+        elif which == 1 and winners:
+            set_ids = [set_id for set_id, _, _ in winners]
+            self._refused(SetDecided, lambda: self._sets.void(self._name, story.epoch, set_ids))
+        elif which == 2:
+            self._refused(
+                EpochDecided, lambda: self._sets.stage(self._name, story.epoch, "late", DESTINATIONS[0])
+            )
+        if which < 3:
+            self._history.repeats += 1
+            self._ask(story)
+
+    def _refused(self, kind: type[SetRefused], do: Callable[[], object]) -> None:
+        try:
+            do()
+        except kind:
+            return
+        self._history.complain(f"{self._name}: expected {kind.__name__}, and it was accepted")
+
+
+def sealed_sets(winners: Winners) -> list[SealedSet]:
+    """As the client names them."""
+    return [SealedSet(*winner) for winner in winners]
+
+
+def one_life(
+    directory: Path, life: Life, chance: random.Random, history: SetHistory, deaths: list[tuple[int, str]]
+) -> str:
+    """Start, let the producers work, kill; a complaint or nothing."""
+    point = life.point
+    environment = {}
+    if point not in (None, SEALED):
+        environment = {"AMQP_BROKER_FAULT_POINT": f"{point}:{chance.randint(2, 6)}"}
+    with BrokerProcess(directory / "data", directory / "log", environment=environment) as broker:
+        try:
+            port = broker.wait_until_listening()
+        except NotListening as error:
+            return "" if point is not None else f"life {life.number}: {error}"
+        producers = [
+            Producer(port, name, history, random.Random(chance.random()), life) for name in PRODUCERS
+        ]
+        for producer in producers:
+            producer.start()
+        complaint = _until_the_end(broker, life, chance)
+        if point is not None and died_at_a_point(broker):
+            deaths.append((life.number, point))
+        broker.kill()
+        life.killed.set()
+        for producer in producers:
+            producer.join()
+    return complaint
+
+
+def _until_the_end(broker: BrokerProcess, life: Life, chance: random.Random) -> str:
+    if life.point is None:
+        time.sleep(chance.uniform(0, SECONDS_OF_TRAFFIC))
+        if broker.process.poll() is not None:
+            return f"life {life.number} ended by itself: {broker.log_tail()}"
+        return ""
+    deadline = time.monotonic() + SECONDS_TO_A_POINT
+    while broker.process.poll() is None and time.monotonic() < deadline and not life.sealed.is_set():
+        time.sleep(0.01)
+    if broker.process.poll() is None and not life.sealed.is_set():
+        return f"the point {life.point} was not reached within {SECONDS_TO_A_POINT:.0f} s"
+    return ""
+
+
+def settle_all(directory: Path, history: SetHistory) -> dict[str, list[str]]:
+    """The last life: ask what became of the last epochs, and take everything."""
+    with BrokerProcess(directory / "data", directory / "log") as broker:
+        port = broker.wait_until_listening()
+        for name in PRODUCERS:
+            Producer(port, name, history, random.Random(0), Life(-1, None)).ask_once()
+        delivered: dict[str, list[str]] = {}
+        with connect(f"amqp://127.0.0.1:{port}") as connection:
+            for destination in DESTINATIONS:
+                rows = delivered[destination] = []
+                receiver = connection.open_receiver(destination, credit=1_000)
+                while (received := receiver.receive_now()) is not None:
+                    rows.append(bytes(received.body).decode())
+                    receiver.accept(received)
+        return delivered
+
+
+def run(kills: int, seed: int, points: tuple[str, ...] = POINTS_OF_SETS, *, show: bool = True) -> list[str]:
+    """The complaints after one kill at each of `points` and `kills` in all."""
+    chance = random.Random(seed)
+    history = SetHistory(PRODUCERS)
+    complaints: list[str] = []
+    deaths: list[tuple[int, str]] = []
+    with TemporaryDirectory() as name:
+        directory = Path(name)
+        plan: list[str | None] = [*points, *[None] * max(0, kills - len(points))]
+        for number, point in enumerate(plan):
+            complaint = one_life(directory, Life(number, point), chance, history, deaths)
+            complaints += [complaint] if complaint else []
+            if show and number % 10 == 9:
+                print(f"{number + 1} kills, {_epochs(history)} epochs", file=sys.stderr)
+        delivered = settle_all(directory, history)
+    complaints += history.check(delivered) + check_fates(history, deaths)
+    if show:
+        print(
+            f"{len(plan)} kills, {len(deaths)} of them at a named point, {len(history.rows)} sets, "
+            f"{_epochs(history)} epochs decided, {history.lost_answers} answers to a commit lost, "
+            f"{history.repeats} later requests, {sum(map(len, delivered.values()))} rows delivered: "
+            f"{len(complaints)} complaints"
+        )
+    return complaints
+
+
+def _epochs(history: SetHistory) -> int:
+    return sum(story.decided is not None for stories in history.stories.values() for story in stories)
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description="kill -9 under producers of half-message sets")
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    complaints = run(options.kills, options.seed)
+    for complaint in complaints[:40]:
+        print(complaint)
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
