@@ -4,8 +4,8 @@ A broker process on disk retains a queue of a million messages that were sent an
 reader from the middle to the end with nothing else to do; then a pair that sends and receives through the
 same queue, in windows of some seconds with readers that begin in the middle again and again, and without, in
 turns, and how much of a processor the broker uses: where it is far from a whole one, the clients are what
-limits the pair. Exit status 1 if the pair had less than 70 % of its rate, or if the memory of the broker grew by
-more than 64 MiB while they read.
+limits the pair. Exit status 1 if the pair had less than 70 % of its rate, or if the memory of the broker
+grew by more than 64 MiB while they read.
 """
 
 from __future__ import annotations
