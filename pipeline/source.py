@@ -215,6 +215,9 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._client: RetainedClient | None = None
         self._frozen: dict[str, int] = {}
+        """Where the subscription began."""
+        self._stands: dict[str, int] = {}
+        """Where it stood when we took hold of it."""
         self._target: dict[str, int] | None = None
         self._latest: Offsets | None = None
 
@@ -226,16 +229,17 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = client.describe()
         nodes = nodes_to_read(self._options, found)
         begin = starting(self._options, client, nodes, "earliest")
-        stands = self._hold(begin)
+        self._hold(begin)
         given = self._options["startingOffsets"]
         fresh = given is not None or self._options.given("startingTimestamp")
-        if fresh and given != SUBSCRIPTION and any(stands[each] != self._frozen[each] for each in stands):
+        if fresh and given != SUBSCRIPTION and self._stands != self._frozen:
             # The cursor has moved, so batch 0 was done once: this is a new query, which says where it begins.
             for cursor in self._cursors():
                 client.forget(cursor)
-            self._frozen = {}
-            stands = self._hold(begin)
-        return Offsets(found.log, stands).to_dict()
+            self._frozen, self._stands = {}, {}
+            self._hold(begin)
+        # Asked for twice in one run as well: what was told once stays.
+        return Offsets(found.log, {address: self._stands[address] for address in nodes}).to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """By maxOffsetsPerTrigger or maxBytesPerTrigger."""
@@ -313,19 +317,17 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         "first message."""
         self._hold({address: begin.positions.get(address, node.first) for address, node in nodes.items()})
 
-    def _hold(self, start: dict[str, int]) -> dict[str, int]:
-        """Holds both cursors, which are put to `start` where they do not stand yet; where the subscription
-        stands in the addresses that were not held before. Raises CursorInUse.
-        """
+    def _hold(self, start: dict[str, int]) -> None:
+        """Holds both cursors, which are put to `start` where they do not stand yet. Raises CursorInUse."""
         unknown = {address: offset for address, offset in start.items() if address not in self._frozen}
         if not unknown:
-            return {}
+            return
         client = self._ask()
         began, name = self._cursors()
         frozen = client.hold(began, unknown)
         stands = client.hold(name, {address: frozen[address] for address in unknown})
-        self._frozen |= {address: frozen[address] for address in unknown}
-        return {address: stands[address] for address in unknown}
+        for address in unknown:
+            self._frozen[address], self._stands[address] = frozen[address], stands[address]
 
     def _checked(self, place: Offsets) -> Retained:
         """What the broker has now. Raises OffsetError where the place is not in it."""
