@@ -15,6 +15,7 @@ from amqp_broker.coordinator import (
     HalfInput,
     HalfState,
     OpenHalf,
+    OpenSet,
     Resolver,
     check_given,
 )
@@ -28,6 +29,7 @@ from amqp_broker.frames import (
     encode_composite,
 )
 from amqp_broker.half_requests import parked_body, write_check
+from amqp_broker.half_set_asking import write_set_check
 
 if TYPE_CHECKING:
     from amqp_broker.connection_task import ConnectionTask
@@ -77,7 +79,11 @@ class CheckSource:
         self._coming.discard(half)
         if half.asked_by is self._checker:  # else it was decided or taken back meanwhile
             now_ms = self._service.now_ms()
-            self._waiting.append(Check(half, write_check(self._group.name, half, body, now_ms)))
+            if isinstance(half, OpenSet):
+                check = write_set_check(self._group.name, half, now_ms)
+            else:
+                check = write_check(self._group.name, half, body, now_ms)
+            self._waiting.append(Check(half, check))
             self._task.run_in_turn(self._send)
 
     def settle_released(self, half: OpenHalf) -> None:
@@ -169,6 +175,9 @@ class CheckSource:
             told = state if not isinstance(outcome, Rejected) else RELEASED
             self._task.run_in_turn(self._confirm, delivery, told, settled)
 
+        if isinstance(half, OpenSet):
+            self._service.void_set(half.staged, reason, answer)
+            return
         who = self._task.principal.name
         self._service.change(self._group, half.half_id, what, Resolver.CHECK, reason, answer, who)
 
@@ -181,7 +190,7 @@ class CheckSource:
         """The link is gone: what it was asked is asked elsewhere, and was no attempt."""
         asked = [*self._out, *[check.half for check in self._waiting if check.half is not None]]
         now_ms = self._service.now_ms()
-        held = [half for half in self._group.open.values() if half.asked_by is self._checker]
+        held = self._group.held_by(self._checker)
         self._group.detach(self._checker, dict.fromkeys([*asked, *held]), now_ms)
         self._out.clear()
         self._coming.clear()

@@ -22,7 +22,9 @@ from amqp_broker.coordinator import (
     HalfSettings,
     HalfState,
     OpenHalf,
+    OpenSet,
     Resolver,
+    StagedSet,
     shown_half_id,
 )
 from amqp_broker.frames import Error
@@ -164,7 +166,9 @@ class HalfService:
         """
         kept = {config.name for config in self._nodes.config.half_groups}
         for group in list(self.groups.values()):
-            if group.name not in kept and not (group.open or group.checkers or self._watchers.get(group)):
+            if group.name not in kept and not (
+                group.open or group.sets or group.checkers or self._watchers.get(group)
+            ):
                 del self.groups[group.name]
                 self._counted.pop(group.name, None)
                 self._watchers.pop(group, None)
@@ -302,11 +306,11 @@ class HalfService:
         )
         if len(self._recent) > RECENT_DECISIONS:
             self._recent.popitem(last=False)
-        self._take_back(half)
+        self.take_back(half)
 
     def parked(self, group: HalfGroup, half: OpenHalf) -> None:
         """It waits for somebody; links that look at parked ones see it."""
-        self._take_back(half)
+        self.take_back(half)
         for watcher in self._watchers.get(group, ()):
             watcher.parked()
 
@@ -318,7 +322,7 @@ class HalfService:
         """It is gone."""
         self._watchers[group].remove(watcher)
 
-    def _take_back(self, half: OpenHalf) -> None:
+    def take_back(self, half: OpenHalf) -> None:
         """A check that is out is answered by nobody any more."""
         checker, half.asked_by = half.asked_by, None
         if checker is not None:
@@ -336,6 +340,10 @@ class HalfService:
         """Commit, roll back, park or resume; `answer` is told the outcome after the commit."""
         operation = HalfChange(self, group, half_id, what, resolver, reason, who)
         self.submit(HalfJob(self, operation, answer))
+
+    def void_set(self, staged: StagedSet, reason: str, answer: Callable[[Any], None]) -> None:
+        """A check's answer ends a set; `answer` is told the outcome after the commit."""
+        self._nodes.half_sets.void(staged, Resolver.CHECK, reason, answer)
 
     def put(self, operation: HalfPut, answer: Callable[[Any], None]) -> None:
         """Store a half message; `answer` is told the outcome after the commit."""
@@ -358,13 +366,16 @@ class HalfService:
             source: CheckSource = checker.owner
             fields: dict[str, str | int] = {
                 "group": group.name,
-                "half_id": shown_half_id(half.half_id),
+                **half.names(),
                 "attempt": half.attempts + 1,
             }
             self._pace.taken()
             self.counted(group.name).asks += 1
             events.append(Log(Event("half.asked", now_ms, fields)))
-            self.read_body(group, half, source.ask)
+            if isinstance(half, OpenSet):
+                source.ask(half, b"")
+            else:
+                self.read_body(group, half, source.ask)
         if events:
             self._nodes.writer.defer(Step(events))
         self.rearm(group)
@@ -394,15 +405,16 @@ class HalfService:
         now_ms = self.now_ms()
         fields: dict[str, str | int] = {
             "group": group.name,
-            "half_id": shown_half_id(half.half_id),
+            **half.names(),
             "attempts": half.attempts,
         }
-        verbs: Unit = [
-            Reschedule(
-                group.name, half.half_id, half.state.value, half.attempts, half.due_ms, half.deadline_ms
-            ),
-            Log(Event("half.answered", now_ms, fields)),
-        ]
+        verbs: Unit = [Log(Event("half.answered", now_ms, fields))]
+        if not isinstance(half, OpenSet):  # of a set the store does not know how often it was asked about
+            verbs.append(
+                Reschedule(
+                    group.name, half.half_id, half.state.value, half.attempts, half.due_ms, half.deadline_ms
+                )
+            )
         self._nodes.writer.submit(Step(verbs, then))
         self.rearm(group)
 

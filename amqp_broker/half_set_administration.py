@@ -10,8 +10,6 @@ import trio
 from amqp_broker.coordinator import Resolver, StagedSet
 from amqp_broker.frames import Rejected
 from amqp_broker.half_administration import HalfRefusedByHand
-from amqp_broker.half_set_deciding import VoidSets
-from amqp_broker.half_set_requests import VoidRequest
 
 if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
@@ -76,9 +74,8 @@ class SetAdministration:
             outcomes.append(outcome)
             done.set()
 
-        request = VoidRequest(producer, staged.epoch, (set_id,))
         why = f"{who}: {reason}" if reason else who
-        sets.submit(VoidSets(sets, group, request, Resolver.ADMIN, why, answer))
+        sets.void(staged, Resolver.ADMIN, why, answer)
         await done.wait()
         error = outcomes[0].error if isinstance(outcomes[0], Rejected) else None
         if error is not None:

@@ -142,12 +142,6 @@ class VoidSets(SetJob):
         self._reason = reason
         self._ended: list[StagedSet] = []
 
-    @classmethod
-    def of_age(cls, service: SetService, staged: StagedSet, reason: str) -> VoidSets:
-        """One that is too old; nobody waits for the answer."""
-        request = VoidRequest(staged.producer.name, staged.epoch, (staged.set_id,))
-        return cls(service, staged.producer.group, request, Resolver.DEADLINE, reason, _nobody)
-
     def _judge(self) -> Unit:
         self._ended = []
         producer = self.producer
@@ -178,7 +172,3 @@ class VoidSets(SetJob):
     def _done(self) -> None:
         for staged in self._ended:
             self.service.ended(staged, voided_error(staged, self._reason or self._resolver.value))
-
-
-def _nobody(outcome: object) -> None:
-    """Nobody waits for what a deadline decides."""

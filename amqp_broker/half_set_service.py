@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 import trio
@@ -21,6 +21,7 @@ from amqp_broker.coordinator import (
     EpochState,
     HalfSettings,
     ProducerSets,
+    Resolver,
     SetPart,
     SetState,
     StagedSet,
@@ -28,7 +29,9 @@ from amqp_broker.coordinator import (
 )
 from amqp_broker.frames import Error
 from amqp_broker.half_addresses import HalfAddress
+from amqp_broker.half_set_asking import SetAsking
 from amqp_broker.half_set_deciding import VoidSets
+from amqp_broker.half_set_requests import VoidRequest
 from amqp_broker.half_set_settings import SetSettings
 from amqp_broker.log_setup import logger
 from amqp_broker.persistence import Decision, Record, RecoveredNode, Store
@@ -58,6 +61,7 @@ class SetService:
         self._serial = count()
         self._links: dict[SetPart, set[StagingLink]] = {}
         self._waiting: dict[StagingLink, float] = {}  # for room, and since when
+        self._asking = SetAsking(nodes.halves)
         self.producers: dict[tuple[str, str], ProducerSets] = {}
         self.part_count = 0
         self.byte_count = 0
@@ -167,12 +171,14 @@ class SetService:
             staged.producer.sets[staged.set_id] = staged
             heappush(self._deadlines, (staged.deadline_ms, next(self._serial), staged))
             self._rearm()
+            self._asking.begin(staged)
         staged.parts[part.destination] = part
         self.part_count += 1
 
     def ended(self, staged: StagedSet, error: Error) -> None:
         """It was committed or voided, and that is stored; links that stage in it are told why they end."""
         staged.state = None
+        self._asking.end(staged)
         staged.producer.sets.pop(staged.set_id, None)
         for part in staged.parts.values():
             self.part_count -= 1
@@ -216,6 +222,11 @@ class SetService:
     def submit(self, job: Job) -> None:
         """Have a job judged and stored with the next group."""
         self._nodes.writer.submit(job)
+
+    def void(self, staged: StagedSet, resolver: Resolver, reason: str, answer: Callable[[Any], None]) -> None:
+        """Void one set; `answer` is told the outcome after the commit."""
+        request = VoidRequest(staged.producer.name, staged.epoch, (staged.set_id,))
+        self.submit(VoidSets(self, staged.producer.group, request, resolver, reason, answer))
 
     def pump(self, queue: Queue) -> None:
         """Distribute what a commit made available."""
@@ -280,7 +291,7 @@ class SetService:
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             staged = heappop(self._deadlines)[2]
             if staged.state is not None:
-                self.submit(VoidSets.of_age(self, staged, AGE_REASON))
+                self.void(staged, Resolver.DEADLINE, AGE_REASON, _nobody)
                 heappush(self._deadlines, (now_ms + AGE_RETRY_MS, next(self._serial), staged))
         late = [link for link, since in self._waiting.items() if since + self._patience_s() <= now]
         for link in late:
@@ -324,6 +335,10 @@ class _ReadBack:
             part.unread_to = 0
             part.add(0, 0, self._sum)
         self._service.when_read(part.owner, self._then)
+
+
+def _nobody(outcome: object) -> None:
+    """Nobody waits for what a deadline decides."""
 
 
 def _limit(description: str) -> Error:

@@ -22,6 +22,7 @@ from amqp_broker.coordinator.half_group import (
     OpenHalf,
 )
 from amqp_broker.coordinator.half_ids import half_id_of, half_id_value, shown_half_id
+from amqp_broker.coordinator.half_set_checks import SET_CHECK_OUTCOMES, OpenSet, set_key
 from amqp_broker.coordinator.half_set_table import (
     EPOCH_TABLE,
     SET_TABLE,
@@ -98,6 +99,9 @@ __all__ = [
     "half_id_of",
     "half_id_value",
     "shown_half_id",
+    "SET_CHECK_OUTCOMES",
+    "OpenSet",
+    "set_key",
     "EPOCH_TABLE",
     "SET_TABLE",
     "EpochInput",

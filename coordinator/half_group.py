@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from heapq import heappop, heappush
-from typing import Any, Final
+from itertools import chain
+from typing import Any, ClassVar, Final
 
 import attrs
 
 from amqp_broker.coordinator.half_checks import CHECK_OUTCOMES, CheckEffect, CheckGiven
+from amqp_broker.coordinator.half_ids import shown_half_id
 from amqp_broker.coordinator.half_states import HalfState
 
 FIRST_CHECK_MS: Final = 6_000  # RocketMQ's transactionTimeOut
@@ -37,6 +39,8 @@ PARK_POLICY: Final = "park"
 
 assert RETRY_MS <= RETRY_MAX_MS, "the schedule grows"
 assert FIRST_CHECK_MS < MAX_AGE_MS, "who is to be asked is asked before the end"
+
+Outcomes = dict[bool, dict[CheckGiven, tuple[CheckEffect, bool]]]
 
 
 @attrs.frozen
@@ -56,6 +60,9 @@ class HalfSettings:
 
 class OpenHalf:
     """A half message that is not decided. `attempts` are answers that left it unknown."""
+
+    outcomes: ClassVar[Outcomes] = CHECK_OUTCOMES
+    ends_by_attempts: ClassVar[bool] = True
 
     __slots__ = (
         "asked_by", "asked_last", "attempts", "busy", "container_id", "deadline_ms", "destination", "digest",
@@ -86,6 +93,10 @@ class OpenHalf:
         self.ttl_ms = 0  # from its commit on; 0 is for ever
         self.excluded: set[Checker] = set()
 
+    def names(self) -> dict[str, Any]:
+        """What the event log calls it."""
+        return {"half_id": shown_half_id(self.half_id)}
+
     def age_ms(self, now_ms: int) -> int:
         """Since it was stored, by the broker's clock."""
         return max(0, now_ms - self.put_at_ms)
@@ -107,12 +118,13 @@ class Checker:
 class HalfGroup:
     """The open half messages of one producer group and those who are asked about them."""
 
-    __slots__ = ("_aside", "_deadlines", "_due", "_locks", "checkers", "name", "open", "settings")
+    __slots__ = ("_aside", "_deadlines", "_due", "_locks", "checkers", "name", "open", "sets", "settings")
 
     def __init__(self, name: str, settings: HalfSettings) -> None:
         self.name = name
         self.settings = settings
         self.open: dict[bytes, OpenHalf] = {}
+        self.sets: dict[bytes, OpenHalf] = {}  # of half messages; they are asked about, too
         self.checkers: deque[Checker] = deque()
         self._due: list[tuple[int, bytes]] = []
         self._aside: list[tuple[int, bytes]] = []  # due, and nobody may be asked now: no timer helps
@@ -140,6 +152,18 @@ class HalfGroup:
         """It was decided, or its put was not stored."""
         self.open.pop(half.half_id, None)
 
+    def ask_about(self, asked: OpenHalf) -> None:
+        """A set is asked about when it is due; its end is not the business of a group."""
+        self.sets[asked.half_id] = asked
+        heappush(self._due, (asked.due_ms, asked.half_id))
+
+    def _find(self, key: bytes) -> OpenHalf | None:
+        return self.open.get(key) or self.sets.get(key)
+
+    def held_by(self, checker: Checker) -> list[OpenHalf]:
+        """What this link is asked about."""
+        return [half for half in chain(self.open.values(), self.sets.values()) if half.asked_by is checker]
+
     # Asking
 
     def assign(self, now_ms: int, most: int = EVERYTHING) -> list[tuple[Checker, OpenHalf]]:
@@ -152,7 +176,7 @@ class HalfGroup:
         self._aside = []
         while self._due and self._due[0][0] <= now_ms and any(each.demand > 0 for each in self.checkers):
             entry = heappop(self._due)
-            half = self.open.get(entry[1])
+            half = self._find(entry[1])
             if half is None or not self._askable(half, entry[0], now_ms):
                 continue
             checker = self._checker_for(half)
@@ -197,7 +221,7 @@ class HalfGroup:
         """How a check ended; what is not a decision has its next time here already, and an attempt is to be
         stored: `attempts`, `due_ms`.
         """
-        effect, never_here = CHECK_OUTCOMES[by_outcome][given]
+        effect, never_here = half.outcomes[by_outcome][given]
         checker = half.asked_by
         half.asked_by = None
         half.asked_last = checker
@@ -208,7 +232,7 @@ class HalfGroup:
             half.attempts += 1
             wait_ms = min(self.settings.retry_ms << (half.attempts - 1), self.settings.retry_max_ms)
             half.due_ms = now_ms + wait_ms
-            if half.attempts >= self.settings.max_attempts:
+            if half.ends_by_attempts and half.attempts >= self.settings.max_attempts:
                 half.deadline_ms = min(half.deadline_ms, now_ms)
                 heappush(self._deadlines, (half.deadline_ms, half.half_id))
             else:

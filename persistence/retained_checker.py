@@ -12,6 +12,7 @@ from amqp_broker.persistence.retention import EVENT_LOG
 from amqp_broker.persistence.runs import Run
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 
+_QUARANTINE: Final = "SELECT queue_id, offset, segment_id, bytes IS NULL FROM quarantine"
 _NEXT_OFFSETS: Final = (
     "SELECT n.id, n.name, max(n.next_offset, coalesce((SELECT first_offset+count FROM run "
     "WHERE queue_id=n.id ORDER BY first_offset DESC LIMIT 1), 0)) "
@@ -26,12 +27,15 @@ class RetainedChecker:
         self._unit = unit
         self._retained: dict[int, Retention] = {}
         self._spoiled: set[tuple[int, int]] = set()
+        self._spoiled_segments: set[tuple[int, int]] = set()  # nothing of them can be read
         self._before: Run | None = None
 
     def findings(self) -> Iterator[str]:
         """What is wrong with the tables `retained` and `cursor`; to be asked first."""
-        sql = "SELECT queue_id, offset FROM quarantine"
-        self._spoiled = {(queue_id, offset) for queue_id, offset in self._unit.query(sql)}
+        for queue_id, offset, segment_id, whole in self._unit.query(_QUARANTINE):
+            self._spoiled.add((queue_id, offset))
+            if whole:
+                self._spoiled_segments.add((queue_id, segment_id))
         ends = {row[0]: row[1:] for row in self._unit.query(_NEXT_OFFSETS)}
         for row in self._unit.query(f"SELECT {RETAINED_COLUMNS} FROM retained"):
             queue_id, keep_ms, keep_bytes, first_offset, swept_to, at_ms, _ = row
@@ -73,14 +77,20 @@ class RetainedChecker:
         retention = self._retained.get(queue_id)
         return retention is not None and offset >= retention.swept_to
 
+    def is_spoiled(self, queue_id: int, offset: int) -> bool:
+        """Was it put into quarantine?"""
+        return (queue_id, offset) in self._spoiled
+
     def wanted(self, run: Run) -> int:
         """The bits of the messages that have to be there: archived ones too where they are kept."""
         everything = (1 << run.count) - 1
         retention = self._retained.get(run.queue_id)
         if retention is None or not retention.keeps() or run.first < retention.first_offset:
             return everything & ~run.gone
+        if (run.queue_id, run.segment_id) in self._spoiled_segments:
+            return everything & ~run.gone
         for index in range(run.count):
-            if run.gone >> index & 1 and (run.queue_id, run.first + index) in self._spoiled:
+            if run.gone >> index & 1 and self.is_spoiled(run.queue_id, run.first + index):
                 everything &= ~(1 << index)
         return everything
 

@@ -150,6 +150,8 @@ class _Checker:
         live = run.count - run.gone.bit_count()
         if live != run.live_count or (live == 0 and not self._retained.may_be_archived(run)):
             yield f"{where}: live_count is {run.live_count}, but {live} of {run.count} are live"
+        if not self._retained.wanted(run):
+            return
         try:
             segments = self._unit.query("SELECT directory, bodies FROM segment WHERE id=?", (run.segment_id,))
         except Exception as error:  # whatever is wrong with it is a finding
@@ -207,7 +209,7 @@ class _Checker:
         )
         spoiled_queues = {row[0] for row in self._unit.query("SELECT DISTINCT queue_id FROM quarantine")}
         for row in rows:
-            if not changed_is_sound(*row):
+            if not changed_is_sound(*row) and not self._retained.is_spoiled(row[0], row[1]):
                 yield f"queue {row[0]}, offset {row[1]}: the changed header does not match its checksum"
             held = self._unit.query(
                 f"SELECT {self._columns} FROM run WHERE queue_id=? AND first_offset<=? "

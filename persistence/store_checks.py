@@ -19,6 +19,7 @@ from amqp_broker.persistence.event_checks import (
 from amqp_broker.persistence.half_checks import HALF_CHECKS
 from amqp_broker.persistence.half_keeping_checks import HALF_KEEPING_CHECKS
 from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.retention_checks import RETENTION_CHECKS
 from amqp_broker.persistence.set_checks import SET_CHECKS
 from amqp_broker.persistence.store import RecoveredNode, Store
 from amqp_broker.persistence.store_check_helpers import (
@@ -441,5 +442,6 @@ CHECKS: Final[tuple[Callable[[MakeStore], None], ...]] = (
     *HALF_CHECKS,
     *HALF_KEEPING_CHECKS,
     *STREAM_AND_EVENT_CHECKS,
+    *RETENTION_CHECKS,
     *SET_CHECKS,
 )

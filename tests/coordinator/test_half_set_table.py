@@ -6,6 +6,8 @@ from itertools import product
 
 import pytest
 
+from amqp_broker.coordinator.half_checks import CheckEffect, CheckGiven
+from amqp_broker.coordinator.half_set_checks import SET_CHECK_OUTCOMES
 from amqp_broker.coordinator.half_set_table import (
     EPOCH_TABLE,
     SET_TABLE,
@@ -93,3 +95,20 @@ def test_an_epoch_that_is_not_ahead_takes_nothing() -> None:
         repeat = state is EpochState.DECIDED and what is EpochInput.COMMIT
         assert answer is not SetAnswer.DONE and (answer is SetAnswer.REPEAT) == repeat
     assert {decide_epoch(EpochState.AHEAD, what) for what in EpochInput} == {SetAnswer.DONE}
+
+
+def test_no_outcome_of_a_check_commits_a_set() -> None:
+    """All else is as for half messages; only rejected ends it, and only where outcomes decide."""
+    assert {key: {*row} for key, row in SET_CHECK_OUTCOMES.items()} == {
+        False: {*CheckGiven},
+        True: {*CheckGiven},
+    }
+    effects = {effect for row in SET_CHECK_OUTCOMES.values() for effect, _ in row.values()}
+    assert CheckEffect.COMMIT not in effects
+    ends = [
+        (by_outcome, given)
+        for by_outcome, row in SET_CHECK_OUTCOMES.items()
+        for given, (effect, _) in row.items()
+        if effect is CheckEffect.ROLLBACK
+    ]
+    assert ends == [(True, CheckGiven.REJECTED)]

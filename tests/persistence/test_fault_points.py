@@ -57,7 +57,8 @@ store.close()
 
 
 ONCE = ("migration", "quarantine", "backup")
-ELSEWHERE = ("hold", "decide", "advance", "expire", "move", "epoch")  # the other modules of fault points
+# The other modules of fault points.
+ELSEWHERE = ("hold", "decide", "advance", "expire", "move", "epoch", "retain", "cursor")
 POINTS = [point for point in FAULT_POINTS if not point.startswith(ELSEWHERE)]
 PASSES = [(point, 1) for point in POINTS]
 PASSES += [(point, 2) for point in POINTS if not point.startswith(ONCE)]

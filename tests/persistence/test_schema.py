@@ -11,10 +11,16 @@ import pytest
 
 from amqp_broker.persistence import (
     Advance,
+    Cursor,
+    DecideEpoch,
+    Decision,
     Discharged,
     Event,
     Log,
+    MoveCursor,
     Post,
+    Retain,
+    Retained,
     Retire,
     StoreCorrupt,
     StoreTooNew,
@@ -26,13 +32,14 @@ from amqp_broker.persistence.schema import MIGRATIONS, SCHEMA_VERSION, bring_up_
 from amqp_broker.persistence.sqlite import check_directory, check_store_file
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets, read_all
+from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets, read_all, read_all_retained
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from tests.persistence.stores import edit, run_child, small_store
 from tests.persistence.version_1 import write_version_1
 from tests.persistence.version_2 import write_version_2
+from tests.persistence.version_3 import write_version_3
 
-WRITE_VERSION = {1: write_version_1, 2: write_version_2}
+WRITE_VERSION = {1: write_version_1, 2: write_version_2, 3: write_version_3}
 
 
 def test_newer_schema_is_refused(tmp_path: Path) -> None:
@@ -164,7 +171,36 @@ def test_version_2_is_migrated(tmp_path: Path) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("version", [1, 2])
+def test_version_3_is_migrated(tmp_path: Path) -> None:
+    """A store with half messages, streams and events keeps them, and takes retention, cursors and decisions;
+    what was there before is not retained.
+    """
+    write_version_3(tmp_path)
+    assert check_directory(tmp_path) == [], "the checker knows older versions"
+    assert edit(tmp_path, "PRAGMA user_version") == [(3,)], "and leaves them as they are"
+    store = small_store(tmp_path)
+    decision = Decision("group", "producer", 1, 5, (("set", 1, 2),))
+    found = store.half("group", b"\x01")
+    assert found is not None and (found.deadline_ms, found.size_bytes) == (3000, 5)
+    assert store.half_body("group", b"\x01") == b"body1"
+    assert [one.fields for one in store.events(0, 9)] == [{"half_id": "1"}, {"half_id": "2"}]
+    assert offsets(store, 1) == [0, 3, 4, 5]
+    do(store, Retain(1, 1000, 0), Post(1, messages(6, 3)), Retire(1, 4, 7), MoveCursor("c", 1, 7, 5))
+    do(store, DecideEpoch(decision))
+    store.close()
+    assert check_directory(tmp_path) == []
+    assert edit(tmp_path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
+    store = small_store(tmp_path)
+    assert store.store_id == "aaa9306f-4a1e-4cbc-a18b-f1d60df8bf2c"
+    assert offsets(store, 1) == [0, 3, 8]
+    assert [offset for _, offset, *_ in read_all_retained(store, 1)[0]] == [6, 7, 8]
+    assert store.retained(1) == Retained(1000, 0, 6, 9, 30)
+    assert store.cursors("c") == [Cursor("c", 1, 7, 5)]
+    assert store.decision("group", "producer", 1) == decision
+    store.close()
+
+
+@pytest.mark.parametrize("version", [*WRITE_VERSION])
 def test_migrated_and_new_stores_have_the_same_tables(version: int, tmp_path: Path) -> None:
     """Whichever way it came about: one schema, indexes and their conditions included."""
     WRITE_VERSION[version](tmp_path / "old")
@@ -181,7 +217,7 @@ def test_migrated_and_new_stores_have_the_same_tables(version: int, tmp_path: Pa
 @pytest.mark.parametrize(
     "point", ["migration.before", "migration.step", "migration.before_commit", "migration.after"]
 )
-@pytest.mark.parametrize("old", [1, 2])
+@pytest.mark.parametrize("old", [*WRITE_VERSION])
 def test_migration_is_killed(old: int, point: str, tmp_path: Path) -> None:
     """The file has the old version or the new one, and the next start makes it the new one."""
     WRITE_VERSION[old](tmp_path)

@@ -161,6 +161,7 @@ def test_the_checksummed_part_begins_after_the_delivery_annotations() -> None:
     made = encoded(kinds, [row, {"body": b"c"}])
     first = Message(made.heads[0] + made.rests[0])
     assert (first.header.durable, first.header.priority, first.header.ttl) == (False, 7, 1_000)
+    assert first.delivery_annotations == {Symbol("x-d"): "1"}
     assert first.after_delivery_annotations_offset == len(made.heads[0])
     assert made.rests[1] == encode_message(body=b"c")
     assert Message(made.heads[1] + made.rests[1]).header.durable is True

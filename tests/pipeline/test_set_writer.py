@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from amqp_broker.client import BlockingConnection, ConnectionGone, connect
-from amqp_broker.frames import encode_message
+from amqp_broker.frames import Header, encode_message, encode_section
 from amqp_broker.pipeline.errors import EpochError
 from amqp_broker.pipeline.messages_of_rows import Encoded
 from amqp_broker.pipeline.set_client import (
@@ -25,7 +25,7 @@ from amqp_broker.pipeline.set_writer import Written, decide, send_through, void_
 from amqp_broker.testing import running_broker
 
 GROUP = "spark"
-PRODUCER = "query"
+HEADER = encode_section("header", Header(durable=True))  # no part of a checksum
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def producer(request: pytest.FixtureRequest) -> str:
 def batch(*bodies: bytes, addresses: Sequence[str] | None = None) -> Encoded:
     """Messages of one record batch."""
     return Encoded(
-        None if addresses is None else list(addresses), [b""] * len(bodies), [data(b) for b in bodies]
+        None if addresses is None else list(addresses), [HEADER] * len(bodies), [data(b) for b in bodies]
     )
 
 
@@ -129,11 +129,11 @@ def test_losers_are_voided_by_the_decision_and_refused_after_it(
     winner = write_set(client, producer, 0, [batch(b"1")], producer)
     assert loser.sealed is not None
     late = client.stage(producer, 0, "late", producer)
-    late.send([b""], [data(b"1")])
+    late.send([HEADER], [data(b"1")])
     decide(always(client), [winner], 1_000)
     assert client.status(producer, 0).sets == ()
     with pytest.raises(EpochDecided):
-        late.send([b""], [data(b"2")])
+        late.send([HEADER], [data(b"2")])
     with pytest.raises(EpochDecided):
         client.stage(producer, 0, "later", producer)
     assert bodies(connection, producer) == [b"1"]
@@ -299,7 +299,7 @@ def test_a_task_that_fails_leaves_no_set(client: SetClient, producer: str) -> No
 def test_a_seal_wants_what_was_staged(client: SetClient, producer: str) -> None:
     """Count and checksum are compared, so a lost message is no silent one."""
     staging = client.stage(producer, 0, "s", producer)
-    staging.send([b""] * 2, [data(b"1"), data(b"2")])
+    staging.send([HEADER] * 2, [data(b"1"), data(b"2")])
     staging.close()
     with pytest.raises(SetMismatch, match="half:mismatch"):
         client.seal(producer, 0, SealedSet("s", 3, staging.checksum))

@@ -44,12 +44,20 @@ def main() -> int:
     parser.add_argument("--address", required=True)
     parser.add_argument("--rows", required=True, help="in a micro-batch")
     parser.add_argument("--master", default=None)
+    parser.add_argument("--partitions", default="1", help="tasks of a micro-batch, at least")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of Spark's")
     parsed = parser.parse_args()
     spark = spark_session(
         "crash points",
         cores=2,
         master=parsed.master,
-        settings={"spark.sql.execution.arrow.maxRecordsPerBatch": "25", "spark.log.level": "ERROR"},
+        settings={
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "25",
+            "spark.log.level": "ERROR",
+            # A driver lives for seconds here: the better compiler would never earn what it costs.
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        }
+        | dict(setting.split("=", 1) for setting in parsed.set),
     )
     spark.dataSource.register(FaultySource)
     spark.streams.addListener(Killer())
@@ -60,6 +68,7 @@ def main() -> int:
         .option("subscribe", parsed.subscribe)
         .option("subscription", SUBSCRIPTION)
         .option("maxOffsetsPerTrigger", parsed.rows)
+        .option("minPartitions", parsed.partitions)
         .load()
     )
     query = (

@@ -10,6 +10,7 @@ raise  commit fails   task, exit  a task fails, or its process ends, after it se
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,7 @@ from pyspark.sql.datasource import DataSource
 from amqp_broker.pipeline.options import read_options
 from amqp_broker.pipeline.sink import BATCH_ID, BatchWriter, StreamWriter, TaskWritten
 from amqp_broker.pipeline.source import AmqpStreamReader, schema_of
-from tests.pipeline.spark.hooks import PlantedFault, happens, kill
+from tests.pipeline.spark.hooks import PlantedFault, due, happens, kill
 
 NAME: Final = "amqp_faulty"
 
@@ -31,7 +32,11 @@ class FaultyWriter(StreamWriter):
     def write(self, iterator: Iterator[Any]) -> TaskWritten:
         """One task."""
         batch = _batch()
+        note_attempt(batch)
         written = super().write(_staged(iterator, batch))
+        found = due("slow", batch)
+        if found is not None:
+            time.sleep(found["seconds"])  # what Spark speculates about: the set is sealed, and nobody knows
         if happens("task", batch):
             raise PlantedFault("the task fails after it sealed its set")
         if happens("exit", batch):
@@ -114,6 +119,14 @@ class FaultySource(DataSource):
     def writer(self, schema: Any, overwrite: bool) -> FaultyBatchWriter:
         """The sink of a batch."""
         return FaultyBatchWriter(read_options(self.options, "sink"), schema, overwrite)
+
+
+def note_attempt(batch: int) -> None:
+    """Where the environment says so, each attempt of a task leaves a file: batch, partition, attempt."""
+    folder, context = os.environ.get("AMQP_TEST_ATTEMPTS"), TaskContext.get()
+    if folder and context is not None:
+        name = f"{batch}-{context.partitionId()}-{context.taskAttemptId()}"
+        (Path(folder) / name).touch()
 
 
 def planned_batches() -> int:

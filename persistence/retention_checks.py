@@ -1,0 +1,331 @@
+"""What every store does with retention and cursors; a part of store_checks.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from amqp_broker.persistence.errors import NoSuchNode
+from amqp_broker.persistence.half_keeping_checks import forget_all
+from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.retention import (
+    EVENT_LOG,
+    Cursor,
+    ForgetCursor,
+    MoveCursor,
+    Retain,
+    Retained,
+)
+from amqp_broker.persistence.store import Store
+from amqp_broker.persistence.store_check_helpers import (
+    do,
+    do_units,
+    fields,
+    messages,
+    new_queue,
+    node_of,
+    offsets,
+    read_all_retained,
+)
+from amqp_broker.persistence.verbs import CreateNode, DeleteNode, Move, Post, Purge, Retire, Return, Unit
+
+MakeStore = Callable[[], Store]
+
+DAY_MS: Final = 86_400_000
+NOON_MS: Final = 1_800_000_000_000
+
+
+def at(at_ms: int, first: int, count: int, size: int = 10) -> list[Record]:
+    """Messages that are published at a time."""
+    found = messages(first, count, size)
+    for record in found:
+        record.enqueued_at_ms = at_ms
+    return found
+
+
+def retained_offsets(store: Store, queue_id: int, from_offset: int = 0) -> list[int]:
+    """Of what is retained; nothing is missing."""
+    found, missing = read_all_retained(store, queue_id, from_offset)
+    assert missing == [], missing
+    return [offset for _, offset, *_ in found if isinstance(offset, int)]
+
+
+def check_retained_messages_come_back(make_store: MakeStore) -> None:
+    """What is consumed is read again octet for octet, with its annotations; the queue does not see it."""
+    store = make_store()
+    queue_id = new_queue(store)
+    do(store, Retain(queue_id, DAY_MS, 0))
+    posted = [
+        Record(0, b"plain", enqueued_at_ms=NOON_MS),
+        Record(1, bytes(range(256)) * 30, 7, 9, NOON_MS + 5, NOON_MS + 1),
+        Record(2, b"z", annotations=b"\x00\x53\x72\x45", delivery_count=3, enqueued_at_ms=NOON_MS),
+        Record(3, b"", enqueued_at_ms=NOON_MS),
+    ]
+    do(store, Post(queue_id, posted))
+    do(
+        store,
+        Post(queue_id, [Record(4, b"alone", enqueued_at_ms=NOON_MS)]),
+        Return(queue_id, 0, 2, b"changed"),
+    )
+    before = read_all_retained(store, queue_id)
+    do(store, Retire(queue_id, 0, 1), Retire(queue_id, 4, 4), Return(queue_id, 4, 9))
+    assert read_all_retained(store, queue_id) == before
+    do(store, Retire(queue_id, 2, 3))
+    found, missing = read_all_retained(store, queue_id)
+    assert (found, missing) == before
+    posted.append(Record(4, b"alone", enqueued_at_ms=NOON_MS))
+    posted[0].delivery_count, posted[0].acquired_before, posted[0].annotations = 2, True, b"changed"
+    for record in posted:
+        record.queue_id = queue_id
+    assert found == list(map(fields, posted))
+    assert offsets(store, queue_id) == []
+    node = node_of(store, queue_id)
+    assert (node.message_count, node.byte_count, node.first_offset, node.next_offset) == (0, 0, 5, 5), node
+    size = sum(len(record.body) for record in posted)
+    assert store.retained(queue_id) == Retained(DAY_MS, 0, 0, 5, size)
+    store.close()
+
+
+def check_retention_begins_at_the_next_message(make_store: MakeStore) -> None:
+    """Also within a group; other bounds change nothing of it, and other nodes are left alone."""
+    store = make_store()
+    one, two = new_queue(store, "one"), new_queue(store, "two")
+    do(store, Post(one, messages(0, 3)))
+    do(store, Post(one, at(5, 3, 2)), Retain(one, DAY_MS, 0), Post(one, at(5, 5, 2)), Retire(one, 0, 6))
+    do(store, Post(two, messages(0, 3)), Retire(two, 0, 1))
+    assert retained_offsets(store, one) == [5, 6]
+    do(store, Retain(one, 2 * DAY_MS, 99), Post(one, at(6, 7, 1)))
+    assert store.retained(one) == Retained(2 * DAY_MS, 99, 5, 8, 30)
+    assert retained_offsets(store, one, 6) == [6, 7]
+    assert store.retained(two) is None and retained_offsets(store, two) == []
+    assert offsets(store, two) == [2] and offsets(store, one) == [7]
+    create = CreateNode("three", "queue")
+    assert do_units(store, [[create], [Retain(99, 1, 1)]])[1].__class__ is NoSuchNode
+    do(store, Retain(create.queue_id, 1, 0))
+    assert store.retained(create.queue_id) == Retained(1, 0, 0, 0, 0)
+    assert store.retained(99) is None
+    store.close()
+
+
+def check_posted_and_retired_in_one_group_is_retained(make_store: MakeStore) -> None:
+    """What never was in the queue for long is there for readers, and the numbering stays dense."""
+    store = make_store()
+    queue_id = new_queue(store)
+    do(store, Retain(queue_id, 0, 1 << 40))
+    do(store, Post(queue_id, messages(0, 2000)), Retire(queue_id, 0, 1999))
+    do(store, Post(queue_id, messages(2000, 1)), Retire(queue_id, 2000, 2000))
+    do(store, Post(queue_id, messages(2001, 1)))
+    assert retained_offsets(store, queue_id) == [*range(2002)]
+    assert offsets(store, queue_id) == [2001]
+    store.apply([[Retire(queue_id, 2001, 2001), Retain(queue_id, 0, 0)]])
+    store.abandon()
+    assert offsets(store, queue_id) == [2001]
+    assert store.retained(queue_id) == Retained(0, 1 << 40, 0, 2002, 20020)
+    store.close()
+
+
+def check_retained_pages_keep_their_bounds(make_store: MakeStore) -> None:
+    """From anywhere, in pages of any size; holes in the numbering are told, each one."""
+    store = make_store()
+    queue_id = new_queue(store)
+    do(store, Retain(queue_id, DAY_MS, 0))
+    do(store, Post(queue_id, messages(0, 300, size=100)))
+    do(store, *[Post(queue_id, messages(offset, 1, size=5000)) for offset in range(300, 320)])
+    do(store, Post(queue_id, messages(330, 5, size=100)), Retire(queue_id, 10, 318))
+    whole, missing = read_all_retained(store, queue_id)
+    assert [offset for _, offset, *_ in whole] == [*range(320), *range(330, 335)]
+    assert missing == [*range(320, 330)]
+    for page, max_bytes in ((1, 1 << 30), (7, 1 << 30), (1000, 1), (1000, 450), (1000, 12_000)):
+        assert read_all_retained(store, queue_id, 0, page, max_bytes) == (whole, missing), (page, max_bytes)
+    for begin in (1, 150, 299, 300, 310, 319):
+        assert read_all_retained(store, queue_id, begin) == (whole[begin:], missing)
+    end = store.read_retained(queue_id, 335, 10, 1000)
+    assert (end.records, end.next_offset, end.quarantined) == ([], 335, [])
+    assert store.read_retained(queue_id, 5000, 10, 1000).next_offset == 5000
+    do(store, Post(queue_id, messages(5000, 1)))
+    _, missing = read_all_retained(store, queue_id, 334)
+    assert missing == [*range(335, 5000)], "however many there are"
+    store.close()
+
+
+def check_dropping_by_age(make_store: MakeStore) -> None:
+    """The oldest ones go when their time is over, by the wall clock that the messages tell; live ones stay
+    in the queue.
+    """
+    store = make_store()
+    queue_id = new_queue(store)
+    do(store, Retain(queue_id, DAY_MS, 0))
+    for number in range(4):
+        do(store, Post(queue_id, at(NOON_MS + number * 1000, 10 * number, 10)))
+    do(store, Retire(queue_id, 0, 9), Retire(queue_id, 12, 39))
+    forget_all(store, 100.0)
+    assert retained_offsets(store, queue_id) == [*range(40)]
+    forget_all(store, 100.0 + DAY_MS / 1000 - 2.5)
+    assert retained_offsets(store, queue_id) == [*range(10, 40)]
+    forget_all(store, 100.0 + DAY_MS / 1000 - 1.5)
+    assert store.retained(queue_id) == Retained(DAY_MS, 0, 20, 40, 200)
+    assert offsets(store, queue_id) == [10, 11], "what is live is still to be consumed"
+    assert retained_offsets(store, queue_id, 3) == [*range(20, 40)], "and nobody re-reads it"
+    do(store, Retire(queue_id, 10, 11), Post(queue_id, at(NOON_MS + 3 * DAY_MS, 40, 1)))
+    forget_all(store, 100.0 + DAY_MS / 1000 - 1.5)
+    assert retained_offsets(store, queue_id) == [40], "a later message tells that it is later"
+    do(store, Retire(queue_id, 40, 40))
+    forget_all(store, 1e9)
+    assert store.retained(queue_id) == Retained(DAY_MS, 0, 41, 41, 0)
+    assert node_of(store, queue_id).next_offset == 41, "the numbering goes on"
+    do(store, Post(queue_id, at(NOON_MS, 41, 1)))
+    assert retained_offsets(store, queue_id) == [41]
+    store.close()
+
+
+def check_dropping_by_size(make_store: MakeStore) -> None:
+    """The oldest commits go while there is more than the bound; no bound is no bound."""
+    store = make_store()
+    queue_id, other = new_queue(store), new_queue(store, "other")
+    do(store, Retain(queue_id, 0, 1000), Retain(other, 1 << 40, 0))
+    for number in range(300):
+        do(store, Post(queue_id, messages(number * 3, 3, size=20)), Post(other, messages(number, 1)))
+        do(store, Retire(queue_id, number * 3, number * 3 + 2), Retire(other, number, number))
+    forget_all(store, 0.0)
+    assert store.retained(queue_id) == Retained(0, 1000, 900 - 48, 900, 960)
+    assert retained_offsets(store, queue_id) == [*range(900 - 48, 900)]
+    do(store, Retain(queue_id, 0, 100))
+    forget_all(store, 0.0)
+    assert retained_offsets(store, queue_id) == [897, 898, 899]
+    assert retained_offsets(store, other) == [*range(300)]
+    store.close()
+
+
+def check_ending_retention(make_store: MakeStore) -> None:
+    """What is archived goes, what is live stays; it may begin again, at the next message."""
+    store = make_store()
+    queue_id = new_queue(store)
+    do(store, Retain(queue_id, 0, 0), Retain(queue_id, DAY_MS, 0))
+    for first in range(0, 600, 2):
+        do(store, Post(queue_id, messages(first, 2)))
+    do(store, Retire(queue_id, 0, 400), Return(queue_id, 500, 1, b"x"))
+    do(store, Retain(queue_id, 0, 0))
+    assert store.retained(queue_id) is None
+    assert retained_offsets(store, queue_id) == []
+    assert offsets(store, queue_id) == [*range(401, 600)]
+    do(store, Post(queue_id, messages(600, 4)), Retire(queue_id, 600, 601), Retain(queue_id, 0, 50))
+    do(store, Post(queue_id, messages(604, 2)), Retire(queue_id, 603, 604))
+    forget_all(store, 0.0)
+    assert retained_offsets(store, queue_id) == [604, 605]
+    assert offsets(store, queue_id) == [*range(401, 600), 602, 605]
+    do(store, Retain(queue_id, 0, 0), Retire(queue_id, 0, 605))
+    forget_all(store, 0.0)
+    assert (offsets(store, queue_id), node_of(store, queue_id).next_offset) == ([], 606)
+    store.close()
+
+
+def check_purged_and_deleted_are_not_retained(make_store: MakeStore) -> None:
+    """Both drop archived messages too; a purged node goes on to retain."""
+    store = make_store()
+    one, two = new_queue(store, "one"), new_queue(store, "two")
+    for queue_id in (one, two):
+        do(store, Retain(queue_id, DAY_MS, 0), Post(queue_id, messages(0, 10)), Retire(queue_id, 0, 4))
+    do(store, Purge(one), MoveCursor("c", one, 3, 1), MoveCursor("c", two, 3, 1))
+    assert store.retained(one) == Retained(DAY_MS, 0, 10, 10, 0)
+    assert retained_offsets(store, one) == []
+    do(store, Post(one, messages(10, 2)), Retire(one, 10, 11), DeleteNode(two), Retire(two, 5, 9))
+    assert retained_offsets(store, one) == [10, 11]
+    assert store.retained(two) is None
+    assert [cursor.queue_id for cursor in store.cursors("c")] == [one]
+    for call in (lambda: store.read_retained(two, 0, 1, 1), lambda: store.offset_at(two, 0)):
+        try:
+            call()
+        except NoSuchNode:
+            continue
+        raise AssertionError("expected NoSuchNode")
+    forget_all(store, 0.0)
+    assert retained_offsets(store, one) == [10, 11]
+    store.close()
+
+
+def check_offset_at(make_store: MakeStore) -> None:
+    """The first one that was published at or after a time; times never fall, whatever the wall clock does."""
+    store = make_store()
+    queue_id = new_queue(store)
+    do(store, Post(queue_id, at(NOON_MS, 0, 5)), Retain(queue_id, DAY_MS, 0))
+    assert store.offset_at(queue_id, 0) == 5
+    for number, at_ms in enumerate([10, 10, 20, 15, 30, 40, 35, 50]):
+        do(store, Post(queue_id, at(NOON_MS + at_ms, 5 + 3 * number, 3)))
+    do(store, Retire(queue_id, 0, 15))
+    expected = {0: 5, 10: 5, 11: 11, 20: 11, 21: 17, 30: 17, 31: 20, 36: 20, 40: 20, 41: 26, 50: 26, 51: 29}
+    found = {at_ms: store.offset_at(queue_id, NOON_MS + at_ms) for at_ms in expected}
+    assert found == expected, found
+    plain = new_queue(store, "plain")
+    do(store, Post(plain, at(NOON_MS, 0, 5)))
+    assert store.offset_at(plain, 0) == 5, "it does not retain"
+    store.close()
+
+
+def check_moved_messages_are_retained(make_store: MakeStore) -> None:
+    """What moves into a retaining node is published there at the time of the move, and kept when it is
+    consumed; where it came from nothing is left.
+    """
+    store = make_store()
+    queue_id, source, other = new_queue(store), new_queue(store, "set"), new_queue(store, "set 2")
+    do(store, Retain(queue_id, DAY_MS, 0), Post(queue_id, at(NOON_MS, 0, 2)))
+    for first in (0, 1, 2, 10):
+        do(store, Post(source, at(NOON_MS - 99, first, 1)))
+    do(store, Post(other, at(NOON_MS - 99, 0, 10)))
+    do(store, Retire(source, 1, 1), Retire(other, 3, 4), Return(other, 6, 2, b"notes"))
+    moves: list[Unit] = [[Move(source, queue_id, 2, NOON_MS + 5), Move(other, queue_id, 5, NOON_MS + 5)]]
+    assert do_units(store, [*moves, [Retire(queue_id, 0, 3), Retire(queue_id, 6, 6)]]) == [None, None]
+    assert retained_offsets(store, queue_id) == [*range(13)]
+    assert offsets(store, queue_id) == [4, 5, *range(7, 13)]
+    assert store.offset_at(queue_id, NOON_MS + 1) == 2
+    assert store.retained(queue_id) == Retained(DAY_MS, 0, 0, 13, 130)
+    do(store, Retire(queue_id, 0, 20))
+    bodies = [record.body[:2] for record in store.read_retained(queue_id, 0, 99, 9999).records]
+    assert bodies == [b"0:", b"1:", b"0:", b"2:", b"10", *[b"%d:" % n for n in (0, 1, 2, 5, 6, 7, 8, 9)]]
+    assert store.read_retained(queue_id, 9, 1, 99).records[0].annotations == b"notes"
+    forget_all(store, 0.0)
+    assert retained_offsets(store, queue_id) == [*range(13)]
+    forget_all(store, DAY_MS / 1000 + 1)
+    assert retained_offsets(store, queue_id) == []
+    store.close()
+
+
+def check_cursors(make_store: MakeStore) -> None:
+    """They stand where they were moved last, in each node and in the event log, until they are forgotten."""
+    store = make_store()
+    one, two = new_queue(store, "one"), new_queue(store, "two")
+    assert (store.cursors("a"), store.cursor_names("", 9)) == ([], [])
+    do(store, MoveCursor("a", two, 1, 10), MoveCursor("a", one, 2, 11), MoveCursor("ü", EVENT_LOG, 3, 12))
+    do(store, MoveCursor("a", two, 7, 13), MoveCursor("b\x00", one, 1 << 40, 14))
+    assert store.cursors("a") == [Cursor("a", one, 2, 11), Cursor("a", two, 7, 13)]
+    assert store.cursors("ü") == [Cursor("ü", EVENT_LOG, 3, 12)]
+    assert store.cursor_names("", 9) == ["a", "b\x00", "ü"]
+    assert (store.cursor_names("", 1), store.cursor_names("a", 1)) == (["a"], ["b\x00"])
+    assert store.cursor_names("ü", 9) == []
+    assert (
+        do_units(store, [[MoveCursor("x", 99, 1, 1), MoveCursor("y", one, 1, 1)]])[0].__class__ is NoSuchNode
+    )
+    do(store, MoveCursor("c", one, 1, 1), ForgetCursor("c"), ForgetCursor("nobody"))
+    do(store, ForgetCursor("a"), MoveCursor("a", one, 5, 20))
+    assert store.cursors("a") == [Cursor("a", one, 5, 20)]
+    assert (store.cursors("c"), store.cursors("y")) == ([], [])
+    store.apply([[MoveCursor("a", one, 99, 99), ForgetCursor("ü")]])
+    store.abandon()
+    do(store, MoveCursor("d", two, 1, 1), DeleteNode(two))
+    assert (store.cursors("a"), store.cursors("d")) == ([Cursor("a", one, 5, 20)], [])
+    assert store.cursor_names("", 9) == ["a", "b\x00", "ü"]
+    store.close()
+
+
+RETENTION_CHECKS: Final[tuple[Callable[[MakeStore], None], ...]] = (
+    check_retained_messages_come_back,
+    check_retention_begins_at_the_next_message,
+    check_posted_and_retired_in_one_group_is_retained,
+    check_retained_pages_keep_their_bounds,
+    check_dropping_by_age,
+    check_dropping_by_size,
+    check_ending_retention,
+    check_purged_and_deleted_are_not_retained,
+    check_offset_at,
+    check_moved_messages_are_retained,
+    check_cursors,
+)

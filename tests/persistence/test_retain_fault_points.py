@@ -1,0 +1,111 @@
+"""Kills on the way of a policy, of archiving, of dropping and of a cursor: all of it is there, or nothing."""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from amqp_broker.persistence import Cursor, MoveCursor, Post, Retain, Retire
+from amqp_broker.persistence.event_checks import event
+from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm
+from amqp_broker.persistence.sqlite import SqliteStore, check_directory
+from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets, read_all_retained
+from tests.persistence.stores import run_child, small_store
+
+# Group n posts five messages, retires those of the group before but the last one, moves a cursor to n, and
+# sets the bound of 20 + n kilobytes, each message having one; after it everything is dropped that is over.
+# Two lines tell that a group is on its way, and that it was committed.
+WORK = """
+import sys
+from pathlib import Path
+from amqp_broker.persistence import MoveCursor, Post, Retain, Retire
+from amqp_broker.persistence.sqlite import SqliteStore
+from amqp_broker.persistence.store_checks import do, messages, new_queue
+
+store = SqliteStore(Path(sys.argv[1]), ballast_bytes=0, checkpoint_bytes=128 * 1024)
+queue_id = new_queue(store)
+do(store, Retain(queue_id, 0, 20_000))
+for number in range(16):
+    print("begin", number, flush=True)
+    first = 5 * number
+    do(
+        store,
+        Post(queue_id, messages(first, 5, size=1000)),
+        Retire(queue_id, first - 5, first - 2),
+        MoveCursor("c", queue_id, number, number),
+        Retain(queue_id, 0, 20_000 + 1000 * number),
+    )
+    do(store, Retire(queue_id, first - 6, first - 6))
+    print("done", number, flush=True)
+    while store.idle(0.0):
+        pass
+store.close()
+"""
+POINTS = [point for point in FAULT_POINTS if point.startswith(("retain", "cursor"))]
+PASSES = [(point, nth) for point in POINTS for nth in (1, 2, 5, 9)]
+PASSES += [(point, nth) for point in ("apply.done", "commit.before", "commit.after") for nth in (6, 20)]
+
+
+@pytest.mark.parametrize(("point", "nth"), PASSES)
+def test_kill(point: str, nth: int, tmp_path: Path) -> None:
+    """Messages, the cursor and the bound are of the same group; what was promised is there."""
+    child = run_child(WORK, tmp_path, **{ENVIRONMENT_VARIABLE: f"{point}:{nth}"})
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    lines = [line.split() for line in child.stdout.splitlines()]
+    done = sum(word == "done" for word, _ in lines)
+    assert check_directory(tmp_path) == []
+    store = small_store(tmp_path)
+    nodes = store.recover().nodes
+    groups = nodes[0].next_offset // 5 if nodes else 0
+    assert groups in (done, len(lines) - done), f"{groups} groups are there, {done} were promised"
+    if nodes:
+        check_groups(store, nodes[0].queue_id, groups)
+    store.close()
+    assert check_directory(tmp_path) == []
+
+
+def check_groups(store: SqliteStore, queue_id: int, groups: int) -> None:
+    """So many are there, and after a sweep what has to be."""
+    last = groups - 1
+    assert store.cursors("c") == ([Cursor("c", queue_id, last, last)] if groups else [])
+    retained = store.retained(queue_id)
+    if not groups:
+        return
+    assert retained is not None and retained.keep_bytes == 20_000 + 1000 * last
+    live = offsets(store, queue_id)
+    assert live[-5:] == [*range(5 * last, 5 * groups)]
+    assert set(live[:-5]) <= {5 * last - 6, 5 * last - 1}, live
+    found, missing = read_all_retained(store, queue_id)
+    assert missing == [] and found[-1][1] == 5 * groups - 1
+    assert len(found) >= min(5 * groups, 20 + last - 5)
+    while store.idle(0.0):
+        pass
+    found, missing = read_all_retained(store, queue_id)
+    assert missing == [] and len(found) == min(5 * groups, (20 + last) // 5 * 5)
+    do(store, Post(queue_id, messages(5 * groups, 1)), Retire(queue_id, 0, 1 << 40))
+    assert read_all_retained(store, queue_id)[0][-1][1] == 5 * groups
+
+
+def test_other_groups_pass_none_of_them(tmp_path: Path) -> None:
+    """A store without retention and cursors pays for none of it."""
+    passed: list[str] = []
+    for point in POINTS:
+        arm(point, partial(passed.append, point))
+    try:
+        store = small_store(tmp_path)
+        queue_id = new_queue(store)
+        do(store, Post(queue_id, messages(0, 5)), Retire(queue_id, 0, 1), event(1))
+        while store.idle(1e9):
+            pass
+        assert passed == []
+        do(store, MoveCursor("c", queue_id, 1, 1))
+        assert passed == [point for point in POINTS if point.startswith("cursor")]
+        passed.clear()
+        do(store, Retain(queue_id, 0, 1))
+        assert passed == [point for point in POINTS if point.startswith("retain") and "drop" not in point]
+        store.close()
+    finally:
+        disarm()

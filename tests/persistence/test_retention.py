@@ -1,0 +1,244 @@
+"""Retention on disk: damage is told and never believed, steps are bounded, and a restart forgets nothing."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from amqp_broker.persistence import (
+    DeleteNode,
+    MoveCursor,
+    Post,
+    Retain,
+    Retained,
+    Retire,
+    Return,
+)
+from amqp_broker.persistence.retain_clock import SWEEP_RETAINED, RetainClock
+from amqp_broker.persistence.retention_checks import NOON_MS, at, retained_offsets
+from amqp_broker.persistence.sqlite import SqliteStore, check_directory
+from amqp_broker.persistence.store_checks import do, messages, new_queue, node_of, offsets, read_all_retained
+from tests.persistence.stores import edit, small_store
+
+DAY_MS = 86_400_000
+
+
+def filled(directory: Path, retire: bool = True) -> int:
+    """A closed store that retains ten messages in one run and five runs of one message, the last one live."""
+    store = small_store(directory)
+    queue_id = new_queue(store)
+    do(store, Retain(queue_id, DAY_MS, 0), Post(queue_id, at(NOON_MS, 0, 10, size=100)))
+    for offset in range(10, 15):
+        do(store, Post(queue_id, at(NOON_MS + offset, offset, 1, size=100)))
+    do(store, Return(queue_id, 4, 1, b"annotations"), MoveCursor("c", queue_id, 5, 5))
+    if retire:
+        do(store, Retire(queue_id, 0, 13))
+    store.close()
+    return queue_id
+
+
+DAMAGED = "CAST(substr(bodies, 1, 350) || x'ff' || substr(bodies, 352) AS BLOB)"
+DAMAGE = {
+    "a body of many": (f"UPDATE segment SET bodies={DAMAGED} WHERE id=1", [3]),
+    "a body of one": ("UPDATE segment SET bodies=x'00' WHERE id=3", [11]),
+    "a directory": ("UPDATE segment SET directory=x'0102' WHERE id=1", [*range(10)]),
+    "a lost segment": ("DELETE FROM segment WHERE id=4", [12]),
+    "a lost row": ("DELETE FROM run WHERE first_offset=11", [11]),
+    "a damaged row": ("UPDATE run SET bytes=7 WHERE first_offset=0", [*range(10)]),
+    "a damaged time": ("UPDATE run SET at_ms=7 WHERE first_offset=12", [12]),
+    "a row of too many": ("UPDATE run SET count=2 WHERE first_offset=12", [12]),
+    "the last row": ("UPDATE run SET live_count=9 WHERE first_offset=14", [14]),
+    "a changed header": ("UPDATE changed SET delivery_count=9", [4]),
+}
+
+
+@pytest.mark.parametrize("retire", [True, False], ids=["archived", "live"])
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_told_as_holes(name: str, retire: bool, tmp_path: Path) -> None:
+    """Each time, from wherever one reads; the neighbours come, and the checker finds it, too."""
+    queue_id = filled(tmp_path, retire)
+    sql, bad = DAMAGE[name]
+    edit(tmp_path, sql)
+    if name == "the last row":  # it told where the numbering stands
+        edit(tmp_path, "UPDATE node SET next_offset=15")
+    assert check_directory(tmp_path) != []
+    store = small_store(tmp_path)
+    for begin in (0, 2, 3, 4, 9, 11, 12, 13, 0):
+        for page in (1, 4, 100):
+            found, missing = read_all_retained(store, queue_id, begin, page)
+            assert missing == [offset for offset in bad if offset >= begin]
+            assert [offset for _, offset, *_ in found] == [*sorted({*range(begin, 15)} - {*bad})]
+    assert edit_open(store, "SELECT count(*) FROM quarantine") == [(0,)], "the queue's own reads do that"
+    reasons = {quarantined.reason for quarantined in store.read_retained(queue_id, 0, 99, 9999).quarantined}
+    assert len(reasons) == 1 and "" not in reasons
+    store.close()
+
+
+def edit_open(store: SqliteStore, sql: str) -> list[tuple[object, ...]]:
+    """A question to a store that is open."""
+    return store._unit.query(sql)
+
+
+@pytest.mark.parametrize("name", [name for name in DAMAGE if name not in ("a lost row", "the last row")])
+def test_what_the_queue_put_away_stays_a_hole(name: str, tmp_path: Path) -> None:
+    """A damaged live message goes into quarantine when the queue is read; readers of what is retained go on
+    to be told of it, and the file is sound.
+    """
+    queue_id = filled(tmp_path, retire=False)
+    sql, bad = DAMAGE[name]
+    edit(tmp_path, sql)
+    store = small_store(tmp_path)
+    assert store.read(queue_id, 0, 99, 1 << 20).quarantined != []
+    assert store.read(queue_id, 0, 99, 1 << 20).quarantined == []
+    for _ in range(2):
+        told = store.read_retained(queue_id, 0, 99, 1 << 20).quarantined
+        assert [quarantined.offset for quarantined in told] == bad
+    do(store, Retire(queue_id, 0, 14))
+    store.close()
+    assert check_directory(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "finding"),
+    [
+        ("UPDATE retained SET keep_ms=5", "what it retains: the row does not match its checksum"),
+        ("UPDATE retained SET queue_id=9", "queue 9, what it retains: the row does not match"),
+        ("DELETE FROM retained", "live_count is 0"),
+        ("UPDATE cursor SET offset=6", "cursor b'c', queue 1: the row does not match its checksum"),
+        ("UPDATE node SET name=NULL, purged_to=4611686018427387904", "there is no such node"),
+    ],
+)
+def test_checker_finds_damage(sql: str, finding: str, tmp_path: Path) -> None:
+    """Of what is not a message; the store opens all the same."""
+    filled(tmp_path)
+    edit(tmp_path, sql)
+    findings = check_directory(tmp_path)
+    assert any(finding in one for one in findings), findings
+    store = small_store(tmp_path)
+    store.recover()
+    assert store.cursors("c") in ([], [store.cursors("c")[0]] if store.cursors("c") else [])
+    while store.idle(0.0):
+        pass
+    store.close()
+
+
+def test_damaged_policy_keeps_everything(tmp_path: Path) -> None:
+    """Until the next Retain makes it whole: nothing is dropped because nobody knows what is to be kept."""
+    queue_id = filled(tmp_path)
+    edit(tmp_path, "UPDATE retained SET keep_ms=1")
+    store = small_store(tmp_path)
+    assert retained_offsets(store, queue_id) == [*range(15)]
+    do(store, Retire(queue_id, 14, 14))
+    for now in (0.0, 1e6):
+        assert store.idle(now) is False
+    assert retained_offsets(store, queue_id) == [*range(15)]
+    do(store, Retain(queue_id, DAY_MS, 0))
+    store.close()
+    assert check_directory(tmp_path) == []
+    store = small_store(tmp_path)
+    assert store.retained(queue_id) == Retained(DAY_MS, 0, 0, 15, 1500)
+    store.close()
+
+
+def test_dropping_takes_bounded_steps(tmp_path: Path) -> None:
+    """So many runs in one; segments go with their runs, and the file is sound after each."""
+    store = small_store(tmp_path, synchronous="OFF")
+    queue_id = new_queue(store)
+    do(store, Retain(queue_id, DAY_MS, 0))
+    for offset in range(3 * SWEEP_RETAINED):
+        do(store, Post(queue_id, at(NOON_MS, offset, 1)), Retire(queue_id, offset, offset))
+    store.idle(0.0)
+    steps = 0
+    while store.idle(DAY_MS / 1000 + 1):
+        steps += 1
+        retained = store.retained(queue_id)
+        assert retained is not None and retained.first_offset == steps * SWEEP_RETAINED
+        runs, segments = (edit_open(store, f"SELECT count(*) FROM {name}") for name in ("run", "segment"))
+        assert runs == segments
+    assert steps == 3
+    assert edit_open(store, "SELECT count(*) FROM segment") == [(0,)]
+    store.close()
+    assert check_directory(tmp_path) == []
+    store = small_store(tmp_path)
+    assert node_of(store, queue_id).next_offset == 3 * SWEEP_RETAINED
+    store.close()
+
+
+def test_restart_in_the_middle_of_ending(tmp_path: Path) -> None:
+    """What is archived still goes, and only that."""
+    store = small_store(tmp_path, synchronous="OFF")
+    queue_id = new_queue(store)
+    do(store, Retain(queue_id, DAY_MS, 0))
+    for offset in range(2 * SWEEP_RETAINED + 9):
+        do(store, Post(queue_id, messages(offset, 1)))
+    do(store, Retire(queue_id, 0, 2 * SWEEP_RETAINED), Retain(queue_id, 0, 0))
+    assert store.idle(0.0) is True
+    store.close()
+    assert check_directory(tmp_path) == []
+    store = small_store(tmp_path)
+    live = [*range(2 * SWEEP_RETAINED + 1, 2 * SWEEP_RETAINED + 9)]
+    assert offsets(store, queue_id) == live and node_of(store, queue_id).first_offset == live[0]
+    while store.idle(0.0):
+        pass
+    assert edit_open(store, "SELECT count(*) FROM run") == [(8,)]
+    assert edit_open(store, "SELECT count(*) FROM retained") == [(0,)]
+    assert offsets(store, queue_id) == live
+    do(store, DeleteNode(queue_id))
+    store.close()
+    assert check_directory(tmp_path) == []
+
+
+def test_compactor_leaves_what_is_kept(tmp_path: Path) -> None:
+    """A large segment of which little is live is not rewritten while it is retained, but afterwards."""
+    store = small_store(tmp_path)
+    queue_id = new_queue(store)
+    do(store, Retain(queue_id, DAY_MS, 0), Post(queue_id, messages(0, 200, size=1000)))
+    do(store, Retire(queue_id, 0, 197))
+    size = "SELECT sum(length(bodies)) FROM segment"
+    while store.idle(0.0):
+        pass
+    assert edit_open(store, size) == [(200_000,)]
+    assert retained_offsets(store, queue_id) == [*range(200)]
+    do(store, Retain(queue_id, 0, 0))
+    while store.idle(0.0):
+        pass
+    assert edit_open(store, size) == [(2000,)]
+    assert offsets(store, queue_id) == [198, 199]
+    store.close()
+    assert check_directory(tmp_path) == []
+
+
+def test_memory_is_flat(tmp_path: Path) -> None:
+    """Neither what is archived nor reading it through stays in memory."""
+    store = small_store(tmp_path, synchronous="OFF", run_cache_messages=10_000)
+    queue_id = new_queue(store)
+    do(store, Retain(queue_id, DAY_MS, 0))
+
+    def work(first: int) -> None:
+        for offset in range(first, first + 500):
+            do(store, Post(queue_id, messages(offset, 1)), Retire(queue_id, offset - 9, offset - 9))
+        at_offset = 0
+        while at_offset < first + 500:
+            at_offset = store.read_retained(queue_id, at_offset, 100, 1 << 20).next_offset
+        assert store.read(queue_id, 0, 100, 1 << 20).records[0].offset == first + 491
+
+    work(0)
+    tracemalloc.start()
+    for number in range(1, 6):
+        work(500 * number)
+    grown = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert grown < 300_000, f"grew by {grown} bytes"
+    store.close()
+
+
+def test_clock() -> None:
+    """It goes on between two messages, never goes back, and takes over a wall clock that went forth."""
+    clock = RetainClock()
+    assert clock.tick(100.0, 5000) == 5000
+    assert clock.tick(101.5, 5000) == 6500
+    assert clock.tick(101.5, 9000) == 9000
+    assert clock.tick(90.0, 10) == 9000, "monotonic time that goes back is a mistake, and does nothing"
+    assert clock.tick(91.0, 10) == 10_000

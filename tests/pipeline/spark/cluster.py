@@ -1,0 +1,194 @@
+"""A pipeline on a Spark standalone cluster of two workers on this machine, with speculation.
+
+    python -m tests.pipeline.spark.cluster [--rows 1200] [--times 1]
+
+A master and two workers with a core each, all on loopback with ports of their own; the workers have
+addresses of their own, too, for Spark runs no copy of a task on a host that has it already. In one
+micro-batch a task seals its set and then does not end: Spark runs a copy of it on the other worker, which
+seals a set of its own, wins, and is the one that is committed. Exit status 1 when a row is lost, doubled or
+out of order, when nobody speculated, or when a set is left over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import pyspark
+
+from amqp_broker.pipeline.java import find_java
+from tests.crash.broker_process import CHECKOUT
+from tests.pipeline.spark.crash_points import World, judge
+from tests.pipeline.spark.hooks import FAULT_FILE, taken_file
+
+HOSTS: Final = ("127.0.0.1", "127.0.0.2")
+PARTITIONS: Final = 4
+SECONDS_TO_START: Final = 120.0
+SLOW_S: Final = 60.0
+SPECULATION: Final = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.2",
+    "spark.speculation.minTaskRuntime": "500ms",
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.cores.max": str(len(HOSTS)),
+    # The batch is not to begin with one executor only: there would be no place for a copy.
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC",
+}
+
+
+class Cluster:
+    """A master and its workers, as processes. Raises TimeoutError when they do not come up."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._environment = dict(os.environ) | dict(environment) | {
+            "JAVA_HOME": str(find_java()),
+            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC",
+        }  # fmt: skip
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.url = ""
+        try:
+            log = self._start("master.Master", "master", HOSTS[0], "--port", "0")
+            self.url = self._wait(log, r"Starting Spark master at (spark://\S+)")
+            for number, host in enumerate(HOSTS):
+                work = str(folder / f"work-{number}")
+                more = ("-c", "1", "-m", "600m", "-d", work, self.url)
+                log = self._start("worker.Worker", f"worker-{number}", host, *more)
+                self._wait(log, r"(Successfully registered with master)")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Ends all of them, and what they started."""
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _start(self, role: str, name: str, host: str, *arguments: str) -> Path:
+        log = self._folder / f"{name}.log"
+        with log.open("wb") as out:
+            self._processes.append(
+                subprocess.Popen(
+                    [
+                        str(Path(self._environment["SPARK_HOME"]) / "bin" / "spark-class"),
+                        f"org.apache.spark.deploy.{role}",
+                        "--host",
+                        host,
+                        "--webui-port",
+                        "0",
+                        *arguments,
+                    ],  # fmt: skip
+                    stdout=out,
+                    stderr=out,
+                    stdin=subprocess.DEVNULL,
+                    env=self._environment,
+                    cwd=self._folder,
+                )  # fmt: skip
+            )
+        return log
+
+    def _wait(self, log: Path, pattern: str) -> str:
+        deadline = time.monotonic() + SECONDS_TO_START
+        while time.monotonic() < deadline:
+            found = re.search(pattern, log.read_text(errors="replace"))
+            if found:
+                return found[1]
+            time.sleep(0.1)
+        raise TimeoutError(
+            f"expected {pattern!r} in {log.name}, found {log.read_text(errors='replace')[-2_000:]}"
+        )
+
+
+def speculated(attempts: Path) -> list[str]:
+    """Tasks that ran more than once: batch-partition."""
+    tasks = [entry.name.rpartition("-")[0] for entry in attempts.iterdir()]
+    return sorted({task for task in tasks if tasks.count(task) > 1})
+
+
+def run(folder: Path, rows: int, memory: bool = False) -> list[str]:
+    """One pipeline; what is wrong with it."""
+    attempts = folder / "attempts"
+    attempts.mkdir()
+    world = World(folder, rows, memory)
+    environment = {
+        FAULT_FILE: str(world.fault),
+        "AMQP_TEST_ATTEMPTS": str(attempts),
+        "PYTHONPATH": str(CHECKOUT),
+    }
+    cluster = None
+    try:
+        cluster = Cluster(folder, environment)
+        print(f"cluster at {cluster.url}: a master and {len(HOSTS)} workers", flush=True)
+        world.fill()
+        settings = SPECULATION | {f"spark.executorEnv.{name}": value for name, value in environment.items()}
+        more = ["--master", cluster.url, "--partitions", str(PARTITIONS)]
+        for name, value in settings.items():
+            more += ["--set", f"{name}={value}"]
+        status = world.start_driver("slow", 1, *more, seconds=SLOW_S)
+        faults = [] if status == 0 else [f"the driver ended with {status}"]
+        if not taken_file(world.fault).exists():
+            faults.append("no task was slow")
+        copies = speculated(attempts)
+        print(
+            f"{len(list(attempts.iterdir()))} attempts; copies of tasks {', '.join(copies) or 'none'}",
+            flush=True,
+        )
+        if not copies:
+            faults.append("nobody speculated")
+        found = world.output()
+        print(f"{len(found)} of {rows} rows", flush=True)
+        faults += judge(found, rows)
+        if left := world.undecided():
+            faults.append(f"{left} sets are left without a decision")
+        return faults
+    finally:
+        if cluster is not None:
+            cluster.close()
+        world.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs it, so many times."""
+    parser = argparse.ArgumentParser(prog="python -m tests.pipeline.spark.cluster", description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_200)
+    parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--memory", action="store_true", help="a broker without a disk")
+    parsed = parser.parse_args(arguments)
+    failed = 0
+    for number in range(parsed.times):
+        began = time.monotonic()
+        folder = Path(tempfile.mkdtemp(prefix="pipeline-cluster-"))
+        faults = run(folder, parsed.rows, parsed.memory)
+        verdict = "; ".join(faults) or "each row once and in order"
+        print(f"{number + 1}/{parsed.times}  {verdict} ({time.monotonic() - began:.0f} s)", flush=True)
+        if faults:
+            failed += 1
+            print(f"  kept: {folder}", flush=True)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
