@@ -126,6 +126,7 @@ def test_the_beginning_is_frozen_until_batch_0_is_done(query: Query) -> None:
     query.fails_at, query.then = -1, lambda batch: None
     query.send(2)
     assert query.run(startingOffsets="latest") == {0: {}, 1: {query.address: list(range(10, 17))}}
+    assert query.cursor() == {query.address: 10}
 
 
 def test_available_now_ends_where_the_node_ended(query: Query) -> None:
