@@ -106,6 +106,10 @@ class RetainedClient:
 
     def close(self) -> None:
         """Gives back what is held."""
+        self._holds.clear()
+        self._end_session()
+
+    def _end_session(self) -> None:
         session, self._session = self._session, None
         self._requester = None
         if session is not None:
@@ -141,7 +145,7 @@ class RetainedClient:
     def _links(self) -> BlockingRequester:
         if self._requester is None or self._requester.gone is not None:
             # A session of its own: another one's error must not free what is held here.
-            self.close()
+            self._end_session()
             self._session = connection_to(self.broker).open_session()
             requester = self._session.open_requester(RETAINED)
             for cursor, spec in self._holds.items():

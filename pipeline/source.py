@@ -8,7 +8,10 @@ Objects of this module are pickled: connections are made where they are needed, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -40,7 +43,7 @@ __all__ = ["AmqpBatchReader", "AmqpStreamReader", "schema_of"]
 
 POLL_MS: Final = 1_000
 """How long a stream that has nothing new waits at the broker; Spark asks again at once."""
-START_SUFFIX: Final = "/start"
+START_SUFFIX: Final = "/start:"
 """Of the cursor that keeps where a subscription began; no subscription can have such a name."""
 
 
@@ -122,7 +125,8 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         given = self._options["startingOffsets"]
         fresh = given is not None or self._options.given("startingTimestamp")
         if fresh and given != SUBSCRIPTION and self._stands != self._frozen:
-            # The cursor has moved, so batch 0 was done once: this is a new query, which says where it begins.
+            # The cursor has moved, so batch 0 was done once, or it began elsewhere: this is a new query, and
+            # its options say where it begins.
             for cursor in self._cursors():
                 client.forget(cursor)
             self._frozen, self._stands = {}, {}
@@ -165,8 +169,8 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of a batch. The same start and end give the same messages, or an error."""
         begin, finish = read_offsets(start), read_offsets(end)
-        check_log(begin, finish.log, self._options.broker)
         found = self._checked(finish)
+        check_log(begin, found.log, self._options.broker)
         self._hold_from(begin, nodes_to_read(self._options, found))
         parts = check_loss(self._options, ranges_between(begin, finish, self._frozen), found)
         return [AmqpRange(part, found.log) for part in split(parts, self._options["minPartitions"])]
@@ -198,23 +202,34 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._client
 
     def _cursors(self) -> tuple[str, str]:
-        name = self._options["subscription"]
-        return name + START_SUFFIX, name
+        """That of the beginning, and the subscription's. Another starting place is another beginning."""
+        options = self._options
+        place = options["startingOffsets"] or SUBSCRIPTION
+        if options.given("startingTimestamp"):
+            place = f"{options['startingTimestamp']}-ms"
+        elif isinstance(place, dict):
+            text = json.dumps(place, sort_keys=True)
+            place = hashlib.sha256(text.encode()).hexdigest()[:16]
+        name = options["subscription"]
+        return f"{name}{START_SUFFIX}{place}", name
 
     def _hold_from(self, begin: Offsets, nodes: dict[str, Node]) -> None:
         """As `_hold`, for a query that is at `begin`. An address that is new to it begins with its "
         "first message."""
-        self._hold({address: begin.positions.get(address, node.first) for address, node in nodes.items()})
+        start = {address: begin.positions.get(address, node.first) for address, node in nodes.items()}
+        self._hold(start, begin.positions)
 
-    def _hold(self, start: dict[str, int]) -> None:
-        """Holds both cursors, which are put to `start` where they do not stand yet. Raises CursorInUse."""
+    def _hold(self, start: dict[str, int], place: Mapping[str, int] = MappingProxyType({})) -> None:
+        """Holds both cursors. Where they do not stand yet, the one is put to `start`, the other to the place
+        of the query if it has one there, else to the first. Raises CursorInUse.
+        """
         unknown = {address: offset for address, offset in start.items() if address not in self._frozen}
         if not unknown:
             return
         client = self._ask()
         began, name = self._cursors()
         frozen = client.hold(began, unknown)
-        stands = client.hold(name, {address: frozen[address] for address in unknown})
+        stands = client.hold(name, {address: place.get(address, frozen[address]) for address in unknown})
         for address in unknown:
             self._frozen[address], self._stands[address] = frozen[address], stands[address]
 
