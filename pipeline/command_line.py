@@ -37,6 +37,8 @@ AUDIT_SETTINGS: Final = {
     # What is shuffled here is numbers and short names, and a disk is slower than this.
     "spark.io.compression.codec": "lz4",
     "spark.log.level": "ERROR",
+    # A busy machine may need a while until a Python worker is there.
+    "spark.python.authenticate.socketTimeout": "120s",
 }
 
 

@@ -11,9 +11,14 @@ from amqp_broker.command_line import main
 
 
 def test_without_an_archive_it_says_how_to_make_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """audit, report and compact look for the archive before Spark is started."""
+
+    def started(*arguments: object, **settings: object) -> None:
+        raise AssertionError("Spark was started for nothing")
+
+    monkeypatch.setattr("amqp_broker.pipeline.session.spark_session", started)
     for command in ("audit", "report", "compact"):
         assert main(["pipeline", command, str(tmp_path)]) == 2
         assert "expected an archive of events, found none" in capsys.readouterr().err
