@@ -103,9 +103,9 @@ def run(orders: int, out: Path, folder: Path, progress: Progress) -> int:
         archived = command_line.run(["archive", url, archive, "--compact", *said])
     if archived != command_line.DONE:
         return archived
-    progress.say(f"{clerk.done:,} invoices for {available:,} orders")
+    progress.say(f"{clerk.done:,} invoices for {available:,} orders, {len(clerk.bodies):,} different ones")
     status = command_line.run(["report", archive, "--out", str(out), "--drained", *said])
-    return status if clerk.done == available else command_line.FAILED
+    return status if clerk.done == len(clerk.bodies) == available else command_line.FAILED
 
 
 def _wait_for_invoices(clerk: Consumer, count: int, query: Any) -> None:

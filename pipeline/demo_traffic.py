@@ -102,11 +102,14 @@ def _patience_ms(forgets: bool) -> int:
 
 
 class Consumer(threading.Thread):
-    """Takes everything from an address until it is told to stop; `done` counts what it was the end of."""
+    """Takes everything from an address until it is told to stop; `done` counts what it was the end of, and
+    `bodies` are theirs, each once.
+    """
 
     def __init__(self, url: str, address: str) -> None:
         super().__init__(name=f"consumer of {address}", daemon=True)
         self.done = 0
+        self.bodies: set[str] = set()
         self.error: Exception | None = None
         self._url = url
         self._address = address
@@ -126,7 +129,9 @@ class Consumer(threading.Thread):
                     except WaitTimeout:
                         continue
                     seen += 1
-                    self.done += self._settle(receiver, received, seen)
+                    if self._settle(receiver, received, seen):
+                        self.bodies.add(repr(received.body))
+                        self.done += 1
                     if self._wanted is not None and self.done >= self._wanted:
                         self.reached.set()
         except Exception as error:
