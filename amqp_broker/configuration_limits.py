@@ -88,7 +88,7 @@ QUEUE_WINDOW_BYTES: Final = 16 * MIB  # and their bytes: at least one message of
 # Reading by offset.
 RETAINED_PAGE_MESSAGES: Final = 1_024  # what a reader takes from the store at once
 RETAINED_PAGE_BYTES: Final = 256 * KIB  # and their bytes, at least one message: as OUTPUT_BUFFER_BYTES
-RETAINED_READ_SHARE_PERCENT: Final = 20  # of the broker's time, for all readers, while others store
+RETAINED_READ_SHARE_PERCENT: Final = 15  # of the broker's time, for all readers, while others store
 MAX_RETAINED_READERS: Final = 1_024  # links: each may have a page in memory
 MAX_CURSORS: Final = 10_000  # names: durable until somebody forgets them
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from amqp_broker.coordinator import (
@@ -39,9 +40,10 @@ class CommitEpoch(SetJob):
         self._resolver = resolver
         self._ended: list[StagedSet] = []
         self._moves: list[tuple[Queue, int, SetPart]] = []
+        self._unnamed: list[tuple[Queue, SetPart]] = []
 
     def _judge(self) -> Unit:
-        self._ended, self._moves = [], []
+        self._ended, self._moves, self._unnamed = [], [], []
         request, producer = self._request, self.producer
         touched = producer.up_to(request.epoch)
         if producer.deciding is not None or any(each.busy is not None for each in touched):
@@ -62,7 +64,19 @@ class CommitEpoch(SetJob):
         targets = [queue for queue in queues if queue is not None]
         if len(targets) < len(parts):
             return self._refuse(gone_error(parts[queues.index(None)].destination))
-        return self._decide(verdict.winners, verdict.losers, zip(targets, parts, strict=True))
+        placed = [*zip(targets, parts, strict=True)]
+        self._unnamed = [each for each in placed if each[0].events and each[1].told is None]
+        if self._unnamed:
+            return self._wait()
+        return self._decide(verdict.winners, verdict.losers, placed)
+
+    def finished(self, error: Exception | None) -> None:
+        """After the commit; or the names of the messages are read first, for the event log."""
+        unnamed, self._unnamed = self._unnamed, []
+        if error is None and unnamed:
+            self.service.when_named(unnamed, partial(self.service.submit, self))
+        else:
+            super().finished(error)
 
     def _decide(
         self, winners: Sequence[StagedSet], losers: Sequence[StagedSet],
@@ -98,12 +112,23 @@ class CommitEpoch(SetJob):
         return unit
 
     def _events_of(self, part: SetPart, queue: Queue, first_offset: int, now_ms: int) -> Unit:
-        """What the messages are called is read where they are staged; only a queue with events pays that."""
-        records = self.service.staged_records(part)
-        return put_by_set(
-            queue, first_offset, part.count, self.producer.group, part.owner.set_id, self.producer.name,
-            self._request.epoch, now_ms, records if len(records) == part.count else (),
-        )  # fmt: skip
+        """What the messages are called was read before; only a queue with events pays that."""
+        if not part.told:
+            return put_by_set(
+                queue, first_offset, part.count, self.producer.group, part.owner.set_id, self.producer.name,
+                self._request.epoch, now_ms,
+            )  # fmt: skip
+        unit: Unit = []
+        for before, log in part.told:
+            event = log.event
+            first = first_offset + before
+            event.at_ms = now_ms
+            if event.count == 1:  # what is the same in all entries stands in the fields
+                event.fields["offset"] = first
+            else:
+                event.columns["offset"] = [*range(first, first + event.count)]
+            unit.append(log)
+        return unit
 
     def withdraw(self) -> None:
         """Nothing was stored: the numbers are free again."""

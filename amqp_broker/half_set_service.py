@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
-from zlib import crc32
 
 import trio
 
@@ -31,10 +30,11 @@ from amqp_broker.frames import Error
 from amqp_broker.half_addresses import HalfAddress
 from amqp_broker.half_set_asking import SetAsking
 from amqp_broker.half_set_deciding import VoidSets
+from amqp_broker.half_set_reading import NameReading, ReadBack
 from amqp_broker.half_set_requests import VoidRequest
 from amqp_broker.half_set_settings import SetSettings
 from amqp_broker.log_setup import logger
-from amqp_broker.persistence import Decision, Record, RecoveredNode, Store
+from amqp_broker.persistence import Decision, RecoveredNode, Store
 from amqp_broker.queue import RESUME_PART
 
 if TYPE_CHECKING:
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from amqp_broker.queue import Queue
     from amqp_broker.writer import Job
 
-PAGE_MESSAGES: Final = 1_000  # of a set that is read back: what the loop does at once
-PAGE_BYTES: Final = 4 << 20
 LONGEST_SLEEP_S: Final = 60.0  # the wall clock may be set while we wait
 AGE_REASON: Final = "maximum age"
 AGE_RETRY_MS: Final = 60_000  # what could not be voided because the store was full is tried again
@@ -111,22 +109,6 @@ class SetService:
 
         latest = self._nodes.writer.lookup(look)
         return epoch_state(epoch, decided, None if latest is None else latest.epoch)
-
-    def staged_records(self, part: SetPart) -> list[Record]:
-        """The messages of a part; only in a job's `unit`."""
-
-        def look(store: Store) -> list[Record]:
-            found: list[Record] = []
-            at = 0
-            while len(found) < part.count:
-                page = store.read(part.queue_id, at, PAGE_MESSAGES, PAGE_BYTES)
-                if not page.records:
-                    break
-                found.extend(page.records)
-                at = page.next_offset
-            return found
-
-        return self._nodes.writer.lookup(look)
 
     def committed(self, producer: ProducerSets, epoch: int | None) -> set[str]:
         """The sets that decisions name: that of one epoch, or the newest ones; only in a job's `unit`."""
@@ -240,7 +222,11 @@ class SetService:
         if part is None:
             then()
         else:
-            _ReadBack(self, self._nodes, part, then).start()
+            ReadBack(self, self._nodes.writer, part, then).start()
+
+    def when_named(self, placed: Iterable[tuple[Queue, SetPart]], then: Callable[[], None]) -> None:
+        """`then()` is called when it is known what the event log will say of the messages of these parts."""
+        NameReading(self._nodes.writer, placed, then).start()
 
     # Start and time
 
@@ -300,41 +286,6 @@ class SetService:
                 _limit(f"no room for {self._patience_s():g} s: sets hold as much as half_set_bytes allows")
             )
         self._rearm()
-
-
-class _ReadBack:
-    """What was staged before the start of the broker is read, page by page, for its checksum."""
-
-    def __init__(
-        self, service: SetService, nodes: NodeService, part: SetPart, then: Callable[[], None]
-    ) -> None:
-        self._service = service
-        self._nodes = nodes
-        self._part = part
-        self._then = then
-        self._at = 0
-        self._sum = 0
-        self._log = logger("half_sets")
-
-    def start(self) -> None:
-        """Read, between commits; others have a turn after each page."""
-        self._nodes.writer.read(self._look)
-
-    def _look(self, store: Store) -> None:
-        part = self._part
-        if part.unread_to and part.owner.state is not None:  # else another has read it, or it is gone
-            page = store.read(part.queue_id, self._at, PAGE_MESSAGES, PAGE_BYTES)
-            self._sum += sum([crc32(each.body) for each in page.records if each.offset < part.unread_to])
-            for lost in page.quarantined:
-                part.count -= 1
-                self._log.error("message.quarantined", set=part.owner.set_id, reason=lost.reason)
-            self._at = page.next_offset
-            if self._at < part.unread_to and (page.records or page.quarantined):
-                self.start()
-                return
-            part.unread_to = 0
-            part.add(0, 0, self._sum)
-        self._service.when_read(part.owner, self._then)
 
 
 def _nobody(outcome: object) -> None:

@@ -13,19 +13,24 @@ from amqp_broker.conformance.wire import STEP_TIMEOUT_S, Peer
 from amqp_broker.frames import (
     AMQP_HEADER,
     SASL_HEADER,
+    Accepted,
+    AmqpValue,
     Attach,
     Close,
     Coordinator,
     Described,
     Detach,
+    Disposition,
     End,
     Open,
+    Properties,
     SaslInit,
     SaslMechanisms,
     SaslOutcome,
     Source,
     Symbol,
     Target,
+    encode_message,
 )
 
 DEFAULT_PORT = 5672
@@ -246,6 +251,7 @@ def probe(settings: Settings) -> Findings:
             "half-messages": _no_half_messages(broker),
             "sequences": _no_sequences(broker),
             "retention": _no_retention(broker),
+            "sets": _no_sets(broker),
         }
     except (Unexpected, OSError) as error:
         raise CannotConnect(f"{settings.address}: no AMQP 1.0 broker answers there: {error}") from error
@@ -330,6 +336,19 @@ def _no_retention(broker: Broker) -> str:
     except (Unexpected, CannotConnect, OSError) as error:
         return f"an attach to {address}: {error}"
     return f"an attach to {address} is answered with {describe(answer)}"
+
+
+def _no_sets(broker: Broker) -> str:
+    """Returns what came instead of an answer about sets of half messages; nothing where there is one."""
+    void = AmqpValue({"producer": "conformance", "sets": []})
+    message = encode_message(properties=Properties(subject="void"), body=void)
+    try:
+        link = broker.session().attach_sender("$half-resolve/conformance")
+        link.send(message)
+        state = link.peer.expect(Disposition).state
+    except (Unexpected, CannotConnect, OSError) as error:
+        return f"a message with the subject void: {error}"
+    return "" if isinstance(state, Accepted) else f"the subject void is answered with {describe(state)}"
 
 
 def _login_ways(broker: Broker) -> Findings:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from amqp_broker.conformance.broker import Broker
 
 STANDARD_PROFILES = ("core", "full")
-PROFILES = (*STANDARD_PROFILES, "half-messages", "sequences", "retention")
+PROFILES = (*STANDARD_PROFILES, "half-messages", "sequences", "retention", "sets")
 """core: what the standard says of every broker. full: core, and what this project promises beyond it
 (limits). The others: a protocol of this project, and nothing else.
 """

@@ -29,11 +29,12 @@ class Winner:
 class SetPart:
     """What a set stages for one destination. What is below `unread_to` was there at the start of the broker,
     and is not in `checksum` yet (0: nothing). `under_way` runs are on their way to the store, and counted.
+    `told` is the shell's: what it will say of the messages (None: it has not looked).
     """
 
     __slots__ = (
-        "byte_count", "checksum", "count", "destination", "next_offset", "owner", "queue_id", "under_way",
-        "unread_to",
+        "byte_count", "checksum", "count", "destination", "next_offset", "owner", "queue_id", "told",
+        "under_way", "unread_to",
     )  # fmt: skip
 
     def __init__(self, owner: StagedSet, destination: str, queue_id: int) -> None:
@@ -46,6 +47,7 @@ class SetPart:
         self.checksum = 0
         self.unread_to = 0
         self.under_way = 0
+        self.told: list[Any] | None = None
 
     def add(self, count: int, size: int, checksum: int) -> None:
         """Messages are staged, or (negative) were not."""

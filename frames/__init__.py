@@ -35,6 +35,7 @@ from amqp_broker.frames.fast_rows import (
     extend_from_map,
     read_flat_map,
     read_properties,
+    split_many,
     split_sections,
 )
 from amqp_broker.frames.fast_sections import MAPPED, PLAIN, UNSURE, body_shape, find_maps, read_entries
@@ -275,5 +276,6 @@ __all__ = [
     "read_transfer",
     "shorten",
     "skip_value",
+    "split_many",
     "split_sections",
 ]

@@ -53,12 +53,48 @@ def split_sections(data: bytes) -> Sections | None:
     where they are omitted. The body is the octets of a data section, the encoded value of an amqp-value, and
     a list of them for each other body; the code is 0 without one.
     """
-    header = delivery_annotations = message_annotations = properties = application_properties = footer = None
+    return split_many([data])[0]
+
+
+def split_many(payloads: list[bytes]) -> list[Sections | None]:
+    """The same of many messages. What one begins with is looked for in the next one: the header, and the
+    size of message-annotations, are the same in most messages of a node.
+    """
+    found: list[Sections | None] = []
+    prefix = header = b""  # of the message before: its header, and its annotations up to their count
+    prefix_bytes = annotations_at = annotations_end = 0
+    for data in payloads:
+        if prefix_bytes and data[:prefix_bytes] == prefix and len(data) >= annotations_end:
+            found.append(
+                _split_from(data, annotations_end, 0x72, header, data[annotations_at:annotations_end])
+            )
+            continue
+        sections = _split_from(data, 0, 0, None, None)
+        found.append(sections)
+        prefix_bytes = 0
+        if (
+            sections is not None
+            and sections[0] is not None
+            and sections[1] is None
+            and sections[2] is not None
+        ):
+            header, annotations = sections[0], sections[2]
+            if annotations[0] == 0xC1:
+                annotations_at = len(header) + 3
+                annotations_end = annotations_at + len(annotations)
+                prefix_bytes = annotations_at + 3
+                prefix = data[:prefix_bytes]
+    return found
+
+
+def _split_from(
+    data: bytes, at: int, before: int, header: bytes | None, message_annotations: bytes | None
+) -> Sections | None:
+    """The sections from `at` on; what is before it, up to the section `before`, is given."""
+    delivery_annotations = properties = application_properties = footer = None
     body: Any = None
     body_code = 0
     bare_at = -1
-    at = 0
-    before = 0
     end = len(data)
     bare_end = end
     try:
@@ -77,19 +113,18 @@ def split_sections(data: bytes) -> Sections | None:
             if stop > end or stop < 0 or code < before:
                 return None
             if code == _DATA:
-                if width != 0xA and width != 0xB:
+                if width == 0xA:
+                    part = data[at + 5 : stop]
+                elif width == 0xB:
+                    part = data[at + 8 : stop]
+                else:
                     return None
-                part = data[at + 5 : stop] if width == 0xA else data[at + 8 : stop]
                 body = part if body is None else body + part
                 body_code = _DATA
                 if bare_at < 0:
                     bare_at = at
             elif code == before:
                 return None
-            elif code == _HEADER:
-                header = data[:stop]
-            elif code == _MESSAGE_ANNOTATIONS:
-                message_annotations = data[at + 3 : stop]
             elif code == _PROPERTIES:
                 properties = data[at:stop]
                 bare_at = at
@@ -97,6 +132,10 @@ def split_sections(data: bytes) -> Sections | None:
                 application_properties = data[at + 3 : stop]
                 if bare_at < 0:
                     bare_at = at
+            elif code == _HEADER:
+                header = data[:stop]
+            elif code == _MESSAGE_ANNOTATIONS:
+                message_annotations = data[at + 3 : stop]
             elif code == _VALUE:
                 if body_code:
                     return None
@@ -194,11 +233,12 @@ _ULONG0: Final = 0x44
 _ULONG: Final = 0x80
 _PROPERTY_FIELDS: Final = 13
 # Which constructors each field of the properties has in this reader (3.2.4).
-_ANY_ID: Final = (_STR8, _SMALLULONG, _ULONG0, _ULONG, _UUID, _VBIN8)
-_FIELD_CONSTRUCTORS: Final[tuple[tuple[int, ...], ...]] = (
-    _ANY_ID, (_VBIN8,), (_STR8,), (_STR8,), (_STR8,), _ANY_ID, (_SYM8,), (_SYM8,), (_TIMESTAMP,),
-    (_TIMESTAMP,), (_STR8,), (0x70, 0x52, 0x43), (_STR8,),
+_ID_CODES: Final = (_SMALLULONG, _ULONG0, _ULONG, _UUID, _VBIN8)
+_RARE_CODES: Final[tuple[tuple[int, ...], ...]] = (
+    _ID_CODES, (_VBIN8,), (), (), (), _ID_CODES, (), (), (_TIMESTAMP,), (_TIMESTAMP,), (), (0x70, 0x52,
+    0x43), (),
 )  # fmt: skip
+_TEXT_FIELDS: Final = (True, False, True, True, True, True, False, False, False, False, True, False, True)
 
 
 def read_properties(section: bytes) -> list[Any]:
@@ -236,39 +276,48 @@ def _fast_properties(section: bytes) -> list[Any] | None:
             code = section[at]
             if code == _NULL:
                 at += 1
-                continue
-            if code not in _FIELD_CONSTRUCTORS[index]:
-                return None
-            if code == _STR8 or code == _SYM8 or code == _VBIN8:
-                start = at + 2
-                at = start + section[at + 1]
-                if code == _STR8:
-                    fields[index] = str(section[start:at], "utf-8")
-                elif code == _SYM8:
-                    fields[index] = str(section[start:at], "ascii")
-                else:
-                    fields[index] = section[start:at]
-            elif code == _TIMESTAMP:
-                fields[index] = int(_unpack_i64(section, at + 1)[0])
-                at += 9
-            elif code == _ULONG:
-                fields[index] = int(_unpack_u64(section, at + 1)[0])
-                at += 9
-            elif code == _UUID:
-                fields[index] = uuid.UUID(bytes=section[at + 1 : at + 17])
-                at += 17
-            elif code == 0x70:
-                fields[index] = int(_unpack_u32(section, at + 1)[0])
-                at += 5
-            elif code == _SMALLULONG or code == 0x52:
-                fields[index] = section[at + 1]
-                at += 2
+            elif code == _STR8 and _TEXT_FIELDS[index]:
+                stop = at + 2 + section[at + 1]
+                fields[index] = section[at + 2 : stop].decode()
+                at = stop
+            elif code == _SYM8 and (index == 6 or index == 7):
+                stop = at + 2 + section[at + 1]
+                fields[index] = section[at + 2 : stop].decode("ascii")
+                at = stop
             else:
-                fields[index] = 0
-                at += 1
+                at = _rare_field(section, at, index, code, fields)
+                if at < 0:
+                    return None
     except (IndexError, struct.error, UnicodeDecodeError, ValueError):
         return None
     return fields if at == end else None
+
+
+def _rare_field(section: bytes, at: int, index: int, code: int, fields: list[Any]) -> int:
+    """Reads a field that is no text; where the next one begins, -1 for a type that it cannot have."""
+    if code not in _RARE_CODES[index]:
+        return -1
+    if code == _TIMESTAMP:
+        fields[index] = int(_unpack_i64(section, at + 1)[0])
+        return at + 9
+    if code == _ULONG:
+        fields[index] = int(_unpack_u64(section, at + 1)[0])
+        return at + 9
+    if code == _VBIN8:
+        stop = at + 2 + section[at + 1]
+        fields[index] = section[at + 2 : stop]
+        return stop
+    if code == _UUID:
+        fields[index] = uuid.UUID(bytes=section[at + 1 : at + 17])
+        return at + 17
+    if code == 0x70:
+        fields[index] = int(_unpack_u32(section, at + 1)[0])
+        return at + 5
+    if code == _SMALLULONG or code == 0x52:
+        fields[index] = section[at + 1]
+        return at + 2
+    fields[index] = 0
+    return at + 1
 
 
 _DOUBLE: Final = 0x82
@@ -316,6 +365,13 @@ def extend_from_map(data: bytes, keys: list[str], values: list[Any]) -> int:
             if code == _STR8 or code == _SYM8:
                 at = stop + 2 + data[stop + 1]
                 values.append(data[stop + 2 : at].decode())
+            elif code == 0x55 or code == 0x54:
+                octet = data[stop + 1]
+                values.append(octet if octet < 128 else octet - 256)
+                at = stop + 2
+            elif code == 0x81:
+                values.append(_unpack_i64(data, stop + 1)[0])
+                at = stop + 9
             elif code == _DOUBLE:
                 values.append(_unpack_double(data, stop + 1)[0])
                 at = stop + 9

@@ -112,7 +112,7 @@ class GroupWriter:
         if not self._deletes_segments:
             self.orphans = dead_segments
         elif dead_segments:
-            delete_segments(self._unit, dead_segments)
+            self.updated_runs += delete_segments(self._unit, dead_segments)
         if group.discharges:
             fault_point("discharge.after_retires")
         if self._moved:
@@ -357,9 +357,9 @@ class GroupWriter:
                     node.retention.low_at_ms = run.at_ms
 
 
-def delete_segments(unit: UnitOfWork, segment_ids: list[int]) -> None:
-    """Take a run away from each segment; those that have no other are deleted. Raises as
-    `UnitOfWork.execute`.
+def delete_segments(unit: UnitOfWork, segment_ids: list[int]) -> int:
+    """Take a run away from each segment; those that have no other are deleted. How many are left, and may be
+    worth rewriting now. Raises as `UnitOfWork.execute`.
     """
     segment_ids.sort()
     ranges = list(_ranges(segment_ids))
@@ -368,7 +368,10 @@ def delete_segments(unit: UnitOfWork, segment_ids: list[int]) -> None:
         # Some are shared. Those that were deleted are not hit again, and the others lose so many runs.
         leaving = Counter(segment_ids)
         unit.execute_many(_DELETE_EMPTY, [(segment_id, count) for segment_id, count in leaving.items()])
-        unit.execute_many(_LEAVE_SEGMENT, [(count, segment_id) for segment_id, count in leaving.items()])
+        return unit.execute_many(
+            _LEAVE_SEGMENT, [(count, segment_id) for segment_id, count in leaving.items()]
+        )
+    return 0
 
 
 def _first_of(run: Run) -> int:

@@ -84,6 +84,12 @@ class ArchiveLayout:
             if folder not in kept:
                 shutil.rmtree(folder)
 
+    def octets(self) -> int:
+        """How large what counts is, on disk."""
+        folders = [self.epoch(number) for number in self.epochs()]
+        folders += [self.segment(*segment) for segment in self.segments()]
+        return sum(path.stat().st_size for folder in folders for path in folder.rglob("*.parquet"))
+
     def check(self) -> None:
         """Raises PipelineError if there is nothing to read."""
         if not self.epochs() and not self.segments():

@@ -172,11 +172,16 @@ def _properties(field: pa.Field, batch: _Batch) -> pa.Array:
 
 
 def _seq(field: pa.Field, batch: _Batch) -> pa.Array:
+    others = any(batch.messages.others)
+    if not others and not any(part is not None and b"seq_" in part for part in batch.application_properties):
+        return pa.nulls(len(batch), field.type)
     pairs = zip(batch.message_annotations, batch.application_properties, strict=True)
-    return _struct(field.type, batch.decoded("seq", lambda pair: seq_fields(*pair), pairs))
+    return _struct(field.type, batch.decoded("seq", lambda pair: seq_fields(*pair), list(pairs)))
 
 
 def _txn(field: pa.Field, batch: _Batch) -> pa.Array:
+    if not any(batch.messages.others):
+        return pa.nulls(len(batch), field.type)
     return _struct(field.type, batch.decoded("txn", txn_fields, batch.message_annotations))
 
 

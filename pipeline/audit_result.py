@@ -33,14 +33,15 @@ class Kind:
 
 @dataclass(frozen=True)
 class AuditResult:
-    """One run of the audits. `log` tells from where to where the log goes, `audits` how long each took."""
+    """One run of the audits. `log` tells from where to where the log goes, and of how
+    many seconds the `steps` of the traffic are, `audits` how long each took."""
 
     archive: str
     log: dict[str, Any]
     messages: int
     audits: dict[str, float]
     kinds: tuple[Kind, ...] = ()
-    minutes: tuple[dict[str, Any], ...] = ()
+    steps: tuple[dict[str, Any], ...] = ()
     resolvers: tuple[dict[str, Any], ...] = ()
     deaths: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = field(default=())

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from amqp_broker.pipeline.audit_result import AuditResult, Finding, Kind
-from amqp_broker.pipeline.audits import transactions
+from amqp_broker.pipeline.audits import traffic, transactions
 from amqp_broker.pipeline.audits.span import Span, span_of
 from amqp_broker.pipeline.audits.together import Audits, Bounds, all_audits
 from amqp_broker.pipeline.progress import Progress
@@ -50,11 +50,12 @@ def _result(
             "begin": span.begin.isoformat(timespec="seconds"),
             "end": span.end.isoformat(timespec="seconds"),
             "events": span.events,
+            "step_s": traffic.step_s_of(span),
         },
         messages=messages,
         audits=took,
         kinds=tuple(sorted(kinds, key=lambda kind: (kind.severity, kind.audit, kind.kind))),
-        minutes=_table(audits.minutes.orderBy("address", "minute")),
+        steps=_table(audits.steps.orderBy("address", "step")),
         resolvers=_table(transactions.table(audits.halves).orderBy("resolver", "outcome")),
         deaths=_table(audits.deaths.orderBy(F.desc("n"), "address", "reason")),
         notes=_notes(span),

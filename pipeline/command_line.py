@@ -23,6 +23,13 @@ from amqp_broker.pipeline.progress import Progress
 DONE: Final = 0
 FAILED: Final = 1
 WRONG: Final = 2
+FEW_OCTETS: Final = 32 * 2**20
+"""A smaller archive is audited sooner by interpreting plans in one partition than by compiling them."""
+FEW_SETTINGS: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+}
 PROGRAM: Final = "amqp-broker pipeline"
 AUDIT_SETTINGS: Final = {
     "spark.driver.memory": "2g",
@@ -30,6 +37,8 @@ AUDIT_SETTINGS: Final = {
     # What is shuffled here is numbers and short names, and a disk is slower than this.
     "spark.io.compression.codec": "lz4",
     "spark.log.level": "ERROR",
+    # A busy machine may need a while until a Python worker is there.
+    "spark.python.authenticate.socketTimeout": "120s",
 }
 
 
@@ -105,11 +114,13 @@ def _auditing(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _session(options: argparse.Namespace, progress: Progress) -> Any:
+def _session(options: argparse.Namespace, progress: Progress, octets: int | None = None) -> Any:
+    """The session for an archive of so many octets, or for something that is no archive yet."""
     from amqp_broker.pipeline.session import spark_session
 
+    few = FEW_SETTINGS if octets is not None and octets < FEW_OCTETS else {}
     with progress.step("Spark starts"):
-        spark = spark_session("amqp-broker", cores=options.cores, settings=AUDIT_SETTINGS)
+        spark = spark_session("amqp-broker", cores=options.cores, settings=AUDIT_SETTINGS | few)
     progress.watch(spark)
     return spark
 
@@ -153,7 +164,8 @@ def audited(options: argparse.Namespace, progress: Progress) -> AuditResult:
     layout = ArchiveLayout(options.directory)
     layout.check()
     histories = _existing(options.history)
-    spark = _session(options, progress)
+    octets = layout.octets() + sum(Path(path).stat().st_size for path in histories)
+    spark = _session(options, progress, octets)
     from amqp_broker.pipeline.archive import read_events
     from amqp_broker.pipeline.audit_run import run_audits
     from amqp_broker.pipeline.audits.together import Bounds
@@ -190,7 +202,8 @@ def _check_history(options: argparse.Namespace, progress: Progress) -> int:
     layout = ArchiveLayout(options.archive) if options.archive else None
     if layout is not None:
         layout.check()
-    spark = _session(options, progress)
+    octets = sum(Path(path).stat().st_size for path in histories)
+    spark = _session(options, progress, octets + (layout.octets() if layout is not None else 0))
     from amqp_broker.pipeline.archive import read_events
     from amqp_broker.pipeline.audit_run import gathered
     from amqp_broker.pipeline.audits import history

@@ -78,6 +78,10 @@ def _mover(broker: BrokerAddress) -> Move:
     def move(subscription: str, positions: dict[str, int]) -> None:
         from amqp_broker.pipeline.retained_client import RetainedClient
 
-        RetainedClient(broker).move(subscription, positions)
+        client = RetainedClient(broker)
+        try:
+            client.move(subscription, positions)
+        finally:
+            client.close()
 
     return move

@@ -7,40 +7,42 @@ error with the nearest name, and so is one of the source given to the sink.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
 import attrs
 
-from amqp_broker.client.errors import WrongUse
 from amqp_broker.client.settings import parse_url
-from amqp_broker.pipeline.errors import OffsetError, OptionError
-from amqp_broker.pipeline.offsets import read_positions
+from amqp_broker.pipeline.errors import OptionError
+from amqp_broker.pipeline.option_values import (
+    SECTIONS,
+    STAGE_ROWS_MAX,
+    WrongValue,
+    read_assigned,
+    read_credentials,
+    read_flag,
+    read_from_0,
+    read_group,
+    read_name,
+    read_one_of,
+    read_pattern,
+    read_positions,
+    read_positive,
+    read_sections,
+    read_stage_rows,
+    read_text,
+    read_texts,
+    read_timestamp,
+    read_urls,
+)
 
 SOURCE: Final = "source"
 SINK: Final = "sink"
 BOTH: Final = (SOURCE, SINK)
 EVENTS: Final = "$events"
-SECTIONS: Final = (
-    "header", "delivery-annotations", "message-annotations", "properties", "application-properties", "body",
-    "footer", "txn", "seq",
-)  # fmt: skip
 IGNORED: Final = frozenset({"path", "checkpointlocation", "queryname", "__index__"})
 """What Spark hands over that is not for us."""
-NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
-"""What the broker takes as the name of a producer (and this package as that of a subscription)."""
-
-GROUP_CHARACTERS: Final = 64
-"""Of the name of a half group, at the broker."""
-STAGE_ROWS_MAX: Final = 2_000
-"""The broker takes 2,048 messages without an outcome on a link."""
-
-
-class _Wrong(Exception):
-    """The text says what was expected; the caller adds the option and the value."""
 
 
 @attrs.frozen
@@ -70,150 +72,6 @@ class BrokerAddress:
         return ", ".join(str(parse_url(url)) for url in self.urls)
 
 
-def _text(text: str) -> str:
-    if not text.strip():
-        raise _Wrong
-    return text.strip()
-
-
-def _texts(text: str) -> tuple[str, ...]:
-    found = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not found or len(set(found)) < len(found):
-        raise _Wrong
-    return found
-
-
-def _urls(text: str) -> tuple[str, ...]:
-    found = _texts(text)
-    for url in found:
-        try:
-            parse_url(url)
-        except WrongUse as error:
-            raise OptionError(f"option amqp.url: {error}") from None
-    return found
-
-
-def _name(text: str) -> str:
-    if not NAME.fullmatch(text):
-        raise _Wrong
-    return text
-
-
-def _credentials(text: str) -> str:
-    kind, colon, rest = text.partition(":")
-    if kind not in ("env", "file") or not colon or not rest:
-        # The value itself may be a password.
-        raise OptionError(
-            "option amqp.credentials: expected env:NAME or file:PATH, where USER:PASSWORD stands; "
-            "the value itself is not shown here and must not hold the password"
-        )
-    return text
-
-
-def _pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise OptionError(f"option subscribePattern: {text!r} is no regular expression: {error}") from None
-    return text
-
-
-def _assigned(text: str) -> tuple[str, ...]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        raise _Wrong from None
-    if not isinstance(found, dict) or not found or any(parts != [0] for parts in found.values()):
-        raise _Wrong
-    return tuple(sorted(found))
-
-
-def _flag(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise _Wrong
-    return text.lower() == "true"
-
-
-def _positive(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise _Wrong from None
-    if value < 1:
-        raise _Wrong
-    return value
-
-
-def _from_0(text: str) -> int:
-    if not text.isdecimal():
-        raise _Wrong
-    return int(text)
-
-
-def _stage_rows(text: str) -> int:
-    value = _positive(text)
-    if value > STAGE_ROWS_MAX:
-        raise _Wrong
-    return value
-
-
-def _group(text: str) -> str:
-    if len(text) > GROUP_CHARACTERS:
-        raise _Wrong
-    return _name(text)
-
-
-def _timestamp(text: str) -> int:
-    """Milliseconds since the epoch, or a date and time with its zone."""
-    from datetime import datetime
-
-    if text.isdecimal():
-        return int(text)
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise _Wrong from None
-    if found.tzinfo is None:
-        raise _Wrong
-    return round(found.timestamp() * 1_000)
-
-
-def _one_of(*allowed: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text.lower() not in allowed:
-            raise _Wrong
-        return text.lower()
-
-    return read
-
-
-def _sections(text: str) -> tuple[str, ...]:
-    if text == "all":
-        return SECTIONS
-    if text == "none":
-        return ()
-    found = _texts(text)
-    if set(found) - set(SECTIONS):
-        raise _Wrong
-    return found
-
-
-def _positions(*words: str) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        if text.lower() in words:
-            return text.lower()
-        if not text.lstrip().startswith("{"):
-            raise _Wrong
-        try:
-            return read_positions(json.loads(text))
-        except ValueError:
-            raise _Wrong from None
-        except OffsetError as error:
-            raise OptionError(str(error)) from None
-
-    return read
-
-
 _INTEGER: Final = "a whole number above 0"
 _TIME: Final = "milliseconds since 1970, or a date and time with zone such as 2026-01-31T08:00:00+00:00"
 _JSON: Final = 'JSON such as {"orders": 123} with an offset of each address (-2 earliest, -1 latest)'
@@ -221,61 +79,61 @@ _PATH: Final = "the path of a file on every worker"
 SUBSCRIPTION: Final = "subscription"
 
 OPTIONS: Final[tuple[Option, ...]] = (
-    Option("amqp.url", BOTH, None, _urls, "amqp://HOST:PORT or amqps://HOST:PORT, several with commas",
+    Option("amqp.url", BOTH, None, read_urls, "amqp://HOST:PORT or amqps://HOST:PORT, several with commas",
            "where the broker is; further URLs are other ways to the same broker, tried in order"),
-    Option("amqp.credentials", BOTH, None, _credentials, "env:NAME or file:PATH",
+    Option("amqp.credentials", BOTH, None, read_credentials, "env:NAME or file:PATH",
            "where USER:PASSWORD stands; read where the connection is made, never sent with the plan"),
-    Option("amqp.tls.caFile", BOTH, None, _text, _PATH, "the authorities to trust instead of the system's"),
-    Option("amqp.tls.certificateFile", BOTH, None, _text, _PATH, "our certificate"),
-    Option("amqp.tls.keyFile", BOTH, None, _text, _PATH, "the key of our certificate"),
-    Option("amqp.timeoutMs", BOTH, 30_000, _positive, _INTEGER, "how long each answer is waited for"),
-    Option("subscribe", (SOURCE,), None, _texts, "addresses with commas, each once",
+    Option("amqp.tls.caFile", BOTH, None, read_text, _PATH, "the authorities to trust, not the system's"),
+    Option("amqp.tls.certificateFile", BOTH, None, read_text, _PATH, "our certificate"),
+    Option("amqp.tls.keyFile", BOTH, None, read_text, _PATH, "the key of our certificate"),
+    Option("amqp.timeoutMs", BOTH, 30_000, read_positive, _INTEGER, "how long each answer is waited for"),
+    Option("subscribe", (SOURCE,), None, read_texts, "addresses with commas, each once",
            "the addresses to read; they have to retain"),
-    Option("subscribePattern", (SOURCE,), None, _pattern, "a regular expression",
+    Option("subscribePattern", (SOURCE,), None, read_pattern, "a regular expression",
            "all retaining addresses that the whole expression matches, new ones too"),
-    Option("assign", (SOURCE,), None, _assigned, '{"orders": [0]}', "as subscribe, in Kafka's form"),
-    Option("subscription", (SOURCE,), None, _name, "1 to 128 of A-Z a-z 0-9 . _ -",
+    Option("assign", (SOURCE,), None, read_assigned, '{"orders": [0]}', "as subscribe, in Kafka's form"),
+    Option("subscription", (SOURCE,), None, read_name, "1 to 128 of A-Z a-z 0-9 . _ -",
            "the durable cursor of this query: its place in each address, one query at a time"),
-    Option("startingOffsets", (SOURCE,), None, _positions("earliest", "latest", SUBSCRIPTION),
+    Option("startingOffsets", (SOURCE,), None, read_positions("earliest", "latest", SUBSCRIPTION),
            f"earliest, latest, subscription, or {_JSON}",
            "where a new query begins; a stream by default where its subscription stands, else at the "
            "earliest"),
-    Option("startingTimestamp", (SOURCE,), None, _timestamp, _TIME,
+    Option("startingTimestamp", (SOURCE,), None, read_timestamp, _TIME,
            "begin at the first message that came then or later"),
-    Option("endingOffsets", (SOURCE,), None, _positions("latest"), f"latest, or {_JSON}",
+    Option("endingOffsets", (SOURCE,), None, read_positions("latest"), f"latest, or {_JSON}",
            "where a batch ends (exclusive); latest by default"),
-    Option("endingTimestamp", (SOURCE,), None, _timestamp, _TIME,
+    Option("endingTimestamp", (SOURCE,), None, read_timestamp, _TIME,
            "end before the first message that came then or later; batch only"),
-    Option("maxOffsetsPerTrigger", (SOURCE,), None, _positive, _INTEGER,
+    Option("maxOffsetsPerTrigger", (SOURCE,), None, read_positive, _INTEGER,
            "messages in one micro-batch, shared out over the addresses by what they have"),
-    Option("maxBytesPerTrigger", (SOURCE,), None, _positive, _INTEGER,
+    Option("maxBytesPerTrigger", (SOURCE,), None, read_positive, _INTEGER,
            "octets in one micro-batch, by the mean size of each address' messages; at least one message"),
-    Option("minPartitions", (SOURCE,), 1, _positive, _INTEGER,
+    Option("minPartitions", (SOURCE,), 1, read_positive, _INTEGER,
            "tasks to split the ranges over; at least one for each address"),
-    Option("failOnDataLoss", (SOURCE,), True, _flag, "true or false",
+    Option("failOnDataLoss", (SOURCE,), True, read_flag, "true or false",
            "false goes on where messages are gone, with a log line that says which"),
-    Option("isolation", (SOURCE,), "committed", _one_of("committed", "events"), "committed or events",
+    Option("isolation", (SOURCE,), "committed", read_one_of("committed", "events"), "committed or events",
            "committed reads messages, events the broker's log of events, a row for each"),
-    Option("includeSections", (SOURCE,), SECTIONS, _sections,
+    Option("includeSections", (SOURCE,), SECTIONS, read_sections,
            f"all, none, or a list of {', '.join(SECTIONS)}", "the sections that become columns"),
-    Option("includeRaw", (SOURCE,), False, _flag, "true or false",
+    Option("includeRaw", (SOURCE,), False, read_flag, "true or false",
            "whether there is a column raw with the bare message, octet for octet"),
-    Option("valueFormat", (SOURCE,), "variant", _one_of("variant", "json"), "variant or json",
+    Option("valueFormat", (SOURCE,), "variant", read_one_of("variant", "json"), "variant or json",
            "what values without a type of their own become: VARIANT, or STRING with JSON in it"),
-    Option("address", (SINK,), None, _text, "an address", "where rows without a column address go"),
-    Option("guarantee", (SINK,), "exactly-once", _one_of("exactly-once", "at-least-once"),
+    Option("address", (SINK,), None, read_text, "an address", "where rows without a column address go"),
+    Option("guarantee", (SINK,), "exactly-once", read_one_of("exactly-once", "at-least-once"),
            "exactly-once or at-least-once", "exactly-once stages half messages and commits an epoch at once"),
-    Option("producerGroup", (SINK,), "spark", _group, "1 to 64 of A-Z a-z 0-9 . _ -",
+    Option("producerGroup", (SINK,), "spark", read_group, "1 to 64 of A-Z a-z 0-9 . _ -",
            "the half group of the broker that the sink stages in"),
-    Option("producerId", (SINK,), None, _name, "1 to 128 of A-Z a-z 0-9 . _ -",
+    Option("producerId", (SINK,), None, read_name, "1 to 128 of A-Z a-z 0-9 . _ -",
            "who commits epochs; by default the id of the query"),
-    Option("txnAppId", (SINK,), None, _name, "1 to 128 of A-Z a-z 0-9 . _ -",
+    Option("txnAppId", (SINK,), None, read_name, "1 to 128 of A-Z a-z 0-9 . _ -",
            "who writes, for a batch that is to be written once"),
-    Option("txnVersion", (SINK,), None, _from_0, "a whole number from 0 on",
+    Option("txnVersion", (SINK,), None, read_from_0, "a whole number from 0 on",
            "the number of this write of txnAppId; one that is committed is skipped"),
-    Option("stageRows", (SINK,), 1_000, _stage_rows, f"1 to {STAGE_ROWS_MAX}",
+    Option("stageRows", (SINK,), 1_000, read_stage_rows, f"1 to {STAGE_ROWS_MAX}",
            "messages on their way without an outcome"),
-    Option("commitTimeoutMs", (SINK,), 60_000, _positive, _INTEGER, "how long the commit of an epoch takes"),
+    Option("commitTimeoutMs", (SINK,), 60_000, read_positive, _INTEGER, "how long a commit may take"),
 )  # fmt: skip
 _BY_KEY: Final = {option.name.lower(): option for option in OPTIONS}
 
@@ -350,7 +208,7 @@ def _option(key: str, side: str) -> Option:
 def _value(option: Option, text: str) -> Any:
     try:
         return option.read(text)
-    except _Wrong:
+    except WrongValue:
         raise OptionError(f"option {option.name}: expected {option.expected}, found {text[:200]!r}") from None
     except OptionError as error:
         if str(error).startswith("option "):
@@ -422,3 +280,9 @@ def check_batch(options: Options) -> None:
         raise OptionError(
             "option startingOffsets: subscription needs the option subscription, which is missing"
         )
+
+
+__all__ = [
+    "EVENTS", "OPTIONS", "SECTIONS", "SINK", "SOURCE", "SUBSCRIPTION", "BrokerAddress", "Option", "Options",
+    "addresses_of", "check_batch", "check_streaming", "read_options",
+]  # fmt: skip

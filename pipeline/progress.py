@@ -18,7 +18,7 @@ class Progress:
     def __init__(self, stream: IO[str] | None = None, spark: Any = None, *, quiet: bool = False) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._spark = spark
-        self._quiet = quiet
+        self.is_quiet = quiet
         self.took_s: dict[str, float] = {}
 
     def watch(self, spark: Any) -> None:
@@ -30,7 +30,7 @@ class Progress:
         """A named step; how long it took is kept in `took_s`."""
         begun = time.monotonic()
         done = threading.Event()
-        shows = not self._quiet and self._stream.isatty()
+        shows = not self.is_quiet and self._stream.isatty()
         watcher = threading.Thread(target=self._show, args=(name, begun, done), daemon=True)
         if shows:
             watcher.start()
@@ -45,7 +45,7 @@ class Progress:
 
     def say(self, text: str, *, clear: bool = False) -> None:
         """One line that stays."""
-        if not self._quiet:
+        if not self.is_quiet:
             self._stream.write(f"\r\x1b[K{text}\n" if clear else f"{text}\n")
             self._stream.flush()
 

@@ -14,7 +14,6 @@ from amqp_broker.pipeline.report_style import STYLE
 
 POINTS: Final = 240
 """A longer time is drawn in coarser steps."""
-MINUTE_S: Final = 60
 
 
 def page(result: AuditResult, title: str = "Audit of the event log") -> str:
@@ -79,18 +78,19 @@ def _kind(kind: Kind) -> str:
 
 def _traffic(result: AuditResult) -> str:
     by_address: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in result.minutes:
+    for row in result.steps:
         by_address[row["address"]].append(row)
     if not by_address:
         return ""
     busiest = sorted(by_address, key=lambda one: -sum(row["came"] for row in by_address[one]))
-    first = min(row["minute"] for row in result.minutes)
-    last = max(row["minute"] for row in result.minutes)
+    first = min(row["step"] for row in result.steps)
+    last = max(row["step"] for row in result.steps)
     step = max(1, -(-(last - first + 1) // POINTS))
-    grids = {name: _Grid(by_address[name], first, last, step) for name in busiest}
+    step_s = int(result.log["step_s"])
+    grids = {name: _Grid(by_address[name], range(first, last + 1, step), step_s) for name in busiest}
     times = next(iter(grids.values())).times
     shown = busiest[:SERIES]
-    per = "a minute" if step == 1 else f"per {step} minutes"
+    per = _per(step * step_s)
     plots = [
         lines(Plot("Messages in", per), times, {name: grids[name].sums("came") for name in shown}),
         lines(Plot("Messages out", per), times, {name: grids[name].sums("went") for name in shown}),
@@ -107,14 +107,23 @@ def _traffic(result: AuditResult) -> str:
     )
 
 
-class _Grid:
-    """The minutes of one address on the steps of the plots."""
+def _per(seconds: int) -> str:
+    """The unit of what is counted in a step."""
+    if seconds == 1:
+        return "a second"
+    if seconds < 60:
+        return f"in {seconds} seconds"
+    return "a minute" if seconds == 60 else f"in {seconds // 60} minutes"
 
-    def __init__(self, rows: Sequence[dict[str, Any]], first: int, last: int, step: int) -> None:
-        self.times = [float(minute * MINUTE_S) for minute in range(first, last + 1, step)]
+
+class _Grid:
+    """The steps of one address on those of the plots, which may be longer."""
+
+    def __init__(self, rows: Sequence[dict[str, Any]], steps: range, step_s: int) -> None:
+        self.times = [float(at * step_s) for at in steps]
         self._cells: list[list[dict[str, Any]]] = [[] for _ in self.times]
         for row in rows:
-            self._cells[(row["minute"] - first) // step].append(row)
+            self._cells[(row["step"] - steps.start) // steps.step].append(row)
 
     def sums(self, name: str) -> list[float]:
         """The total of each step."""

@@ -38,7 +38,7 @@ table { border-collapse: collapse; width: 100%; margin: 8px 0; font-size: 14px; 
 th, td { text-align: left; padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line);
   vertical-align: top; }
 th { color: var(--soft); font-weight: 600; } td.n { font-variant-numeric: tabular-nums; }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); gap: 14px; }
+.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 480px), 1fr)); gap: 14px; }
 figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 10px;
   padding: 12px 14px; }
 figcaption { font-weight: 600; } .legend { float: right; font-weight: normal; font-size: 13px; }

@@ -30,7 +30,7 @@ from amqp_broker.frames import (
     encode_section,
     encode_value,
     read_flat_map,
-    split_sections,
+    split_many,
 )
 from amqp_broker.pipeline.errors import PipelineError
 from amqp_broker.pipeline.variants import EMPTY_METADATA, Variant, inner, key_of, scalar_variant, variant_of
@@ -154,7 +154,10 @@ class Messages:
     def __init__(self, address: str, payloads: list[bytes]) -> None:
         self.address = address
         self.payloads = payloads
-        self.splits: list[Split] = [split_sections(payload) or _split_slowly(payload) for payload in payloads]
+        self.splits: list[Split] = [
+            sections or _split_slowly(payload)
+            for payload, sections in zip(payloads, split_many(payloads), strict=True)
+        ]
         annotations = [sections[2] for sections in self.splits]
         stamps = _read_stamps(annotations)
         if stamps is None:

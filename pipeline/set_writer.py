@@ -201,10 +201,14 @@ def decide(
     while True:
         try:
             client = open_client(again)
-            if skipped:
-                _expect_decided(client, producer, epoch, sum(one.rows for one in written))
-            else:
-                client.commit_epoch(producer, epoch, winners)
+            try:
+                if skipped:
+                    _expect_decided(client, producer, epoch, sum(one.rows for one in written))
+                else:
+                    client.commit_epoch(producer, epoch, winners)
+            finally:
+                # The process and its connection live on, for hundreds of batches: links must not pile up.
+                client.close()
             return
         except (Gone, WaitTimeout, ConnectFailed, BrokerUnreachable) as error:
             if time.monotonic() + wait_s > deadline:

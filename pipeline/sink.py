@@ -102,7 +102,11 @@ class _Sink:
         if not any(one is not None and one.sealed is not None for one in written):
             return
         try:
-            refused = void_sets(self._client(), written)
+            client = self._client()
+            try:
+                refused = void_sets(client, written)
+            finally:
+                client.close()
         except Exception as error:
             refused = f"the sets of an aborted epoch were not voided: {error}"
         if refused is not None:

@@ -8,8 +8,10 @@ Objects of this module are pickled: connections are made where they are needed, 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -22,9 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from amqp_broker.pipeline.connections import connection_to
-from amqp_broker.pipeline.errors import BrokerUnreachable, OptionError, SchemaError
-from amqp_broker.pipeline.event_schema import EVENT_COLUMNS
+from amqp_broker.pipeline.errors import OptionError
 from amqp_broker.pipeline.offsets import Offsets, Range, admit, check_log, ranges_between, read_offsets, split
 from amqp_broker.pipeline.options import SUBSCRIPTION, Options, check_batch, check_streaming
 from amqp_broker.pipeline.planning import (
@@ -35,124 +35,16 @@ from amqp_broker.pipeline.planning import (
     nodes_to_read,
     rows_of_bytes,
     starting,
-    tell_loss,
 )
-from amqp_broker.pipeline.retained_client import RETRY_S, Dropped, Node, RangeReader, Retained, RetainedClient
-from amqp_broker.pipeline.rows import Messages, columns_of, ddl_of
+from amqp_broker.pipeline.range_reading import AmqpRange, check_schema, read_range, schema_of
+from amqp_broker.pipeline.retained_client import Node, Retained, RetainedClient
+
+__all__ = ["AmqpBatchReader", "AmqpStreamReader", "schema_of"]
 
 POLL_MS: Final = 1_000
 """How long a stream that has nothing new waits at the broker; Spark asks again at once."""
-BATCH_ROWS: Final = 4_096
-BATCH_BYTES: Final = 8 * 1_048_576
-"""A record batch is full with so many rows or octets, whichever comes first."""
-START_SUFFIX: Final = "/start"
+START_SUFFIX: Final = "/start:"
 """Of the cursor that keeps where a subscription began; no subscription can have such a name."""
-
-
-def columns(options: Options) -> tuple[tuple[str, str], ...]:
-    """Name and Spark type of each column that these options make."""
-    if options["isolation"] == "events":
-        return EVENT_COLUMNS
-    return columns_of(options["includeSections"], options["includeRaw"], options["valueFormat"])
-
-
-def schema_of(options: Options) -> str:
-    """The same as a schema."""
-    return ddl_of(columns(options))
-
-
-def check_schema(options: Options, schema: StructType) -> None:
-    """Raises SchemaError for a column of the user's schema that there is not, or not of that type."""
-    known = {name: kind.replace("`", "") for name, kind in columns(options)}
-    for field in schema:
-        expected = known.get(field.name)
-        if expected is None:
-            raise SchemaError(
-                f"unknown column {field.name!r} in the schema: there are {', '.join(known)} (by the options "
-                "includeSections and includeRaw)"
-            )
-        if field.dataType.simpleString() != expected:
-            raise SchemaError(
-                f"column {field.name!r} of the schema: expected {expected}, found "
-                f"{field.dataType.simpleString()}"
-            )
-
-
-class AmqpRange(InputPartition):
-    """One task: a range of one address, in the store `log`."""
-
-    def __init__(self, wanted: Range, log: str) -> None:
-        super().__init__(None)
-        self.address = wanted.address
-        self.low = wanted.low
-        self.high = wanted.high
-        self.log = log
-
-    @property
-    def wanted(self) -> Range:
-        """The range."""
-        return Range(self.address, self.low, self.high)
-
-
-def read_range(options: Options, schema: StructType, partition: InputPartition) -> Iterator[Any]:
-    """The record batches of one task. Runs in a worker."""
-    if not isinstance(partition, AmqpRange):
-        return  # nothing to read: Spark made one partition up
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    from amqp_broker.pipeline.arrow_rows import RowBatches
-    from amqp_broker.pipeline.event_rows import EventBatches
-
-    kind = EventBatches if options["isolation"] == "events" else RowBatches
-    batches = kind(to_arrow_schema(schema, timezone="UTC"))
-    for messages in _gathered(_messages(options, partition)):
-        yield batches.batch(messages)
-
-
-def _gathered(batches: Iterator[Messages]) -> Iterator[Messages]:
-    """More of the same messages at a time: a record batch costs something however small it is."""
-    gathered = None
-    octets = 0
-    for messages in batches:
-        octets += sum(map(len, messages.payloads))
-        if gathered is None:
-            gathered = messages
-        else:
-            gathered.extend(messages)
-        if len(gathered) >= BATCH_ROWS or octets >= BATCH_BYTES:
-            yield gathered
-            gathered, octets = None, 0
-    if gathered is not None:
-        yield gathered
-
-
-def _messages(options: Options, partition: AmqpRange) -> Iterator[Messages]:
-    """All messages of the range, over a new connection where one breaks, and past what is lost where the
-    option failOnDataLoss allows it.
-    """
-    wanted = partition.wanted
-    patience_s = options.broker.timeout_ms / 1_000
-    deadline = None
-    while len(wanted):
-        position = wanted.low
-        try:
-            reader = RangeReader(connection_to(options.broker), wanted, partition.log, patience_s)
-            for messages in reader.batches():
-                position = reader.position
-                deadline = time.monotonic() + patience_s
-                yield messages
-            return
-        except Dropped as lost:
-            if options["failOnDataLoss"] or lost.first is None or lost.first <= lost.position:
-                raise
-            position = min(lost.first, wanted.high)
-            tell_loss(Range(wanted.address, lost.position, position))
-        except BrokerUnreachable:
-            # Only where it was reached before: a wrong URL is told at once.
-            if deadline is None or time.monotonic() > deadline:
-                raise
-            time.sleep(RETRY_S)
-        wanted = Range(wanted.address, position, wanted.high)
 
 
 class AmqpBatchReader(DataSourceReader):
@@ -233,7 +125,8 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         given = self._options["startingOffsets"]
         fresh = given is not None or self._options.given("startingTimestamp")
         if fresh and given != SUBSCRIPTION and self._stands != self._frozen:
-            # The cursor has moved, so batch 0 was done once: this is a new query, which says where it begins.
+            # The cursor has moved, so batch 0 was done once, or it began elsewhere: this is a new query, and
+            # its options say where it begins.
             for cursor in self._cursors():
                 client.forget(cursor)
             self._frozen, self._stands = {}, {}
@@ -276,8 +169,8 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of a batch. The same start and end give the same messages, or an error."""
         begin, finish = read_offsets(start), read_offsets(end)
-        check_log(begin, finish.log, self._options.broker)
         found = self._checked(finish)
+        check_log(begin, found.log, self._options.broker)
         self._hold_from(begin, nodes_to_read(self._options, found))
         parts = check_loss(self._options, ranges_between(begin, finish, self._frozen), found)
         return [AmqpRange(part, found.log) for part in split(parts, self._options["minPartitions"])]
@@ -309,23 +202,34 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._client
 
     def _cursors(self) -> tuple[str, str]:
-        name = self._options["subscription"]
-        return name + START_SUFFIX, name
+        """That of the beginning, and the subscription's. Another starting place is another beginning."""
+        options = self._options
+        place = options["startingOffsets"] or SUBSCRIPTION
+        if options.given("startingTimestamp"):
+            place = f"{options['startingTimestamp']}-ms"
+        elif isinstance(place, dict):
+            text = json.dumps(place, sort_keys=True)
+            place = hashlib.sha256(text.encode()).hexdigest()[:16]
+        name = options["subscription"]
+        return f"{name}{START_SUFFIX}{place}", name
 
     def _hold_from(self, begin: Offsets, nodes: dict[str, Node]) -> None:
         """As `_hold`, for a query that is at `begin`. An address that is new to it begins with its "
         "first message."""
-        self._hold({address: begin.positions.get(address, node.first) for address, node in nodes.items()})
+        start = {address: begin.positions.get(address, node.first) for address, node in nodes.items()}
+        self._hold(start, begin.positions)
 
-    def _hold(self, start: dict[str, int]) -> None:
-        """Holds both cursors, which are put to `start` where they do not stand yet. Raises CursorInUse."""
+    def _hold(self, start: dict[str, int], place: Mapping[str, int] = MappingProxyType({})) -> None:
+        """Holds both cursors. Where they do not stand yet, the one is put to `start`, the other to the place
+        of the query if it has one there, else to the first. Raises CursorInUse.
+        """
         unknown = {address: offset for address, offset in start.items() if address not in self._frozen}
         if not unknown:
             return
         client = self._ask()
         began, name = self._cursors()
         frozen = client.hold(began, unknown)
-        stands = client.hold(name, {address: frozen[address] for address in unknown})
+        stands = client.hold(name, {address: place.get(address, frozen[address]) for address in unknown})
         for address in unknown:
             self._frozen[address], self._stands[address] = frozen[address], stands[address]
 

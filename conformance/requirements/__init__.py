@@ -20,7 +20,7 @@ KINDS = {
 """Why a row is not shown by any scenario; the reason beside it says it in prose."""
 
 
-PROTOCOLS = {"half": "half-messages", "seq": "sequences", "ret": "retention"}
+PROTOCOLS = {"half": "half-messages", "seq": "sequences", "ret": "retention", "set": "sets"}
 """This project's own protocols, each a profile, by what their sections begin with (half.put)."""
 
 

@@ -1,6 +1,6 @@
 """All audits of a log in one plan: the findings of each, and the tables that the report draws.
 
-The messages, the halves and the minutes are computed once and kept while the audits read them.
+The messages, the halves and the steps are computed once and kept while the audits read them.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Audits:
     findings: dict[str, Callable[[], DataFrame]]
     messages: DataFrame
     halves: DataFrame
-    minutes: DataFrame
+    steps: DataFrame
     deaths: DataFrame
 
     def forget(self) -> None:
         """Give the room back that the shared frames took."""
-        for frame in (self.messages, self.halves, self.minutes):
+        for frame in (self.messages, self.halves, self.steps):
             frame.unpersist()
 
 
@@ -48,7 +48,8 @@ def all_audits(events: DataFrame, span: Span, bounds: Bounds, clients: DataFrame
     level = StorageLevel.MEMORY_AND_DISK
     each = messages(events).persist(level)
     halves = transactions.halves(events).persist(level)
-    minutes = traffic.table(each).persist(level)
+    step_s = traffic.step_s_of(span)
+    steps = traffic.table(each, step_s).persist(level)
     late = bounds.unresolved_after_ms
 
     def decisions() -> DataFrame:
@@ -66,12 +67,12 @@ def all_audits(events: DataFrame, span: Span, bounds: Bounds, clients: DataFrame
             dead_letters.AUDIT: lambda: dead_letters.findings(each, span),
             transactions.AUDIT: decisions,
             traffic.AUDIT: lambda: traffic.findings(
-                each, minutes, span, stalled_minutes=bounds.stalled_minutes
+                each, steps, span, step_s=step_s, stalled_minutes=bounds.stalled_minutes
             ),
             **found,
         },
         messages=each,
         halves=halves,
-        minutes=minutes,
+        steps=steps,
         deaths=dead_letters.table(events),
     )

@@ -1,38 +1,28 @@
-"""Cases of sets that no client can bring about alone: full disks, stores that fail, lost answers, restarts,
-and changes that meet in one commit.
-"""
+"""Cases of sets that no client can bring about alone: full disks, failing stores, lost answers, restarts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
-from amqp_broker.broker import Broker
-from amqp_broker.embedding import RunningBroker
-from amqp_broker.frames import Accepted, Header, encode_message
-from amqp_broker.half_set_administration import HalfSetInfo
-from amqp_broker.jobs import Step
-from amqp_broker.persistence import Event, Log, StoreFailed
+from amqp_broker.frames import Accepted
+from amqp_broker.persistence import StoreFailed
 from tests.support.broker_clients import bodies, counts, receive, send, session_to, settle_down
+from tests.support.half_set_groups import durable, next_offset, nothing_is_held, sets_of, together
 from tests.support.half_sets import (
     SetClient,
     checksum,
     commit_of,
     condition_of,
-    half_sets,
     row,
-    seal_of,
     stage,
     stager,
-    void_of,
 )
 from tests.support.halves import PATIENT, FaultyBroker, on_disk, tell
-from tests.support.wire_client import ConnectionLost, PeerError, WireSender
+from tests.support.wire_client import ConnectionLost, PeerError
 
 ROWS = [row(b"%d" % number) for number in range(6)]
 
@@ -75,39 +65,6 @@ def life(tmp_path: Path) -> Iterator[Life]:
         found.broker.stop()
 
 
-def sets(broker: RunningBroker) -> dict[str, HalfSetInfo]:
-    """What an administrator sees, by set."""
-    return {each.set_id: each for each in half_sets(broker)}
-
-
-def next_offset(broker: RunningBroker, name: str = "q") -> int:
-    """The number that the next message of a queue gets."""
-
-    def there(running: Broker) -> int:
-        return running.nodes.registry._queues[name].next_offset
-
-    found = broker.call(there)
-    assert isinstance(found, int)
-    return found
-
-
-def nothing_is_held(broker: RunningBroker) -> None:
-    """No change is on its way, and the figures are the sums of what is there."""
-
-    def there(running: Broker) -> tuple[Any, ...]:
-        service = running.nodes.half_sets
-        staged = service.sets()
-        assert not any(each.busy or each.under_way for each in staged)
-        assert not any(producer.deciding for producer in service.producers.values())
-        assert not any(queue.pending_posts for queue in running.nodes.registry.queues())
-        assert service.part_count == sum([len(each.parts) for each in staged])
-        assert service.byte_count == sum([each.byte_count for each in staged])
-        assert all(producer.sets for producer in service.producers.values())
-        return ()
-
-    broker.call(there)
-
-
 # The disk is full
 
 
@@ -125,11 +82,11 @@ def test_a_full_disk_changes_nothing_and_is_told(broker: FaultyBroker) -> None:
         link = client.staged("one", ROWS[0])
         broker.faults.refuse_commit()
         assert condition_of(tell(link, ROWS[1])) == full
-        assert sets(broker)["one"].count == 1
+        assert sets_of(broker)["one"].count == 1
         stage(link, ROWS[1])
         broker.faults.refuse_commit()
         assert condition_of(client.seal("one", *ROWS[:2])) == full
-        assert sets(broker)["one"].state == "open"
+        assert sets_of(broker)["one"].state == "open"
         stage(link, ROWS[2])
         link.detach()
         assert isinstance(client.seal("one", *ROWS[:3]), Accepted)
@@ -139,10 +96,10 @@ def test_a_full_disk_changes_nothing_and_is_told(broker: FaultyBroker) -> None:
         assert condition_of(client.void("two")) == full
         broker.faults.refuse_commit()
         assert condition_of(client.commit(winner)) == full
-        assert set(sets(broker)) == {"one", "two"} and next_offset(broker) == 1
+        assert set(sets_of(broker)) == {"one", "two"} and next_offset(broker) == 1
         nothing_is_held(broker)
         assert isinstance(client.commit(winner), Accepted)
-        assert next_offset(broker) == 4 and not sets(broker)
+        assert next_offset(broker) == 4 and not sets_of(broker)
     nothing_is_held(broker)
 
 
@@ -154,7 +111,7 @@ def test_a_full_disk_for_a_whole_group_gives_all_numbers_back(broker: FaultyBrok
         ordinary = other.attach_sender("ordinary", "q")
         other.connection.pump_until(lambda: ordinary.may_send)
         broker.faults.refuse_commit(2, count=5)  # the first is that of something else
-        asked = [(ordinary, _durable(b"a")), (client.resolve, commit_of(winner)), (ordinary, _durable(b"b"))]
+        asked = [(ordinary, durable(b"a")), (client.resolve, commit_of(winner)), (ordinary, durable(b"b"))]
         told = together(broker, *asked)
         assert [condition_of(each) for each in told] == ["amqp:resource-limit-exceeded"] * 3
         broker.faults._commit_errors.clear()
@@ -167,8 +124,22 @@ def test_a_full_disk_for_a_whole_group_gives_all_numbers_back(broker: FaultyBrok
     nothing_is_held(broker)
 
 
-def _durable(body: bytes) -> bytes:
-    return encode_message(header=Header(durable=True), body=body)
+def test_what_is_tried_again_one_by_one_is_counted_once(broker: FaultyBroker) -> None:
+    """A whole group is refused, and then each of it finds room alone."""
+    with session_to(broker) as session, session_to(broker, "other") as other:
+        client = SetClient(session)
+        link = client.staged("one", ROWS[0])
+        ordinary = other.attach_sender("ordinary", "q")
+        other.connection.pump_until(lambda: ordinary.may_send)
+        broker.faults.refuse_commit(2)  # the first is that of something else
+        told = together(broker, (link, ROWS[1]), (ordinary, durable(b"a")), (link, ROWS[2]))
+        assert all(isinstance(each, Accepted) for each in told)
+        nothing_is_held(broker)
+        link.detach()
+        assert isinstance(client.seal("one", *ROWS[:3]), Accepted)
+        assert isinstance(client.commit(("one", 3, checksum(*ROWS[:3]))), Accepted)
+        found = bodies(receive(session.attach_receiver("r", "q", credit=9), 4))
+        assert found == [b"a", b"0", b"1", b"2"]
 
 
 # Answers that are lost, stores that fail
@@ -248,7 +219,7 @@ def test_a_store_that_ends_before_or_after_its_commit(tmp_path: Path, step: str,
         broker.stop()
     again = life.start()
     try:
-        found = sets(again)
+        found = sets_of(again)
         gone = step in ("commit", "void") and happened
         assert set(found) == (set() if gone else {"one"})
         if found:
@@ -286,7 +257,7 @@ def test_a_restart_between_each_step(life: Life) -> None:
         client.staged("one", ROWS[2], destination="r").detach()
         client.staged("loser", ROWS[3]).detach()
     life.restart()
-    assert {name: each.count for name, each in sets(life.broker).items()} == {"one": 3, "loser": 1}
+    assert {name: each.count for name, each in sets_of(life.broker).items()} == {"one": 3, "loser": 1}
     with session_to(life.broker) as session:
         client = SetClient(session)
         client.staged("one", ROWS[4]).detach()
@@ -309,7 +280,7 @@ def test_a_restart_between_each_step(life: Life) -> None:
         assert isinstance(client.commit(winner), Accepted)
         send(session.attach_sender("p", "q"), b"after", durable=True)
     life.restart()
-    assert not sets(life.broker)
+    assert not sets_of(life.broker)
     with session_to(life.broker) as session:
         client = SetClient(session)
         assert isinstance(client.commit(winner), Accepted)
@@ -347,153 +318,7 @@ def test_a_set_that_became_too_old_while_nothing_ran(life: Life) -> None:
     life.broker.jump(0.001)
     with session_to(life.broker) as session:
         settle_down(life.broker, session)
-        assert set(sets(life.broker)) == {"young"}
+        assert set(sets_of(life.broker)) == {"young"}
         life.broker.jump(3_600)
         settle_down(life.broker, session)
-        assert not sets(life.broker)
-
-
-# Changes that meet
-
-
-def together(broker: FaultyBroker, *asked: tuple[WireSender, bytes]) -> list[Any]:
-    """Requests of several connections, judged in one group; their outcomes."""
-    with broker.faults.held_commits():
-        broker.call(_something_else)
-        numbers = []
-        for sender, payload in asked:
-            numbers.append(sender.send(payload))
-            sender.session.connection.flush()
-            broker.call(_arrived(len(numbers)))
-    told = []
-    for (sender, _), number in zip(asked, numbers, strict=True):
-        sender.session.connection.pump_until(partial(sender.outcomes.__contains__, number))
-        told.append(sender.outcomes[number])
-    return told
-
-
-async def _something_else(broker: Broker) -> None:
-    """Its commit holds the writer: what comes meanwhile shares the next group."""
-    broker.writer.submit(Step([Log(Event("test", 0, {}))]))
-    while not broker.writer._in_worker:
-        await trio.sleep(0)
-
-
-def _arrived(count: int) -> Callable[[Broker], Any]:
-    async def there(broker: Broker) -> None:
-        while len(broker.writer._jobs) < count:
-            await trio.sleep(0)
-
-    return there
-
-
-def test_two_committers_at_once(broker: FaultyBroker) -> None:
-    """One decides, the other is told that it is decided; the queue holds the winners of the decision and
-    nothing else, whatever came first.
-    """
-    with session_to(broker) as one, session_to(broker, "two") as two:
-        first, second = SetClient(one), SetClient(two)
-        for epoch in range(1, 21):
-            a = first.sealed(f"a{epoch}", row(b"a"), epoch=epoch)
-            b = first.sealed(f"b{epoch}", row(b"b"), row(b"b"), epoch=epoch)
-            asked = [
-                (first.resolve, commit_of(a, epoch=epoch)),
-                (second.resolve, commit_of(b, epoch=epoch)),
-            ]
-            told = together(broker, *(asked if epoch % 2 else reversed(asked)))
-            assert all(isinstance(each, Accepted) for each in told)
-            found = first.status(epoch)
-            chosen = a if epoch % 2 else b
-            assert [each["set"] for each in found["winners"]] == [chosen[0]] and not found["sets"]
-        assert counts(broker, "q")[0] == 10 * 1 + 10 * 2
-    nothing_is_held(broker)
-
-
-@pytest.mark.parametrize("first", ["commit", "void"])
-def test_a_commit_and_a_void_at_once(broker: FaultyBroker, first: str) -> None:
-    """Whoever is first has it, and the other is told so."""
-    with session_to(broker) as one, session_to(broker, "two") as two:
-        client, other = SetClient(one), SetClient(two)
-        winner = client.sealed("one", ROWS[0])
-        asked = [(client.resolve, commit_of(winner)), (other.resolve, void_of("one"))]
-        if first == "void":
-            asked.reverse()
-        told = together(broker, *asked)
-        assert isinstance(told[0], Accepted)
-        assert condition_of(told[1]) == ("half:conflict" if first == "commit" else "half:unknown-set")
-        assert counts(broker, "q")[0] == (1 if first == "commit" else 0)
-    nothing_is_held(broker)
-
-
-def test_later_and_earlier_epochs_at_once(broker: FaultyBroker) -> None:
-    """In the order of their arrival, each judged by what is stored before it."""
-    with session_to(broker) as one, session_to(broker, "two") as two:
-        client, other = SetClient(one), SetClient(two)
-        a = client.sealed("a", ROWS[0], epoch=1)
-        b = client.sealed("b", ROWS[1], epoch=2)
-        asked = [(client.resolve, commit_of(b, epoch=2)), (other.resolve, commit_of(a, epoch=1))]
-        told = together(broker, *asked)
-        assert isinstance(told[0], Accepted) and condition_of(told[1]) == "half:stale-epoch"
-        assert client.status()["sets"] == [] and counts(broker, "q")[0] == 1
-
-
-def test_a_late_stager_meets_the_commit(broker: FaultyBroker) -> None:
-    """Staged before it in the same group: accepted, and voided with its set. After it: the link ends. Sets of
-    later epochs go on.
-    """
-    with session_to(broker) as one, session_to(broker, "two") as two, session_to(broker, "3") as three:
-        client = SetClient(one)
-        winner = client.sealed("winner", ROWS[0])
-        late = SetClient(two).staged("loser", ROWS[1])
-        ahead = SetClient(three).staged("ahead", ROWS[2], epoch=2)
-        with pytest.raises(PeerError, match="half:decided|half:sealed|half:voided"):
-            together(
-                broker,
-                (client.resolve, commit_of(winner)),
-                (ahead, ROWS[3]),
-                (late, ROWS[4]),
-            )
-        settle_down(broker, one, three)
-        assert sets(broker)["ahead"].count == 2 and set(sets(broker)) == {"ahead"}
-        assert counts(broker, "q")[0] == 1
-    nothing_is_held(broker)
-
-
-def test_a_seal_that_is_sent_right_behind_its_messages(broker: FaultyBroker) -> None:
-    """On one connection without waiting: judged again after them, and accepted; one commit later, no
-    sooner.
-    """
-    with session_to(broker) as session:
-        client = SetClient(session)
-        link = client.staged("one", ROWS[0])
-        told = together(
-            broker, (link, ROWS[1]), (link, ROWS[2]), (client.resolve, seal_of("one", 3, checksum(*ROWS[:3])))
-        )
-        assert all(isinstance(each, Accepted) for each in told)
-    nothing_is_held(broker)
-
-
-def test_messages_behind_the_seal_are_not_in_the_set(broker: FaultyBroker) -> None:
-    """In the same group: refused with the link, or the seal is a mismatch; never in a sealed set."""
-    with session_to(broker) as one, session_to(broker, "two") as two:
-        client = SetClient(one)
-        link = SetClient(two).staged("one", ROWS[0])
-        sealing = seal_of("one", 1, checksum(ROWS[0]))
-        with pytest.raises(PeerError, match="half:sealed"):
-            together(broker, (client.resolve, sealing), (link, ROWS[1]))
-        assert isinstance(tell(client.resolve, sealing), Accepted)
-        assert sets(broker)["one"].count == 1
-    nothing_is_held(broker)
-
-
-def test_two_links_open_a_set_at_once_with_its_seal_and_void(broker: FaultyBroker) -> None:
-    """Attaches that meet make one set."""
-    with session_to(broker) as one:
-        client = SetClient(one)
-        links = [client.staged("one", ROWS[n], destination=name) for n, name in enumerate("qqr")]
-        for link in links:
-            link.detach()
-        assert isinstance(client.seal("one", *ROWS[:3]), Accepted)
-        assert sets(broker)["one"].destinations == {"q": 2, "r": 1}
-        assert isinstance(client.void("one"), Accepted)
-    nothing_is_held(broker)
+        assert not sets_of(life.broker)

@@ -16,7 +16,7 @@ from tests.support.retained import offset_of, read, retaining
 from tests.support.wire_client import PeerError
 
 
-@pytest.mark.parametrize("disk", [False])
+@pytest.mark.parametrize("disk", [False, True])
 def test_committed_sets_are_retained_with_dense_offsets(tmp_path: Path, disk: bool) -> None:
     """Between ordinary messages; also after they were consumed, and after a restart."""
     config = retaining("q")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import attrs
 import pytest
 
+from amqp_broker import half_set_reading
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import (
     BrokerConfig,
@@ -23,6 +24,7 @@ from tests.support.broker_clients import (
     bodies,
     counts,
     receive,
+    send,
     session_to,
     settle_down,
 )
@@ -70,7 +72,7 @@ Start = Callable[[BrokerConfig], JumpingBroker]
 @pytest.fixture
 def broker(running: Start) -> JumpingBroker:
     """A small queue, and a group whose sets do not become old."""
-    policies = (QueuePolicy(pattern="small", max_messages=3),)
+    policies = (QueuePolicy(pattern="small", max_messages=3), QueuePolicy(pattern="told", events=True))
     groups = (HalfGroupConfig(name="young", max_age_ms=60_000),)
     return running(attrs.evolve(PATIENT, queue_policies=policies, half_groups=groups))
 
@@ -262,3 +264,36 @@ def test_the_event_log_says_what_happened_to_sets(broker: JumpingBroker) -> None
     reason = "epoch 1 was committed without it"
     assert told[2][1] == {**common, "set_id": "two", "epoch": 1, "reason": reason}
     assert told[3][1]["set_id"] == "three" and told[3][1]["resolver"] == "producer"
+
+
+@pytest.mark.parametrize("named", [5, 1, 0])
+def test_the_event_log_tells_of_each_message_that_became_available(
+    broker: JumpingBroker, monkeypatch: pytest.MonkeyPatch, named: int
+) -> None:
+    """In a queue with events: its offset, the set and epoch that it came from, and its id, as long as one
+    commit does not bring too many; they are read page by page before it.
+    """
+    monkeypatch.setattr(half_set_reading, "PAGE_MESSAGES", 3)
+    monkeypatch.setattr(half_set_reading, "NAMED_MESSAGES", named)
+    rows = [row(b"%d" % number, message_id=f"m{number}") for number in range(6)]
+    with session_to(broker) as session:
+        client = SetClient(session)
+        send(session.attach_sender("o", "told"), b"ordinary")
+        client.staged("one", *rows[:4], destination="told").detach()
+        client.staged("one", rows[4], destination="q").detach()
+        client.staged("two", rows[5], destination="told").detach()
+        assert isinstance(client.seal("one", *rows[:5]), Accepted)
+        assert isinstance(client.seal("two", rows[5]), Accepted)
+        winners = [("one", 5, checksum(*rows[:5])), ("two", 1, checksum(rows[5]))]
+        assert isinstance(client.commit(*winners), Accepted)
+        assert isinstance(client.commit(*winners), Accepted)
+    found = [event.fields for event in events_of(broker) if event.kind == "publish"]
+    common = {"group": "g", "producer": "p", "epoch": 1, "address": "told"}
+    ids = [f"m{number}" for number in (0, 1, 2, 3, 5)]
+    told = {5: ids, 1: [None] * 4 + ids[4:], 0: [None] * 5}[named]
+    assert [each.get("message_id") for each in found] == told
+    assert [each.get("bytes") is not None for each in found] == [each is not None for each in told]
+    assert [{key: each[key] for key in common} for each in found] == [common] * 5
+    assert [(each["offset"], each["set_id"]) for each in found] == [
+        (1, "one"), (2, "one"), (3, "one"), (4, "one"), (5, "two")
+    ]  # fmt: skip

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import attrs
 import pytest
 import trio
 
@@ -20,9 +22,10 @@ from tests.support.wire_client import PeerError, WireSession
 TEN = [b"%d" % number for number in range(10)]
 
 
-@pytest.fixture
-def broker() -> Iterator[RunningBroker]:
-    with running_broker(retaining("kept", "other")) as running:
+@pytest.fixture(params=["memory", "disk"])
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBroker]:
+    where = {"memory": request.param == "memory", "data_dir": str(tmp_path / "data")}
+    with running_broker(attrs.evolve(retaining("kept", "other"), **where)) as running:
         yield running
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
+import attrs
 import pytest
 import trio
 
@@ -43,9 +45,10 @@ from tests.support.wire_client import PeerError, WireReceiver, WireSession
 TEN = [b"%d" % number for number in range(10)]
 
 
-@pytest.fixture
-def broker() -> Iterator[RunningBroker]:
-    with running_broker(retaining("kept", "small.*")) as running:
+@pytest.fixture(params=["memory", "disk"])
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBroker]:
+    where = {"memory": request.param == "memory", "data_dir": str(tmp_path / "data")}
+    with running_broker(attrs.evolve(retaining("kept", "small.*"), **where)) as running:
         yield running
 
 

@@ -24,7 +24,8 @@ from amqp_broker.client import connect, message
 from amqp_broker.pipeline.connections import connection_to
 from amqp_broker.pipeline.offsets import Range
 from amqp_broker.pipeline.options import read_options
-from amqp_broker.pipeline.retained_client import RangeReader, RetainedClient
+from amqp_broker.pipeline.range_reader import RangeReader
+from amqp_broker.pipeline.retained_client import RetainedClient
 from amqp_broker.pipeline.rows import Messages
 from amqp_broker.pipeline.session import spark_session
 from tests.pipeline.spark.pipeline_broker import PipelineBroker

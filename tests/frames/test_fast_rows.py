@@ -28,6 +28,7 @@ from amqp_broker.frames import (
     extend_from_map,
     read_flat_map,
     read_properties,
+    split_many,
     split_sections,
 )
 from tests.strategies import messages
@@ -75,6 +76,25 @@ def test_sections_are_those_that_the_message_has(data: bytes) -> None:
         assert isinstance(sections[0], AmqpValue)
     else:
         assert not sections
+
+
+@given(st.lists(messages(), max_size=6), st.lists(st.integers(0, 9), max_size=12))
+def test_many_messages_are_split_as_each_of_them(pool: list[bytes], order: list[int]) -> None:
+    """Whatever came before: stamped ones of one header among all others, cut ones, too."""
+    stamped = []
+    for number, data in enumerate([*pool, encode_message(header=Header(durable=True), body=b"x")]):
+        header_bytes = Message(data).after_header_offset
+        message = Stamped(data[header_bytes:], number, 7)
+        message.header_bytes = data[:header_bytes]
+        try:
+            OffsetStamp(*KEYS).write([message])
+        except DecodeError:
+            continue
+        whole = message.header_bytes + message.body
+        stamped += [whole, whole, whole[:20], whole[:60]]
+    chosen = [(pool + stamped)[index % len(pool + stamped)] for index in order]
+    assert split_many(chosen) == [split_sections(data) for data in chosen]
+    assert split_many(stamped) == [split_sections(data) for data in stamped]
 
 
 def test_the_usual_layouts_are_known() -> None:

@@ -407,6 +407,8 @@ class BrokerMachine(AtRest):
         del receiver.held[start : start + count]
         if backwards:
             chosen.reverse()
+        places = {body: place for place, body in enumerate(self.queues[receiver.queue].messages)}
+        given_back = [places[message.body] for _, message in chosen if message.body in places]
         state = outcome_of(kind)
         if full:
             self.faults.refuse_commit(1)
@@ -416,7 +418,8 @@ class BrokerMachine(AtRest):
             self._apply(receiver, message, state)
         if full:  # so that the refusal does not wait for somebody else's commit
             at_rest(self.running)
-        self._rest(in_order=not backwards)
+        # The first disposition of several may already serve somebody else.
+        self._rest(in_order=given_back == sorted(given_back))
         self.faults._commit_errors.clear()
         if not settled:
             expected = sorted(arrived.delivery_id for arrived, _ in chosen)

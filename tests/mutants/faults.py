@@ -8,6 +8,8 @@ from tests.mutants import (
     choice_faults,
     outcome_faults,
     request_faults,
+    retain_faults,
+    retained_faults,
     rule_faults,
     sequence_faults,
     set_faults,
@@ -313,5 +315,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     + _FRAMES
     + _TRANSACTIONS
     + sequence_faults.FAULTS
+    + retain_faults.FAULTS
     + set_faults.FAULTS
+    + retained_faults.FAULTS
 )

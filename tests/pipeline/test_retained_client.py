@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from amqp_broker.client import connect, message
 from amqp_broker.embedding import RunningBroker
+from amqp_broker.frames import Symbol, Timestamp, Ulong, encode_message
 from amqp_broker.pipeline import connections
 from amqp_broker.pipeline.connections import connection_to, credentials, drop_connection, open_connection
 from amqp_broker.pipeline.errors import (
@@ -21,7 +23,8 @@ from amqp_broker.pipeline.errors import (
 )
 from amqp_broker.pipeline.offsets import Range
 from amqp_broker.pipeline.options import BrokerAddress
-from amqp_broker.pipeline.retained_client import Dropped, RangeReader, RetainedClient
+from amqp_broker.pipeline.range_reader import Dropped, RangeReader
+from amqp_broker.pipeline.retained_client import RetainedClient
 from amqp_broker.testing import running_broker
 from tests.support.retained import retaining
 
@@ -78,6 +81,33 @@ def test_a_range_is_read_whole_and_in_order(client: RetainedClient, address: Bro
             b"%d" % n for n in range(2, 9)
         ]
     assert list(reader(address, 5, 5, "of another").batches()) == []
+
+
+@pytest.mark.parametrize("offsets", [[3, 5], [4, 5], [2, 3], [3, 3], [3, 4, 5, 6, 7], [4, 3]])
+def test_a_broker_that_sends_others_than_asked_for_is_found_out(offsets: list[int]) -> None:
+    """A gap, a repetition, another order, more than the range: each message has to be the one that "
+    "is next."""
+    nobody: Any = None
+    reading = RangeReader(nobody, Range("kept", 3, 7), None, WAIT_S)
+    with pytest.raises(
+        DataLoss, match=r"expected the messages at offsets 3 to \d+, of offsets 3 to 6 of 'kept'"
+    ):
+        reading._checked([stamped(offset) for offset in offsets])
+    assert reading._checked([stamped(offset) for offset in (3, 4)]).offsets == [3, 4]
+    assert reading.position == 5
+
+
+def stamped(offset: int) -> bytes:
+    """A message as a retaining node sends it."""
+    keys = {Symbol("x-stream-offset"): Ulong(offset), Symbol("x-opt-enqueued-time"): Timestamp(1)}
+    return encode_message(message_annotations=keys, body=b"x")
+
+
+def test_a_broken_message_is_no_row(address: BrokerAddress) -> None:
+    """It is told where it should have been."""
+    nobody: Any = None
+    with pytest.raises(DataLoss, match="from offset 3 of 'kept' on, but one of 1 is malformed"):
+        RangeReader(nobody, Range("kept", 3, 7), None, WAIT_S)._checked([stamped(3)[:-1]])
 
 
 def test_many_ranges_leave_no_sessions_behind(address: BrokerAddress) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from amqp_broker.client import BlockingConnection, ConnectionGone, connect
+from amqp_broker.configuration import BrokerLimits
 from amqp_broker.frames import Header, encode_message, encode_section
 from amqp_broker.pipeline.errors import EpochError
 from amqp_broker.pipeline.messages_of_rows import Encoded
@@ -22,7 +23,7 @@ from amqp_broker.pipeline.set_client import (
     checksum_of,
 )
 from amqp_broker.pipeline.set_writer import Written, decide, send_through, void_sets, write_set
-from amqp_broker.testing import running_broker
+from amqp_broker.testing import memory_config, running_broker
 
 GROUP = "spark"
 HEADER = encode_section("header", Header(durable=True))  # no part of a checksum
@@ -30,8 +31,9 @@ HEADER = encode_section("header", Header(durable=True))  # no part of a checksum
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """A broker in memory."""
-    with running_broker() as broker:
+    """A broker in memory; tests attach and detach faster than any client would."""
+    patient = BrokerLimits(control_operations_per_s=100_000, control_operations_burst=100_000)
+    with running_broker(memory_config(limits=patient)) as broker:
         yield broker.url
 
 
@@ -191,6 +193,17 @@ def test_a_commit_without_a_reply_is_told_again(
     decide(open_client, [written], 10_000, pauses.append)
     assert (lossy.calls, asked) == (2, [False, True])
     assert bodies(connection, producer) == [b"1"]
+
+
+def test_hundreds_of_batches_go_over_one_connection(connection: BlockingConnection, producer: str) -> None:
+    """Spark's processes live on from batch to batch: a session has 256 links, 2 for a batch."""
+
+    def open_client(again: bool) -> SetClient:
+        return SetClient(connection, GROUP)
+
+    for epoch in range(130):
+        decide(open_client, [Written(producer, epoch, None, False, 0)], 1_000)
+    assert SetClient(connection, GROUP).status(producer).latest == 129
 
 
 def test_a_commit_that_never_gets_a_reply_ends_with_an_error(client: SetClient, producer: str) -> None:

@@ -166,7 +166,11 @@ class Asker:
 
     def reply(self) -> dict[str, Any]:
         """The next reply."""
-        message = Message(receive(self.replies, 1)[0].payload)
+        delivery = receive(self.replies, 1)[0]
+        self.replies.settle([delivery], Accepted())
+        if self.replies.credit < 100:
+            self.replies.flow(1_000)
+        message = Message(delivery.payload)
         assert message.properties is not None and message.properties.subject == "ok"
         value = message.body_sections()[0].value
         assert isinstance(value, dict)

@@ -57,7 +57,7 @@ func main() {
 	}
 	part := strings.Join(os.Args[2:], "")
 	ran, failed := 0, 0
-	for _, item := range slices.Concat(valueChecks(), behaviourChecks, halfChecks()) {
+	for _, item := range slices.Concat(valueChecks(), behaviourChecks, halfChecks(), retentionChecks()) {
 		if !strings.Contains(item.name, part) {
 			continue
 		}

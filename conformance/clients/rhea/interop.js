@@ -8,6 +8,7 @@ const assert = require('node:assert');
 const { createHash, randomBytes } = require('node:crypto');
 const { Client, rhea } = require('./client.js');
 const halves = require('./halves.js');
+const retention = require('./retention.js');
 const sequences = require('./sequences.js');
 const values = require('./values.js');
 
@@ -316,6 +317,7 @@ check('two competing consumers: each message exactly once', async (client) => {
 
 halves.register(check, equal, equalOctets);
 sequences.register(check, equal);
+retention.register(check, equal);
 
 async function runCheck(url, { name, run, connectionOptions }) {
     const client = new Client(url, connectionOptions);

@@ -51,7 +51,12 @@ def main() -> int:
         "crash points",
         cores=2,
         master=parsed.master,
-        settings={"spark.sql.execution.arrow.maxRecordsPerBatch": "25", "spark.log.level": "ERROR"}
+        settings={
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "25",
+            "spark.log.level": "ERROR",
+            # A driver lives for seconds here: the better compiler would never earn what it costs.
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        }
         | dict(setting.split("=", 1) for setting in parsed.set),
     )
     spark.dataSource.register(FaultySource)

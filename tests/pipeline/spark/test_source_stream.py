@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -126,29 +125,7 @@ def test_the_beginning_is_frozen_until_batch_0_is_done(query: Query) -> None:
     query.fails_at, query.then = -1, lambda batch: None
     query.send(2)
     assert query.run(startingOffsets="latest") == {0: {}, 1: {query.address: list(range(10, 17))}}
-
-
-def test_available_now_ends_where_the_node_ended(query: Query) -> None:
-    """What comes while it runs is for the next time; a new address of the pattern begins with its "
-    "first message."""
-    query.send(20)
-    query.then = lambda batch: query.send(7)
-    pattern = {"subscribe": "", "subscribePattern": f"{query.address}.*"}
-    assert query.run(**pattern) == {0: {query.address: list(range(20))}}
-    query.then = lambda batch: None
-    query.send(4, f"{query.address}-more")
-    found = query.run(**pattern, minPartitions="3")
-    assert found == {1: {query.address: list(range(20, 27)), f"{query.address}-more": [0, 1, 2, 3]}}
-
-
-def test_a_new_checkpoint_goes_on_or_begins_anew(query: Query) -> None:
-    """By default where the subscription stands; by `earliest` with everything."""
-    query.send(20)
-    query.run(maxOffsetsPerTrigger="15")
-    shutil.rmtree(query.checkpoint)
-    assert query.run() == {0: {query.address: list(range(15, 20))}}
-    shutil.rmtree(query.checkpoint)
-    assert query.run(startingOffsets="earliest") == {0: {query.address: list(range(20))}}
+    assert query.cursor() == {query.address: 10}
 
 
 def test_a_running_query_waits_for_messages_and_takes_them(query: Query) -> None:
@@ -199,9 +176,3 @@ def test_a_checkpoint_that_goes_backwards_or_too_far_is_told(query: Query) -> No
     words = query.said()
     assert f"offset 9999 of '{query.address}', but the broker's next offset there is 10" in words
     assert "restored" in words
-
-
-def test_a_stream_without_a_name_is_told(query: Query) -> None:
-    """And options that are for batches."""
-    assert "option subscription is missing" in query.said(subscription="")
-    assert "option endingOffsets is for batches" in query.said(endingOffsets="latest")

@@ -1,0 +1,176 @@
+"""Who stages, seals and commits sets of half messages, for scenarios, with a group and a producer of its own.
+
+sets = Sets(broker)
+one = sets.sealed("one", b"1", b"2")
+sets.commit(one)
+expect_left(broker, sets.queue, b"1", b"2", in_order=True)
+"""
+
+from collections.abc import Iterable
+from typing import Any
+from zlib import crc32
+
+from amqp_broker.conformance.broker import Broker
+from amqp_broker.conformance.dialogue import Sender, Session
+from amqp_broker.conformance.halves import FOR_TESTS
+from amqp_broker.conformance.messages import data
+from amqp_broker.conformance.outcomes import Unexpected
+from amqp_broker.conformance.retention import plain
+from amqp_broker.conformance.sequences import expect_equal
+from amqp_broker.conformance.transactions import error_of, expect_state
+from amqp_broker.conformance.transcript import describe
+from amqp_broker.frames import (
+    Accepted,
+    AmqpValue,
+    Attach,
+    Detach,
+    Disposition,
+    Error,
+    Message,
+    Properties,
+    Rejected,
+    Source,
+    Transfer,
+    Ulong,
+    encode_message,
+)
+
+PROFILE = "sets"
+DECIDED = "half:decided"
+STALE = "half:stale-epoch"
+SEALED = "half:sealed"
+UNSEALED = "half:unsealed"
+UNKNOWN = "half:unknown-set"
+MISMATCH = "half:mismatch"
+CONFLICT = "half:conflict"
+VOIDED = "half:voided"
+INVALID = "amqp:invalid-field"
+NOT_ALLOWED = "amqp:not-allowed"
+
+Winner = tuple[str, int, int]
+
+
+def checksum(*payloads: bytes) -> int:
+    """Returns the checksum of messages that have neither header nor delivery annotations."""
+    return sum([crc32(payload) for payload in payloads]) % (1 << 64)
+
+
+class Sets:
+    """One producer, on a connection of its own; `queue` is where its messages are to go."""
+
+    def __init__(self, broker: Broker, container: str = "producer", queue: str = "q") -> None:
+        self.broker = broker
+        own = f"{broker.settings.run_id}-{broker.scenario_id.replace('/', '-')}"
+        self.group = (FOR_TESTS + own)[:64]
+        self.queue = broker.queue(queue)
+        self.session: Session = broker.session(container=container)
+        self._handle = 20
+        self.resolve_link = self.session.attach_sender(f"$half-resolve/{self.group}", 10, "resolve")
+        replies = self.session.attach_receiver(None, 11, "replies", source=Source(dynamic=True))
+        replies.give_credit(100)
+        attach = replies.remote_attach
+        self._replies = replies
+        self._reply_to = getattr(attach.source if attach else None, "address", None)
+
+    def address(self, set_id: str, epoch: int = 1, queue: str = "") -> str:
+        """Returns where messages of a set are staged."""
+        return f"$half-set/{self.group}/p/{epoch}/{set_id}/{queue or self.queue}"
+
+    def stager(self, set_id: str, epoch: int = 1, queue: str = "", **fields: Any) -> Sender:
+        """Attaches a link that stages, which must not be refused."""
+        self._handle += 1
+        name = f"stage-{self._handle}"
+        return self.session.attach_sender(self.address(set_id, epoch, queue), self._handle, name, **fields)
+
+    def refused(self, set_id: str, *conditions: str, epoch: int = 1, **fields: Any) -> Error:
+        """Returns the error of a link that must be refused with one of these conditions."""
+        self._handle += 1
+        address = self.address(set_id, epoch)
+        self.session.send_attach_sender(address, self._handle, f"refused-{self._handle}", **fields)
+        attach = self.session.peer.expect(Attach)
+        if attach.target is not None:
+            raise Unexpected(f"expected the link to be refused, got {describe(attach)}")
+        detach = self.session.peer.expect_detach(*conditions)
+        self.session.send(Detach(handle=self._handle, closed=True))
+        self.session.senders.pop(self._handle, None)
+        assert detach.error is not None
+        return detach.error
+
+    def stage(self, link: Sender, *payloads: bytes) -> None:
+        """Stages messages; each must be accepted."""
+        for payload in payloads:
+            expect_state(self.answer(link.send(payload)), Accepted)
+
+    def sealed(self, set_id: str, *bodies: bytes, epoch: int = 1) -> Winner:
+        """Stages a set and seals it; returns how a commit names it."""
+        payloads = [data(body) for body in bodies]
+        link = self.stager(set_id, epoch)
+        self.stage(link, *payloads)
+        link.detach()
+        winner = (set_id, len(payloads), checksum(*payloads))
+        self.seal(winner, epoch)
+        return winner
+
+    def answer(self, number: int) -> Any:
+        """Waits for the settled outcome of a delivery and returns it."""
+        outcomes = self.session.outcomes
+        while number not in outcomes:
+            self.session.peer.expect_frame(Disposition, skip=(Transfer,))
+        if not outcomes[number].settled:
+            raise Unexpected(f"expected a settled outcome, got {describe(outcomes[number])}")
+        return outcomes[number].state
+
+    def ask(self, subject: str, body: Any, **properties: Any) -> int:
+        """Sends a request and returns its delivery-id."""
+        message = encode_message(properties=Properties(subject=subject, **properties), body=AmqpValue(body))
+        return self.resolve_link.send(message)
+
+    def tell(self, subject: str, body: Any) -> Any:
+        """Sends a request and returns its outcome."""
+        return self.answer(self.ask(subject, body))
+
+    def asked_to_seal(self, winner: Winner, epoch: int = 1) -> Any:
+        """Returns the outcome of a seal."""
+        set_id, count, total = winner
+        body = {"producer": "p", "epoch": Ulong(epoch), "set": set_id, "count": Ulong(count)}
+        return self.tell("seal", {**body, "checksum": Ulong(total)})
+
+    def seal(self, winner: Winner, epoch: int = 1) -> None:
+        """Seals a set; that must be accepted."""
+        expect_state(self.asked_to_seal(winner, epoch), Accepted)
+
+    def asked_to_commit(self, winners: Iterable[Winner], epoch: int = 1) -> Any:
+        """Returns the outcome of the commit of an epoch."""
+        sets = [{"set": one, "count": Ulong(count), "checksum": Ulong(sum_)} for one, count, sum_ in winners]
+        return self.tell("commit-epoch", {"producer": "p", "epoch": Ulong(epoch), "sets": sets})
+
+    def commit(self, *winners: Winner, epoch: int = 1) -> None:
+        """Commits an epoch; that must be accepted."""
+        expect_state(self.asked_to_commit(winners, epoch), Accepted)
+
+    def asked_to_void(self, *set_ids: str, epoch: int | None = None) -> Any:
+        """Returns the outcome of a void."""
+        body: dict[str, Any] = {"producer": "p", "sets": [*set_ids]}
+        return self.tell("void", body if epoch is None else {**body, "epoch": Ulong(epoch)})
+
+    def void(self, *set_ids: str, epoch: int | None = None) -> None:
+        """Voids sets; that must be accepted."""
+        expect_state(self.asked_to_void(*set_ids, epoch=epoch), Accepted)
+
+    def status(self, epoch: int | None = None) -> dict[str, Any]:
+        """Returns what is decided and what is staged, numbers as numbers."""
+        body: dict[str, Any] = {"producer": "p"}
+        asked = body if epoch is None else {**body, "epoch": Ulong(epoch)}
+        number = self.ask("status", asked, reply_to=self._reply_to, correlation_id="asked")
+        message = Message(self._replies.receive(skip=(Disposition,)).payload)
+        expect_state(self.answer(number), Accepted)
+        properties = message.properties or Properties()
+        told = (properties.subject, properties.correlation_id)
+        expect_equal("subject and correlation-id", ("ok", "asked"), told)
+        found: dict[str, Any] = plain(message.body_sections()[0].value)
+        return found
+
+
+def refusal(outcome: Any, *conditions: str) -> Error:
+    """Returns the error of an outcome that must be rejected with one of these conditions."""
+    return error_of(expect_state(outcome, Rejected), *conditions)

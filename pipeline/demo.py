@@ -1,0 +1,145 @@
+"""The whole pipeline on one machine: `python -m amqp_broker.pipeline.demo [--orders 2000] [--out FILE]`.
+
+A broker on a free port of loopback, a shop that sends orders (a fifth of them as half messages, of which it
+forgets some), a streaming query that reads each order once and writes its invoice once, a kitchen and a
+clerk that take orders and invoices. All of them write down what they did. Then the broker's log is archived
+and audited, against what they wrote too, and the report is written. No Java is needed on the machine. Exit
+status 0 if every order has exactly one invoice and the report says PASS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from amqp_broker.pipeline import command_line
+from amqp_broker.pipeline.demo_traffic import CONFIGURATION, INVOICES, ORDERS, Consumer, Shop
+from amqp_broker.pipeline.errors import PipelineError
+from amqp_broker.pipeline.history_file import HistoryWriter
+from amqp_broker.pipeline.progress import Progress
+
+SUBSCRIPTION: Final = "invoicing"
+
+
+@contextmanager
+def broker_process(folder: Path) -> Iterator[str]:
+    """A broker in a process of its own, with its data below `folder`; its URL."""
+    configuration = folder / "broker.toml"
+    configuration.write_text(CONFIGURATION)
+    command = [sys.executable, "-m", "amqp_broker", "serve", "--config", str(configuration)]
+    with (folder / "broker.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--data", str(folder / "data"), "--listen", "amqp://127.0.0.1:0"],
+            stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL, env=dict(os.environ),
+        )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        said = process.stdout.readline().decode().split()
+        if not said:
+            raise PipelineError(f"the broker did not start: {(folder / 'broker.log').read_text()}")
+        yield said[-1]
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
+
+
+def start_query(spark: Any, url: str, folder: Path) -> Any:
+    """The streaming query: from each order its invoice, exactly once."""
+    orders = (
+        spark.readStream.format("amqp")
+        .option("amqp.url", url)
+        .option("subscribe", ORDERS)
+        .option("subscription", SUBSCRIPTION)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    return (
+        orders.selectExpr("concat('invoice for ', cast(body as string)) as body")
+        .writeStream.format("amqp")
+        .option("amqp.url", url)
+        .option("address", INVOICES)
+        .option("producerGroup", "invoices")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(processingTime="500 milliseconds")
+        .start()
+    )
+
+
+def run(orders: int, out: Path, folder: Path, progress: Progress) -> int:
+    """The demo in `folder`; the exit status."""
+    from amqp_broker.pipeline.session import spark_session
+
+    with progress.step("Spark starts"):
+        spark = spark_session("amqp-broker", settings=command_line.AUDIT_SETTINGS)
+    progress.watch(spark)
+    archive, written = str(folder / "archive"), str(folder / "history.jsonl")
+    with open(written, "w") as file, HistoryWriter(file) as history, broker_process(folder) as url:
+        progress.say(f"the broker listens on {url}")
+        query = start_query(spark, url, folder)
+        kitchen, clerk = Consumer(url, ORDERS, history), Consumer(url, INVOICES)
+        kitchen.start()
+        clerk.start()
+        try:
+            with Shop(url, history) as shop:
+                with progress.step(f"{orders:,} orders are sent"):
+                    available = shop.send(orders)
+                with progress.step(f"{available:,} of them are delivered, the others were rolled back"):
+                    kitchen.wait_for(available)
+            with progress.step(f"{available:,} invoices are written and delivered"):
+                _wait_for_invoices(clerk, available, query)
+        finally:
+            query.stop()
+            kitchen.end()
+            clerk.end()
+        said = ["--quiet"] if progress.is_quiet else []
+        archived = command_line.run(["archive", url, archive, "--compact", *said])
+    if archived != command_line.DONE:
+        return archived
+    progress.say(f"{clerk.done:,} invoices for {available:,} orders, {len(clerk.bodies):,} different ones")
+    status = command_line.run(
+        ["report", archive, "--out", str(out), "--drained", "--history", written, *said]
+    )
+    return status if clerk.done == len(clerk.bodies) == available else command_line.FAILED
+
+
+def _wait_for_invoices(clerk: Consumer, count: int, query: Any) -> None:
+    """Raises what ended the query, if anything did."""
+    try:
+        clerk.wait_for(count)
+    except TimeoutError:
+        if query.exception() is None:
+            raise
+        raise PipelineError(f"the query failed: {query.exception()}") from None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run it, say where the report is, and open it where there is a terminal."""
+    options = argparse.ArgumentParser(prog="python -m amqp_broker.pipeline.demo", description=__doc__)
+    options.add_argument("--orders", type=int, default=2000)
+    options.add_argument("--out", default="report.html", help="the report (default report.html)")
+    options.add_argument("--no-browser", action="store_true", help="do not open the report")
+    chosen = options.parse_args(argv)
+    out = Path(chosen.out).resolve()
+    with tempfile.TemporaryDirectory() as made:
+        try:
+            status = run(chosen.orders, out, Path(made), Progress())
+        except (PipelineError, TimeoutError) as error:
+            print(f"demo: {error}", file=sys.stderr)
+            return command_line.WRONG
+    print(f"open {out.as_uri()}")
+    if sys.stdout.isatty() and not chosen.no_browser:
+        webbrowser.open(out.as_uri())
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+"""Changes of sets that meet in one group of the writer: each is judged by what is stored before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from amqp_broker.broker import Broker
+from amqp_broker.frames import Accepted
+from amqp_broker.half_set_jobs import SealSet
+from amqp_broker.half_set_requests import SealRequest
+from tests.support.broker_clients import counts, session_to, settle_down
+from tests.support.half_set_groups import nothing_is_held, sets_of, together
+from tests.support.half_sets import (
+    SetClient,
+    checksum,
+    commit_of,
+    condition_of,
+    error_of,
+    row,
+    seal_of,
+    void_of,
+)
+from tests.support.halves import PATIENT, FaultyBroker, tell
+from tests.support.wire_client import PeerError
+
+ROWS = [row(b"%d" % number) for number in range(6)]
+
+
+@pytest.fixture
+def broker() -> Iterator[FaultyBroker]:
+    """A broker in memory whose commits go through a script."""
+    running = FaultyBroker(PATIENT)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def test_two_committers_at_once(broker: FaultyBroker) -> None:
+    """One decides, the other is told that it is decided; the queue holds the winners of the decision and
+    nothing else, whatever came first.
+    """
+    with session_to(broker) as one, session_to(broker, "two") as two:
+        first, second = SetClient(one), SetClient(two)
+        for epoch in range(1, 21):
+            a = first.sealed(f"a{epoch}", row(b"a"), epoch=epoch)
+            b = first.sealed(f"b{epoch}", row(b"b"), row(b"b"), epoch=epoch)
+            asked = [
+                (first.resolve, commit_of(a, epoch=epoch)),
+                (second.resolve, commit_of(b, epoch=epoch)),
+            ]
+            told = together(broker, *(asked if epoch % 2 else reversed(asked)))
+            assert all(isinstance(each, Accepted) for each in told)
+            found = first.status(epoch)
+            chosen = a if epoch % 2 else b
+            assert [each["set"] for each in found["winners"]] == [chosen[0]] and not found["sets"]
+        assert counts(broker, "q")[0] == 10 * 1 + 10 * 2
+    nothing_is_held(broker)
+
+
+@pytest.mark.parametrize("first", ["commit", "void"])
+def test_a_commit_and_a_void_at_once(broker: FaultyBroker, first: str) -> None:
+    """Whoever is first has it, and the other is told so."""
+    with session_to(broker) as one, session_to(broker, "two") as two:
+        client, other = SetClient(one), SetClient(two)
+        winner = client.sealed("one", ROWS[0])
+        asked = [(client.resolve, commit_of(winner)), (other.resolve, void_of("one"))]
+        if first == "void":
+            asked.reverse()
+        told = together(broker, *asked)
+        assert isinstance(told[0], Accepted)
+        assert condition_of(told[1]) == ("half:conflict" if first == "commit" else "half:unknown-set")
+        assert counts(broker, "q")[0] == (1 if first == "commit" else 0)
+    nothing_is_held(broker)
+
+
+def test_later_and_earlier_epochs_at_once(broker: FaultyBroker) -> None:
+    """In the order of their arrival, each judged by what is stored before it."""
+    with session_to(broker) as one, session_to(broker, "two") as two:
+        client, other = SetClient(one), SetClient(two)
+        a = client.sealed("a", ROWS[0], epoch=1)
+        b = client.sealed("b", ROWS[1], epoch=2)
+        asked = [(client.resolve, commit_of(b, epoch=2)), (other.resolve, commit_of(a, epoch=1))]
+        told = together(broker, *asked)
+        assert isinstance(told[0], Accepted) and condition_of(told[1]) == "half:stale-epoch"
+        assert client.status()["sets"] == [] and counts(broker, "q")[0] == 1
+
+
+def test_a_late_stager_meets_the_commit(broker: FaultyBroker) -> None:
+    """Staged before it in the same group: accepted, and voided with its set. After it: the link ends. Sets of
+    later epochs go on.
+    """
+    with session_to(broker) as one, session_to(broker, "two") as two, session_to(broker, "3") as three:
+        client = SetClient(one)
+        winner = client.sealed("winner", ROWS[0])
+        late = SetClient(two).staged("loser", ROWS[1])
+        ahead = SetClient(three).staged("ahead", ROWS[2], epoch=2)
+        with pytest.raises(PeerError, match="half:decided|half:sealed|half:voided"):
+            together(
+                broker,
+                (client.resolve, commit_of(winner)),
+                (ahead, ROWS[3]),
+                (late, ROWS[4]),
+            )
+        settle_down(broker, one, three)
+        assert sets_of(broker)["ahead"].count == 2 and set(sets_of(broker)) == {"ahead"}
+        assert counts(broker, "q")[0] == 1
+    nothing_is_held(broker)
+
+
+def test_a_seal_that_is_sent_right_behind_its_messages(broker: FaultyBroker) -> None:
+    """On one connection without waiting: judged again after them, and accepted; one commit later, no
+    sooner.
+    """
+    with session_to(broker) as session:
+        client = SetClient(session)
+        link = client.staged("one", ROWS[0])
+        told = together(
+            broker, (link, ROWS[1]), (link, ROWS[2]), (client.resolve, seal_of("one", 3, checksum(*ROWS[:3])))
+        )
+        assert all(isinstance(each, Accepted) for each in told)
+    nothing_is_held(broker)
+
+
+def test_who_goes_on_staging_while_it_seals_is_told_a_mismatch(broker: FaultyBroker) -> None:
+    """A seal is judged again once; what is not stored by then is not sealed, even if the figures fit."""
+    told: list[Any] = []
+
+    def there(running: Broker) -> None:
+        service = running.nodes.half_sets
+        (staged,) = service.sets()
+        request = SealRequest("p", 1, "one", 1, checksum(ROWS[0]))
+        job = SealSet(service, "g", request, told.append)
+        staged.parts["q"].under_way += 1
+        assert not job.unit() and job._waits
+        assert not job.unit() and not job._waits
+        job.finished(None)
+        staged.parts["q"].under_way -= 1
+
+    with session_to(broker) as session:
+        SetClient(session).staged("one", ROWS[0]).detach()
+        settle_down(broker, session)
+        broker.call(there)
+    assert condition_of(told[0]) == "half:mismatch"
+    assert "still on their way" in (error_of(told[0]).description or "")
+    nothing_is_held(broker)
+
+
+def test_messages_behind_the_seal_are_not_in_the_set(broker: FaultyBroker) -> None:
+    """In the same group: refused with the link, or the seal is a mismatch; never in a sealed set."""
+    with session_to(broker) as one, session_to(broker, "two") as two:
+        client = SetClient(one)
+        link = SetClient(two).staged("one", ROWS[0])
+        sealing = seal_of("one", 1, checksum(ROWS[0]))
+        with pytest.raises(PeerError, match="half:sealed"):
+            together(broker, (client.resolve, sealing), (link, ROWS[1]))
+        assert isinstance(tell(client.resolve, sealing), Accepted)
+        assert sets_of(broker)["one"].count == 1
+    nothing_is_held(broker)
+
+
+def test_two_links_open_a_set_at_once_with_its_seal_and_void(broker: FaultyBroker) -> None:
+    """Attaches that meet make one set."""
+    with session_to(broker) as one:
+        client = SetClient(one)
+        links = [client.staged("one", ROWS[n], destination=name) for n, name in enumerate("qqr")]
+        for link in links:
+            link.detach()
+        assert isinstance(client.seal("one", *ROWS[:3]), Accepted)
+        assert sets_of(broker)["one"].destinations == {"q": 2, "r": 1}
+        assert isinstance(client.void("one"), Accepted)
+    nothing_is_held(broker)

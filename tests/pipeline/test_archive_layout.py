@@ -1,0 +1,71 @@
+"""Which folders of an archive count, whatever was killed while they were made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from amqp_broker.pipeline.archive_layout import ArchiveLayout
+from amqp_broker.pipeline.errors import PipelineError
+
+
+def layout_with(folder: Path, *complete: int, torn: tuple[int, ...] = ()) -> ArchiveLayout:
+    """An archive with these batches, of which the torn ones have no _SUCCESS."""
+    layout = ArchiveLayout(folder)
+    for number in (*complete, *torn):
+        layout.epoch(number).mkdir(parents=True)
+        (layout.epoch(number) / "part-0.parquet").touch()
+    for number in complete:
+        (layout.epoch(number) / "_SUCCESS").touch()
+    return layout
+
+
+def segment_of(layout: ArchiveLayout, first: int, last: int) -> Path:
+    """A compacted range of batches, made and not yet named."""
+    layout.segment(first, last).mkdir(parents=True)
+    return layout.segment(first, last)
+
+
+def test_a_batch_without_success_does_not_count(tmp_path: Path) -> None:
+    """The complete batches count in the order of their numbers, the torn one does not."""
+    assert layout_with(tmp_path, 10, 9, 0, torn=(11,)).epochs() == [0, 9, 10]
+
+
+def test_a_segment_counts_when_the_manifest_names_it(tmp_path: Path) -> None:
+    """A segment that was written before a kill is not read, and its batches still are."""
+    layout = layout_with(tmp_path, 0, 1)
+    segment_of(layout, 0, 1)
+    assert (layout.epochs(), layout.segments()) == ([0, 1], [])
+    layout.keep_segments([(0, 1)])
+    assert (layout.epochs(), layout.segments()) == ([], [(0, 1)])
+    assert not layout.epoch(1).exists()
+
+
+def test_a_batch_that_is_written_again_after_its_compaction_does_not_count(tmp_path: Path) -> None:
+    """A stream that begins its last batch again makes its folder again, and nobody reads it twice."""
+    layout = layout_with(tmp_path, 0, 1)
+    segment_of(layout, 0, 1)
+    layout.keep_segments([(0, 1)])
+    assert layout_with(tmp_path, 1, 2).epochs() == [2]
+
+
+def test_segments_that_the_manifest_no_longer_names_are_removed(tmp_path: Path) -> None:
+    """Two segments that were written together into one leave only that one."""
+    layout = layout_with(tmp_path, 0, 1, 2)
+    older = segment_of(layout, 0, 1)
+    layout.keep_segments([(0, 1)])
+    together = segment_of(layout, 0, 2)
+    layout.keep_segments([(0, 2)])
+    assert (older.exists(), together.exists(), layout.epochs()) == (False, True, [])
+
+
+def test_what_is_no_archive_is_refused_with_the_command_that_makes_one(tmp_path: Path) -> None:
+    """An empty folder, and a manifest of another version."""
+    layout = ArchiveLayout(tmp_path)
+    with pytest.raises(PipelineError, match="amqp-broker pipeline archive URL DIR"):
+        layout.check()
+    layout.manifest.write_text(json.dumps({"version": 9, "compacted": []}))
+    with pytest.raises(PipelineError, match="expected version 1, found 9"):
+        layout.segments()
