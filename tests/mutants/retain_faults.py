@@ -29,7 +29,7 @@ FAULTS: Final = (
         "changed headers go although the message is kept",
         "persistence/group.py",
         "        if first < self.keep_from:\n",
-        "        if first >= 0:\n",
+        "        self.retired_ranges.append((first, last))\n        if first < self.keep_from:\n",
         (f"{STORE_TESTS}::test_sqlite_store[check_retained_messages_come_back-cache]",),
     ),
     Mutant(
@@ -93,7 +93,7 @@ FAULTS: Final = (
         "persistence/reader.py",
         "        return self._runs.select if node.retention is None else self._runs.select_live\n",
         "        return self._runs.select\n",
-        (f"{STORE_TESTS}::test_sqlite_store[check_dropping_by_size-cache]",),
+        (f"{STORE_TESTS}::test_sqlite_store[check_posted_and_retired_in_one_group_is_retained-cache]",),
     ),
     Mutant(
         "a damaged policy drops everything",
