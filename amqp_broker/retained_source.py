@@ -9,11 +9,12 @@ The queue itself does not know of it: nothing is acquired, and the queue's consu
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Final
 
+import trio
+
 from amqp_broker.frames import Accepted, Error, Received, Rejected, TransactionalState, Ulong
-from amqp_broker.persistence import Record, Store
+from amqp_broker.persistence import NoSuchNode, Record, Store
 from amqp_broker.retained_cursors import Holder, Prefix
 from amqp_broker.retained_filters import DROPPED
 from amqp_broker.retained_logs import Page, RetainedLog
@@ -69,19 +70,24 @@ class RetainedSource:
         limits = self._service.limits
         messages = min(limits.retained_page_messages, max(READ_AHEAD_MESSAGES, self._wanted))
         start = self._position
-        page = self._log.page(store, start, messages, limits.retained_page_bytes)
-        at_end = not page.records and page.next_offset <= start
-        self._task.run_in_turn(self._arrived, page, at_end)
+        try:
+            page = self._log.page(store, start, messages, limits.retained_page_bytes)
+        except NoSuchNode:  # deleted: its links are told so apart
+            page = Page([], start)
+        self._task.run_in_turn(self._arrived, page)
 
     def grown(self) -> None:
         """There is more than there was, said after a commit."""
         self._task.run_in_turn(self.on_credit)
 
-    def _arrived(self, page: Page, at_end: bool) -> None:
+    def _arrived(self, page: Page) -> None:
         self._reading = False
         if self._detached:
             return
         records = page.records
+        if not records and page.next_offset <= self._position:
+            self._service.wait(self._log, self, self._log.end)  # nothing yet, whatever was said
+            return
         until = self._until
         if until is not None:
             records = self._exactly(records, page.next_offset, until)
@@ -155,9 +161,9 @@ class RetainedSource:
         """Send of the page what goes; whether all of it went."""
         link = self._link
         page = self._page
-        begun = time.perf_counter()
+        begun = trio.current_time()
         taken = link.send(page[self._sent :] if self._sent else page)
-        self._service.turns.used(time.perf_counter() - begun)
+        self._service.turns.used(trio.current_time() - begun)
         self._sent += taken
         if self._sent < len(page):
             if link.credit > 0:
