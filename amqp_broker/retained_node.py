@@ -30,7 +30,7 @@ from amqp_broker.persistence import RowDamaged, Store
 from amqp_broker.queue import Queue
 from amqp_broker.replies import no_room, ok_reply, reply_queue
 from amqp_broker.retained_cursors import Holder, Positions, by_name
-from amqp_broker.retained_filters import INVALID, LOCKED, NOT_ALLOWED, RetainedRefused
+from amqp_broker.retained_filters import INVALID, LOCKED, NO_ROOM, NOT_ALLOWED, RetainedRefused
 from amqp_broker.retained_logs import QueueLog, RetainedLog, begin_at
 from amqp_broker.retained_requests import Request, read_request
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 RETAINED_ADDRESS: Final = "$retained"
 WAIT_MS_MAX: Final = 10_000
+MAX_DESCRIBED: Final = 10_000  # nodes in one reply: about a megabyte
 
 Reply = dict[str, Any]
 
@@ -175,6 +176,10 @@ class RetainedNode(HoldingNode):
         address = asked.request.optional("address")
         if address is None:
             logs = self._service.logs(asked.principal)
+            if len(logs) > MAX_DESCRIBED:
+                raise RetainedRefused(
+                    NO_ROOM, f"there are {len(logs)} nodes, more than {MAX_DESCRIBED}: expected an address"
+                )
         else:
             logs = [self._service.log_at(asked.principal, address)]
         asked.look(partial(_described, self._nodes, logs))

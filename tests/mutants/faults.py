@@ -8,6 +8,7 @@ from tests.mutants import (
     choice_faults,
     outcome_faults,
     request_faults,
+    retained_faults,
     rule_faults,
     sequence_faults,
     set_faults,
@@ -314,4 +315,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     + _TRANSACTIONS
     + sequence_faults.FAULTS
     + set_faults.FAULTS
+    + retained_faults.FAULTS
 )
