@@ -2,9 +2,9 @@
 
 A broker on a free port of loopback, a shop that sends orders (a fifth of them as half messages, of which it
 forgets some), a streaming query that reads each order once and writes its invoice once, a kitchen and a
-clerk that take orders and invoices. Then the broker's log is archived and audited, and the report is
-written. No Java is needed on the machine. Exit status 0 if every order has exactly one invoice and the
-report says PASS.
+clerk that take orders and invoices. All of them write down what they did. Then the broker's log is archived
+and audited, against what they wrote too, and the report is written. No Java is needed on the machine. Exit
+status 0 if every order has exactly one invoice and the report says PASS.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any, Final
 from amqp_broker.pipeline import command_line
 from amqp_broker.pipeline.demo_traffic import CONFIGURATION, INVOICES, ORDERS, Consumer, Shop
 from amqp_broker.pipeline.errors import PipelineError
+from amqp_broker.pipeline.history_file import HistoryWriter
 from amqp_broker.pipeline.progress import Progress
 
 SUBSCRIPTION: Final = "invoicing"
@@ -80,15 +81,15 @@ def run(orders: int, out: Path, folder: Path, progress: Progress) -> int:
     with progress.step("Spark starts"):
         spark = spark_session("amqp-broker", settings=command_line.AUDIT_SETTINGS)
     progress.watch(spark)
-    archive = str(folder / "archive")
-    with broker_process(folder) as url:
+    archive, written = str(folder / "archive"), str(folder / "history.jsonl")
+    with open(written, "w") as file, HistoryWriter(file) as history, broker_process(folder) as url:
         progress.say(f"the broker listens on {url}")
         query = start_query(spark, url, folder)
-        kitchen, clerk = Consumer(url, ORDERS), Consumer(url, INVOICES)
+        kitchen, clerk = Consumer(url, ORDERS, history), Consumer(url, INVOICES)
         kitchen.start()
         clerk.start()
         try:
-            with Shop(url) as shop:
+            with Shop(url, history) as shop:
                 with progress.step(f"{orders:,} orders are sent"):
                     available = shop.send(orders)
                 with progress.step(f"{available:,} of them are delivered, the others were rolled back"):
@@ -104,7 +105,9 @@ def run(orders: int, out: Path, folder: Path, progress: Progress) -> int:
     if archived != command_line.DONE:
         return archived
     progress.say(f"{clerk.done:,} invoices for {available:,} orders, {len(clerk.bodies):,} different ones")
-    status = command_line.run(["report", archive, "--out", str(out), "--drained", *said])
+    status = command_line.run(
+        ["report", archive, "--out", str(out), "--drained", "--history", written, *said]
+    )
     return status if clerk.done == len(clerk.bodies) == available else command_line.FAILED
 
 

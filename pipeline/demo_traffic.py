@@ -15,6 +15,7 @@ from amqp_broker import Resolution, connect
 from amqp_broker.client import Half, OutgoingMessage, ReceivedMessage, WaitTimeout, message
 from amqp_broker.frames import Error as WireError
 from amqp_broker.frames import Modified, Rejected, Released
+from amqp_broker.pipeline.history_file import HistoryWriter
 
 ORDERS: Final = "orders"
 INVOICES: Final = "invoices"
@@ -40,8 +41,9 @@ PATIENCE_S: Final = 120.0
 class Shop:
     """Sends orders, and is asked about those that it forgets for as long as it is open."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, history: HistoryWriter) -> None:
         self._connection = connect(url)
+        self._history = history
         self._forgotten: set[str] = set()
         self._producer = self._connection.producer(GROUP, self._check)
 
@@ -57,26 +59,45 @@ class Shop:
         finally:
             self._connection.close()
 
-    def send(self, count: int) -> int:
-        """Send `count` orders: four of five in the order of a stream, the others as half messages. Returns
-        how many of them become available, sooner or later.
+    def send(self, count: int, first: int = 1) -> int:
+        """Send `count` orders, numbered from `first` on: four of five in the order of a stream, the others as
+        half messages. Returns how many of them become available, sooner or later.
         """
-        plain = count - count // 5
-        self._connection.open_sender(ORDERS).send_many(_streamed(number) for number in range(1, plain + 1))
-        for number in range(plain + 1, count + 1):
+        streamed = range(first, first + count - count // 5)
+        halves = range(streamed.stop, first + count)
+        self._connection.open_sender(ORDERS).send_many(self._streamed(number, first) for number in streamed)
+        for number in streamed:
+            self._note("accepted", number)
+        for number in halves:
             self._send_half(f"order-{number}", number)
-        rolled_back = sum(_is_rolled_back(number) for number in range(plain + 1, count + 1))
-        return count - rolled_back
+        return count - sum(_is_rolled_back(number) for number in halves)
+
+    def _streamed(self, number: int, first: int) -> OutgoingMessage:
+        """The sequence is named by its first order."""
+        before = number - first
+        place = {"seq_stream": "till 1", "seq_id": first, "seq_no": before + 1, "seq_prev": before}
+        self._note("sent", number, producer="till 1", number=number)
+        return message(_body(number), message_id=f"order-{number}", application_properties=place)
 
     def _send_half(self, half_id: str, number: int) -> None:
+        """What is rolled back counts as refused, and what was forgotten has no answer."""
         forgets = number % FORGOTTEN_EVERY == 0
         if forgets:
             self._forgotten.add(half_id)
+        self._note("sent", number)
         self._producer.send_half(ORDERS, _body(number), half_id=half_id, first_check_ms=_patience_ms(forgets))
+        self._history.record("half_accepted", group=GROUP, half_id=half_id)
         if _is_rolled_back(number):
             self._producer.rollback(half_id, "out of stock")
+            self._history.record("resolve_accepted", group=GROUP, half_id=half_id, word="rollback")
+            self._note("refused", number)
         elif not forgets:
             self._producer.commit(half_id)
+            self._history.record("resolve_accepted", group=GROUP, half_id=half_id, word="commit")
+            self._note("accepted", number)
+
+    def _note(self, kind: str, order: int, **fields: Any) -> None:
+        self._history.record(kind, address=ORDERS, message_id=f"order-{order}", link="shop/out", **fields)
 
     def _check(self, half: Half) -> Resolution:
         """What became of an order: the shop looks into its books."""
@@ -85,11 +106,6 @@ class Shop:
 
 def _body(number: int) -> bytes:
     return json.dumps({"order": number, "pairs": number % 4 + 1}).encode()
-
-
-def _streamed(number: int) -> OutgoingMessage:
-    place = {"seq_stream": "till 1", "seq_id": 1, "seq_no": number, "seq_prev": number - 1}
-    return message(_body(number), message_id=f"order-{number}", application_properties=place)
 
 
 def _is_rolled_back(number: int) -> bool:
@@ -106,13 +122,14 @@ class Consumer(threading.Thread):
     `bodies` are theirs, each once.
     """
 
-    def __init__(self, url: str, address: str) -> None:
+    def __init__(self, url: str, address: str, history: HistoryWriter | None = None) -> None:
         super().__init__(name=f"consumer of {address}", daemon=True)
         self.done = 0
         self.bodies: set[str] = set()
         self.error: Exception | None = None
         self._url = url
         self._address = address
+        self._history = history
         self._enough = threading.Event()
         self._wanted: int | None = None
         self.reached = threading.Event()
@@ -141,15 +158,25 @@ class Consumer(threading.Thread):
     def _settle(self, receiver: Any, received: ReceivedMessage, seen: int) -> bool:
         """Every 30th comes again, every 97th is refused; whether this was its end."""
         again = (received.header.delivery_count or 0) > 0
+        self._note("received", received)
         if seen % 30 == 0 and not again:
+            self._note("released", received)
             receiver.settle(received, Modified(delivery_failed=True) if seen % 60 == 0 else Released())
             return False
+        self._note("accept_sent", received)
         if seen % 97 == 0:
             error = WireError(condition="amqp:precondition-failed", description="no such customer")
             receiver.settle(received, Rejected(error=error))
-            return True
-        receiver.accept(received)
+        else:
+            receiver.accept(received)
         return True
+
+    def _note(self, kind: str, received: ReceivedMessage) -> None:
+        if self._history is not None:
+            self._history.record(
+                kind, address=self._address, message_id=str(received.properties.message_id),
+                link=f"{self._address}/in",
+            )  # fmt: skip
 
     def wait_for(self, count: int) -> None:
         """Until this many have come to their end. Raises what went wrong, TimeoutError when for PATIENCE_S

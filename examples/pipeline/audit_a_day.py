@@ -1,8 +1,9 @@
 """An audit of a day's traffic: `python examples/pipeline/audit_a_day.py [--orders 1000] [--out report.html]`.
 
 A broker in this process keeps what was consumed and logs what happens; a shop sends orders and a kitchen
-takes them. Then the log is archived as Parquet, every message and every half message is accounted for, and
-the report says PASS or FAIL. The last three commands are those that you would run against your own broker:
+takes them, and both write down what they did. Then the log is archived as Parquet, every message and every
+half message is accounted for, also against what they wrote, and the report says PASS or FAIL. Against your
+own broker:
 
     amqp-broker pipeline archive amqp://127.0.0.1:5672 ./archive --compact
     amqp-broker pipeline report ./archive --out report.html
@@ -21,6 +22,7 @@ from amqp_broker import running_broker
 from amqp_broker.configuration import BrokerConfig, ListenerConfig, load_configuration
 from amqp_broker.pipeline import command_line
 from amqp_broker.pipeline.demo_traffic import CONFIGURATION, ORDERS, Consumer, Shop
+from amqp_broker.pipeline.history_file import HistoryWriter
 
 
 def configured(folder: Path) -> BrokerConfig:
@@ -42,11 +44,15 @@ def main() -> int:
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        archive = str(folder / "archive")
-        with running_broker(configured(folder)) as broker:
-            kitchen = Consumer(broker.url, ORDERS)
+        archive, written = str(folder / "archive"), folder / "history.jsonl"
+        with (
+            written.open("w") as file,
+            HistoryWriter(file) as history,
+            running_broker(configured(folder)) as broker,
+        ):
+            kitchen = Consumer(broker.url, ORDERS, history)
             kitchen.start()
-            with Shop(broker.url) as shop:
+            with Shop(broker.url, history) as shop:
                 available = shop.send(chosen.orders)
                 kitchen.wait_for(available)
             kitchen.end()
@@ -54,7 +60,8 @@ def main() -> int:
             archived = command_line.run(["archive", broker.url, archive, "--compact"])
         if archived != command_line.DONE:
             return archived
-        return command_line.run(["report", archive, "--out", chosen.out, "--drained"])
+        audit = ["report", archive, "--history", str(written), "--out", chosen.out, "--drained"]
+        return command_line.run(audit)
 
 
 if __name__ == "__main__":
