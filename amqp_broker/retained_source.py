@@ -72,7 +72,7 @@ class RetainedSource:
         start = self._position
         try:
             page = self._log.page(store, start, messages, limits.retained_page_bytes)
-        except NoSuchNode:  # deleted: its links are told so apart
+        except NoSuchNode:
             page = Page([], start)
         self._task.run_in_turn(self._arrived, page)
 
@@ -86,7 +86,7 @@ class RetainedSource:
             return
         records = page.records
         if not records and page.next_offset <= self._position:
-            self._service.wait(self._log, self, self._log.end)  # nothing yet, whatever was said
+            self._end_without_progress()
             return
         until = self._until
         if until is not None:
@@ -97,6 +97,14 @@ class RetainedSource:
         self._sent = 0
         self._position = max(self._position, page.next_offset)
         self._go_on()
+
+    def _end_without_progress(self) -> None:
+        """The store has nothing where there should be something: said rather than asked again for ever."""
+        self._detached = True
+        log = self._log
+        description = f"{log.address!r}: nothing at offset {self._position}, although {log.end} is the next"
+        self._task.log.error("retained.nothing", address=log.address, offset=self._position)
+        self._link.detach(Error(condition="amqp:internal-error", description=description))
 
     def _exactly(self, records: list[Record], next_offset: int, until: int) -> list[Record]:
         """Those of a range up to the first that is missing."""
