@@ -24,7 +24,7 @@ from tests.support.half_sets import (
     stage,
     stager,
 )
-from tests.support.halves import PATIENT, FaultyBroker, on_disk, tell
+from tests.support.halves import PATIENT, FaultyBroker, on_disk, stopping, tell
 from tests.support.wire_client import ConnectionLost, PeerError
 
 ROWS = [row(b"%d" % number) for number in range(6)]
@@ -33,11 +33,8 @@ ROWS = [row(b"%d" % number) for number in range(6)]
 @pytest.fixture
 def broker() -> Iterator[FaultyBroker]:
     """A broker in memory whose commits go through a script."""
-    running = FaultyBroker(PATIENT)
-    try:
+    with stopping(FaultyBroker(PATIENT)) as running:
         yield running
-    finally:
-        running.stop()
 
 
 class Life:
@@ -62,10 +59,8 @@ class Life:
 def life(tmp_path: Path) -> Iterator[Life]:
     """A broker on disk."""
     found = Life(tmp_path)
-    try:
-        yield found
-    finally:
-        found.broker.stop()
+    yield found
+    found.broker.stop()
 
 
 # The disk is full
