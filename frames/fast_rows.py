@@ -95,54 +95,42 @@ def _split_from(
     body: Any = None
     body_code = 0
     bare_at = -1
-    end = len(data)
-    bare_end = end
+    bare_end = end = len(data)
     try:
         while at < end:
             if data[at] or data[at + 1] != 0x53:
                 return None
             code = data[at + 2]
-            constructor = data[at + 3]
-            width = constructor >> 4
+            width = data[at + 3] >> 4
             if width == 0xC or width == 0xA:
-                stop = at + 5 + data[at + 4]
+                start = at + 5
+                stop = start + data[at + 4]
             elif width == 0xD or width == 0xB:
-                stop = at + 8 + int(_unpack_u32(data, at + 4)[0])
+                start = at + 8
+                stop = start + int(_unpack_u32(data, at + 4)[0])
             else:
+                start = at
                 stop = skip_value(data, at + 3, end)
-            if stop > end or stop < 0 or code < before:
+            if stop > end or stop < 0 or code < before or (code == before and code != _DATA):
                 return None
+            if code >= _PROPERTIES and bare_at < 0:
+                bare_at = at
             if code == _DATA:
-                if width == 0xA:
-                    part = data[at + 5 : stop]
-                elif width == 0xB:
-                    part = data[at + 8 : stop]
-                else:
+                if width != 0xA and width != 0xB:
                     return None
-                body = part if body is None else body + part
+                body = data[start:stop] if body is None else body + data[start:stop]
                 body_code = _DATA
-                if bare_at < 0:
-                    bare_at = at
-            elif code == before:
-                return None
             elif code == _PROPERTIES:
                 properties = data[at:stop]
-                bare_at = at
             elif code == _APPLICATION_PROPERTIES:
                 application_properties = data[at + 3 : stop]
-                if bare_at < 0:
-                    bare_at = at
             elif code == _HEADER:
                 header = data[:stop]
             elif code == _MESSAGE_ANNOTATIONS:
                 message_annotations = data[at + 3 : stop]
-            elif code == _VALUE:
-                if body_code:
-                    return None
+            elif code == _VALUE and not body_code:
                 body = data[at + 3 : stop]
                 body_code = _VALUE
-                if bare_at < 0:
-                    bare_at = at
             elif code == _DELIVERY_ANNOTATIONS:
                 delivery_annotations = data[at + 3 : stop]
             elif code == _FOOTER:
@@ -154,11 +142,9 @@ def _split_from(
             at = stop
     except (IndexError, struct.error):
         return None
-    if bare_at < 0:
-        bare_at = bare_end
     return (
         header, delivery_annotations, message_annotations, properties, application_properties, body_code,
-        body, footer, bare_at, bare_end,
+        body, footer, bare_end if bare_at < 0 else bare_at, bare_end,
     )  # fmt: skip
 
 

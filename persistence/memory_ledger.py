@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from heapq import heapify, heappop, heappush
+from typing import Final
 
 import attrs
 
@@ -12,6 +13,8 @@ from amqp_broker.persistence.half_changes import CursorKey, Found, HalfChanges, 
 from amqp_broker.persistence.halves import COMMITTED, OPEN, Event, Half, Stream
 from amqp_broker.persistence.keep_clock import FORGET_HALVES, FORGET_ROWS, KeepClock
 from amqp_broker.persistence.retention import Cursor
+
+MEMORY_EVENTS: Final = 1_000_000  # kept at most, as soon as `idle` runs: about 100 MiB
 
 
 class MemoryLedger:
@@ -152,8 +155,9 @@ class MemoryLedger:
             self._drop(heappop(self._forget)[1])
             halves += 1
         old = 0
-        for _, event_stamp in self._events[: min(FORGET_ROWS, len(self._events) - 1)]:
-            if event_stamp + self._event_keep_ms > clock_ms:
+        for run, event_stamp in self._events[: min(FORGET_ROWS, len(self._events) - 1)]:
+            too_many = self._next_seq - run.seq > MEMORY_EVENTS
+            if not too_many and event_stamp + self._event_keep_ms > clock_ms:
                 break
             old += 1
         del self._events[:old]

@@ -31,6 +31,8 @@ SETTINGS: Final[dict[str, str]] = {
     # One collector thread: two cores have other things to do.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
     "spark.ui.showConsoleProgress": "false",
+    # A Python worker that starts on a busy machine takes its time.
+    "spark.python.authenticate.socketTimeout": "120s",
 }
 """What `spark_session` sets unless it is told otherwise."""
 

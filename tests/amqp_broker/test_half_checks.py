@@ -17,6 +17,7 @@ from tests.support.broker_clients import at_rest, counts, receive, session_to, s
 from tests.support.halves import (
     PATIENT,
     JumpingBroker,
+    answer,
     checker,
     half,
     named,
@@ -38,14 +39,6 @@ def broker() -> Iterator[JumpingBroker]:
         yield running
     finally:
         running.stop()
-
-
-def answer(
-    broker: JumpingBroker, check: WireReceiver, deliveries: Any, outcome: Any, *, settled: bool = True
-) -> None:
-    """Give checks an outcome, and wait until that has done what it does."""
-    check.settle(deliveries, outcome, settled=settled)
-    settle_down(broker, check.session)
 
 
 def nothing_comes(broker: JumpingBroker, receiver: WireReceiver) -> bool:

@@ -19,18 +19,15 @@ from tests.support.half_sets import (
     stage,
     stager,
 )
-from tests.support.halves import EPOCH_MS, PATIENT, JumpingBroker
+from tests.support.halves import EPOCH_MS, PATIENT, JumpingBroker, stopping
 from tests.support.wire_client import PeerError
 
 
 @pytest.fixture
 def broker() -> Iterator[JumpingBroker]:
     """A broker in memory whose clock stands still."""
-    running = JumpingBroker(PATIENT)
-    try:
+    with stopping(JumpingBroker(PATIENT)) as running:
         yield running
-    finally:
-        running.stop()
 
 
 @pytest.fixture

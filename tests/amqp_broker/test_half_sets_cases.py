@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from amqp_broker.frames import Accepted
 from amqp_broker.persistence import StoreFailed
+from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from tests.support.broker_clients import bodies, counts, receive, send, session_to, settle_down
 from tests.support.half_set_groups import durable, next_offset, nothing_is_held, sets_of, together
 from tests.support.half_sets import (
@@ -17,11 +19,12 @@ from tests.support.half_sets import (
     checksum,
     commit_of,
     condition_of,
+    error_of,
     row,
     stage,
     stager,
 )
-from tests.support.halves import PATIENT, FaultyBroker, on_disk, tell
+from tests.support.halves import PATIENT, FaultyBroker, on_disk, stopping, tell
 from tests.support.wire_client import ConnectionLost, PeerError
 
 ROWS = [row(b"%d" % number) for number in range(6)]
@@ -30,11 +33,8 @@ ROWS = [row(b"%d" % number) for number in range(6)]
 @pytest.fixture
 def broker() -> Iterator[FaultyBroker]:
     """A broker in memory whose commits go through a script."""
-    running = FaultyBroker(PATIENT)
-    try:
+    with stopping(FaultyBroker(PATIENT)) as running:
         yield running
-    finally:
-        running.stop()
 
 
 class Life:
@@ -59,10 +59,8 @@ class Life:
 def life(tmp_path: Path) -> Iterator[Life]:
     """A broker on disk."""
     found = Life(tmp_path)
-    try:
-        yield found
-    finally:
-        found.broker.stop()
+    yield found
+    found.broker.stop()
 
 
 # The disk is full
@@ -291,6 +289,30 @@ def test_a_restart_between_each_step(life: Life) -> None:
         found = bodies(receive(session.attach_receiver("r", "q", credit=9), 5))
         assert found == [b"before", b"0", b"1", b"4", b"after"]
         assert bodies(receive(session.attach_receiver("s", "r", credit=9), 1)) == [b"2"]
+    nothing_is_held(life.broker)
+
+
+def test_a_damaged_message_is_missed_at_the_seal(life: Life) -> None:
+    """What was staged is read again after a restart: what does not match its checksum is a mismatch, and the
+    set can be given up.
+    """
+    with session_to(life.broker) as session:
+        SetClient(session).staged("one", *ROWS[:3]).detach()
+    life.broker.stop()
+    with sqlite3.connect(Path(life.config.data_dir) / DATABASE_NAME) as database:
+        (found,) = database.execute("SELECT max(id) FROM segment").fetchone()
+        (octets,) = database.execute("SELECT bodies FROM segment WHERE id=?", (found,)).fetchone()
+        damaged = octets[:-1] + bytes([octets[-1] ^ 1])
+        database.execute("UPDATE segment SET bodies=? WHERE id=?", (damaged, found))
+    database.close()
+    life.start()
+    with session_to(life.broker) as session:
+        client = SetClient(session)
+        assert sets_of(life.broker)["one"].count == 3
+        error = error_of(client.seal("one", *ROWS[:3]))
+        assert error.condition == "half:mismatch" and "there are 2" in (error.description or "")
+        assert isinstance(client.void("one"), Accepted)
+        assert isinstance(client.commit(), Accepted)
     nothing_is_held(life.broker)
 
 

@@ -8,20 +8,21 @@ from typing import Any
 
 import pytest
 
-from amqp_broker.broker import Broker
 from amqp_broker.frames import Accepted, Error, Message, Modified, Rejected, Released
-from amqp_broker.persistence import Event
 from tests.support.broker_clients import at_rest, counts, receive, session_to, settle_down
 from tests.support.half_sets import SetClient, condition_of, ended, half_sets, plain, row
 from tests.support.halves import (
     PATIENT,
     FaultyBroker,
     JumpingBroker,
+    answer,
     checker,
+    events_of,
     half,
     named,
     on_disk,
     putter,
+    stopping,
     tell,
 )
 from tests.support.wire_client import WireReceiver
@@ -30,34 +31,14 @@ from tests.support.wire_client import WireReceiver
 @pytest.fixture
 def broker() -> Iterator[JumpingBroker]:
     """A broker in memory."""
-    running = JumpingBroker(PATIENT)
-    try:
+    with stopping(JumpingBroker(PATIENT)) as running:
         yield running
-    finally:
-        running.stop()
-
-
-def answer(broker: JumpingBroker, check: WireReceiver, deliveries: Any, outcome: Any) -> None:
-    """Give checks an outcome, and wait until that has done what it does."""
-    check.settle(deliveries, outcome)
-    settle_down(broker, check.session)
 
 
 def nothing_comes(broker: JumpingBroker, receiver: WireReceiver) -> bool:
     """Whether the broker is at rest and has sent nothing."""
     settle_down(broker, receiver.session)
     return not receiver.deliveries
-
-
-def events_of(broker: JumpingBroker) -> list[Event]:
-    """The event log."""
-
-    async def look(running: Broker) -> list[Event]:
-        return await running.half_messages.events()
-
-    found = broker.call(look)
-    assert isinstance(found, list)
-    return found
 
 
 @pytest.mark.parametrize("sealed", [False, True])

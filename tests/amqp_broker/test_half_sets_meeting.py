@@ -23,7 +23,7 @@ from tests.support.half_sets import (
     seal_of,
     void_of,
 )
-from tests.support.halves import PATIENT, FaultyBroker, tell
+from tests.support.halves import PATIENT, FaultyBroker, stopping, tell
 from tests.support.wire_client import PeerError
 
 ROWS = [row(b"%d" % number) for number in range(6)]
@@ -32,11 +32,8 @@ ROWS = [row(b"%d" % number) for number in range(6)]
 @pytest.fixture
 def broker() -> Iterator[FaultyBroker]:
     """A broker in memory whose commits go through a script."""
-    running = FaultyBroker(PATIENT)
-    try:
+    with stopping(FaultyBroker(PATIENT)) as running:
         yield running
-    finally:
-        running.stop()
 
 
 def test_two_committers_at_once(broker: FaultyBroker) -> None:

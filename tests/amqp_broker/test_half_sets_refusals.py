@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import attrs
 import pytest
 
 from amqp_broker.configuration import (
     AccessRule,
-    BrokerConfig,
     QueuePolicy,
 )
 from amqp_broker.frames import (
@@ -50,25 +49,15 @@ from tests.support.half_sets import (
     stager,
     void_of,
 )
-from tests.support.halves import PATIENT, JumpingBroker, resolution, resolver, tell
+from tests.support.halves import PATIENT, JumpingBroker, Start, resolution, resolver, starter, tell
 from tests.support.wire_client import PeerError
 
 
 @pytest.fixture
-def running() -> Iterator[Callable[[BrokerConfig], JumpingBroker]]:
+def running() -> Iterator[Start]:
     """Starts brokers, which are stopped at the end."""
-    brokers: list[JumpingBroker] = []
-
-    def start(config: BrokerConfig) -> JumpingBroker:
-        brokers.append(JumpingBroker(config))
-        return brokers[-1]
-
-    yield start
-    for each in brokers:
-        each.stop()
-
-
-Start = Callable[[BrokerConfig], JumpingBroker]
+    with starter() as start:
+        yield start
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import attrs
 import pytest
@@ -19,7 +19,6 @@ from amqp_broker.frames import (
     Accepted,
 )
 from amqp_broker.half_administration import HalfRefusedByHand
-from amqp_broker.persistence import Event
 from tests.support.broker_clients import (
     bodies,
     counts,
@@ -41,7 +40,7 @@ from tests.support.half_sets import (
     stage,
     stager,
 )
-from tests.support.halves import PATIENT, JumpingBroker, resolver, tell
+from tests.support.halves import PATIENT, JumpingBroker, Start, events_of, resolver, starter, tell
 from tests.support.wire_client import PeerError
 
 FOR_EVER_MS = 2**32 - 1
@@ -53,20 +52,10 @@ def small(**limits: int) -> BrokerConfig:
 
 
 @pytest.fixture
-def running() -> Iterator[Callable[[BrokerConfig], JumpingBroker]]:
+def running() -> Iterator[Start]:
     """Starts brokers, which are stopped at the end."""
-    brokers: list[JumpingBroker] = []
-
-    def start(config: BrokerConfig) -> JumpingBroker:
-        brokers.append(JumpingBroker(config))
-        return brokers[-1]
-
-    yield start
-    for each in brokers:
-        each.stop()
-
-
-Start = Callable[[BrokerConfig], JumpingBroker]
+    with starter() as start:
+        yield start
 
 
 @pytest.fixture
@@ -233,17 +222,6 @@ def test_an_administrator_sees_sets_and_voids_them(broker: JumpingBroker) -> Non
 
     broker.call(void)
     assert [each.set_id for each in half_sets(broker)] == ["two"]
-
-
-def events_of(broker: JumpingBroker) -> list[Event]:
-    """The event log."""
-
-    async def look(running: Broker) -> list[Event]:
-        return await running.half_messages.events()
-
-    found = broker.call(look)
-    assert isinstance(found, list)
-    return found
 
 
 def test_the_event_log_says_what_happened_to_sets(broker: JumpingBroker) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import trio
@@ -14,10 +16,12 @@ from amqp_broker.configuration import BrokerConfig, BrokerLimits
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.exit_status import leaves
 from amqp_broker.frames import Header, Message, Properties, encode_message
+from amqp_broker.persistence import Event
 from amqp_broker.testing import ScriptedFaults, memory_config
-from tests.support.broker_clients import attach_with
+from tests.support.broker_clients import attach_with, settle_down
 from tests.support.wire_client import WireReceiver, WireSender, WireSession
 
+B = TypeVar("B", bound=RunningBroker)
 EPOCH_MS = 1_800_000_000_000
 PATIENT = memory_config(limits=BrokerLimits(idle_time_out_ms=2**32 - 1))
 """In memory, and no connection dies of idleness however far the clock jumps."""
@@ -87,6 +91,48 @@ class FaultyBroker(JumpingBroker):
 def on_disk(folder: Path, **changes: Any) -> BrokerConfig:
     """A configuration with a data directory."""
     return attrs.evolve(PATIENT, memory=False, data_dir=str(folder / "data"), **changes)
+
+
+Start = Callable[[BrokerConfig], JumpingBroker]
+
+
+@contextmanager
+def stopping(broker: B) -> Iterator[B]:
+    """A running broker, stopped at the end."""
+    try:
+        yield broker
+    finally:
+        broker.stop()
+
+
+@contextmanager
+def starter() -> Iterator[Start]:
+    """Starts brokers, which are stopped at the end."""
+    with ExitStack() as stack:
+
+        def start(config: BrokerConfig) -> JumpingBroker:
+            return stack.enter_context(stopping(JumpingBroker(config)))
+
+        yield start
+
+
+def answer(
+    broker: RunningBroker, check: WireReceiver, deliveries: Any, outcome: Any, *, settled: bool = True
+) -> None:
+    """Give checks an outcome, and wait until that has done what it does."""
+    check.settle(deliveries, outcome, settled=settled)
+    settle_down(broker, check.session)
+
+
+def events_of(broker: RunningBroker) -> list[Event]:
+    """The event log."""
+
+    async def look(running: Broker) -> list[Event]:
+        return await running.half_messages.events()
+
+    found = broker.call(look)
+    assert isinstance(found, list)
+    return found
 
 
 def half(
