@@ -64,7 +64,7 @@ class RetainedReader(PageReader):
     def _take_one(self, page: Page, run: Run, raw: RawSegment) -> bool:
         taken = super()._take_one(page, run, raw)
         if taken:
-            _publish(page.records[-1:], run)
+            _tell_times(page.records[-1:], run)
         return taken
 
     def _append(
@@ -72,13 +72,13 @@ class RetainedReader(PageReader):
     ) -> None:
         begin = len(page.records)
         super()._append(page, run, directory, indexes, bodies)
-        _publish(page.records[begin:], run)
+        _tell_times(page.records[begin:], run)
 
     def _lose_row(self, page: Page, row: Row, seen_below: int) -> None:
         """Its values are not believed: what it stood for is missing between its neighbours."""
 
 
-def _publish(records: list[Record], run: Run) -> None:
+def _tell_times(records: list[Record], run: Run) -> None:
     """The time told is that by which `offset_at` finds it: what was moved is older than its publication."""
     at_ms = run.at_ms
     for record in records:
