@@ -32,6 +32,7 @@ MESSAGE_EVENTS: Final = frozenset((PUT, PUT_BY_DECISION, DELIVER, SETTLE, DEAD, 
 
 RUN_ENTRIES: Final = 1_024  # of one event: what is read of a run is read as a whole
 TEXT_CHARACTERS: Final = 1_024  # of a message-id, a group-id or a reason: chosen by peers
+LONG_MAX: Final = 2**63 - 1
 OUTCOME_WORDS: Final[dict[type, str]] = {
     Accepted: "accepted", Rejected: "rejected", Released: "released", Modified: "modified",
 }  # fmt: skip
@@ -192,7 +193,7 @@ def refused(
             continue
         placed = place if isinstance(place, Place) else None
         streams.append(None if placed is None else placed.stream)
-        ids.append(None if placed is None else placed.numbering.seq_id)
+        ids.append(None if placed is None else _as_long(placed.numbering.seq_id))
         numbers.append(None if placed is None else placed.numbering.seq_no)
         reasons.append(reason_of(outcome))
     fields = _fields(queue, container, txn_id)
@@ -257,11 +258,16 @@ def _columns_of(run: Sequence[Record], places: dict[int, Place] | None) -> dict[
             if place is not None:
                 streams[at], seq_ids[at], numbers[at] = (
                     place.stream,
-                    place.numbering.seq_id,
+                    _as_long(place.numbering.seq_id),
                     place.numbering.seq_no,
                 )
         columns["seq_id"] = seq_ids
     return columns
+
+
+def _as_long(number: int) -> int:
+    """A ulong as the long of the same octets, which is what the wire and the archive have."""
+    return number if number <= LONG_MAX else number - (1 << 64)
 
 
 def _fields(queue: Queue, container: str, txn_id: bytes) -> dict[str, str | int]:

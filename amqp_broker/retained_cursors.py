@@ -7,7 +7,7 @@ move        one store commit for all positions of a request
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from amqp_broker.persistence import ForgetCursor, MoveCursor, RowDamaged, Store, Unit
@@ -222,31 +222,43 @@ class ForgetJob:
 
 
 class Prefix:
-    """Where a reader's accepted messages reach without a gap, and which ones stand beyond it."""
+    """Where a reader's accepted messages reach without a gap, and what stands beyond it."""
 
-    __slots__ = ("_beyond", "offset")
+    __slots__ = ("_beyond", "_missing", "offset")
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
         self._beyond: set[int] = set()
+        self._missing: dict[int, int] = {}  # first and last offset of each gap beyond it
 
-    def accept(self, offsets: list[int]) -> bool:
+    def accept(self, offsets: Iterable[int]) -> bool:
         """These are done with; whether the prefix grew."""
         before = self.offset
-        beyond = self._beyond
         for offset in offsets:
             if offset == self.offset:
                 self.offset += 1
             elif offset > self.offset:
-                beyond.add(offset)
-        while self.offset in beyond:
-            beyond.remove(self.offset)
-            self.offset += 1
+                self._beyond.add(offset)
+        self._go_on()
         return self.offset > before
 
     def skip(self, first: int, last: int) -> bool:
         """The offsets from `first` to `last` are not there; whether the prefix grew."""
-        return self.accept(list(range(max(first, self.offset), last + 1)))
+        before = self.offset
+        if last >= self.offset:
+            self._missing[max(first, self.offset)] = last
+        self._go_on()
+        return self.offset > before
+
+    def _go_on(self) -> None:
+        while True:
+            if self.offset in self._beyond:
+                self._beyond.remove(self.offset)
+                self.offset += 1
+            elif self.offset in self._missing:
+                self.offset = self._missing.pop(self.offset) + 1
+            else:
+                return
 
     def waiting(self) -> int:
         """How many are accepted beyond a gap."""

@@ -9,11 +9,12 @@ The queue itself does not know of it: nothing is acquired, and the queue's consu
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Final
 
+import trio
+
 from amqp_broker.frames import Accepted, Error, Received, Rejected, TransactionalState, Ulong
-from amqp_broker.persistence import Record, Store
+from amqp_broker.persistence import NoSuchNode, Record, Store
 from amqp_broker.retained_cursors import Holder, Prefix
 from amqp_broker.retained_filters import DROPPED
 from amqp_broker.retained_logs import Page, RetainedLog
@@ -69,19 +70,24 @@ class RetainedSource:
         limits = self._service.limits
         messages = min(limits.retained_page_messages, max(READ_AHEAD_MESSAGES, self._wanted))
         start = self._position
-        page = self._log.page(store, start, messages, limits.retained_page_bytes)
-        at_end = not page.records and page.next_offset <= start
-        self._task.run_in_turn(self._arrived, page, at_end)
+        try:
+            page = self._log.page(store, start, messages, limits.retained_page_bytes)
+        except NoSuchNode:
+            page = Page([], start)
+        self._task.run_in_turn(self._arrived, page)
 
     def grown(self) -> None:
         """There is more than there was, said after a commit."""
         self._task.run_in_turn(self.on_credit)
 
-    def _arrived(self, page: Page, at_end: bool) -> None:
+    def _arrived(self, page: Page) -> None:
         self._reading = False
         if self._detached:
             return
         records = page.records
+        if not records and page.next_offset <= self._position:
+            self._end_without_progress()
+            return
         until = self._until
         if until is not None:
             records = self._exactly(records, page.next_offset, until)
@@ -91,6 +97,14 @@ class RetainedSource:
         self._sent = 0
         self._position = max(self._position, page.next_offset)
         self._go_on()
+
+    def _end_without_progress(self) -> None:
+        """The store has nothing where there should be something: said rather than asked again for ever."""
+        self._detached = True
+        log = self._log
+        description = f"{log.address!r}: nothing at offset {self._position}, although {log.end} is the next"
+        self._task.log.error("retained.nothing", address=log.address, offset=self._position)
+        self._link.detach(Error(condition="amqp:internal-error", description=description))
 
     def _exactly(self, records: list[Record], next_offset: int, until: int) -> list[Record]:
         """Those of a range up to the first that is missing."""
@@ -155,9 +169,9 @@ class RetainedSource:
         """Send of the page what goes; whether all of it went."""
         link = self._link
         page = self._page
-        begun = time.perf_counter()
+        begun = trio.current_time()
         taken = link.send(page[self._sent :] if self._sent else page)
-        self._service.turns.used(time.perf_counter() - begun)
+        self._service.turns.used(trio.current_time() - begun)
         self._sent += taken
         if self._sent < len(page):
             if link.credit > 0:

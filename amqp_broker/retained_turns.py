@@ -8,7 +8,6 @@ nothing else to do they use all of it. A reader has one page in flight, and read
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -71,7 +70,7 @@ class PageTurns:
         self._waiting: deque[PageReader] = deque()
         self._asked = False
         share = nodes.config.limits.retained_read_share_percent / 100
-        self._allowance = Allowance(share, time.perf_counter())
+        self._allowance = Allowance(share, trio.current_time())
         self.own_jobs = 0
         """What readers themselves have stored: moves of cursors. It does not slow them down."""
 
@@ -97,7 +96,7 @@ class PageTurns:
         if self._asked or not self._waiting:
             return
         writer = self._nodes.writer
-        wait_s = self._allowance.wait_s(time.perf_counter(), writer.jobs_begun - self.own_jobs)
+        wait_s = self._allowance.wait_s(trio.current_time(), writer.jobs_begun - self.own_jobs)
         if wait_s > 0:
             self._nodes.timers.set(trio.current_time() + wait_s, self)
         else:
@@ -107,7 +106,7 @@ class PageTurns:
     def _turn(self, store: Store) -> None:
         self._asked = False
         if self._waiting:
-            begun = time.perf_counter()
+            begun = trio.current_time()
             self._waiting.popleft().read_page(store)
-            self._allowance.used(time.perf_counter() - begun)
+            self._allowance.used(trio.current_time() - begun)
             self._go_on()

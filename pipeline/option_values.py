@@ -31,12 +31,14 @@ class WrongValue(Exception):
 
 
 def read_text(text: str) -> str:
+    """Anything but nothing, without the spaces around it."""
     if not text.strip():
         raise WrongValue
     return text.strip()
 
 
 def read_texts(text: str) -> tuple[str, ...]:
+    """Parts between commas, each once."""
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     if not found or len(set(found)) < len(found):
         raise WrongValue
@@ -44,6 +46,7 @@ def read_texts(text: str) -> tuple[str, ...]:
 
 
 def read_urls(text: str) -> tuple[str, ...]:
+    """URLs of brokers. Raises OptionError without what may be a password."""
     found = read_texts(text)
     for url in found:
         try:
@@ -54,12 +57,14 @@ def read_urls(text: str) -> tuple[str, ...]:
 
 
 def read_name(text: str) -> str:
+    """A name of the broker's."""
     if not NAME.fullmatch(text):
         raise WrongValue
     return text
 
 
 def read_credentials(text: str) -> str:
+    """Where a login stands, as it is. Raises OptionError that does not show it."""
     kind, colon, rest = text.partition(":")
     if kind not in ("env", "file") or not colon or not rest:
         # The value itself may be a password.
@@ -71,6 +76,7 @@ def read_credentials(text: str) -> str:
 
 
 def read_pattern(text: str) -> str:
+    """A regular expression, as it is."""
     try:
         re.compile(text)
     except re.error as error:
@@ -79,6 +85,7 @@ def read_pattern(text: str) -> str:
 
 
 def read_assigned(text: str) -> tuple[str, ...]:
+    """Addresses in Kafka's form, where each has its one partition."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -89,12 +96,14 @@ def read_assigned(text: str) -> tuple[str, ...]:
 
 
 def read_flag(text: str) -> bool:
+    """A truth value."""
     if text.lower() not in ("true", "false"):
         raise WrongValue
     return text.lower() == "true"
 
 
 def read_positive(text: str) -> int:
+    """A whole number above 0."""
     try:
         value = int(text)
     except ValueError:
@@ -105,12 +114,14 @@ def read_positive(text: str) -> int:
 
 
 def read_from_0(text: str) -> int:
+    """A whole number from 0 on."""
     if not text.isdecimal():
         raise WrongValue
     return int(text)
 
 
 def read_stage_rows(text: str) -> int:
+    """A number of messages on their way."""
     value = read_positive(text)
     if value > STAGE_ROWS_MAX:
         raise WrongValue
@@ -118,6 +129,7 @@ def read_stage_rows(text: str) -> int:
 
 
 def read_group(text: str) -> str:
+    """The name of a half group."""
     if len(text) > GROUP_CHARACTERS:
         raise WrongValue
     return read_name(text)
@@ -137,6 +149,8 @@ def read_timestamp(text: str) -> int:
 
 
 def read_one_of(*allowed: str) -> Callable[[str], str]:
+    """The reader of one of these words, in lower case."""
+
     def read(text: str) -> str:
         if text.lower() not in allowed:
             raise WrongValue
@@ -146,6 +160,7 @@ def read_one_of(*allowed: str) -> Callable[[str], str]:
 
 
 def read_sections(text: str) -> tuple[str, ...]:
+    """Sections of a message."""
     if text == "all":
         return SECTIONS
     if text == "none":
@@ -157,6 +172,8 @@ def read_sections(text: str) -> tuple[str, ...]:
 
 
 def read_positions(*words: str) -> Callable[[str], Any]:
+    """The reader of offsets by address, or one of these words."""
+
     def read(text: str) -> Any:
         if text.lower() in words:
             return text.lower()

@@ -12,6 +12,9 @@ from amqp_broker.pipeline.offsets import EARLIEST, LATEST, Offsets, Range
 from amqp_broker.pipeline.options import EVENTS, Options, addresses_of
 from amqp_broker.pipeline.retained_client import Node, Retained, RetainedClient
 
+MEAN_BYTES_UNKNOWN: Final = 256
+"""Of a message in a node that does not say how many octets it has; the log of events is one."""
+
 log: Final = logging.getLogger("amqp_broker.pipeline.source")
 
 
@@ -168,4 +171,5 @@ def rows_of_bytes(nodes: Mapping[str, Node], bytes_max: int) -> int:
     """About how many messages have so many octets: by their mean size in all the nodes."""
     messages = sum(node.next - node.first for node in nodes.values())
     octets = sum(node.bytes for node in nodes.values())
-    return max(1, bytes_max * messages // octets) if messages and octets else bytes_max
+    mean_bytes = octets / messages if messages and octets else MEAN_BYTES_UNKNOWN
+    return max(1, int(bytes_max / mean_bytes))

@@ -185,4 +185,5 @@ def test_a_prefix_takes_offsets_in_any_order() -> None:
     prefix = Prefix(5)
     assert not prefix.accept([7, 8, 3]) and prefix.offset == 5 and prefix.waiting() == 2
     assert prefix.accept([5]) and prefix.offset == 6
-    assert prefix.skip(6, 6) and prefix.offset == 9 and prefix.waiting() == 0
+    assert not prefix.skip(9, 10**9) and prefix.offset == 6
+    assert prefix.skip(3, 6) and prefix.offset == 10**9 + 1 and prefix.waiting() == 0

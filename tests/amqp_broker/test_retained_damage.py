@@ -96,3 +96,20 @@ def test_a_reader_whose_next_page_is_all_damaged_goes_on(broker: RunningBroker) 
         filled(session)
         found = receive(read(session, "kept", 5, credit=1), 1)
         assert [offset_of(each) for each in found] == [7]
+
+
+def test_a_store_that_has_nothing_is_not_asked_again_and_again() -> None:
+    """Where it should have something the link ends with an error of the broker's own."""
+    with running_broker(retaining("kept")) as broker, session_to(broker) as session:
+        filled(session)
+
+        def nothing_there(running: Broker) -> None:
+            store: Any = running.writer._store
+            store.read_retained = lambda queue_id, start, *_: ReadResult([], start, [])
+
+        broker.call(nothing_there)
+        reader = read(session, "kept", 3)
+        with pytest.raises(PeerError) as caught:
+            session.connection.pump_until(lambda: reader.detached is not None)
+        assert caught.value.error is not None
+        assert caught.value.error.condition == "amqp:internal-error"

@@ -10,12 +10,21 @@ import pytest
 
 from amqp_broker.broker import Broker
 from amqp_broker.embedding import RunningBroker
-from amqp_broker.frames import Properties, Rejected, Timestamp, Ulong, encode_message
+from amqp_broker.frames import (
+    Accepted,
+    AmqpValue,
+    Properties,
+    Rejected,
+    Target,
+    Timestamp,
+    Ulong,
+    encode_message,
+)
 from amqp_broker.testing import running_broker
-from tests.support.broker_clients import send, session_to, settle_down
+from tests.support.broker_clients import attach_with, send, session_to, settle_down
 from tests.support.halves import EPOCH_MS, JumpingBroker
 from tests.support.retained import DAY_MS, Asker, Refused, read, retaining
-from tests.support.wire_client import PeerError
+from tests.support.wire_client import PeerError, WireSender
 
 
 @pytest.fixture
@@ -210,6 +219,26 @@ def test_a_request_without_a_map_or_a_reply_queue_is_rejected(broker: RunningBro
             number = asker.link.send(payload)
             session.connection.pump_until(partial(asker.link.outcomes.__contains__, number))
             assert isinstance(asker.link.outcomes[number], Rejected)
+
+
+def test_through_the_anonymous_terminus_nothing_is_held(broker: RunningBroker) -> None:
+    """There would be no link whose detach frees it; other requests are answered."""
+    with session_to(broker) as session:
+        session.attach_sender("s", "kept")
+        asker = Asker(session)
+        relay = attach_with(session, "relay", target=Target())
+        assert isinstance(relay, WireSender)
+        for operation, body in (("hold", {"cursor": "c", "start": {"kept": "first"}}), ("describe", {})):
+            properties = Properties(subject=operation, to="$retained", reply_to=asker.reply_to)
+            session.connection.pump_until(lambda: relay.may_send)
+            number = relay.send(encode_message(properties=properties, body=AmqpValue(body)))
+            session.connection.pump_until(partial(relay.outcomes.__contains__, number))
+            outcome = relay.outcomes[number]
+            if operation == "describe":
+                assert isinstance(outcome, Accepted)
+            else:
+                assert isinstance(outcome, Rejected) and outcome.error is not None
+                assert outcome.error.condition == "amqp:not-allowed"
 
 
 def test_an_administrator_sees_nodes_and_cursors(broker: RunningBroker) -> None:

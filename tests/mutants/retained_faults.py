@@ -59,7 +59,7 @@ FAULTS: Final = (
     Mutant(
         "a cursor moves over a message that was not accepted",
         "amqp_broker/retained_cursors.py",
-        "            elif offset > self.offset:\n                beyond.add(offset)\n",
+        "            elif offset > self.offset:\n                self._beyond.add(offset)\n",
         "            elif offset > self.offset:\n                self.offset = offset + 1\n",
         CURSORS,
     ),

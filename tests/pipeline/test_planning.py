@@ -137,8 +137,8 @@ def test_what_is_dropped_of_a_range_is_named(caplog: pytest.LogCaptureFixture) -
 
 
 def test_octets_become_rows_by_the_mean_size() -> None:
-    """At least one; where nothing is known an octet is a row."""
+    """At least one; where nothing is known a message is a small one."""
     nodes = {"a": NODES["a"], "b": NODES["b"]}
     assert rows_of_bytes(nodes, 8_000) == 100
     assert rows_of_bytes(nodes, 1) == 1
-    assert rows_of_bytes({"c.d": NODES["c.d"]}, 500) == 500
+    assert rows_of_bytes({"c.d": NODES["c.d"]}, 512) == 2

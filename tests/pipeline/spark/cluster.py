@@ -57,6 +57,9 @@ class Cluster:
         self._environment = dict(os.environ) | dict(environment) | {
             "JAVA_HOME": str(find_java()),
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "SPARK_LOCAL_DIRS": str(folder),
+            "TMPDIR": str(folder),
+            "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={folder}",
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC",
         }  # fmt: skip

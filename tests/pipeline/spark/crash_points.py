@@ -88,6 +88,11 @@ class World:
         environment[FAULT_FILE] = str(self.fault)
         environment["AMQP_TEST_CHECKPOINT"] = str(self.checkpoint)
         environment["PYTHONPATH"] = str(CHECKOUT)
+        # Who is killed does not tidy up: all that it leaves is in the folder of this run.
+        scratch = self.folder / "scratch"
+        scratch.mkdir(exist_ok=True)
+        environment["TMPDIR"] = environment["SPARK_LOCAL_DIRS"] = str(scratch)
+        environment["JAVA_TOOL_OPTIONS"] = f"-Djava.io.tmpdir={scratch}"
         with (self.folder / "driver.log").open("ab") as log:
             process = subprocess.Popen(
                 [
