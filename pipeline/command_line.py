@@ -140,10 +140,8 @@ def _archive(options: argparse.Namespace, progress: Progress) -> int:
     if options.compact and layout.epochs():
         with progress.step("compact"):
             compact(spark, layout)
-    if layout.epochs() or layout.segments():
-        print(f"{read_events(spark, layout).count():,} events in {layout.directory}")
-    else:
-        print("the broker has written no events yet")
+    found = read_events(spark, layout).count() if layout.epochs() or layout.segments() else 0
+    print(f"{found:,} events in {layout.directory}" if found else "the broker has written no events yet")
     return DONE
 
 

@@ -131,8 +131,7 @@ class Consumer(threading.Thread):
         self._address = address
         self._history = history
         self._enough = threading.Event()
-        self._wanted: int | None = None
-        self.reached = threading.Event()
+        self._moved = threading.Condition()
 
     def run(self) -> None:
         """Receive and settle."""
@@ -147,13 +146,14 @@ class Consumer(threading.Thread):
                         continue
                     seen += 1
                     if self._settle(receiver, received, seen):
-                        self.bodies.add(repr(received.body))
-                        self.done += 1
-                    if self._wanted is not None and self.done >= self._wanted:
-                        self.reached.set()
+                        with self._moved:
+                            self.bodies.add(repr(received.body))
+                            self.done += 1
+                            self._moved.notify_all()
         except Exception as error:
-            self.error = error
-            self.reached.set()
+            with self._moved:
+                self.error = error
+                self._moved.notify_all()
 
     def _settle(self, receiver: Any, received: ReceivedMessage, seen: int) -> bool:
         """Every 30th comes again, every 97th is refused; whether this was its end."""
@@ -182,10 +182,11 @@ class Consumer(threading.Thread):
         """Until this many have come to their end. Raises what went wrong, TimeoutError when for PATIENCE_S
         nothing came.
         """
-        self._wanted, before = count, -1
-        while self.done < count and before < self.done and self.error is None:
-            before = self.done
-            self.reached.wait(PATIENCE_S)
+        before = -1
+        with self._moved:
+            while self.done < count and before < self.done and self.error is None:
+                before = self.done
+                self._moved.wait_for(lambda: self.done >= count or self.error is not None, PATIENCE_S)
         if self.error is not None:
             raise self.error
         if self.done < count:

@@ -8,7 +8,8 @@ machine's clock. `life` counts the runs of the broker that the clients know of: 
 it. A message is known by its address and message-id; `producer` and `number` say which of a sending link's
 messages it is. A line is written when the client knows it: *sent* before the bytes leave, *accepted* after
 the settled outcome came, *received* when the delivery is complete, *accept_sent* before an outcome leaves
-that ends the message (accepted or rejected), *settled* after the broker confirmed it.
+that ends the message (accepted or rejected), *settled* after the broker confirmed it. A half-id that is no
+string stands as the log shows it: `ulong:17`, `uuid:...`, `binary:6f72`.
 
 | kinds | of |
 |---|---|

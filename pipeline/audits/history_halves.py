@@ -11,11 +11,16 @@ from amqp_broker.pipeline.event_schema import COMMITTED
 _HALF = ["group", "half_id"]
 
 
+def _plain(frame: DataFrame) -> DataFrame:
+    """The log says `string:order-17`, and a client, of most ids, `order-17`."""
+    return frame.withColumn("half_id", F.regexp_replace("half_id", "^string:", ""))
+
+
 def findings(history: DataFrame, events: DataFrame | None, audit: str) -> DataFrame:
     """What the broker told about a half message, and what it did."""
     kind, word = F.col("kind"), F.col("word")
     accepted = kind == "resolve_accepted"
-    told = history.where(F.col("half_id").isNotNull()).groupBy(*_HALF).agg(
+    told = _plain(history.where(F.col("half_id").isNotNull())).groupBy(*_HALF).agg(
         F.count_if(kind == "half_accepted").alias("puts"),
         F.count_if(accepted & (word == "commit")).alias("commits"),
         F.count_if(accepted & (word == "rollback")).alias("rollbacks"),
@@ -47,7 +52,7 @@ def findings(history: DataFrame, events: DataFrame | None, audit: str) -> DataFr
 def _logged(events: DataFrame) -> DataFrame:
     decide = F.col("type") == "decide"
     committed = F.col("outcome") == COMMITTED
-    return events.where(F.col("half_id").isNotNull()).groupBy(*_HALF).agg(
+    return _plain(events.where(F.col("half_id").isNotNull())).groupBy(*_HALF).agg(
         F.count_if(F.col("type") == "half").alias("logged"),
         F.count_if(decide & committed).alias("committed"),
         F.count_if(decide & ~committed).alias("undone"),

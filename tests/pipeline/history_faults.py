@@ -178,7 +178,7 @@ def history_half_lost(clients: Clients) -> Expected:
 @fault
 def history_half_commit_lost(clients: Clients) -> Expected:
     """The commit was accepted, and the log has a rollback."""
-    for event in clients.world.find(type="decide", half_id="yes"):
+    for event in clients.world.find(type="decide", half_id="string:yes"):
         event["outcome"] = "rolled-back"
     return {_half("half-commit-lost", clients, "yes")}
 
@@ -186,5 +186,5 @@ def history_half_commit_lost(clients: Clients) -> Expected:
 @fault
 def history_half_rollback_lost(clients: Clients) -> Expected:
     """The rollback was accepted, and the log has no decision."""
-    clients.world.events.remove(clients.world.find(type="decide", half_id="no")[0])
+    clients.world.events.remove(clients.world.find(type="decide", half_id="string:no")[0])
     return {_half("half-rollback-lost", clients, "no")}

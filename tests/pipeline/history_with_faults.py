@@ -143,13 +143,14 @@ def _halves(clients: Clients) -> None:
     for half_id, word, outcome in (("yes", "commit", COMMITTED), ("no", "rollback", ROLLED_BACK)):
         about = {"group": clients.name, "half_id": half_id}
         clients.say("half_sent", **about)
-        clients.world.say("half", **about, address=clients.address)
+        shown = about | {"half_id": f"string:{half_id}"}
+        clients.world.say("half", **shown, address=clients.address)
         clients.say("half_accepted", **about)
         clients.say("resolve_sent", **about, word=word)
-        clients.world.say("decide", **about, outcome=outcome, resolver="producer")
+        clients.world.say("decide", **shown, outcome=outcome, resolver="producer")
         clients.say("resolve_accepted", **about, word=word)
         if outcome == COMMITTED:
-            clients.world.put("queue", "publish", **about, message_id="half yes")
+            clients.world.put("queue", "publish", **shown, message_id="half yes")
 
 
 def all_clients() -> tuple[list[Clients], dict[str, Expected]]:
