@@ -254,10 +254,6 @@ class QueueChanges:
             self.swept_to = self.next_offset
         self.pending.append(PendingRun(self.next_offset))  # no run lies on both sides
 
-    def is_kept(self, first: int, live_count: int) -> bool:
-        """Does a run that begins at `first` have a row after this group?"""
-        return live_count > 0 or first >= self.keep_from
-
     def purge(self) -> None:
         """Only the mark moves: what lies below it is swept later, in bounded steps."""
         self.pending.clear()

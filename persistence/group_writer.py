@@ -139,16 +139,17 @@ class GroupWriter:
             return []
         dying: list[Run] = []
         updates: list[Parameters] = []
+        keep_from = changes.keep_from
         for touched in changes.touched.values():
-            if not changes.is_kept(touched.run.first, touched.live_count):
+            if touched.live_count == 0 and touched.run.first < keep_from:
                 dying.append(touched.run)
             elif touched.gone != touched.run.gone:
                 updates.append(self._updated(touched).row())
-                if touched.run.first < changes.keep_from:
+                if touched.run.first < keep_from:
                     self.updated_runs += 1
         self.touched_rows += len(changes.touched)
         if updates:
-            archives = changes.keep_from != EVERYTHING
+            archives = keep_from != EVERYTHING
             if archives:
                 fault_point("retain.before_rows")
             self._unit.execute_many(REPLACE_RUN, updates)
@@ -186,11 +187,12 @@ class GroupWriter:
         return array("I", bytes(4 * (run.position + run.count)))
 
     def _encode_pending(self, changes: QueueChanges, segments: list[Parameters]) -> None:
+        keep_from = changes.keep_from
         at_ms = 0
-        if changes.retains_from < 0 and changes.node.retention is not None:
+        if keep_from != EVERYTHING and changes.retains_from < 0 and changes.node.retention is not None:
             at_ms = changes.node.retention.at_ms
         for pending in changes.pending:
-            kept = pending.first >= changes.keep_from
+            kept = pending.first >= keep_from
             if isinstance(pending, MovedRun):
                 if kept:
                     at_ms = self._at_ms[changes.node.queue_id] = max(at_ms, pending.at_ms)
@@ -204,13 +206,13 @@ class GroupWriter:
                 directory, bodies, ends = encode_segment(pending.records, segment_id)
                 segments.append((segment_id, directory, bodies))
                 run = _new_run(changes.node.queue_id, pending, segment_id, ends)
-                if pending.first >= changes.keep_from:
+                if kept:
                     run.at_ms = at_ms
                 self.new_runs.append(run)
                 self.written_bytes += len(bodies) + len(directory)
 
     def _place(self, changes: QueueChanges, moved: MovedRun, at_ms: int) -> None:
-        if not changes.is_kept(moved.first, moved.live_count):
+        if moved.live_count == 0 and moved.first < changes.keep_from:
             return  # its old row goes with the node that it was in
         if moved.live_count != moved.run.count and moved.run.ends is None:
             moved.run.ends = self._load_ends(moved.run)
@@ -244,14 +246,13 @@ class GroupWriter:
     def _top_end(self, changes: QueueChanges) -> int:
         """Where the highest run ends after this group, 0 if it is not known any more."""
         for pending in reversed(changes.pending):
-            if changes.is_kept(pending.first, pending.live_count) and pending.end() > pending.first:
+            if pending.live_count or (pending.first >= changes.keep_from and pending.end() > pending.first):
                 return pending.end()
         if changes.purged_to != changes.node.purged_to:
             return 0
         for touched in changes.touched.values():
-            kept = changes.is_kept(touched.run.first, touched.live_count)
-            if not kept and touched.run.end == changes.node.top_end:
-                return 0
+            if touched.live_count == 0 and touched.run.end == changes.node.top_end:
+                return changes.node.top_end if touched.run.first >= changes.keep_from else 0
         return changes.node.top_end
 
     def _write_retention(self, queue_id: int, changes: QueueChanges) -> None:

@@ -6,6 +6,7 @@ disk takes. They count as published together.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 import attrs
@@ -132,7 +133,10 @@ class MemoryRetention:
         missing: list[Quarantined] = []
         size = 0
         begin = max(from_offset, self.first_offset)
+        index = max(bisect_right(self._runs, begin, key=_first_of) - 1, 0)
         for offset in range(begin, end):
+            while index + 1 < len(self._runs) and self._runs[index].end <= offset:
+                index += 1
             stored = self.records.get(offset)
             if stored is None:
                 missing.append(Quarantined(queue_id, offset, MISSING))
@@ -142,5 +146,11 @@ class MemoryRetention:
             size += len(stored.body)
             if records and (len(records) >= max_messages or size > max_bytes):
                 return ReadResult(records, offset, missing)
-            records.append(fresh(offset, stored))
+            record = fresh(offset, stored)
+            record.enqueued_at_ms = max(record.enqueued_at_ms, self._runs[index].at_ms)
+            records.append(record)
         return ReadResult(records, max(from_offset, end), missing)
+
+
+def _first_of(run: RetainedRun) -> int:
+    return run.first

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from amqp_broker.persistence.directory import Directory
 from amqp_broker.persistence.group import NodeState
-from amqp_broker.persistence.reader import Page, PageReader
+from amqp_broker.persistence.reader import Page, PageReader, RawSegment
+from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.runs import RUN_COLUMNS, Run, RunCache, run_from_row
 from amqp_broker.persistence.store import MISSING, MISSING_AT_ONCE, Quarantined, ReadResult
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
@@ -14,7 +17,7 @@ _PROBE: Final = (
     f"SELECT {RUN_COLUMNS} FROM run WHERE queue_id=? AND first_offset BETWEEN ? AND ? "
     "ORDER BY first_offset LIMIT ?"
 )
-PROBE_ROWS: Final = 4  # so that one damaged row does not lead a search astray
+PROBE_ROWS: Final = 2  # so that one damaged row does not lead a search astray
 
 
 class _RetainedPage(Page):
@@ -58,8 +61,29 @@ class RetainedReader(PageReader):
             run.live_bytes = run.total_bytes
         return run
 
+    def _take_one(self, page: Page, run: Run, raw: RawSegment) -> bool:
+        taken = super()._take_one(page, run, raw)
+        if taken:
+            _tell_times(page.records[-1:], run)
+        return taken
+
+    def _append(
+        self, page: Page, run: Run, directory: Directory, indexes: Sequence[int], bodies: list[bytes]
+    ) -> None:
+        begin = len(page.records)
+        super()._append(page, run, directory, indexes, bodies)
+        _tell_times(page.records[begin:], run)
+
     def _lose_row(self, page: Page, row: Row, seen_below: int) -> None:
         """Its values are not believed: what it stood for is missing between its neighbours."""
+
+
+def _tell_times(records: list[Record], run: Run) -> None:
+    """The time told is that by which `offset_at` finds it: what was moved is older than its publication."""
+    at_ms = run.at_ms
+    for record in records:
+        if record.enqueued_at_ms < at_ms:
+            record.enqueued_at_ms = at_ms
 
 
 def _without_holes(page: Page, begin: int) -> ReadResult:

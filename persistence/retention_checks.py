@@ -67,13 +67,15 @@ def check_retained_messages_come_back(make_store: MakeStore) -> None:
         Post(queue_id, [Record(4, b"alone", enqueued_at_ms=NOON_MS)]),
         Return(queue_id, 0, 2, b"changed"),
     )
+    for record in posted:
+        record.enqueued_at_ms = NOON_MS + 1  # what is posted together is published together
     before = read_all_retained(store, queue_id)
     do(store, Retire(queue_id, 0, 1), Retire(queue_id, 4, 4), Return(queue_id, 4, 9))
     assert read_all_retained(store, queue_id) == before
     do(store, Retire(queue_id, 2, 3))
     found, missing = read_all_retained(store, queue_id)
     assert (found, missing) == before
-    posted.append(Record(4, b"alone", enqueued_at_ms=NOON_MS))
+    posted.append(Record(4, b"alone", enqueued_at_ms=NOON_MS + 1))  # and not before what came before
     posted[0].delivery_count, posted[0].acquired_before, posted[0].annotations = 2, True, b"changed"
     for record in posted:
         record.queue_id = queue_id
@@ -282,6 +284,8 @@ def check_moved_messages_are_retained(make_store: MakeStore) -> None:
     bodies = [record.body[:2] for record in store.read_retained(queue_id, 0, 99, 9999).records]
     assert bodies == [b"0:", b"1:", b"0:", b"2:", b"10", *[b"%d:" % n for n in (0, 1, 2, 5, 6, 7, 8, 9)]]
     assert store.read_retained(queue_id, 9, 1, 99).records[0].annotations == b"notes"
+    times = [record.enqueued_at_ms - NOON_MS for record in store.read_retained(queue_id, 0, 99, 9999).records]
+    assert times == [0, 0, *[5] * 11], "that of the move, not that of the staging"
     forget_all(store, 0.0)
     assert retained_offsets(store, queue_id) == [*range(13)]
     forget_all(store, DAY_MS / 1000 + 1)

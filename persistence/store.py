@@ -172,8 +172,9 @@ class Store(Protocol):
         one if there is any, and none from below the watermark (`Retained.first_offset`).
 
         Offsets are dense: each one from there up to `next_offset` of the page is in `records` or, if its
-        message is damaged or missing, in `quarantined`, each time it is read. A node that does not retain
-        has none. Raises NoSuchNode or StoreFailed.
+        message is damaged or missing, in `quarantined`, each time it is read. `enqueued_at_ms` is not before
+        the time by which `offset_at` finds it. A node that does not retain has none. Raises NoSuchNode or
+        StoreFailed.
         """
 
     def offset_at(self, queue_id: int, at_ms: int) -> int:

@@ -8,6 +8,7 @@ from tests.mutants import (
     choice_faults,
     outcome_faults,
     request_faults,
+    retain_faults,
     retained_faults,
     rule_faults,
     sequence_faults,
@@ -314,6 +315,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     + _FRAMES
     + _TRANSACTIONS
     + sequence_faults.FAULTS
+    + retain_faults.FAULTS
     + set_faults.FAULTS
     + retained_faults.FAULTS
 )

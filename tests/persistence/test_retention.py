@@ -166,6 +166,35 @@ def test_dropping_takes_bounded_steps(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_restart_forgets_no_watermark(tmp_path: Path) -> None:
+    """What was dropped stays dropped also where it left something live, and the bounds go on."""
+    store = small_store(tmp_path)
+    queue_id = new_queue(store)
+    do(store, Retain(queue_id, 0, 300))
+    for first in range(0, 100, 10):
+        do(store, Post(queue_id, messages(first, 10)))
+    do(store, Retire(queue_id, 0, 94), MoveCursor("c", queue_id, 5, 5))
+    do(store, Retain(queue_id, 0, 250))
+    while store.idle(0.0):
+        pass
+    before = store.retained(queue_id)
+    assert before == Retained(0, 250, 80, 100, 200)
+    live = offsets(store, queue_id)
+    store.close()
+    assert check_directory(tmp_path) == []
+    store = small_store(tmp_path)
+    assert store.retained(queue_id) == before
+    assert offsets(store, queue_id) == live
+    assert retained_offsets(store, queue_id) == [*range(80, 100)]
+    do(store, Retain(queue_id, 0, 100))
+    while store.idle(0.0):
+        pass
+    store.close()
+    store = small_store(tmp_path)
+    assert retained_offsets(store, queue_id) == [*range(90, 100)]
+    store.close()
+
+
 def test_restart_in_the_middle_of_ending(tmp_path: Path) -> None:
     """What is archived still goes, and only that."""
     store = small_store(tmp_path, synchronous="OFF")

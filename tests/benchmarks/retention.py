@@ -1,0 +1,120 @@
+"""What retention costs: `python -m tests.benchmarks.retention [DIRECTORY]`.
+
+Messages of 100 B, 900,000 in commits of 300 and 60,000 in commits of 1, in a node that retains and in one
+that does not: microseconds of processor time a message to post and retire, and to read from the middle as
+readers of what is retained do (the longest page too); the restart, finding a time, memory, and how fast it is
+all dropped. No syncs.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from amqp_broker.persistence import CreateNode, Post, ReadResult, Record, Retain, Retire
+from amqp_broker.persistence.sqlite import SqliteStore
+
+COUNTS = {300: 900_000, 1: 60_000}
+PAGE = 1000
+DAY_MS = 86_400_000
+
+
+class Case:
+    """One store, filled in groups of `batch`."""
+
+    def __init__(self, directory: Path, batch: int, retains: bool) -> None:
+        self.path = directory / f"{batch}{retains}"
+        self.batch = batch
+        self.count = COUNTS[batch]
+        self.retains = retains
+        self.open()
+        create = CreateNode("q", "queue")
+        self.store.apply([[create]])
+        self.store.commit()
+        self.queue_id = create.queue_id
+        if retains:
+            self.store.apply([[Retain(self.queue_id, DAY_MS, 0)]])
+            self.store.commit()
+
+    def open(self) -> float:
+        """Seconds."""
+        begin = time.process_time()
+        self.store = SqliteStore(self.path, synchronous="OFF", ballast_bytes=0)
+        self.store.recover()
+        return time.process_time() - begin
+
+    def fill(self) -> float:
+        """Microseconds a message to post, and to retire the batch before last."""
+        begin = time.process_time()
+        for first in range(0, self.count, self.batch):
+            records = [Record(o, b"x" * 100, enqueued_at_ms=first) for o in range(first, first + self.batch)]
+            self.store.apply(
+                [[Post(self.queue_id, records)], [Retire(self.queue_id, first - self.batch, first - 1)]]
+            )
+            self.store.commit()
+            if self.store.checkpoint_due:
+                self.store.idle(0.0)
+        return (time.process_time() - begin) / self.count * 1e6
+
+    def read_from_the_middle(self) -> tuple[float, float]:
+        """Microseconds a message, and the longest page in milliseconds."""
+        at = self.count // 2
+        spent = longest = 0.0
+        while at < self.count:
+            begin = time.process_time()
+            page: ReadResult = self.store.read_retained(self.queue_id, at, PAGE, 1 << 20)
+            elapsed = time.process_time() - begin
+            assert page.records[0].offset == at and not page.quarantined
+            at = page.next_offset
+            spent += elapsed
+            longest = max(longest, elapsed)
+        return spent / (self.count // 2) * 1e6, longest * 1e3
+
+    def find(self) -> float:
+        """Microseconds to find a time."""
+        begin = time.process_time()
+        for number in range(1000):
+            at_ms = self.count // 1000 * number
+            assert at_ms <= self.store.offset_at(self.queue_id, at_ms) < at_ms + 2 * self.batch
+        return (time.process_time() - begin) / 1000 * 1e6
+
+    def drop(self) -> tuple[float, float]:
+        """Seconds to drop everything, and the longest step in milliseconds."""
+        self.store.idle(0.0)
+        begin = time.process_time()
+        longest = 0.0
+        while True:
+            step = time.process_time()
+            more = self.store.idle(2.0 * DAY_MS)
+            longest = max(longest, time.process_time() - step)
+            if not more:
+                return time.process_time() - begin, longest * 1e3
+
+
+def main() -> None:
+    """The command."""
+    with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as name:
+        for batch, count in COUNTS.items():
+            plain = Case(Path(name), batch, retains=False).fill()
+            case = Case(Path(name), batch, retains=True)
+            print(f"commits of {batch}: post and retire {plain:.2f} us, retained {case.fill():.2f} us each")
+            case.store.close()
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            restart = case.open()
+            read, longest = case.read_from_the_middle()
+            grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+            print(
+                f"  {count:,} archived: restart {restart:.2f} s; read from the middle {read:.2f} us each "
+                f"(longest page {longest:.1f} ms)"
+            )
+            print(f"  a time found in {case.find():.0f} us; memory grew by {grown // 1024} MiB")
+            dropped, longest = case.drop()
+            print(f"  all dropped in {dropped:.1f} s, longest step {longest:.1f} ms")
+            case.store.close()
+
+
+if __name__ == "__main__":
+    main()
