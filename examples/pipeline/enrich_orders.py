@@ -29,9 +29,11 @@ import attrs
 from amqp_broker import Resolution, connect, running_broker
 from amqp_broker.client import BlockingReceiver, Half, WaitTimeout
 from amqp_broker.configuration import ListenerConfig, load_configuration
+from amqp_broker.pipeline.checkpoints import read_checkpoint
 
 ORDERS, INVOICES, GROUP = "orders", "invoices", "shop"
 COUNT: Final = 120
+BATCH: Final = 40
 PATIENCE_S: Final = 120
 TABLE = "CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, state TEXT NOT NULL)"
 PRICES = "SELECT * FROM VALUES ('boots', 129.00), ('socks', 12.50), ('laces', 4.20) AS prices(item, price)"
@@ -60,7 +62,7 @@ def enrich(url: str, folder: Path) -> None:
         .option("subscribe", ORDERS)
         .option("subscription", "enrich-orders")
         .option("includeSections", "body")
-        .option("maxOffsetsPerTrigger", 40)  # several micro-batches, to have a midst to be killed in
+        .option("maxOffsetsPerTrigger", BATCH)  # several micro-batches, to have a midst to be killed in
         .load()
         .selectExpr(
             "offset", "from_json(CAST(body AS STRING), 'order INT, item STRING, pieces INT') AS wanted"
@@ -232,7 +234,10 @@ def run(url: str, folder: Path) -> int:
             clerk = connection.open_receiver(INVOICES, credit=100)
             invoices = take(clerk, len(placed) // 3, query)
             query.kill()
+            state = read_checkpoint(folder / "checkpoint")
+            assert state is not None
             say(f"{len(invoices)} invoices came; the query is killed, and started again")
+            say(f"(by its checkpoint {state.planned + 1} batches were begun, {state.done + 1} were done)")
             query = Query(url, folder)
             invoices += take(clerk, len(placed) - len(invoices), query)
             query.end()
