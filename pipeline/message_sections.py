@@ -83,17 +83,13 @@ def section_map(name: str, kind: Any, *, simple: bool = False) -> Make:
 # --- bodies
 
 
-def data_section(octets: bytes) -> bytes:
-    """One data section."""
-    size = len(octets)
-    if size < 256:
-        return b"\x00\x53\x75\xa0" + size.to_bytes(1, "big") + octets
-    return b"\x00\x53\x75\xb0" + size.to_bytes(4, "big") + octets
+def _data(octets: bytes) -> bytes:
+    return encode_section("data", octets)
 
 
 def body_of(kinds: Mapping[str, Any]) -> Make:
     """The body, from body, body_value and body_type, as far as they are there."""
-    data = (lambda text: data_section(text.encode())) if kinds.get("body") == "string" else data_section
+    data = (lambda text: _data(text.encode())) if kinds.get("body") == "string" else _data
     if "body_value" not in kinds:
         if "body_type" in kinds:
             return _chosen(data, None, True)

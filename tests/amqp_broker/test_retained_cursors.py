@@ -161,10 +161,12 @@ def test_a_cursor_of_the_event_log(broker: RunningBroker) -> None:
         assert held["positions"] == {"$events": 1}
 
 
-def test_cursors_are_there_after_a_restart() -> None:
+@pytest.mark.parametrize("disk", [False, True])
+def test_cursors_are_there_after_a_restart(disk: bool, tmp_path: Path) -> None:
     """Where they stood, and counted against the bound."""
-    store = MemoryStore(store_id="log")
+    store = None if disk else MemoryStore(store_id="log")
     config = retaining("kept", limits={"max_cursors": 1})
+    config = attrs.evolve(config, memory=not disk, data_dir=str(tmp_path / "data"))
 
     async def names() -> list[tuple[str, dict[str, int]]]:
         async with open_broker(config, store=store) as broker:

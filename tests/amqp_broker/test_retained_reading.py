@@ -354,12 +354,14 @@ def test_browsing_without_an_offset_is_as_it_was(broker: RunningBroker) -> None:
 # Configuration
 
 
-def test_retention_that_is_switched_off_drops_what_was_kept() -> None:
-    """At the next start on the same store; switched on again it begins with what comes then."""
-    store = MemoryStore(store_id="log")
+@pytest.mark.parametrize("disk", [False, True])
+def test_retention_that_is_switched_off_drops_what_was_kept(disk: bool, tmp_path: Path) -> None:
+    """At the next start on the same store; other bounds only change what is dropped from then on."""
+    store = None if disk else MemoryStore(store_id="log")
 
     async def firsts(policy: QueuePolicy) -> tuple[int, int] | None:
         config = memory_config(queue_policies=(policy,))
+        config = attrs.evolve(config, memory=not disk, data_dir=str(tmp_path / "data"))
         async with open_broker(config, store=store) as broker:
             queue = await broker.nodes.registry.create("kept")
             broker.nodes.post(queue, encode_message(body=b"x"))

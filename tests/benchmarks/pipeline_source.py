@@ -3,7 +3,8 @@
     python -m tests.benchmarks.pipeline_source [--messages N] [--no-spark]
 
     decode     encoded messages to Arrow record batches, all 15 columns
-    place      the same, but only address, offset and time (includeSections=none)
+    body       the same, but only the body and its place (includeSections=body)
+    place      only address, offset and time (includeSections=none)
     receive    a range over the wire, without making rows of it
     read       receive and decode, what a task does
     spark      count() of a batch with one task at a time, the JVM and the pipes included
@@ -14,6 +15,7 @@ CPU is that of this process (its client and its decoder), so that a busy machine
 from __future__ import annotations
 
 import argparse
+import gc
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -81,6 +83,9 @@ def measure(spark: Any, url: str, count: int, no_spark: bool) -> None:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from amqp_broker.pipeline.arrow_rows import RowBatches
+    from amqp_broker.pipeline.range_reading import GC_OBJECTS
+
+    gc.set_threshold(GC_OBJECTS)  # as in a worker
 
     def frame(**options: str) -> Any:
         reader = spark.read.format("amqp").option("amqp.url", url).option("subscribe", ADDRESS)
@@ -89,6 +94,7 @@ def measure(spark: Any, url: str, count: int, no_spark: bool) -> None:
     options = read_options({"amqp.url": url, "subscribe": ADDRESS}, "source")
     log = RetainedClient(options.broker).describe().log
     whole = to_arrow_schema(frame().schema, timezone="UTC")
+    body = to_arrow_schema(frame(includeSections="body").schema, timezone="UTC")
     place = to_arrow_schema(frame(includeSections="none").schema, timezone="UTC")
 
     def receive() -> Iterator[Messages]:
@@ -97,6 +103,7 @@ def measure(spark: Any, url: str, count: int, no_spark: bool) -> None:
     payloads = [payload for batch in receive() for payload in batch.payloads]
     chunks = [payloads[at : at + 4_096] for at in range(0, count, 4_096)]
     told("decode", count, lambda: [RowBatches(whole).batch(Messages(ADDRESS, chunk)) for chunk in chunks])
+    told("body", count, lambda: [RowBatches(body).batch(Messages(ADDRESS, chunk)) for chunk in chunks])
     told("place", count, lambda: [RowBatches(place).batch(Messages(ADDRESS, chunk)) for chunk in chunks])
     told("receive", count, lambda: sum(len(batch) for batch in receive()))
     batches = RowBatches(whole)

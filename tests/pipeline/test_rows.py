@@ -207,6 +207,13 @@ def test_an_object_has_its_names_in_the_metadata() -> None:
     assert octets == b"\x02\x02\x00\x01\x00\x02" + bytes((2 + len(inner),)) + b"\x0c\x02" + inner
 
 
+def test_fields_are_in_the_order_in_which_spark_looks_for_them() -> None:
+    """That of UTF-16: it halves objects of many fields, where another order would hide some."""
+    octets, _ = variant_of({"\uffee": 1, "\U0001f600": 2})
+    assert octets == b"\x02\x02\x01\x00\x00\x02\x04\x0c\x02\x0c\x01"
+    assert variant_of({"b": 1, "a": 2}) == variant_of({"a": 2, "b": 1})
+
+
 def test_scalars_in_one_go() -> None:
     """As one by one; True and 1 are not the same."""
     values = [1, True, "a", None, 1.0]

@@ -24,6 +24,7 @@ from amqp_broker.pipeline.set_client import (
 )
 from amqp_broker.pipeline.set_writer import Written, decide, send_through, void_sets, write_set
 from amqp_broker.testing import memory_config, running_broker
+from tests.pipeline.receiving import drained
 
 GROUP = "spark"
 HEADER = encode_section("header", Header(durable=True))  # no part of a checksum
@@ -70,13 +71,7 @@ def data(body: bytes) -> bytes:
 
 def bodies(connection: BlockingConnection, address: str) -> list[Any]:
     """What the queue has."""
-    receiver = connection.open_receiver(address, credit=100)
-    found = []
-    while (received := receiver.receive_now()) is not None:
-        found.append(received.body)
-        receiver.accept(received)
-    receiver.close()
-    return found
+    return [received.body for received in drained(connection, address)]
 
 
 def always(client: SetClient) -> Any:

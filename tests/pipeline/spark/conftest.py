@@ -36,6 +36,9 @@ def spark(fault_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.log.level": "ERROR",
+            # Short queries: what the optimising compiler gains it takes from the tests' two cores first.
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "spark.sql.codegen.wholeStage": "false",
         },
     )
     yield session

@@ -27,6 +27,7 @@ from amqp_broker.client import connect, message
 from amqp_broker.pipeline.checkpoints import read_checkpoint
 from amqp_broker.pipeline.set_client import SetClient
 from tests.crash.broker_process import CHECKOUT
+from tests.pipeline.receiving import drained
 from tests.pipeline.spark.hooks import FAULT_FILE, plant, taken_file
 from tests.pipeline.spark.pipeline_broker import PipelineBroker
 
@@ -121,13 +122,8 @@ class World:
 
     def output(self) -> list[bytes]:
         """All that arrived, in the order of the queue."""
-        found = []
         with connect(self.broker.url) as connection:
-            receiver = connection.open_receiver(OUTPUT, credit=500)
-            while (received := receiver.receive_now()) is not None:
-                found.append(received.body)
-                receiver.accept(received)
-        return found
+            return [received.body for received in drained(connection, OUTPUT)]
 
     def undecided(self) -> int:
         """How many sets of the query are left."""

@@ -18,7 +18,7 @@ from amqp_broker.configuration import BrokerConfig, ListenerConfig, load_configu
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.pipeline.archive import archive, read_events, write_epoch
 from amqp_broker.pipeline.archive_layout import ArchiveLayout
-from amqp_broker.pipeline.compact import MOST_SEGMENTS, compact
+from amqp_broker.pipeline.compact import compact
 from amqp_broker.pipeline.demo_traffic import CONFIGURATION, ORDERS, Consumer, Shop
 from amqp_broker.pipeline.event_schema import EVENT_COLUMNS
 from amqp_broker.pipeline.history_file import HistoryWriter
@@ -70,14 +70,17 @@ def test_a_batch_that_is_written_again_is_there_once(session: Any, tmp_path: Pat
     assert lsns(session, layout) == everything + [event["lsn"] for event in more]
 
 
-def test_many_compacted_ranges_become_one(session: Any, tmp_path: Path) -> None:
+def test_many_compacted_ranges_become_one(
+    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An archive that is compacted every hour does not become a heap of folders."""
+    monkeypatch.setattr("amqp_broker.pipeline.compact.MOST_SEGMENTS", 2)
     layout = ArchiveLayout(tmp_path)
-    events = numbered([truthful_world("b", clock())])[: MOST_SEGMENTS + 1]
+    events = numbered([truthful_world("b", clock())])[:4]
     for number, event in enumerate(events):
         write_epoch(event_frame(session, [event]), number, layout)
         compact(session, layout)
-    assert layout.segments() == [(0, MOST_SEGMENTS)]
+    assert layout.segments() == [(0, 2), (3, 3)]
     assert lsns(session, layout) == [event["lsn"] for event in events]
 
 

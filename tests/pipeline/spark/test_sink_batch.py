@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from amqp_broker.client import BlockingConnection, ReceivedMessage, connect
+from amqp_broker.client import BlockingConnection, connect
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import AmqpValue, Int, Symbol, Ulong
 from amqp_broker.pipeline.errors import OptionError, SchemaError
@@ -19,6 +19,7 @@ from amqp_broker.pipeline.options import read_options
 from amqp_broker.pipeline.set_client import SetClient
 from amqp_broker.pipeline.sink import batch_writer, stream_writer
 from amqp_broker.testing import running_broker
+from tests.pipeline.receiving import drained
 from tests.pipeline.spark.faulty_source import NAME, FaultySource
 from tests.pipeline.spark.hooks import plant
 
@@ -52,17 +53,6 @@ def write(rows: Any, broker: RunningBroker, **options: str) -> None:
     writer.option("producerGroup", GROUP).options(**options).save()
 
 
-def received(connection: BlockingConnection, address: str) -> list[ReceivedMessage]:
-    """What the queue has."""
-    receiver = connection.open_receiver(address, credit=500)
-    found = []
-    while (one := receiver.receive_now()) is not None:
-        found.append(one)
-        receiver.accept(one)
-    receiver.close()
-    return found
-
-
 def test_every_column_arrives_as_what_it_is(
     spark: Any, broker: RunningBroker, connection: BlockingConnection, address: str
 ) -> None:
@@ -76,7 +66,7 @@ def test_every_column_arrives_as_what_it_is(
         named_struct('durable', true, 'priority', cast(7 as smallint)) as header"""
     )
     write(rows, broker, address=address)
-    (one,) = received(connection, address)
+    (one,) = drained(connection, address)
     assert one.body == {"a": one.body["a"]}
     assert [getattr(item, "value", item) for item in one.body["a"]][0] == 1
     assert one.body["a"][2] is None
@@ -93,7 +83,7 @@ def test_simple_values_are_sent_as_amqp_values(
     """A body_value need not be a VARIANT; the address may be a column."""
     rows = spark.sql(f"select cast(5 as int) as body_value, '{address}' as address")
     write(rows, broker)
-    (one,) = received(connection, address)
+    (one,) = drained(connection, address)
     assert one.message.body_sections() == [AmqpValue(Int(5))]
 
 
@@ -105,12 +95,12 @@ def test_a_version_is_written_once(
     once = {"address": address, "txnAppId": "nightly", "txnVersion": "7"}
     write(rows, broker, **once)
     write(rows, broker, **once)
-    assert len(received(connection, address)) == 100
+    assert len(drained(connection, address)) == 100
     write(rows, broker, **once | {"txnVersion": "8"})
-    assert len(received(connection, address)) == 100
+    assert len(drained(connection, address)) == 100
     write(rows, broker, address=address)
     write(rows, broker, address=address)
-    assert len(received(connection, address)) == 200
+    assert len(drained(connection, address)) == 200
 
 
 def test_a_version_with_other_rows_or_an_older_one_is_an_error(
@@ -124,7 +114,7 @@ def test_a_version_with_other_rows_or_an_older_one_is_an_error(
         write(rows.union(rows), broker, **once)
     with pytest.raises(Exception, match="above 7, the latest one decided, found 6"):
         write(rows, broker, **once | {"txnVersion": "6"})
-    assert len(received(connection, address)) == 10
+    assert len(drained(connection, address)) == 10
 
 
 def test_a_task_that_is_tried_again_is_written_once(
@@ -134,7 +124,7 @@ def test_a_task_that_is_tried_again_is_written_once(
     plant(fault_file, "task")
     rows = spark.range(300).repartition(2).selectExpr("cast(id as string) as body")
     write(rows, broker, address=address, txnAppId="tried", txnVersion="1")
-    assert sorted(int(one.body) for one in received(connection, address)) == list(range(300))
+    assert sorted(int(one.body) for one in drained(connection, address)) == list(range(300))
     assert SetClient(connection, GROUP).status("tried").sets == ()
 
 
@@ -148,7 +138,7 @@ def test_a_lost_reply_and_the_abort_after_it_lose_nothing(
     with pytest.raises(Exception, match="the reply to the commit is lost"):
         write(rows, broker, **once)
     write(rows, broker, **once)
-    assert len(received(connection, address)) == 50
+    assert len(drained(connection, address)) == 50
 
 
 def test_a_batch_that_fails_writes_nothing(
@@ -159,7 +149,7 @@ def test_a_batch_that_fails_writes_nothing(
     rows = spark.range(200).selectExpr("cast(1 / (id - 150) as string) as body")
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
         write(rows, broker, address=address, txnAppId="failing", txnVersion="1")
-    assert received(connection, address) == []
+    assert drained(connection, address) == []
     assert SetClient(connection, GROUP).status("failing").sets == ()
 
 

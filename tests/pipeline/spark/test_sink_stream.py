@@ -19,6 +19,7 @@ from amqp_broker.embedding import RunningBroker
 from amqp_broker.pipeline.checkpoints import read_checkpoint
 from amqp_broker.pipeline.set_client import SetClient
 from amqp_broker.testing import running_broker
+from tests.pipeline.receiving import drained
 from tests.pipeline.spark.faulty_source import NAME, FaultySource
 from tests.pipeline.spark.hooks import plant, taken_file
 
@@ -100,12 +101,7 @@ def query(spark: Any, broker: RunningBroker, tmp_path: Path, request: pytest.Fix
 
 def arrived(connection: BlockingConnection, query: Query) -> list[bytes]:
     """What the queue has; sorted by file, as the order of files is not ours to say, but not within one."""
-    receiver = connection.open_receiver(query.address, credit=500)
-    found = []
-    while (received := receiver.receive_now()) is not None:
-        found.append(received.body)
-        receiver.accept(received)
-    receiver.close()
+    found = [received.body for received in drained(connection, query.address)]
     return sorted(found, key=lambda body: body.split(b"-")[0])
 
 

@@ -146,7 +146,13 @@ def test_bodies_of_every_kind(spark: Any, broker: RunningBroker, connection: Blo
     values = [None if row.body_value is None else row.body_value.toPython() for row in rows]
     assert values == [None, {"k": [1, "x"]}, [1, "z"], None, "text"]
     assert rows[3].body_value is not None and rows[0].body_value is None
-    rows = load(spark, broker, subscribe="in.bodies", valueFormat="json").orderBy("offset").collect()
+    many = {f"k{number}": number for number in range(40)}
+    connection.open_sender("in.bodies").send(OutgoingMessage(encode_message(body=AmqpValue(many))))
+    last = load(spark, broker, subscribe="in.bodies", startingOffsets='{"in.bodies": 5}')
+    got = last.selectExpr(*(f"variant_get(body_value, '$.{name}', 'int') as {name}" for name in many)).first()
+    assert got.asDict() == many
+    json = load(spark, broker, subscribe="in.bodies", valueFormat="json", endingOffsets='{"in.bodies": 5}')
+    rows = json.orderBy("offset").collect()
     assert [row.body_value for row in rows] == [None, '{"k":[1,"x"]}', '[1,"z"]', "null", '"text"']
 
 
