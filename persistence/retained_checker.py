@@ -26,12 +26,14 @@ class RetainedChecker:
     def __init__(self, unit: UnitOfWork) -> None:
         self._unit = unit
         self._retained: dict[int, Retention] = {}
+        self._purged_to: dict[int, int] = {}
         self._spoiled: set[tuple[int, int]] = set()
         self._spoiled_segments: set[tuple[int, int]] = set()  # nothing of them can be read
         self._before: Run | None = None
 
     def findings(self) -> Iterator[str]:
         """What is wrong with the tables `retained` and `cursor`; to be asked first."""
+        self._purged_to = dict(self._unit.query("SELECT id, purged_to FROM node WHERE purged_to>0"))
         for queue_id, offset, segment_id, whole in self._unit.query(_QUARANTINE):
             self._spoiled.add((queue_id, offset))
             if whole:
@@ -68,7 +70,9 @@ class RetainedChecker:
                 yield f"cursor {row[0]!r}, queue {row[1]}: there is no such node"
 
     def may_be_archived(self, run: Run) -> bool:
-        """May all of it be retired?"""
+        """May all of it be retired? Below a purge mark it waits for the sweep."""
+        if run.first < self._purged_to.get(run.queue_id, 0):
+            return True
         retention = self._retained.get(run.queue_id)
         return retention is not None and run.first >= retention.swept_to
 

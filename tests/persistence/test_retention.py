@@ -11,6 +11,7 @@ from amqp_broker.persistence import (
     DeleteNode,
     MoveCursor,
     Post,
+    Purge,
     Retain,
     Retained,
     Retire,
@@ -193,6 +194,26 @@ def test_a_restart_forgets_no_watermark(tmp_path: Path) -> None:
     store = small_store(tmp_path)
     assert retained_offsets(store, queue_id) == [*range(90, 100)]
     store.close()
+
+
+def test_unswept_files_are_sound(tmp_path: Path) -> None:
+    """Archived messages of a purged and of a deleted node wait for the sweep, in a file that is whole."""
+    store = small_store(tmp_path)
+    one, two = new_queue(store, "one"), new_queue(store, "two")
+    for queue_id in (one, two):
+        do(store, Retain(queue_id, DAY_MS, 0))
+        for offset in range(3):
+            do(store, Post(queue_id, messages(offset, 1)), Retire(queue_id, offset, offset))
+    do(store, Purge(one), DeleteNode(two))
+    store.close()
+    assert check_directory(tmp_path) == []
+    store = small_store(tmp_path)
+    while store.idle(0.0):
+        pass
+    assert edit_open(store, "SELECT count(*) FROM run") == [(0,)]
+    assert store.retained(one) == Retained(DAY_MS, 0, 3, 3, 0)
+    store.close()
+    assert check_directory(tmp_path) == []
 
 
 def test_restart_in_the_middle_of_ending(tmp_path: Path) -> None:
