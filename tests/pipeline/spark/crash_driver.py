@@ -45,6 +45,7 @@ def main() -> int:
     parser.add_argument("--rows", required=True, help="in a micro-batch")
     parser.add_argument("--master", default=None)
     parser.add_argument("--partitions", default="1", help="tasks of a micro-batch, at least")
+    parser.add_argument("--tries", type=int, default=1, help="starts of the query, while it fails")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of Spark's")
     parsed = parser.parse_args()
     spark = spark_session(
@@ -71,7 +72,7 @@ def main() -> int:
         .option("minPartitions", parsed.partitions)
         .load()
     )
-    query = (
+    stream = (
         rows.selectExpr(
             "upper(cast(body as string)) as body", "map('from', address) as application_properties"
         )
@@ -82,14 +83,14 @@ def main() -> int:
         .option("commitTimeoutMs", "4000")
         .option("checkpointLocation", parsed.checkpoint)
         .trigger(availableNow=True)
-        .start()
     )
-    try:
-        query.awaitTermination()
-    except Exception as error:
-        print(f"the query failed: {str(error)[:2_000]}")
-        return 1
-    return 0
+    for _ in range(parsed.tries):
+        try:
+            stream.start().awaitTermination()
+            return 0
+        except Exception as error:
+            print(f"the query failed: {str(error)[:2_000]}", flush=True)
+    return 1
 
 
 if __name__ == "__main__":

@@ -67,9 +67,10 @@ class Finding:
 class World:
     """One run: a folder, a broker, and the drivers that are started one after the other."""
 
-    def __init__(self, folder: Path, rows: int, memory: bool = False) -> None:
+    def __init__(self, folder: Path, rows: int, memory: bool = False, batches: int = BATCHES) -> None:
         self.folder = folder
         self.rows = rows
+        self.batches = batches
         self.fault = folder / "fault.json"
         self.checkpoint = folder / "checkpoint"
         self.broker = PipelineBroker(folder, memory=memory)
@@ -81,10 +82,8 @@ class World:
                 bodies = (f"{address} {row}".encode() for row in range(number, self.rows, len(SOURCES)))
                 connection.open_sender(address).send_many(message(body) for body in bodies)
 
-    def start_driver(self, point: str | None, batch: int, *more: str, **fields: Any) -> int:
-        """Runs the driver to its end, with a fault or without; its exit status. `more` are arguments of the
-        driver, `fields` of the fault.
-        """
+    def launch(self, *more: str) -> subprocess.Popen[bytes]:
+        """Starts the driver, in a group of processes of its own; `more` are arguments."""
         environment = dict(os.environ)
         environment[FAULT_FILE] = str(self.fault)
         environment["AMQP_TEST_CHECKPOINT"] = str(self.checkpoint)
@@ -95,30 +94,38 @@ class World:
         environment["TMPDIR"] = environment["SPARK_LOCAL_DIRS"] = str(scratch)
         environment["JAVA_TOOL_OPTIONS"] = f"-Djava.io.tmpdir={scratch}"
         with (self.folder / "driver.log").open("ab") as log:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 [
                     sys.executable, "-m", "tests.pipeline.spark.crash_driver", "--url", self.broker.url,
                     "--checkpoint", str(self.checkpoint), "--subscribe", ",".join(SOURCES),
-                    "--address", OUTPUT, "--rows", str(-(-self.rows // BATCHES)), *more,
+                    "--address", OUTPUT, "--rows", str(-(-self.rows // self.batches)), *more,
                 ],  # fmt: skip
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, cwd=CHECKOUT,
                 start_new_session=True,
             )  # fmt: skip
-            if point is not None:
-                broker = self.broker.process.pid if point in BROKER_POINTS else None
-                plant(self.fault, point, batch, group=process.pid, broker=broker, **fields)
-            try:
-                return process.wait(SECONDS_FOR_A_START)
-            finally:
-                if process.poll() is None:
-                    os.killpg(process.pid, 9)
-                    process.wait()
+
+    def plant(self, point: str, batch: int, driver: int, **fields: Any) -> None:
+        """Makes a fault due in the driver of this process id, or in the broker."""
+        broker = self.broker.process.pid if point in BROKER_POINTS else None
+        plant(self.fault, point, batch, group=driver, broker=broker, **fields)
+
+    def start_driver(self, point: str | None, batch: int, *more: str, **fields: Any) -> int:
+        """Runs the driver to its end, with a fault or without; its exit status. `more` are arguments of the
+        driver, `fields` of the fault.
+        """
+        process = self.launch(*more)
+        if point is not None:
+            self.plant(point, batch, process.pid, **fields)
+        try:
+            return process.wait(SECONDS_FOR_A_START)
+        finally:
+            end(process)
 
     def revive_broker(self) -> None:
-        """Starts it again if it was killed."""
+        """Starts it again if it was killed, where it was."""
         if self.broker.process.poll() is not None:
             self.broker.kill()
-            self.broker = PipelineBroker(self.folder)
+            self.broker = PipelineBroker(self.folder, port=self.broker.port)
 
     def output(self) -> list[bytes]:
         """All that arrived, in the order of the queue."""
@@ -136,6 +143,13 @@ class World:
     def close(self) -> None:
         """Ends the broker."""
         self.broker.kill()
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a driver and its Java, if they have not ended."""
+    if process.poll() is None:
+        os.killpg(process.pid, 9)
+        process.wait()
 
 
 def judge(found: Sequence[bytes], rows: int) -> list[str]:

@@ -20,16 +20,20 @@ pattern = "out"
 
 
 class PipelineBroker(BrokerProcess):
-    """One run on the data directory `folder`/data, or in memory; it retains what is sent to `in.*`."""
+    """One run on the data directory `folder`/data, or in memory; it retains what is sent to `in.*`.
+    `port` is one that an earlier run had.
+    """
 
-    def __init__(self, folder: Path, configuration: str = CONFIGURATION, memory: bool = False) -> None:
+    def __init__(
+        self, folder: Path, configuration: str = CONFIGURATION, memory: bool = False, port: int = 0
+    ) -> None:
         file = folder / "broker.toml"
         file.write_text(configuration, encoding="utf-8")
         where = ["--memory"] if memory else ["--data", str(folder / "data")]
         self.log = folder / "broker.log"
         with self.log.open("ab") as errors:
             self.process = subprocess.Popen(
-                [*COMMAND, "serve", "--config", str(file), *where, "--listen", "amqp://127.0.0.1:0"],
+                [*COMMAND, "serve", "--config", str(file), *where, "--listen", f"amqp://127.0.0.1:{port}"],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 stdin=subprocess.DEVNULL,
