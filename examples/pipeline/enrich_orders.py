@@ -6,7 +6,7 @@ shop dies with two orders in its hands, and the query is killed in the midst of 
 the end each committed order has exactly one invoice, in order; else the exit status is 1.
 
 URL is a broker with the settings of broker.toml beside this file; without, one runs in this process. With a
-URL a folder (`--folder`) keeps the database and the checkpoint of the query: one for each broker.
+URL a folder (`--folder`) keeps the database and the checkpoint of the query: one for each store of a broker.
 """
 
 from __future__ import annotations
@@ -112,7 +112,9 @@ class Query:
         """Let it stop, and wait for that. Raises RuntimeError when it failed."""
         self.process.communicate()
         if self.process.returncode:
-            raise RuntimeError(f"the query failed:\n{self.log.read_text()[-3000:]}")
+            text = self.log.read_text()
+            told = [line for line in text.splitlines() if line.startswith("amqp_broker.pipeline.errors.")]
+            raise RuntimeError(f"the query failed: {told[-1] if told else text[-3000:]}")
 
 
 # --- the shop
