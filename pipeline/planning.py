@@ -32,18 +32,16 @@ def nodes_to_read(options: Options, found: Retained) -> dict[str, Node]:
         if not nodes:
             raise OptionError(
                 f"option subscribePattern: no retaining node matches {options['subscribePattern']!r}; "
-                "there are "
-                f"{_listed(found.nodes)}"
+                f"there are {_listed(found.nodes)}"
             )
         return nodes
     for address in addresses_of(options):
         if address not in found.nodes:
             raise OptionError(
                 f"option {'assign' if options.given('assign') else 'subscribe'}: {address!r} is not a "
-                "node that "
-                f"retains messages; there are {_listed(found.nodes)}. Set retention_ms or "
-                "retention_bytes of the "
-                "queue in the broker's configuration"
+                f"node that retains messages; there are {_listed(found.nodes)}. Set retention_ms or "
+                "retention_bytes of the queue in the broker's configuration; if they are set, nobody has "
+                'used the queue yet: have it made by create = "at-start", or send to it first'
             )
     return {address: found.nodes[address] for address in addresses_of(options)}
 
