@@ -21,6 +21,11 @@ class Progress:
         self.is_quiet = quiet
         self.took_s: dict[str, float] = {}
 
+    @property
+    def shows(self) -> bool:
+        """Whether there is a terminal, on which a line is shown while something goes on."""
+        return not self.is_quiet and self._stream.isatty()
+
     def watch(self, spark: Any) -> None:
         """From now on tasks of this session are counted."""
         self._spark = spark
@@ -30,7 +35,7 @@ class Progress:
         """A named step; how long it took is kept in `took_s`."""
         begun = time.monotonic()
         done = threading.Event()
-        shows = not self.is_quiet and self._stream.isatty()
+        shows = self.shows
         watcher = threading.Thread(target=self._show, args=(name, begun, done), daemon=True)
         if shows:
             watcher.start()
