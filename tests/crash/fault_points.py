@@ -28,12 +28,14 @@ SECONDS_TO_REACH: Final = 20.0
 PASSES: Final = (1, 3, 20)
 
 _OTHER_WORK: Final = "no client of these loads makes half messages or streams: tests/persistence kills there"
+_RETAINED: Final = "no queue of these loads retains: tests/persistence/test_retain_fault_points.py kills there"
 _SETS: Final = "no client of these loads makes half-message sets: tests/crash/set_kills.py kills there"
 OUT_OF_REACH: Final = {
     "advance": "needs senders of sequenced streams: tests/crash/sequenced_kills.py kills there",
     "backup": "the broker makes no backup under load: tests/persistence kills there",
     "compaction": "needs a large segment of which little is live, which load makes by chance only: "
     "tests/persistence kills there",
+    "cursor": _RETAINED,
     "decide": _OTHER_WORK,
     "epoch": _SETS,
     "expire": _OTHER_WORK,
@@ -41,6 +43,7 @@ OUT_OF_REACH: Final = {
     "hold": _OTHER_WORK,
     "move": _SETS,
     "quarantine": "needs a damaged message: tests/persistence kills there",
+    "retain": _RETAINED,
     "sweep": "needs a queue that is purged or deleted: tests/persistence kills there",
 }
 """Points, by the word before the dot, that no load can reach, with the reason."""
