@@ -28,7 +28,9 @@ SECONDS_TO_REACH: Final = 20.0
 PASSES: Final = (1, 3, 20)
 
 _OTHER_WORK: Final = "no client of these loads makes half messages or streams: tests/persistence kills there"
-_RETAINED: Final = "no queue of these loads retains: tests/persistence/test_retain_fault_points.py kills there"
+_RETAINED: Final = (
+    "no queue of these loads retains: tests/persistence/test_retain_fault_points.py kills there"
+)
 _SETS: Final = "no client of these loads makes half-message sets: tests/crash/set_kills.py kills there"
 OUT_OF_REACH: Final = {
     "advance": "needs senders of sequenced streams: tests/crash/sequenced_kills.py kills there",
