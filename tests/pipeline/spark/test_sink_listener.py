@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +31,19 @@ def listener(moved: list[Any], **given: Any) -> CursorListener:
     return CursorListener(
         "amqp://127.0.0.1:1", "sub", move=lambda cursor, to: moved.append((cursor, to)), **given
     )
+
+
+class Told(CursorListener):
+    """Says when it was told of the end of a query, which comes behind the progress of its last batch."""
+
+    def __init__(self, url: str, subscription: str) -> None:
+        super().__init__(url, subscription)
+        self.ended = threading.Event()
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Spark tells its listeners in a thread of its own, at some time after the query ended."""
+        super().onQueryTerminated(event)
+        self.ended.set()
 
 
 def test_the_end_of_each_batch_is_moved_to_once() -> None:
