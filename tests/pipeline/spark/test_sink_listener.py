@@ -34,16 +34,17 @@ def listener(moved: list[Any], **given: Any) -> CursorListener:
 
 
 class Told(CursorListener):
-    """Says when it was told of the end of a query, which comes behind the progress of its last batch."""
+    """Says when it was told of a batch with rows."""
 
     def __init__(self, url: str, subscription: str) -> None:
         super().__init__(url, subscription)
-        self.ended = threading.Event()
+        self.told = threading.Event()
 
-    def onQueryTerminated(self, event: Any) -> None:
-        """Spark tells its listeners in a thread of its own, at some time after the query ended."""
-        super().onQueryTerminated(event)
-        self.ended.set()
+    def onQueryProgress(self, event: Any) -> None:
+        """Spark tells its listeners in threads of its own, at some time, be it after the query ended."""
+        super().onQueryProgress(event)
+        if event.progress.numInputRows:
+            self.told.set()
 
 
 def test_the_end_of_each_batch_is_moved_to_once() -> None:
