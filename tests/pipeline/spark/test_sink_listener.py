@@ -83,7 +83,7 @@ def test_the_cursor_stands_at_the_end_when_a_query_ended(spark: Any, tmp_path: P
     with running_broker(retaining("in.*")) as broker:
         with connect(broker.url) as connection:
             connection.open_sender("in.a").send_many(b"%d" % number for number in range(10))
-        heard = CursorListener(broker.url, "sub")
+        heard = Told(broker.url, "sub")
         spark.streams.addListener(heard)
         try:
             rows = spark.readStream.format("amqp").option("amqp.url", broker.url).option("subscribe", "in.a")
@@ -92,6 +92,7 @@ def test_the_cursor_stands_at_the_end_when_a_query_ended(spark: Any, tmp_path: P
                 .option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
             )  # fmt: skip
             query.awaitTermination()
+            assert heard.told.wait(60)
         finally:
             spark.streams.removeListener(heard)
         given = {"amqp.url": broker.url, "subscribe": "in.a", "subscription": "sub"}
