@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import Final
+from typing import Final, Protocol
 from zlib import crc32
 
 from amqp_broker.persistence.checksums import body_seed, changed_is_sound
@@ -19,7 +19,7 @@ from amqp_broker.persistence.directory import (
 from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.group import EVERYTHING, NodeState
 from amqp_broker.persistence.records import DEFAULT_PRIORITY, Record
-from amqp_broker.persistence.runs import Run, RunCache, run_from_row
+from amqp_broker.persistence.runs import Run, run_from_row
 from amqp_broker.persistence.store import Quarantined
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
@@ -90,10 +90,26 @@ class Page:
         self.quarantined.extend([Quarantined(queue_id, offset, damage.reason) for offset in offsets])
 
 
+class Runs(Protocol):
+    """Where a reader finds runs and leaves what it learnt of them: a RunCache, or what looks like one."""
+
+    def select(self, queue_id: int, offset: int, last: int, limit: int) -> list[Row]:
+        """Rows from the one that holds `offset`, or the next one, in order."""
+
+    def select_live(self, queue_id: int, offset: int, last: int, limit: int) -> list[Row]:
+        """The same without those of which nothing is live."""
+
+    def add(self, run: Run) -> Run:
+        """Hold it, or not."""
+
+    def trim(self) -> None:
+        """Hold no more than is allowed."""
+
+
 class PageReader:
     """Reads pages; `forget` drops what it keeps of segments."""
 
-    def __init__(self, unit: UnitOfWork, runs: RunCache) -> None:
+    def __init__(self, unit: UnitOfWork, runs: Runs) -> None:
         self._unit = unit
         self._runs = runs
         self._segments: OrderedDict[int, Segment] = OrderedDict()
