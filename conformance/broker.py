@@ -2,6 +2,7 @@
 queues.
 """
 
+from collections.abc import Callable
 from urllib.parse import unquote, urlsplit
 
 import attrs
@@ -285,37 +286,22 @@ def _coordinator(broker: Broker) -> tuple[tuple[str, ...] | None, str]:
 
 def _no_half_messages(broker: Broker) -> str:
     """Returns what came instead of a node for half messages; nothing where there is one."""
-    try:
-        session = broker.session()
-        session.send_attach_sender("$half-resolve/conformance")
-        answer = session.peer.expect_frame(Attach, Detach, End, Close).performative
-        if isinstance(answer, Attach) and isinstance(answer.target, Target):
-            if "half-messages" in [str(one) for one in answer.target.capabilities or ()]:
-                return ""
-            return f"$half-resolve/conformance is an ordinary node: {describe(answer)}"
-        if isinstance(answer, Attach):
-            answer = session.peer.expect_frame(Detach, End, Close).performative
-    except (Unexpected, CannotConnect, OSError) as error:
-        return f"an attach to $half-resolve/conformance: {error}"
-    return f"an attach to $half-resolve/conformance is answered with {describe(answer)}"
+    address = "$half-resolve/conformance"
+
+    def lacks(answer: Attach) -> str | None:
+        return _lacks_capability(answer, "half-messages", f"{address} is an ordinary node")
+
+    return _no_node(broker, address, lambda session: session.send_attach_sender(address), lacks)
 
 
 def _no_sequences(broker: Broker) -> str:
     """Returns what came instead of a queue that takes sequenced streams; nothing where there is one."""
     address = broker.queue("sequences")
-    try:
-        session = broker.session()
-        session.send_attach_sender(address)
-        answer = session.peer.expect_frame(Attach, Detach, End, Close).performative
-        if isinstance(answer, Attach) and isinstance(answer.target, Target):
-            if "tx-sequence" in [str(one) for one in answer.target.capabilities or ()]:
-                return ""
-            return f"a queue has no capability tx-sequence: {describe(answer)}"
-        if isinstance(answer, Attach):
-            answer = session.peer.expect_frame(Detach, End, Close).performative
-    except (Unexpected, CannotConnect, OSError) as error:
-        return f"an attach to {address}: {error}"
-    return f"an attach to {address} is answered with {describe(answer)}"
+
+    def lacks(answer: Attach) -> str | None:
+        return _lacks_capability(answer, "tx-sequence", "a queue has no capability tx-sequence")
+
+    return _no_node(broker, address, lambda session: session.send_attach_sender(address), lacks)
 
 
 def _no_retention(broker: Broker) -> str:
@@ -323,15 +309,40 @@ def _no_retention(broker: Broker) -> str:
     address = f"{broker.settings.address_prefix}kept.{broker.container_id()}"
     spec = "rabbitmq:stream-offset-spec"
     source = Source(address=address, filter={spec: Described(Symbol(spec), "first")})
+
+    def lacks(answer: Attach) -> str | None:
+        if not isinstance(answer.source, Source):
+            return None
+        return "" if spec in (answer.source.filter or {}) else f"the filter {spec} is not in effect"
+
+    return _no_node(broker, address, lambda session: session.send_attach_receiver(None, source=source), lacks)
+
+
+def _lacks_capability(answer: Attach, capability: str, otherwise: str) -> str | None:
+    """`otherwise`, if the target of an attach does not say it; None if there is no target."""
+    if not isinstance(answer.target, Target):
+        return None
+    return "" if capability in [str(one) for one in answer.target.capabilities or ()] else otherwise
+
+
+def _no_node(
+    broker: Broker,
+    address: str,
+    attach: Callable[[Session], object],
+    lacks: Callable[[Attach], str | None],
+) -> str:
+    """Returns what came instead of the node that `attach` is for; nothing where it is there.
+
+    `lacks` looks at the answering attach: "" is what was wanted, None a refusal whose detach follows (2.6.3).
+    """
     try:
         session = broker.session()
-        session.send_attach_receiver(None, source=source)
+        attach(session)
         answer = session.peer.expect_frame(Attach, Detach, End, Close).performative
-        if isinstance(answer, Attach) and isinstance(answer.source, Source):
-            if spec in (answer.source.filter or {}):
-                return ""
-            return f"the filter {spec} is not in effect: {describe(answer)}"
         if isinstance(answer, Attach):
+            missing = lacks(answer)
+            if missing is not None:
+                return f"{missing}: {describe(answer)}" if missing else ""
             answer = session.peer.expect_frame(Detach, End, Close).performative
     except (Unexpected, CannotConnect, OSError) as error:
         return f"an attach to {address}: {error}"
