@@ -41,7 +41,8 @@ class Cursors:
         self._names: set[str] = set()
         self._held: dict[str, Holder] = {}
         self._reading: dict[tuple[str, int], Holder] = {}
-        self._moving: dict[tuple[str, int], int] = {}  # what is on its way to the store
+        self._moving: dict[tuple[str, int], int] = {}  # in the group that is being stored
+        self._left: dict[tuple[str, int], int] = {}  # by links that are gone, and not stored yet
 
     def recover(self, store: Store) -> None:
         """Take up which there are."""
@@ -63,7 +64,17 @@ class Cursors:
         return None if found is None else found.container_id
 
     def positions(self, name: str, store: Store) -> Positions:
-        """Where it stands, with what is on its way; only between two commits."""
+        """Where it stands, with what is on its way: what a link accepted counts for the next one, although it
+        may be stored by a later group than the one that is gathered. Only between two commits.
+        """
+        found = self._in_store(name, store)
+        for (cursor, log), offset in self._left.items():
+            if cursor == name and offset > found.get(log, -1):
+                found[log] = offset
+        return found
+
+    def _in_store(self, name: str, store: Store) -> Positions:
+        """Where it stands when the group is stored that is gathered now."""
         found = {cursor.queue_id: cursor.offset for cursor in store.cursors(name)}
         if self._moving:
             found.update({log: offset for (cursor, log), offset in self._moving.items() if cursor == name})
@@ -121,6 +132,17 @@ class Cursors:
         self._turns.own_jobs += 1
         self._nodes.writer.submit(MoveJob(self, name, wanted, then, keeps))
 
+    def leave(self, name: str, log_id: int, offset: int) -> None:
+        """A link that has accepted all before `offset` is gone: whoever comes next begins there."""
+        key = (name, log_id)
+        self._left[key] = max(offset, self._left.get(key, -1))
+
+        def stored(_error: Exception | None) -> None:
+            if self._left.get(key) == offset:
+                del self._left[key]
+
+        self.move(name, lambda _store: {log_id: offset}, stored, keeps=True)
+
     def forget(self, name: str, then: Callable[[Exception | None], None]) -> None:
         """There is no such cursor any more."""
         self._turns.own_jobs += 1
@@ -129,7 +151,7 @@ class Cursors:
     def verbs(self, name: str, wanted: Positions) -> Unit:
         """Those that move forward what is not there yet; in a job's `unit`."""
         now_ms = self._nodes.wall_clock_ms()
-        before = self._nodes.writer.lookup(lambda store: self.positions(name, store))
+        before = self._nodes.writer.lookup(lambda store: self._in_store(name, store))
         unit: Unit = []
         for log_id, offset in wanted.items():
             if offset > before.get(log_id, -1):

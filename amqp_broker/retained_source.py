@@ -249,12 +249,12 @@ class RetainedSource:
                 self._link.detach(Error(condition="amqp:internal-error", description=description))
             return
         cursor.stored = max(cursor.stored, offset)
-        if not self._detached:
-            self._answer(answers)
+        if self._detached:  # what was accepted meanwhile is with the cursors
+            return
+        self._answer(answers)
         if cursor.answers or cursor.prefix.offset > cursor.stored:
             self._move(cursor)
-        if not self._detached:
-            self._go_on()
+        self._go_on()
 
     def _answer(self, answers: list[tuple[list[OutgoingDelivery], Any]]) -> None:
         for deliveries, state in answers:
@@ -270,3 +270,6 @@ class RetainedSource:
         if self.holds is not None:
             name, holder = self.holds
             self._service.cursors.read_no_more(name, self._log.log_id, holder)
+        cursor = self._cursor
+        if cursor is not None and cursor.prefix.offset > cursor.stored:
+            self._service.cursors.leave(cursor.name, self._log.log_id, cursor.prefix.offset)

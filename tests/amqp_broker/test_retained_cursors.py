@@ -74,6 +74,29 @@ def test_the_next_link_begins_at_the_cursor(broker: RunningBroker) -> None:
         assert offset_of(receive(read(session, "kept", "last", cursor="d"), 1)[0]) == 9
 
 
+@pytest.mark.parametrize("ends", ["detach", "close"])
+def test_the_next_link_begins_behind_what_was_accepted_while_a_move_is_stored(ends: str) -> None:
+    """Accepted before the link went, stored after it: the next link need not know how busy the disk was."""
+    faults = ScriptedFaults()
+    with running_broker(retaining("kept"), faults=faults) as broker, session_to(broker) as session:
+        asker = filled(session)
+        with session_to(broker) as reading:
+            reader = read(reading, "kept", "first", cursor="c")
+            found = receive(reader, 10)
+            with faults.held_commits():
+                reader.settle(found[:2], Accepted())
+                reading.connection.pump(0.2)  # the move to 2 is in its commit
+                reader.settle(found[2:8], Accepted())
+                if ends == "detach":
+                    reader.detach()
+                else:
+                    reading.connection.close()
+        following = read(session, "kept", "first", cursor="c")
+        assert offset_of(receive(following, 1)[0]) == 8
+        settle_down(broker, session)
+        assert asker.positions("c") == {"kept": 8}
+
+
 def test_accepted_is_settled_after_the_commit_of_the_move() -> None:
     """What the receiver was told it has is not read again by the next link, whatever happens then."""
     faults = ScriptedFaults()
