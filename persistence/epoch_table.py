@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from amqp_broker.persistence.checksums import epoch_checksum, is_sound
-from amqp_broker.persistence.epochs import KEEP_DECISIONS, LAST_EPOCH, Decision
+from amqp_broker.persistence.epochs import KEEP_DECISIONS, LAST_EPOCH, DecidedSet, Decision
 from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.half_changes import EpochKey
@@ -102,5 +102,9 @@ def decision_of(row: Row) -> Decision:
         producer.decode(),
         epoch,
         decided_at_ms,
-        tuple((set_id, count, checksum) for set_id, count, checksum in json.loads(winners)),
+        tuple(_decided_set(*winner) for winner in json.loads(winners)),
     )
+
+
+def _decided_set(set_id: str, count: int, checksum: int, store: str = "") -> DecidedSet:
+    return (set_id, count, checksum, store) if store else (set_id, count, checksum)
