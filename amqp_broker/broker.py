@@ -21,6 +21,7 @@ from amqp_broker.authorisation import Authoriser
 from amqp_broker.configuration import BrokerConfig, ListenerConfig
 from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.half_administration import HalfAdministration
+from amqp_broker.half_destinations import why_elsewhere
 from amqp_broker.half_set_administration import HalfSetInfo
 from amqp_broker.half_set_settings import SET_KIND
 from amqp_broker.links import ConnectionSettings, Limits, PartialBytes
@@ -146,7 +147,8 @@ class Broker:
     async def recover_halves(self, store: Store) -> None:
         """Take up the half messages that are not decided."""
         halves = store.open_halves()
-        if any(self.nodes.registry.find(Address(half.destination)) is None for half in halves):
+        find = self.nodes.registry.find
+        if any(why_elsewhere(half.destination, find(Address(half.destination))) for half in halves):
             await self.nodes.make_dead_letters()
         self.nodes.halves.recover(halves)
 

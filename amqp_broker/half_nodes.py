@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.addresses import Address
 from amqp_broker.authorisation import HALF_CHECK, HALF_PUT, HALF_RESOLVE, MANAGE_READ, SEND, Principal
-from amqp_broker.configuration_tables import NORMAL_MESSAGES
 from amqp_broker.control_nodes import ControlPost
 from amqp_broker.coordinator import (
     Enlisted,
@@ -18,6 +17,7 @@ from amqp_broker.coordinator import (
 )
 from amqp_broker.frames import DecodeError, Error, Rejected
 from amqp_broker.half_addresses import CHECK, PARKED, PUT, RESOLVE, SET, HalfAddress, parse_half_address
+from amqp_broker.half_destinations import check_destination
 from amqp_broker.half_operations import EnlistedHalf, HalfChange, HalfPut
 from amqp_broker.half_requests import HalfRefused, read_put, read_resolution
 from amqp_broker.half_set_nodes import SetRequests, is_about_sets
@@ -181,9 +181,10 @@ class HalfNodes:
         if address.kind != PUT:
             raise NodeRefused("amqp:not-allowed", f"{name!r:.120} is received from, not sent to")
         destination = await self._nodes.node_for(principal, address.destination, SEND)
+        check_destination(self._nodes, destination)
         if not destination.persistent:  # it may go before its half messages are decided
             await self._nodes.make_dead_letters()
-        return self._put_node(group, destination)
+        return HalfPutNode(self._service, group, destination)
 
     def relayed(self, principal: Principal, name: str) -> HalfPutNode | HalfResolveNode:
         """The same for a message through the anonymous terminus, to what exists. Raises NodeRefused."""
@@ -198,12 +199,5 @@ class HalfNodes:
         destination = self._nodes.existing(principal, address.destination, SEND)
         if not destination.persistent:
             raise NodeRefused("amqp:not-allowed", "half messages for a temporary queue need their own link")
-        return self._put_node(group, destination)
-
-    def _put_node(self, group: HalfGroup, destination: Queue) -> HalfPutNode:
-        if self._nodes.config.policy_of(destination.name).message_type == NORMAL_MESSAGES:
-            raise NodeRefused(
-                "amqp:not-allowed",
-                f"queue {destination.name!r} has message_type normal: it takes no half messages",
-            )
+        check_destination(self._nodes, destination)
         return HalfPutNode(self._service, group, destination)

@@ -220,28 +220,29 @@ class HalfChange(HalfOperation):
     def _commit(self, half: OpenHalf) -> Unit:
         """The message gets its place in the queue now: the order of commits is the order of the queue."""
         now_ms = self.service.now_ms()
-        queue = self._queue = self.service.destination_of(half)
+        queue, reason = self.service.destination_of(half)
+        self._queue = queue
         body = self.service.body_of(self.group, half)
         expires_at_ms = now_ms + half.ttl_ms if half.ttl_ms else 0
         record = self._record = Record(
             0, body, half.message_format, half.priority, expires_at_ms, now_ms, queue.persistent
         )
         record.queue_id = queue.queue_id
-        record.body = delivered_body(half, body, queue.name)
+        record.body = delivered_body(half, body, reason)
         queue.pending_posts += 1
         queue.number([record])
         unit: Unit = [Post(queue.queue_id, [record])] if record.durable else []
         if queue.events:
-            unit.extend(self._message_events(half, queue, record, now_ms))
+            unit.extend(self._message_events(half, queue, record, reason, now_ms))
         fields = {"queue": queue.name, "offset": record.offset, **self._by()}
         return [*unit, self._decide(half, now_ms), self._log("committed", now_ms, **fields)]
 
-    def _message_events(self, half: OpenHalf, queue: Queue, record: Record, now_ms: int) -> Unit:
+    def _message_events(self, half: OpenHalf, queue: Queue, record: Record, reason: str, now_ms: int) -> Unit:
         group, half_id = self.group.name, shown_half_id(half.half_id)
         txn_id = self.token.txn_id if isinstance(self.token, Transaction) else b""
         unit = put_by_half(queue, record, group, half_id, half.container_id, now_ms, txn_id)
-        if queue.name != half.destination:
-            unit.extend(homeless(queue, half.destination, group, half_id, now_ms))
+        if reason:
+            unit.extend(homeless(queue, half.destination, group, half_id, reason, now_ms))
         return unit
 
     def _decide(self, half: OpenHalf, now_ms: int) -> Decide:

@@ -202,15 +202,15 @@ def write_check(group: str, half: OpenHalf, body: bytes, now_ms: int) -> bytes:
     )
 
 
-def delivered_body(half: OpenHalf, body: bytes, queue_name: str) -> bytes:
+def delivered_body(half: OpenHalf, body: bytes, reason: str) -> bytes:
     """The message as it is delivered: octet for octet, with the annotation that names its half-id. In another
-    queue than its own, that of the dead letters, the annotations say why.
+    queue than its own, that of the dead letters, the annotations say for which `reason`.
     """
     message = Message(body)
     annotations = dict(message.message_annotations or {})
     annotations[Symbol(HALF_ID_ANNOTATION)] = half_id_value(half.half_id)
-    if queue_name != half.destination:
-        annotations[Symbol(DEAD_LETTER_REASON)] = f"queue {half.destination!r} is gone"
+    if reason:
+        annotations[Symbol(DEAD_LETTER_REASON)] = reason
     return encode_section("message-annotations", annotations) + _without_annotations(message)
 
 

@@ -28,6 +28,7 @@ from amqp_broker.coordinator import (
     shown_half_id,
 )
 from amqp_broker.frames import Error
+from amqp_broker.half_destinations import why_elsewhere
 from amqp_broker.half_operations import HalfChange, HalfJob, HalfPut
 from amqp_broker.jobs import Step
 from amqp_broker.log_setup import logger
@@ -276,10 +277,15 @@ class HalfService:
         assert found is not None, f"an open half message without a body: {half.half_id!r}"
         return found
 
-    def destination_of(self, half: OpenHalf) -> Queue:
-        """Where its message goes: the dead letters, if its queue is gone."""
+    def destination_of(self, half: OpenHalf) -> tuple[Queue, str]:
+        """Where its message goes: the dead letters, if its queue is gone or takes no such messages any more,
+        and why.
+        """
         queue = self._nodes.registry.find(Address(half.destination))
-        return self._nodes.dead_letters if queue is None or queue.deleted else queue
+        reason = why_elsewhere(half.destination, queue)
+        if queue is None or reason:
+            queue = self._nodes.dead_letters
+        return queue, "" if queue.name == half.destination else reason
 
     def hold_room(self, half: OpenHalf, queue: Queue) -> None:
         """Room in `queue` is kept until the half message is decided."""

@@ -4,10 +4,14 @@ was expected and what there is.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from amqp_broker.coordinator import SetAnswer, SetState, StagedSet, Winner
 from amqp_broker.frames import Error, Ulong
+from amqp_broker.half_destinations import why_elsewhere
+
+if TYPE_CHECKING:
+    from amqp_broker.queue import Queue
 
 VOIDED: Final = "half:voided"
 
@@ -71,10 +75,12 @@ def other_epoch_error(staged: StagedSet, epoch: int) -> Error:
     return Error(condition="amqp:not-allowed", description=description)
 
 
-def gone_error(destination: str) -> Error:
-    """The queue of a winner is gone: nothing happens."""
-    description = f"queue {destination!r} is gone: its set can be voided"
-    return Error(condition="amqp:resource-deleted", description=description)
+def elsewhere_error(destination: str, queue: Queue | None) -> Error:
+    """The queue of a winner is gone, or takes nothing from sets any more: nothing happens."""
+    gone = queue is None or queue.deleted or not queue.persistent
+    reason = why_elsewhere(destination, None if gone else queue)
+    condition = "amqp:resource-deleted" if gone else "amqp:not-allowed"
+    return Error(condition=condition, description=f"{reason}: its set can be voided")
 
 
 def internal_error(description: str) -> Error:

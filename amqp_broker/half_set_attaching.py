@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from amqp_broker.authorisation import SEND
-from amqp_broker.configuration_tables import NORMAL_MESSAGES
 from amqp_broker.frames import Rejected, Target
 from amqp_broker.half_addresses import SET, HalfAddress
+from amqp_broker.half_destinations import check_destination
 from amqp_broker.half_nodes import HALF_MESSAGES, HALF_PROPERTIES
 from amqp_broker.half_set_jobs import OpenPart
 from amqp_broker.half_set_staging import StagingLink
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from amqp_broker.connection_task import ConnectionTask
     from amqp_broker.coordinator import SetPart
     from amqp_broker.node_service import NodeService
-    from amqp_broker.queue import Queue
 
 SETTLED_MODE: Final = 1  # snd-settle-mode settled (2.8.2)
 
@@ -42,7 +41,10 @@ async def accept_staging(
     if event.attach.snd_settle_mode == SETTLED_MODE:
         raise TerminusRefused("amqp:not-allowed", "expected snd-settle-mode unsettled or mixed, got settled")
     queue = await nodes.node_for(task.principal, address.destination, SEND)
-    _check_destination(nodes, queue)
+    check_destination(nodes, queue)
+    if not queue.persistent:
+        reason = f"queue {queue.name!r} is temporary: what a set stages is for queues that stay"
+        raise NodeRefused("amqp:not-allowed", reason)
     part = await _open_part(task, nodes, address)
     answer = target_answer(target, target.address)
     answer.capabilities = (HALF_MESSAGES,)
@@ -56,18 +58,6 @@ async def accept_staging(
         credit=staging.begin(),
     )
     task.log.debug("link.attached", name=link.name, role="receiver", target=answer.address)
-
-
-def _check_destination(nodes: NodeService, queue: Queue) -> None:
-    if nodes.config.policy_of(queue.name).message_type == NORMAL_MESSAGES:
-        reason = "has message_type normal: it takes no half messages"
-    elif not queue.persistent:
-        reason = "is temporary: what a set stages is for queues that stay"
-    elif queue.sequences.required:
-        reason = "takes messages with a place in a stream only, which those of a set have not"
-    else:
-        return
-    raise NodeRefused("amqp:not-allowed", f"queue {queue.name!r} {reason}")
 
 
 async def _open_part(task: ConnectionTask, nodes: NodeService, address: HalfAddress) -> SetPart:

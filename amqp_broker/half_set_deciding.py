@@ -18,7 +18,8 @@ from amqp_broker.coordinator import (
     decide_set,
     judge_winners,
 )
-from amqp_broker.half_set_answers import decided_error, gone_error, refusal, voided_error
+from amqp_broker.frames import Error
+from amqp_broker.half_set_answers import decided_error, refusal, voided_error
 from amqp_broker.half_set_jobs import Answer, SetJob
 from amqp_broker.half_set_requests import CommitRequest, VoidRequest
 from amqp_broker.message_events import put_by_set
@@ -60,11 +61,12 @@ class CommitEpoch(SetJob):
             found = producer.of_epoch(named.set_id, request.epoch)
             return self._refuse(refusal(verdict.answer, named.set_id, request.epoch, named, found))
         parts = [part for staged in verdict.winners for part in staged.parts.values()]
-        queues = [self.service.destination_of(part) for part in parts]
-        targets = [queue for queue in queues if queue is not None]
-        if len(targets) < len(parts):
-            return self._refuse(gone_error(parts[queues.index(None)].destination))
-        placed = [*zip(targets, parts, strict=True)]
+        placed: list[tuple[Queue, SetPart]] = []
+        for part in parts:
+            target = self.service.destination_of(part)
+            if isinstance(target, Error):
+                return self._refuse(target)
+            placed.append((target, part))
         self._unnamed = [each for each in placed if each[0].events and each[1].told is None]
         if self._unnamed:
             return self._wait()

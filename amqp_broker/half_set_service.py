@@ -28,6 +28,7 @@ from amqp_broker.coordinator import (
 )
 from amqp_broker.frames import Error
 from amqp_broker.half_addresses import HalfAddress
+from amqp_broker.half_set_answers import elsewhere_error
 from amqp_broker.half_set_asking import SetAsking
 from amqp_broker.half_set_deciding import VoidSets
 from amqp_broker.half_set_reading import NameReading, ReadBack
@@ -122,10 +123,12 @@ class SetService:
         found = self._nodes.writer.lookup(look)
         return {winner[0] for decision in found for winner in decision.winners}
 
-    def destination_of(self, part: SetPart) -> Queue | None:
-        """Where its messages go; None if that is gone."""
+    def destination_of(self, part: SetPart) -> Queue | Error:
+        """Where its messages go, or why they can't."""
         queue = self._nodes.registry.find(Address(part.destination))
-        return None if queue is None or queue.deleted or not queue.persistent else queue
+        if queue is None or queue.deleted or not queue.persistent or queue.sequences.required:
+            return elsewhere_error(part.destination, queue)
+        return queue
 
     # Parts
 
