@@ -11,10 +11,10 @@ r"""The life of a set of half messages as tables (`pipeline`: sink).
        +-------------------------------------------------+
           voided: by its home's word only (or by force)
 
-At home the sets of other brokers are SEALED, and VOIDED once it gave its word that they are. That one leaves a
-trace until its epoch is decided or its time is over, so that a late message brings nothing back. Any other set
-that was voided leaves none: it is harmless, since its producer does its work again in another set. Whether an
-epoch takes anything at all is decided before what becomes of a set in it.
+At home the sets of other brokers are SEALED, and VOIDED once it gave its word that they never win. That one
+leaves a trace until its epoch is decided or its time is over, so that a late message brings nothing back. Any
+other set that was voided leaves none: it is harmless, since its producer does its work again in another set.
+Whether an epoch takes anything at all is decided before what becomes of a set in it.
 """
 
 from __future__ import annotations

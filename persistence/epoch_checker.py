@@ -36,6 +36,8 @@ def _are_winners(text: bytes) -> bool:
         winners = json.loads(text)
     except ValueError:
         return False
+    if isinstance(winners, dict) and set(winners) == {"home", "sets"} and isinstance(winners["home"], str):
+        winners = winners["sets"]
     return isinstance(winners, list) and all(
         isinstance(winner, list) and list(map(type, winner)) in _DECIDED_SETS for winner in winners
     )

@@ -84,7 +84,9 @@ class EpochTable:
 
 def row_of(decision: Decision) -> Parameters:
     """In the order of the columns."""
-    winners = _encode(decision.winners)
+    # Of a decision of another store there is more to say than a list.
+    told = {"home": decision.home, "sets": decision.winners} if decision.home else decision.winners
+    winners = _encode(told)
     checksum = epoch_checksum(
         decision.group.encode(), decision.producer.encode(), decision.epoch, decision.decided_at_ms,
         winners.encode(),
@@ -97,12 +99,15 @@ def row_of(decision: Decision) -> Parameters:
 def decision_of(row: Row) -> Decision:
     """A sound row of EPOCH_COLUMNS."""
     group, producer, epoch, decided_at_ms, winners, _ = row
+    told = json.loads(winners)
+    home, sets = (told["home"], told["sets"]) if isinstance(told, dict) else ("", told)
     return Decision(
         group.decode(),
         producer.decode(),
         epoch,
         decided_at_ms,
-        tuple(_decided_set(*winner) for winner in json.loads(winners)),
+        tuple(_decided_set(*winner) for winner in sets),
+        home,
     )
 
 

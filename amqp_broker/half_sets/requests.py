@@ -5,8 +5,8 @@ seal           {producer, epoch, set, count, checksum, home? | store?}
 commit-epoch   {producer, epoch, sets: [{set, count, checksum, store?}, ...], home?}
 void           {producer, epoch?, sets: [set, ...], home? | store?}
 status         {producer, epoch?}, reply-to = a queue that the asker reads
-   reply       correlation-id as asked, subject "ok", body: {decided, decided_at_ms?,
-               winners: [{set, count, checksum, store?}], latest?,
+   reply       correlation-id as asked, subject "ok", body: {log, decided, decided_at_ms?, home?,
+               winners: [{set, count, checksum, store?}], latest?, latest_home?,
                sets: [{set, epoch, state, count, checksum?, store?, home?}]}
 
 `home` is the store that decides and `store` the one that has a set's messages, where it is not this one.
@@ -40,6 +40,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.halves.addresses import is_set_name
 from amqp_broker.halves.requests import HalfRefused
+from amqp_broker.persistence import Decision
 
 SEAL: Final = "seal"
 COMMIT_EPOCH: Final = "commit-epoch"
@@ -80,7 +81,7 @@ class VoidRequest:
     """These sets are not wanted; `epoch` is where to look for a decision that says otherwise (None: in the
     latest ones).
 
-    `home`: that one gave its word that they never win. `store`: this one is to give its word about sets there.
+    `home`: that one gave its word that they never win. `store`: that one has them, and is to be given it.
     """
 
     producer: str
@@ -227,19 +228,24 @@ def _set_ids(fields: dict[str, Any]) -> tuple[str, ...]:
 
 
 def write_status(
-    correlation_id: Any, decided_at_ms: int | None, winners: Iterable[Winner], latest: int | None,
+    correlation_id: Any, own_store: str, decided: Decision | None, latest: Decision | None,
     sets: Iterable[StagedSet],
 ) -> bytes:  # fmt: skip
-    """The reply to a status request; `decided_at_ms` None: there is no decision of the epoch asked about."""
+    """The reply to a status request; `decided` is about the epoch asked about, None: there is no decision."""
     body: dict[str, Any] = {
-        "decided": decided_at_ms is not None,
-        "winners": [_described(each) for each in winners],
+        "log": own_store,
+        "decided": decided is not None,
+        "winners": [] if decided is None else [_described(Winner(*each)) for each in decided.winners],
         "sets": [_described_set(each) for each in sets],
     }
-    if decided_at_ms is not None:
-        body["decided_at_ms"] = Long(decided_at_ms)
+    if decided is not None:
+        body["decided_at_ms"] = Long(decided.decided_at_ms)
+        if decided.home:
+            body["home"] = decided.home
     if latest is not None:
-        body["latest"] = Ulong(latest)
+        body["latest"] = Ulong(latest.epoch)
+        if latest.home:
+            body["latest_home"] = latest.home
     return encode_message(
         properties=Properties(correlation_id=correlation_id, subject=REPLY_SUBJECT), body=AmqpValue(body)
     )

@@ -11,8 +11,8 @@ from amqp_broker.coordinator import SetPart, SetState, Winner
 SET_KIND: Final = "set"  # of the hidden nodes
 
 
-def settings_of(part: SetPart) -> dict[str, object]:
-    """What a hidden node says of itself."""
+def settings_of(part: SetPart, voided_at_ms: int | None = None) -> dict[str, object]:
+    """What a hidden node says of itself; with `voided_at_ms`: as the trace of a set that never wins."""
     staged = part.owner
     settings: dict[str, object] = {
         "group": staged.producer.group,
@@ -30,7 +30,9 @@ def settings_of(part: SetPart) -> dict[str, object]:
         settings["home"] = staged.home
     if staged.store:
         settings["store"] = staged.store
-    if staged.state is SetState.VOIDED:
+    if voided_at_ms is not None:
+        settings["begun_at_ms"] = voided_at_ms
+    if voided_at_ms is not None or staged.state is SetState.VOIDED:
         settings["voided"] = True
     return settings
 
