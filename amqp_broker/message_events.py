@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.frames import Accepted, Error, Modified, Rejected, Released, peek_identity
 from amqp_broker.persistence import Event, Log, Record, Unit
-from amqp_broker.sequence_fields import Place, place_of
+from amqp_broker.sequences.fields import Place, place_of
 
 if TYPE_CHECKING:
     from amqp_broker.queue import Queue
