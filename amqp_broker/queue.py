@@ -448,7 +448,8 @@ class Queue:
         if not backlog.loaded():
             return True
         return bool(self._excluded) and all(
-            consumer in self._excluded.get(record.offset, ()) for record in backlog.next_loaded(0, backlog.loaded())
+            consumer in self._excluded.get(record.offset, ())
+            for record in backlog.next_loaded(0, backlog.loaded())
         )
 
 

@@ -107,7 +107,6 @@ class CheckSource:
             check = write_check(self._group.name, half, body, now_ms, body_bytes=0)
         return check
 
-
     def settle_released(self, half: OpenHalf) -> None:
         """Nobody is to answer for it any more: it was decided, or the lock is over."""
         self._task.run_in_turn(self._release, half)

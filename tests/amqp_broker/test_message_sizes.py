@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -192,7 +192,7 @@ def test_a_link_gets_what_it_takes_and_another_the_rest(broker: JumpingBroker) -
     told = Told()
 
     def listen(running: Broker) -> None:
-        running.nodes._log = told
+        running.nodes._log = cast("Any", told)
 
     broker.call(listen)
     with session_to(broker) as session:

@@ -54,7 +54,7 @@ def messages(count: int) -> list[Message]:
 
 
 def test_what_is_larger_than_the_peer_takes_is_not_sent() -> None:
-    """2.7.3: exactly the peer's max-message-size goes, header and all; one octet more is the caller's mistake."""
+    """2.7.3: the peer's max-message-size goes, header and all; an octet more is the caller's mistake."""
     peer, link = attached(max_message_size=100)
     assert link.remote_max_message_size == 100
     assert link.send([Message(bytes(96), b"head")]) == 1
