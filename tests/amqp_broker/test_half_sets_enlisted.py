@@ -11,7 +11,7 @@ from amqp_broker.configuration import BrokerLimits
 from amqp_broker.frames import Accepted, Rejected
 from amqp_broker.half_sets import service
 from amqp_broker.testing import memory_config
-from tests.support.broker_clients import bodies, counts, receive, session_to, settle_down
+from tests.support.broker_clients import bodies, receive, session_to, settle_down
 from tests.support.half_set_groups import nothing_is_held, sets_of, together
 from tests.support.half_sets import (
     SetClient,
@@ -75,7 +75,7 @@ def test_a_set_of_another_store_is_sealed_here(broker: FaultyBroker, client: Set
     told = {"set": "far", "epoch": 1, "state": "sealed", "count": 7, "checksum": 77, "store": SHARD}
     assert client.status()["sets"] == [told]
     for other in ({"count": 8}, {"total": 78}, {"store": OTHER_SHARD}):
-        assert condition_of(enlist(client, **other)) == "half:mismatch"  # type: ignore[arg-type]
+        assert condition_of(enlist(client, **other)) == "half:mismatch"
     assert condition_of(enlist(client, epoch=2)) == "amqp:not-allowed"
     assert condition_of(tell(client.resolve, seal_of(*FAR))) == "half:mismatch"
     client.staged("near", row(b"1")).detach()
