@@ -195,6 +195,8 @@ class CheckSource:
         def answer(outcome: Any) -> None:
             told = state if not isinstance(outcome, Rejected) else RELEASED
             self._task.run_in_turn(self._confirm, delivery, told, settled)
+            if isinstance(half, OpenSet) and isinstance(outcome, Rejected):
+                self._service.set_stays(self._group, half)
 
         if isinstance(half, OpenSet):
             self._service.void_set(half.staged, reason, answer)
