@@ -1,10 +1,10 @@
-"""Sharded sets as a model: a home, two shards, tasks, drivers and checkers, and a network that delays and loses.
+"""Sharded sets as a model: a home, two shards, tasks, drivers, checkers, and a network that delays and loses.
 
 The machines are the rules of PIPELINE.md ("Sets over several brokers"), and nothing else; the clients are
 generators that ask and get an answer or none. A word that got none may be told again, and then arrives twice,
-each time as late as it likes. Drivers are killed anywhere, sets reach their age and checkers look at any time.
-At the end everybody finishes, and `faults` says what is wrong: each row of each epoch that was decided has to be
-there once, of an epoch that was not none, and nothing is left prepared.
+each time as late as it likes. Drivers are killed anywhere, sets reach their age and checkers look when they
+like. At the end everybody finishes, and `faults` says what is wrong: each row of each epoch that was decided
+has to be there once, of an epoch that was not none, and nothing is left prepared.
 
 `Rules` turns single rules off, so that the tests see what each of them is good for.
 """
@@ -22,6 +22,7 @@ BROKERS: Final = 3
 HOME: Final = 0
 EPOCHS: Final = 3
 TASKS: Final = 2
+TRIES: Final = 3
 ROWS_OF_A_TASK: Final = 2
 PATIENCE: Final = 6
 """How often a driver tells a word before it fails."""
@@ -274,7 +275,7 @@ class World:
             self.flying.append((number, ask))
 
     def task(self, epoch: int, number: int) -> Client:
-        """One attempt: the receipt is a tuple of sets, "skipped" where the epoch is decided, None where it fails."""
+        """One attempt: its sets; "skipped" where the epoch is decided, None where it fails."""
         found = yield Ask(HOME, "status", epoch)
         if found is None or found.decided:
             return None if found is None else "skipped"
@@ -324,25 +325,24 @@ class World:
         while epoch < EPOCHS:
             receipts = []
             for number in range(TASKS):
-                receipt = None
-                for _ in range(3):
-                    tries = [
-                        self.begin(self.task(epoch, number)) for _ in range(self.random.choice((1, 1, 2)))
-                    ]
-                    while receipt is None and any(one in self.clients for one in tries):
-                        yield Ask(-1, "wait", epoch)
-                        receipt = next((self.results[one] for one in tries if self.results.get(one)), None)
-                    receipt = receipt or next(
-                        (self.results[one] for one in tries if self.results.get(one)), None
-                    )
-                    if receipt is not None:
-                        break
-                if receipt is None:
-                    raise Failed("a task")
-                receipts.append(receipt)
+                receipts.append((yield from self._receipt(epoch, number)))
             yield from self._commit(epoch, receipts)
             self.done = epoch
             epoch += 1
+
+    def _receipt(self, epoch: int, number: int) -> Client:
+        """Of the first attempt that has one, of several after and beside each other."""
+        for _ in range(TRIES):
+            beside = self.random.choice((1, 1, 2))
+            tries = [self.begin(self.task(epoch, number)) for _ in range(beside)]
+            while True:
+                receipt = next((self.results[one] for one in tries if self.results.get(one)), None)
+                if receipt is not None:
+                    return receipt
+                if not any(one in self.clients for one in tries):
+                    break
+                yield Ask(-1, "wait", epoch)
+        raise Failed("a task")
 
     def _commit(self, epoch: int, receipts: Sequence[Any]) -> Client:
         winners = tuple(name for one in receipts if one != "skipped" for name in one)
@@ -371,8 +371,8 @@ class World:
                 return
 
     def check(self, broker: int, name: Name, staged: Staged) -> Client:
-        """A checker that was asked about a set, and takes its query for gone, be it so or not. Home may be asked
-        only about what is prepared: what is not may be enlisted later.
+        """A checker that was asked about a set, and takes its query for gone, be it so or not. Home may be
+        asked only about what is prepared: what is not may be enlisted later.
         """
         epoch = staged.epoch
         if broker == HOME or (staged.state != "prepared" and self.rules.vote_prepared):

@@ -1,4 +1,4 @@
-"""Sharded sets in the model: nothing goes wrong with all of the rules, and something without any one of them."""
+"""Sharded sets in the model: with all of the rules nothing goes wrong, without any one of them something."""
 
 from __future__ import annotations
 
