@@ -78,6 +78,9 @@ def test_keys_come_in_lower_case_and_values_typed() -> None:
         ("startingTimestamp", "2026-01-31T08:00:00", "startingTimestamp: expected milliseconds since 1970"),
         ("subscription", "a b", "option subscription: expected 1 to 128 of A-Z a-z 0-9 . _ -, found 'a b'"),
         ("amqp.url", "http://x", "option amqp.url: expected a URL amqp://HOST:PORT"),
+        ("amqp.url", f"{URL};{URL}", "option amqp.url: expected each URL once"),
+        ("amqp.url", f"{URL};", "option amqp.url: expected amqp://HOST:PORT"),
+        ("startingOffsets", '{"orders": {"x": 5}}', "startingOffsets: expected partitions 0, 1, ... of address"),
         ("amqp.url", " ", "option amqp.url: expected amqp://HOST:PORT"),
         ("amqp.tls.keyFile", "/k", "both of the options amqp.tls.certificateFile and amqp.tls.keyFile"),
         ("assign", '{"orders": [0]}', "subscribe, subscribePattern and assign, found subscribe and"),
@@ -101,7 +104,10 @@ def test_an_address_is_needed_just_once() -> None:
         read_options({"amqp.url": URL}, SOURCE)
     with pytest.raises(OptionError, match="option subscribePattern: '\\[' is no regular expression"):
         read_options({"amqp.url": URL, "subscribePattern": "["}, SOURCE)
-    assert read_options({"amqp.url": URL, "assign": '{"b": [0], "a": [0]}'}, SOURCE)["assign"] == ("a", "b")
+    assert read_options({"amqp.url": URL, "assign": '{"b": [0], "a": [0]}'}, SOURCE)["assign"] == {
+        "a": (0,),
+        "b": (0,),
+    }
     with pytest.raises(OptionError, match="option assign: expected"):
         read_options({"amqp.url": URL, "assign": '{"b": [1]}'}, SOURCE)
 
