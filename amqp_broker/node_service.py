@@ -18,12 +18,12 @@ from amqp_broker.authorisation import CREATE, SEND, Authoriser, Principal
 from amqp_broker.configuration import BrokerConfig
 from amqp_broker.control_nodes import ControlNode
 from amqp_broker.frames import Error, Message
-from amqp_broker.half_addresses import is_half_address
-from amqp_broker.half_administration import HalfAdministration
-from amqp_broker.half_nodes import HalfNodes
-from amqp_broker.half_service import HalfService
-from amqp_broker.half_set_administration import SetAdministration
-from amqp_broker.half_set_service import SetService
+from amqp_broker.half_sets.administration import SetAdministration
+from amqp_broker.half_sets.service import SetService
+from amqp_broker.halves.addresses import is_half_address
+from amqp_broker.halves.administration import HalfAdministration
+from amqp_broker.halves.nodes import HalfNodes
+from amqp_broker.halves.service import HalfService
 from amqp_broker.jobs import Posting, Step, retire_verbs
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import OutgoingDelivery
@@ -35,10 +35,10 @@ from amqp_broker.producers import Producer
 from amqp_broker.queue import Consumer, Queue, fresh
 from amqp_broker.records import record_of, replace_annotations, store_all
 from amqp_broker.registry import NodeRefused, Registry
-from amqp_broker.retained_node import RETAINED_ADDRESS, RetainedNode
-from amqp_broker.retained_service import RetainedService
-from amqp_broker.sequence_administration import SequenceAdministration
-from amqp_broker.sequence_service import SequenceService
+from amqp_broker.retained.node import RETAINED_ADDRESS, RetainedNode
+from amqp_broker.retained.service import RetainedService
+from amqp_broker.sequences.administration import SequenceAdministration
+from amqp_broker.sequences.service import SequenceService
 from amqp_broker.timers import Timers
 from amqp_broker.writer import Writer
 

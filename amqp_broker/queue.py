@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from amqp_broker.backlog import RECORD_OVERHEAD_BYTES, Backlog
 from amqp_broker.persistence import Record
-from amqp_broker.sequence_settings import QueueSequences
+from amqp_broker.sequences.settings import QueueSequences
 
 if TYPE_CHECKING:
     from amqp_broker.links import SenderLink

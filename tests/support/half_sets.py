@@ -18,7 +18,7 @@ from amqp_broker.frames import (
     Ulong,
     encode_message,
 )
-from amqp_broker.half_set_administration import HalfSetInfo
+from amqp_broker.half_sets.administration import HalfSetInfo
 from tests.support.broker_clients import address_of, attach_with, receive
 from tests.support.halves import resolver, tell
 from tests.support.wire_client import PeerError, WireReceiver, WireSender, WireSession
