@@ -180,8 +180,8 @@ def check_logs(place: Place, logs: Sequence[str], brokers: Sequence[object]) -> 
         if partition >= len(logs):
             raise OffsetError(
                 f"the checkpoint has offsets at {len(known)} brokers, and the option amqp.url names "
-                f"{len(logs)}: the one with the store {each.log} is missing. Name it again; brokers cannot be "
-                "taken away"
+                f"{len(logs)}: the one with the store {each.log} is missing. Name it again; a broker cannot "
+                "be taken away"
             )
         check_log(each, logs[partition], brokers[partition])
     return Place(place.brokers + tuple(Offsets(log, {}) for log in logs[len(known) :]))

@@ -48,7 +48,8 @@ def nodes_to_read(options: Options, found: Retained, partition: int = 0) -> dict
                 f"option {'assign' if options.given('assign') else 'subscribe'}: {address!r} is not a "
                 f"node that retains messages{where(options, partition)}; there are {_listed(found.nodes)}. "
                 "Set retention_ms or retention_bytes of the queue in the broker's configuration; if they "
-                'are set, nobody has used the queue yet: have it made by create = "at-start", or send to it first'
+                'are set, nobody has used the queue yet: have it made by create = "at-start", or send to '
+                "it first"
             )
     return {address: found.nodes[address] for address in addresses_at(options, partition)}
 
