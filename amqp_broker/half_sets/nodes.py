@@ -27,6 +27,7 @@ from amqp_broker.registry import NodeRefused
 
 if TYPE_CHECKING:
     from amqp_broker.control_nodes import ControlPost
+    from amqp_broker.half_sets.service import SetService
     from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
 
@@ -45,8 +46,9 @@ def is_about_sets(post: ControlPost) -> bool:
 class SetRequests:
     """Has them judged and answered."""
 
-    def __init__(self, nodes: NodeService) -> None:
+    def __init__(self, nodes: NodeService, sets: SetService) -> None:
         self._nodes = nodes
+        self._sets = sets
 
     def take(self, group: str, post: ControlPost) -> bool:
         """Take a message that is about sets; False if it is not."""
@@ -66,7 +68,7 @@ class SetRequests:
         return True
 
     def _do(self, group: str, request: SetRequest, post: ControlPost) -> None:
-        sets = self._nodes.half_sets
+        sets = self._sets
         if isinstance(request, SealRequest):
             staged = sets.known(group, request.producer).of_epoch(request.set_id, request.epoch)
             sets.when_read(staged, partial(sets.submit, SealSet(sets, group, request, post.answer)))
@@ -111,7 +113,7 @@ class SetRequests:
             answer(Rejected(error=internal_error(f"the store: {damaged}")))
             return
         winners = [] if found is None else [Winner(*winner) for winner in found.winners]
-        sets = self._nodes.half_sets.known(group, producer).sets.values()
+        sets = self._sets.known(group, producer).sets.values()
         shown = [each for each in sets if epoch is None or each.epoch == epoch][:SETS_SHOWN]
         decided_at_ms = None if found is None else found.decided_at_ms
         latest_epoch = None if latest is None else latest.epoch
