@@ -226,6 +226,7 @@ async def _accept_consumer(
         default_outcome=answer.default_outcome,
         outcomes=frozenset(answer.outcomes or ()),
         temporary=bool(source.dynamic),
+        largest=link.remote_max_message_size,
     )
     task.dispatcher.serve_consumer(link, consumer)
     queue.attach(consumer)

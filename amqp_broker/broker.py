@@ -189,9 +189,17 @@ class Broker:
         """The sets of half messages that are not decided, the oldest first."""
         return self.services.half_set_administration.describe()
 
-    async def void_half_set(self, group: str, producer: str, set_id: str, who: str, reason: str = "") -> None:
-        """Void a set by hand. Raises HalfRefusedByHand: there is none, or it was committed."""
-        await self.services.half_set_administration.void(group, producer, set_id, who, reason)
+    async def void_half_set(
+        self, group: str, producer: str, set_id: str, who: str, reason: str = "", *, force: bool = False
+    ) -> None:
+        """Void a set by hand. Raises HalfRefusedByHand: there is none, it was committed, or it is prepared.
+
+        `force` voids a prepared one, too. **That may lose messages**: if its home decided the epoch with this
+        set, or does so later, the epoch is never whole, and its decision cannot be carried out here any more.
+        Ask the home first (`status`); what was forced is a warning in the log and stands in the event log.
+        """
+        administration = self.services.half_set_administration
+        await administration.void(group, producer, set_id, who, reason, force=force)
 
     async def streams(self, queue: str, after: str = "", count: int = PAGE) -> list[StreamInfo]:
         """Where the sequenced streams of a queue stand: at most `count`, in the order of their names, behind
@@ -308,6 +316,7 @@ async def _running(
             async with trio.open_nursery() as connections:
                 broker = Broker(config, store, connections, faults, wall_clock)
                 nodes = store.recover().nodes
+                broker.nodes.store_id = store.store_id
                 broker.nodes.registry.recover(nodes)
                 retention = broker.services.retained.recover(store)
                 broker.services.half_sets.recover([node for node in nodes if node.kind == SET_KIND])

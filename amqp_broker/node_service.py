@@ -23,7 +23,7 @@ from amqp_broker.live_transactions import LiveTransactions
 from amqp_broker.log_setup import logger
 from amqp_broker.persistence import Quarantined, Record, Store, StoreError, Unit
 from amqp_broker.producers import Producer
-from amqp_broker.queue import Consumer, Queue, fresh
+from amqp_broker.queue import Consumer, Queue, shown_to
 from amqp_broker.records import record_of, replace_annotations, store_all
 from amqp_broker.registry import NodeRefused, Registry
 from amqp_broker.timers import Timers
@@ -55,6 +55,8 @@ class NodeService:
         self.registry = Registry(config, self.store_step, self._created)
         self.link_names = LinkNames()
         self.live_transactions = LiveTransactions()
+        self.store_id = ""
+        """The uuid of the store, after its recovery."""
         self.on_created: Callable[[Queue], None] | None = None
         """Told of each queue that is made, before anything is posted to it."""
         self._paging: set[Queue] = set()
@@ -137,8 +139,20 @@ class NodeService:
         expired = queue.take_expired()
         if expired:
             self._expire(queue, expired)
+        if queue.backlog.aside.count or queue.told_stranded:
+            self._tell_stranded(queue)
         if queue.backlog.disk_from >= 0:
             self._page(queue)
+
+    def _tell_stranded(self, queue: Queue) -> None:
+        """The log says once that messages are too large for all links, and again when that was over."""
+        count = queue.stranded()
+        if count and not queue.told_stranded:
+            queue.told_stranded = True
+            largest = max(consumer.largest for consumer in queue.consumers if not consumer.browser)
+            self._log.warning("messages.too_large", queue=queue.name, count=count, max_message_size=largest)
+        elif not count and queue.consumers:
+            queue.told_stranded = False
 
     def _page(self, queue: Queue) -> None:
         if queue.backlog.page_wanted() and queue not in self._paging and queue.consumers:
@@ -176,7 +190,7 @@ class NodeService:
             self._lose(queue, page.quarantined)
             before = page.next_offset if page.records or page.quarantined else None
             shown, browser.cursor = backlog.shown(page.records, start, before, browser.demand)
-            shown = fresh(shown, self.wall_clock_ms())
+            shown = shown_to(browser, shown, self.wall_clock_ms())
             if shown:
                 browser.demand -= len(shown)
                 browser.owner.deliver(browser, shown)
@@ -258,7 +272,7 @@ class NodeService:
         self.registry.remove(queue)
         queue.deleted = True
         if queue.events:
-            waiting = queue.backlog.peek(0, queue.backlog.loaded())
+            waiting = queue.backlog.peek(0, queue.backlog.available())
             self._log_dead(queue, [record.offset for record in waiting], "its temporary queue is gone")
         queue.backlog.clear()
         for consumer in list(queue.consumers):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from amqp_broker.coordinator import (
     CheckEffect,
     Checker,
+    CheckGiven,
     HalfGroup,
     HalfInput,
     HalfState,
@@ -52,6 +53,12 @@ class Check:
         self.message_format = 0
 
 
+def too_large(link: SenderLink, check: Check) -> bool:
+    """Whether it must not be sent on `link` (max-message-size, 2.7.3)."""
+    largest = link.remote_max_message_size
+    return largest > 0 and len(check.header_bytes) + len(check.body) > largest
+
+
 class CheckSource:
     """One link of `$half-check/<group>`; on `by-outcome` an outcome decides."""
 
@@ -77,14 +84,28 @@ class CheckSource:
     def ask(self, half: OpenHalf, body: bytes) -> None:
         """Ask about `half`, whose stored bytes after the header are `body`, in the owner's next turn."""
         self._coming.discard(half)
-        if half.asked_by is self._checker:  # else it was decided or taken back meanwhile
-            now_ms = self._service.now_ms()
-            if isinstance(half, OpenSet):
-                check = write_set_check(self._group.name, half, now_ms)
-            else:
-                check = write_check(self._group.name, half, body, now_ms)
-            self._waiting.append(Check(half, check))
-            self._task.run_in_turn(self._send)
+        if half.asked_by is not self._checker:  # it was decided or taken back meanwhile
+            return
+        check = Check(half, self._written(half, body))
+        if too_large(self._link, check):
+            half.excluded.add(self._checker)
+            self._group.answered(half, CheckGiven.LOST, self._checker.by_outcome, self._service.now_ms())
+            self._task.log.warning("check.too_large", group=self._group.name, **half.names())
+            self._service.rearm(self._group)
+            self._task.run_in_turn(self.on_credit)
+            return
+        self._waiting.append(check)
+        self._task.run_in_turn(self._send)
+
+    def _written(self, half: OpenHalf, body: bytes) -> bytes:
+        """The check; a body that makes it too large for the link is left out."""
+        now_ms = self._service.now_ms()
+        if isinstance(half, OpenSet):
+            return write_set_check(self._group.name, half, now_ms)
+        check = write_check(self._group.name, half, body, now_ms)
+        if too_large(self._link, Check(half, check)):
+            check = write_check(self._group.name, half, body, now_ms, body_bytes=0)
+        return check
 
     def settle_released(self, half: OpenHalf) -> None:
         """Nobody is to answer for it any more: it was decided, or the lock is over."""
@@ -174,6 +195,8 @@ class CheckSource:
         def answer(outcome: Any) -> None:
             told = state if not isinstance(outcome, Rejected) else RELEASED
             self._task.run_in_turn(self._confirm, delivery, told, settled)
+            if isinstance(half, OpenSet) and isinstance(outcome, Rejected):
+                self._service.set_stays(self._group, half)
 
         if isinstance(half, OpenSet):
             assert self._service.void_set is not None, "sets are asked about, so they have a service"
@@ -234,10 +257,15 @@ class ParkedSource:
 
     def _send(self, half: OpenHalf, body: bytes) -> None:
         self._reading = False
-        if half.state is HalfState.PARKED and self._link.send([Check(None, parked_body(half, body))]):
-            self._shown.add(half.half_id)
-        elif half.state is not HalfState.PARKED:
+        if half.state is not HalfState.PARKED:
             self._shown.discard(half.half_id)
+        else:
+            copy = Check(None, parked_body(half, body))
+            if too_large(self._link, copy):
+                self._task.log.warning("parked.too_large", group=self._group.name, **half.names())
+                self._shown.add(half.half_id)
+            elif self._link.send([copy]):
+                self._shown.add(half.half_id)
         self.on_credit()
 
     def on_outcomes(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:

@@ -170,8 +170,12 @@ def read_resolution(payload: bytes) -> Resolution:
     return Resolution(half_id, what, reason[:REASON_CHARACTERS] if isinstance(reason, str) else "")
 
 
-def write_check(group: str, half: OpenHalf, body: bytes, now_ms: int) -> bytes:
-    """The check about a half message whose stored bytes after the header are `body`, encoded."""
+def write_check(
+    group: str, half: OpenHalf, body: bytes, now_ms: int, body_bytes: int = CHECK_BODY_BYTES
+) -> bytes:
+    """The check about a half message whose stored bytes after the header are `body`, encoded; a body of more
+    than `body_bytes` is left out.
+    """
     message = Message(body)
     named = dict(message.application_properties or {})
     named.update(
@@ -185,7 +189,7 @@ def write_check(group: str, half: OpenHalf, body: bytes, now_ms: int) -> bytes:
         }
     )
     sections: Any = message.body_sections()
-    if len(body) > CHECK_BODY_BYTES:
+    if len(body) > body_bytes:
         named["half_body_omitted"] = True
         sections = b""
     elif len(sections) == 1:

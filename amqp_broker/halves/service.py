@@ -426,6 +426,14 @@ class HalfService:
         self._nodes.writer.submit(Step(verbs, then))
         self.rearm(group)
 
+    def set_stays(self, group: HalfGroup, asked: OpenSet) -> None:
+        """An answer was to end a set and could not: its home decides, or there was no room. It is asked about
+        again.
+        """
+        if group.sets.get(asked.half_id) is asked:
+            group.attempted(asked, self.now_ms())
+            self.attempted(group, asked, _nobody)
+
     # Time
 
     def rearm(self, group: HalfGroup) -> None:

@@ -74,7 +74,7 @@ async def accept_reader(
         source=answer,
         target=event.attach.target,
         properties={
-            "log": service.store_id,
+            "log": service.nodes.store_id,
             "first": Ulong(bounds.first),
             "next": Ulong(bounds.next_offset),
             "start": Ulong(start),

@@ -234,7 +234,7 @@ class RetainedNode(HoldingNode):
 
         def then(error: Exception | None) -> None:
             if error is None:
-                self._tell_positions(asked, name, {"log": self._service.store_id})
+                self._tell_positions(asked, name, {"log": self._service.nodes.store_id})
                 return
             if not known:
                 self._holds.pop(name, None)
@@ -335,4 +335,4 @@ def _described(service: RetainedService, logs: list[RetainedLog], store: Store) 
                 "retention_bytes": Ulong(keep_bytes),
             }
         )
-    return {"log": service.store_id, "nodes": described}
+    return {"log": service.nodes.store_id, "nodes": described}

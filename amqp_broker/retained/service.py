@@ -37,7 +37,6 @@ class RetainedService:
         self.limits = nodes.config.limits
         self.turns = PageTurns(nodes)
         self.cursors = Cursors(nodes, self.turns)
-        self.store_id = ""
         self.events = EventLog()
         self._logs: dict[Queue, QueueLog] = {}
         self._waiting: dict[RetainedLog, dict[Waiter, int]] = {}
@@ -47,7 +46,6 @@ class RetainedService:
 
     def recover(self, store: Store) -> Unit:
         """Take up what the store has; what it has to be told of the configuration. Before the writer runs."""
-        self.store_id = store.store_id
         self.events.bounds(store)
         self.cursors.recover(store)
         unit: Unit = []

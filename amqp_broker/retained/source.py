@@ -59,6 +59,7 @@ class RetainedSource:
         self._wanted = 0
         self._reading = False
         self._gap: tuple[int, int] | None = None  # of a range: what is missing, and where it goes on
+        self._too_large: tuple[int, int] | None = None  # for this link: its offset, and its octets
         self._detached = False
         self.holds: tuple[str, Holder] | None = None
         """The cursor that this link has for itself."""
@@ -93,6 +94,9 @@ class RetainedSource:
             records = self._exactly(records, page.next_offset, until)
         elif self._cursor is not None:
             self._skip_missing(self._cursor, records, page.next_offset)
+        largest = self._link.remote_max_message_size
+        if largest:
+            records = self._not_too_large(records, largest)
         self._page = records
         self._sent = 0
         self._position = max(self._position, page.next_offset)
@@ -120,6 +124,15 @@ class RetainedSource:
             self._gap = (expected, next_offset)
         return records
 
+    def _not_too_large(self, records: list[Record], largest: int) -> list[Record]:
+        """Those up to the first that must not be sent on this link (2.7.3)."""
+        for count, record in enumerate(records):
+            size = len(record.header_bytes) + len(record.body)
+            if size > largest:
+                self._too_large = (record.offset, size)
+                return records[:count]
+        return records
+
     def _skip_missing(self, cursor: CursorReading, records: list[Record], next_offset: int) -> None:
         """What is damaged, or dropped before it was read, does not hold the cursor up."""
         expected = self._position
@@ -140,6 +153,9 @@ class RetainedSource:
     def _go_on(self) -> None:
         link = self._link
         if self._sent < len(self._page) and not self._send():
+            return
+        if self._too_large is not None:
+            self._end_too_large(*self._too_large)
             return
         if self._gap is not None:
             self._end_at(*self._gap)
@@ -200,6 +216,20 @@ class RetainedSource:
             "next": Ulong(log.end),
         }
         self._link.detach(Error(condition=DROPPED, description=description, info=info))
+
+    def _end_too_large(self, offset: int, size: int) -> None:
+        """Who reads by offset gets every message, so none is passed over in silence."""
+        log = self._log
+        largest = self._link.remote_max_message_size
+        self._detached = True
+        self._task.log.warning("retained.too_large", address=log.address, offset=offset, octets=size)
+        description = (
+            f"{log.address!r}: the message at offset {offset} has {size} octets, and the link takes at most "
+            f"{largest} (max-message-size)"
+        )
+        info = {"address": log.address, "offset": Ulong(offset), "octets": Ulong(size)}
+        error = Error(condition="amqp:link:message-size-exceeded", description=description, info=info)
+        self._link.detach(error)
 
     # Outcomes
 
