@@ -19,7 +19,7 @@ from amqp_broker.coordinator import (
 from amqp_broker.frames import DecodeError, Error, Rejected
 from amqp_broker.half_addresses import CHECK, PARKED, PUT, RESOLVE, SET, HalfAddress, parse_half_address
 from amqp_broker.half_operations import EnlistedHalf, HalfChange, HalfPut
-from amqp_broker.half_requests import HalfRefused, read_put, read_resolution
+from amqp_broker.half_requests import HalfRefused, read_put, read_resolution, resolution_by_bytes
 from amqp_broker.half_set_nodes import SetRequests, is_about_sets
 from amqp_broker.half_set_staging import TRANSACTION_ERROR
 from amqp_broker.registry import NodeRefused
@@ -67,8 +67,14 @@ class HalfPutNode:
         return EnlistedHalf(operation, transaction)
 
     def _operation(self, post: ControlPost) -> HalfPut | Error:
+        return self.operation(post.payload, post.message_format, post.principal, post.container_id)
+
+    def operation(
+        self, payload: bytes, message_format: int, principal: Principal, container_id: str
+    ) -> HalfPut | Error:
+        """What a message asks for, room for it reserved; or what its sender is told."""
         try:
-            request = read_put(post.payload, self._group.settings)
+            request = read_put(payload, self._group.settings)
         except HalfRefused as refused:
             return refused.error
         except DecodeError as error:
@@ -80,7 +86,7 @@ class HalfPutNode:
             return Error(
                 condition="amqp:resource-limit-exceeded", description=f"queue {queue.name!r} is full"
             )
-        return HalfPut(self._service, self._group, request, queue, post.message_format, post.container_id)
+        return HalfPut(self._service, self._group, request, queue, message_format, container_id)
 
 
 class HalfResolveNode:
@@ -125,6 +131,16 @@ class HalfResolveNode:
         except DecodeError as error:
             return Error(condition=error.condition, description=error.description)
         return HalfChange.of(self._service, self._group, asked, post.principal.name)
+
+    def operation(
+        self, payload: bytes, message_format: int, principal: Principal, container_id: str
+    ) -> HalfChange | None:
+        """What a message asks for, if it is a resolution of the usual layout."""
+        try:
+            asked = resolution_by_bytes(payload)
+        except DecodeError:
+            return None
+        return None if asked is None else HalfChange.of(self._service, self._group, asked, principal.name)
 
 
 class HalfNodes:

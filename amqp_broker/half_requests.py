@@ -63,6 +63,13 @@ REASON_CHARACTERS: Final = 1_024  # of a resolver's reason that are kept
 SUBJECTS: Final = {"commit": HalfInput.COMMIT, "rollback": HalfInput.ROLLBACK}
 _SUBJECT_OCTETS: Final = {name.encode(): what for name, what in SUBJECTS.items()}
 
+# The section of annotations of one half-id, as the encoder writes it, before a message without its own.
+_ANNOTATIONS_HEAD: Final = b"\x00\x53\x72\xc1"
+_PROPERTIES_HEAD: Final = b"\x00\x53\x73"
+_ID_KEY: Final = b"\xa3" + bytes((len(HALF_ID_ANNOTATION),)) + HALF_ID_ANNOTATION.encode()
+_ID_CODES: Final = {ord("s"): 0xA1, ord("b"): 0xA0}
+_SHORT_ID: Final = 200  # octets: the map is of the short form
+
 _INTEGERS: Final = (Ubyte, Ushort, Uint, Ulong, Byte, Short, Int, Long)
 
 
@@ -74,7 +81,7 @@ class HalfRefused(Exception):
         self.error = Error(condition=condition, description=description, info=info)
 
 
-@attrs.frozen
+@attrs.define
 class PutRequest:
     """What a message to `$half/<group>/<destination>` says. `body` is everything after the header."""
 
@@ -87,7 +94,7 @@ class PutRequest:
     ttl_ms: int
 
 
-@attrs.frozen
+@attrs.define
 class Resolution:
     """What a message to `$half-resolve/<group>` says: `what` is COMMIT or ROLLBACK."""
 
@@ -261,6 +268,16 @@ def delivered_body(half: OpenHalf, body: bytes, queue_name: str) -> bytes:
     """The message as it is delivered: octet for octet, with the annotation that names its half-id. In another
     queue than its own, that of the dead letters, the annotations say why.
     """
+    kind = _ID_CODES.get(half.half_id[0])
+    if (
+        kind is not None
+        and body[:3] == _PROPERTIES_HEAD
+        and queue_name == half.destination
+        and len(half.half_id) <= _SHORT_ID
+    ):
+        octets = half.half_id[1:]
+        value = bytes((kind, len(octets))) + octets
+        return _ANNOTATIONS_HEAD + bytes((len(value) + len(_ID_KEY) + 1, 2)) + _ID_KEY + value + body
     message = Message(body)
     annotations = dict(message.message_annotations or {})
     annotations[Symbol(HALF_ID_ANNOTATION)] = half_id_value(half.half_id)

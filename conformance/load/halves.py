@@ -23,8 +23,7 @@ import attrs
 
 from amqp_broker.bench.receiver import Receiver
 from amqp_broker.bench.sender import Sender
-from amqp_broker.bench.settings import BenchSettings
-from amqp_broker.bench.templates import SMALLEST_BODY
+from amqp_broker.bench.settings import SMALLEST_BODY, BenchSettings
 from amqp_broker.bench.wire import BenchError, wait_for
 from amqp_broker.conformance.load.compiled_tree import compile_copy
 from amqp_broker.conformance.load.processes import (
