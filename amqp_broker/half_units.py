@@ -11,7 +11,7 @@ from amqp_broker.message_events import RUN_ENTRIES, Values, homeless, log_run, p
 from amqp_broker.persistence import Post, Record, Unit
 
 if TYPE_CHECKING:
-    from amqp_broker.persistence.verbs import Verb
+    from amqp_broker.persistence import Verb
     from amqp_broker.queue import Queue
 
 Shared = tuple[tuple[str, str | int], ...]
