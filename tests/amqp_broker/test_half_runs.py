@@ -11,7 +11,7 @@ import pytest
 from amqp_broker.broker import Broker
 from amqp_broker.coordinator import OpenHalf, half_id_of
 from amqp_broker.frames import Accepted, Message, Rejected, Symbol, Ulong, encode_message
-from amqp_broker.half_requests import delivered_body
+from amqp_broker.halves.requests import delivered_body
 from tests.support.broker_clients import counts, receive, session_to
 from tests.support.halves import PATIENT, FaultyBroker, events_of, half, on_disk, putter, resolution, resolver
 from tests.support.wire_client import WireSender, WireSession
@@ -180,5 +180,5 @@ def test_annotation_of_a_half_id_is_written_as_the_encoder_does(half_id: Any, an
     one = OpenHalf(key, "q", b"", 0, 0, 0, "c", 0)
     there = {"x-a": 1} if annotated else {}
     expected = encode_message(message_annotations={**there, "x-opt-half-id": half_id}, body=b"")
-    assert delivered_body(one, message, "q").startswith(expected[: -len(b"\x00\x53\x75\xa0\x00")])
-    assert delivered_body(one, message, "q").endswith(message if not annotated else message[-5:])
+    assert delivered_body(one, message, "").startswith(expected[: -len(b"\x00\x53\x75\xa0\x00")])
+    assert delivered_body(one, message, "").endswith(message if not annotated else message[-5:])

@@ -20,7 +20,7 @@ from amqp_broker.frames import (
     peek_answer,
     peek_named,
 )
-from amqp_broker.half_requests import (
+from amqp_broker.halves.requests import (
     Resolution,
     _put_by_bytes,
     _put_by_sections,
