@@ -16,9 +16,9 @@ from amqp_broker.halves.units import HalfUnit
 from amqp_broker.writer import JobRun
 
 if TYPE_CHECKING:
-    from amqp_broker.connection_task import ConnectionTask
     from amqp_broker.halves.nodes import HalfPutNode, HalfResolveNode
     from amqp_broker.halves.service import HalfService
+    from amqp_broker.link_owner import LinkOwner
     from amqp_broker.links import Delivery, ReceiverLink
     from amqp_broker.persistence import Unit
     from amqp_broker.writer import Job
@@ -31,12 +31,11 @@ Answers = list[tuple[Any, "list[Delivery]"]]
 class HalfNodeLink(ControlNodeLink):
     """A link of one connection that puts or resolves half messages."""
 
-    def __init__(
-        self, task: ConnectionTask, service: HalfService, node: HalfPutNode | HalfResolveNode
-    ) -> None:
+    def __init__(self, task: LinkOwner, node: HalfPutNode | HalfResolveNode) -> None:
         super().__init__(task, node)
-        self._service = service
+        self._service = node.service
         self._half_node = node
+        self._gone = False
 
     def on_deliveries(self, link: ReceiverLink, deliveries: list[Delivery]) -> None:
         """A read of them is one run, but for what is settled, in a transaction, or no plain put or
@@ -73,10 +72,15 @@ class HalfNodeLink(ControlNodeLink):
         self._task.run_in_turn(self._answer, link, answers)
 
     def _answer(self, link: ReceiverLink, answers: Answers) -> None:
-        if self._task.dispatcher.posts.holds(link):
+        if not self._gone:
             for outcome, deliveries in answers:
                 link.settle(deliveries, outcome)
                 link.processed(len(deliveries))
+
+    def on_detached(self, link: ReceiverLink) -> None:
+        """Answers that are under way find the link gone."""
+        self._gone = True
+        super().on_detached(link)
 
 
 class HalfRun(JobRun):
