@@ -308,6 +308,7 @@ async def _running(
                 nodes = store.recover().nodes
                 broker.nodes.registry.recover(nodes)
                 retention = broker.nodes.retained.recover(store)
+                broker.nodes.expiry.recover(nodes)
                 broker.nodes.half_sets.recover([node for node in nodes if node.kind == SET_KIND])
                 service.start_soon(broker.writer.run)
                 service.start_soon(broker.timers.run)

@@ -254,6 +254,7 @@ class SetService:
         part = SetPart(staged, told.destination, node.queue_id)
         part.next_offset = node.next_offset
         part.add(node.message_count, node.byte_count, 0)
+        part.may_expire = node.message_count > 0
         if told.sealed is not None:
             staged.sealed = told.sealed
             staged.state = SetState.SEALED
