@@ -96,7 +96,7 @@ class ExpirySweep:
             expiries.forget_below(queue.backlog.first_offset())
         if expiries.unread and not expiries.asked:
             expiries.asked = True
-            self._nodes.retained.turns.ask(Reading(self, queue))
+            self._nodes.turns.ask(Reading(self, queue))
         at_ms = max(expiries.next_ms(), expiries.swept_at_ms + SWEEP_EVERY_MS)
         if expiries.next_ms() < NEVER and at_ms < expiries.armed_ms:
             expiries.armed_ms = at_ms

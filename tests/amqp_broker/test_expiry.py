@@ -206,7 +206,7 @@ def test_half_messages_and_sets_expire_after_their_commit(broker: JumpingBroker)
         assert counts(broker, "q")[0] == 1
         pass_time(broker, 2)
         assert counts(broker, "q")[0] == 0
-        staged = broker.call(lambda running: running.nodes.half_sets.producer("g", "p").sets["s"])
+        staged = broker.call(lambda running: running.services.half_sets.producer("g", "p").sets["s"])
         assert isinstance(staged, StagedSet)
         tell(client.resolve, seal_of("s", 10, staged.checksum))
         assert isinstance(client.commit(("s", 10, staged.checksum)), Accepted)
