@@ -1,7 +1,7 @@
 """Messages whose time to live runs out while nobody receives (ttl, 3.2.1): found by time, in bounded steps.
 
     note --chunk of offsets, earliest expiry--> due --memory--> expired
-                                                 +--disk: a page between two commits--> expired, or noted again
+                                                 +--disk: a page between two commits--> expired, noted again
 
 A queue remembers the earliest expiry of each chunk of 4,096 offsets, so memory does not grow with what waits
 on disk, and nothing at all as long as no message has a ttl. Messages that a consumer holds are not looked at:
@@ -184,4 +184,3 @@ class ExpirySweep:
             expiries.gone.update([record.offset for record in expired])
             queue.backlog.lose(len(expired))
             self._nodes.expire(queue, expired, expiries)
-

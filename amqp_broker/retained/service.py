@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Protocol
 from amqp_broker.addresses import Address, AddressError, parse_address
 from amqp_broker.authorisation import BROWSE, MANAGE_READ, Principal
 from amqp_broker.jobs import Step
+from amqp_broker.page_turns import PageReader
 from amqp_broker.persistence import Retain, Retained, Store, Unit
 from amqp_broker.registry import NodeRefused
 from amqp_broker.retained.cursors import Cursors
 from amqp_broker.retained.filters import NOT_ALLOWED, RetainedRefused
 from amqp_broker.retained.logs import EVENTS, EVENTS_ID, EventLog, QueueLog, RetainedLog
-from amqp_broker.page_turns import PageReader
 
 if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService

@@ -1,4 +1,4 @@
-"""Messages whose time to live runs out while nobody receives: they leave their place, and make room (3.2.1)."""
+"""Messages whose time to live is over while nobody receives: they leave their place and make room (3.2.1)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from amqp_broker.backlog import Backlog
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerLimits, QueuePolicy
-from amqp_broker.embedding import RunningBroker
 from amqp_broker.coordinator import StagedSet
+from amqp_broker.embedding import RunningBroker
 from amqp_broker.expiries import CHUNK_BITS, CROWDED_CHUNKS, NEVER, Expiries
 from amqp_broker.expiry import SWEEP_DISK_EVERY_MS, SWEEP_EVERY_MS
 from amqp_broker.frames import Accepted, Released
