@@ -282,7 +282,9 @@ class Dispatcher:
         if free:
             self._modify(consumer, free, bare, True)
         most = self._nodes.config.limits.annotations_bytes
-        description = f"expected message-annotations of at most {most} octets with those of modified, got more"
+        description = (
+            f"expected message-annotations of at most {most} octets with those of modified, got more"
+        )
         consumer.link.detach(Error(condition="amqp:resource-limit-exceeded", description=description))
 
     def _retire(
