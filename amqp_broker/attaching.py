@@ -19,10 +19,19 @@ from amqp_broker.persistence import StoreFull
 from amqp_broker.producers import Producer
 from amqp_broker.queue import Consumer, Queue
 from amqp_broker.registry import NodeRefused
-from amqp_broker.retained_attaching import accept_reader, reads_by_offset
+from amqp_broker.retained_attaching import accept_browser, accept_reader, reads_by_offset
 from amqp_broker.retained_filters import RetainedRefused
 from amqp_broker.sequence_attaching import check_stream, sequence_answer
-from amqp_broker.termini import COPY, MOVE, OUTCOMES, TerminusRefused, source_answer, target_answer
+from amqp_broker.termini import (
+    COPY,
+    LOG,
+    MOVE,
+    OUTCOMES,
+    TerminusRefused,
+    no_queue,
+    source_answer,
+    target_answer,
+)
 
 if TYPE_CHECKING:
     from amqp_broker.connection_task import ConnectionTask
@@ -87,6 +96,8 @@ async def _accept_producer(
             f"($half/<group>/{queue.name})",
         )
     answer = target_answer(target, None if queue is None else queue.name)
+    if queue is not None and queue.archives:
+        answer.capabilities = (*(no_queue(answer.capabilities) or ()), LOG)
     credit = nodes.config.limits.link_credit
     stream, properties = await sequence_answer(nodes, task.principal, queue, event.attach, answer)
     producer = Producer(task, link, queue, credit, bool(target.dynamic))
@@ -206,6 +217,9 @@ async def _accept_consumer(
         )
     else:
         queue = await nodes.node_for(task.principal, _text(source.address), BROWSE if browser else RECEIVE)
+    if queue.archives:
+        await accept_browser(task, nodes, link, event, source, queue)
+        return
     answer = source_answer(source, queue.name)
     consumer = Consumer(
         task,

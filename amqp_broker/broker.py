@@ -25,6 +25,7 @@ from amqp_broker.half_set_administration import HalfSetInfo
 from amqp_broker.half_set_settings import SET_KIND
 from amqp_broker.links import ConnectionSettings, Limits, PartialBytes
 from amqp_broker.live_transactions import LiveTransaction
+from amqp_broker.log_making import make_logs
 from amqp_broker.log_setup import logger
 from amqp_broker.node_service import NodeService
 from amqp_broker.persistence import MemoryStore, Store, StoreFailed
@@ -311,6 +312,7 @@ async def _running(
                 service.start_soon(broker.timers.run)
                 if retention:
                     await broker.nodes.store_step(retention)
+                await make_logs(broker.nodes)
                 await broker.create_queues_at_start()
                 await broker.recover_halves(store)
                 try:

@@ -27,8 +27,9 @@ from amqp_broker.coordinator import (
 )
 from amqp_broker.frames import Accepted, Error, Rejected
 from amqp_broker.half_requests import PutRequest, Resolution, delivered_body
+from amqp_broker.jobs import post_verbs
 from amqp_broker.message_events import homeless, put_by_half
-from amqp_broker.persistence import Decide, Event, Half, Hold, Log, Post, Record, Reschedule, RowDamaged, Unit
+from amqp_broker.persistence import Decide, Event, Half, Hold, Log, Record, Reschedule, RowDamaged, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.half_service import HalfService
@@ -230,7 +231,7 @@ class HalfChange(HalfOperation):
         record.body = delivered_body(half, body, queue.name)
         queue.pending_posts += 1
         queue.number([record])
-        unit: Unit = [Post(queue.queue_id, [record])] if record.durable else []
+        unit = post_verbs(queue, [record], int(record.durable))
         if queue.events:
             unit.extend(self._message_events(half, queue, record, now_ms))
         fields = {"queue": queue.name, "offset": record.offset, **self._by()}

@@ -21,6 +21,7 @@ from amqp_broker.coordinator import (
 from amqp_broker.half_set_answers import decided_error, gone_error, refusal, voided_error
 from amqp_broker.half_set_jobs import Answer, SetJob
 from amqp_broker.half_set_requests import CommitRequest, VoidRequest
+from amqp_broker.jobs import archive_verb
 from amqp_broker.message_events import put_by_set
 from amqp_broker.persistence import DecideEpoch, Decision, DeleteNode, Move, Unit
 
@@ -100,6 +101,7 @@ class CommitEpoch(SetJob):
             unit.append(Move(part.queue_id, queue.queue_id, first_offset, now_ms))
             if queue.events:
                 unit.extend(self._events_of(part, queue, first_offset, now_ms))
+        unit.extend(self._archived())
         unit.extend([DeleteNode(part.queue_id) for each in losers for part in each.parts.values()])
         named = tuple((each.set_id, each.count, each.checksum) for each in request.winners)
         decision = Decision(self.producer.group, self.producer.name, request.epoch, now_ms, named)
@@ -110,6 +112,14 @@ class CommitEpoch(SetJob):
         for each in losers:
             unit.append(self.log("set.voided", now_ms, set_id=each.set_id, epoch=each.epoch, reason=reason))
         return unit
+
+    def _archived(self) -> Unit:
+        """Into a log the messages move as one range, which is archived as one."""
+        firsts: dict[Queue, int] = {}
+        for queue, first_offset, _ in self._moves:
+            if queue.archives:
+                firsts.setdefault(queue, first_offset)
+        return [archive_verb(queue, first, queue.next_offset - first) for queue, first in firsts.items()]
 
     def _events_of(self, part: SetPart, queue: Queue, first_offset: int, now_ms: int) -> Unit:
         """What the messages are called was read before; only a queue with events pays that."""

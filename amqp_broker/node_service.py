@@ -186,11 +186,9 @@ class NodeService:
         return queue
 
     def _created(self, queue: Queue) -> None:
-        """A queue was made: the store is told what it retains, before anything is posted to it."""
-        verb = self.retained.changed(queue, None)
-        if verb is not None:
+        """A queue was made, and the store told what it retains, before anything is posted to it."""
+        if queue.retains:
             self.retained.keeps(queue)
-            self.writer.submit(Step([verb]))
 
     # Movement
 
@@ -236,7 +234,7 @@ class NodeService:
         page = store.read(queue.queue_id, backlog.disk_from, messages, size)
         queue.byte_count += self._adopt(queue, page.records)
         backlog.paged(page.records, page.next_offset, len(page.quarantined))
-        self._lose(queue, page.quarantined)
+        self.lose(queue, page.quarantined)
         self.pump(queue)
         self._answer_drains(queue)
 
@@ -251,7 +249,7 @@ class NodeService:
             page = store.read(queue.queue_id, start, browser.demand, backlog.window_bytes)
             self._adopt(queue, page.records)
             backlog.lose(len(page.quarantined))
-            self._lose(queue, page.quarantined)
+            self.lose(queue, page.quarantined)
             before = page.next_offset if page.records or page.quarantined else None
             shown, browser.cursor = backlog.shown(page.records, start, before, browser.demand)
             shown = fresh(shown, self.wall_clock_ms())
@@ -261,7 +259,8 @@ class NodeService:
         self.pump(queue)
         self._answer_drains(queue)
 
-    def _lose(self, queue: Queue, quarantined: list[Quarantined]) -> None:
+    def lose(self, queue: Queue, quarantined: list[Quarantined]) -> None:
+        """Messages turned out to be damaged when they were read."""
         for lost in quarantined:
             self._log.error("message.quarantined", queue=queue.name, offset=lost.offset, reason=lost.reason)
         if quarantined:

@@ -2,8 +2,9 @@
 engine.
 
     make_available --> backlog --assign--> consumer (ACQUIRED) --retire--> gone (ARCHIVED)
-                          ^                   |
-                          +-----give_back-----+
+          |               ^                   |                               ^
+          |               +-----give_back-----+                               |
+          +------ in a log, by the commit that makes them available ----------+
 
 `assign` says who gets what; carrying it there is the caller's work.
 """
@@ -105,6 +106,7 @@ class Queue:
         "_excluded",
         "_in_transactions",
         "_volatile_bytes",
+        "archives",
         "backlog",
         "blocked",
         "byte_count",
@@ -134,6 +136,7 @@ class Queue:
         self.limits = limits
         self.persistent = persistent
         self.retains = False  # settled messages are kept
+        self.archives = False  # a log: nobody takes its messages, they are for those who read by offset
         self.stores_all = False  # also those that are not durable: no offset comes twice
         self.events = False  # whether the event log tells what becomes of each message
         self.sequences = QueueSequences()
@@ -172,7 +175,14 @@ class Queue:
         self.next_offset = offset
 
     def make_available(self, records: Sequence[Record], size: int) -> None:
-        """Make numbered messages of `size` body bytes in all available, once their commit has returned."""
+        """Make numbered messages of `size` body bytes in all available, once their commit has returned.
+
+        In a log, which has archived them by then, they are for readers only.
+        """
+        if self.archives:
+            if records:
+                self.backlog.available_to = records[-1].offset + 1
+            return
         self.message_count += len(records)
         self.byte_count += size
         for record in records:
@@ -182,9 +192,18 @@ class Queue:
 
     def make_stored_available(self, first_offset: int, count: int, size: int) -> None:
         """The same for `count` messages that are on disk only, numbered without holes."""
+        if self.archives:
+            self.backlog.available_to = first_offset + count
+            return
         self.message_count += count
         self.byte_count += size
         self.backlog.add_stored(first_offset, count)
+
+    def begin_log(self) -> None:
+        """What waited for consumers is archived: nothing of it is for them any more."""
+        self.message_count = self.byte_count = 0
+        self.backlog.clear()
+        self.backlog.available_to = self.next_offset
 
     def full(self) -> bool:
         """Whether senders should get no more credit."""

@@ -328,6 +328,7 @@ def _described(nodes: NodeService, logs: list[RetainedLog], store: Store) -> Rep
         described.append(
             {
                 "address": log.address,
+                "kind": log.kind,
                 "first": Ulong(bounds.first),
                 "next": Ulong(bounds.next_offset),
                 "bytes": Ulong(bounds.byte_count),
