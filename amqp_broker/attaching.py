@@ -10,18 +10,18 @@ from amqp_broker.authorisation import BROWSE, RECEIVE, SEND, TRANSACT
 from amqp_broker.configuration_tables import TRANSACTION_MESSAGES
 from amqp_broker.control_nodes import ControlNode, ControlNodeLink
 from amqp_broker.frames import Coordinator, Error, Released, Source, Target
-from amqp_broker.half_addresses import CHECK, PARKED, is_half_address
-from amqp_broker.half_checking import CheckSource, ParkedSource
-from amqp_broker.half_nodes import HALF_MESSAGES, HALF_PROPERTIES, HalfPutNode, HalfResolveNode
-from amqp_broker.half_set_attaching import accept_staging, is_set_target
+from amqp_broker.half_sets.attaching import accept_staging, is_set_target
+from amqp_broker.halves.addresses import CHECK, PARKED, is_half_address
+from amqp_broker.halves.checking import CheckSource, ParkedSource
+from amqp_broker.halves.nodes import HALF_MESSAGES, HALF_PROPERTIES, HalfPutNode, HalfResolveNode
 from amqp_broker.links import AttachReceived, ReceiverLink, SenderLink
 from amqp_broker.persistence import StoreFull
 from amqp_broker.producers import Producer
 from amqp_broker.queue import Consumer, Queue
 from amqp_broker.registry import NodeRefused
-from amqp_broker.retained_attaching import accept_browser, accept_reader, reads_by_offset
-from amqp_broker.retained_filters import RetainedRefused
-from amqp_broker.sequence_attaching import check_stream, sequence_answer
+from amqp_broker.retained.attaching import accept_browser, accept_reader, reads_by_offset
+from amqp_broker.retained.filters import RetainedRefused
+from amqp_broker.sequences.attaching import check_stream, sequence_answer
 from amqp_broker.termini import (
     COPY,
     LOG,
@@ -230,6 +230,7 @@ async def _accept_consumer(
         default_outcome=answer.default_outcome,
         outcomes=frozenset(answer.outcomes or ()),
         temporary=bool(source.dynamic),
+        largest=link.remote_max_message_size,
     )
     task.dispatcher.consumers[link] = consumer
     queue.attach(consumer)

@@ -6,7 +6,7 @@
 
 Everything that a consumer holds came out of the window from its front, so a message that comes back always
 stands before the window: the returned ones are served first, in the order of their offsets, and so take their
-old places.
+old places. Those that are too large for some of the links stand aside, in memory, too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from amqp_broker.persistence import Record
+from amqp_broker.set_aside import SetAside
 
 WINDOW_MESSAGES: Final = 8_192  # of each queue in memory: eight times the credit that clients usually give
 WINDOW_BYTES: Final = 8 << 20  # the same bound for large messages
@@ -37,6 +38,7 @@ class Backlog:
         "_returned",
         "_taken_bytes",
         "_memory_only",
+        "aside",
         "disk_count",
         "disk_from",
         "available_to",
@@ -54,6 +56,7 @@ class Backlog:
         self._taken_bytes = 0
         self._returned: list[tuple[int, Record]] = []
         self._memory_only: deque[Record] = deque()
+        self.aside = SetAside()
         self.volatile_bytes = 0
         self.disk_from = -1
         self.disk_count = 0
@@ -68,10 +71,11 @@ class Backlog:
 
     def available(self) -> int:
         """How many messages could be given, on disk or in memory."""
-        return len(self._ready) - self._head + len(self._returned) + len(self._memory_only) + self.disk_count
+        ready = len(self._ready) - self._head
+        return ready + len(self._returned) + len(self._memory_only) + self.disk_count + self.aside.count
 
     def loaded(self) -> int:
-        """How many messages could be given at once, without reading the disk."""
+        """How many messages could be given at once, without reading the disk, to whoever wants them."""
         return len(self._ready) - self._head + len(self._returned)
 
     def add(self, records: Sequence[Record]) -> None:
@@ -126,6 +130,28 @@ class Backlog:
                 run.extend(self._take_ready(count - len(run)))
             return run
         return self._take_ready(count)
+
+    def take_for(self, largest: int, count: int) -> list[Record]:
+        """`take` for a link that takes messages of `largest` octets (0 is of any size): what stands aside
+        comes in its old place, as far as it is not known to be too large.
+        """
+        run: list[Record] = []
+        while len(run) < count:
+            if self._returned:
+                front = self._returned[0][0]
+            else:
+                front = self._ready[self._head].offset if self._head < len(self._ready) else self.available_to
+            record = self.aside.take(largest, front)
+            if record is not None:
+                run.append(record)
+            elif not self.loaded():
+                break
+            elif self.aside.beyond(largest) == self.aside.count:
+                run.extend(self.take(count - len(run)))
+                break
+            else:
+                run.extend(self.take(1))
+        return run
 
     def _take_ready(self, count: int) -> list[Record]:
         head = self._head
@@ -212,6 +238,14 @@ class Backlog:
 
     def peek(self, cursor: int, count: int) -> list[Record]:
         """At most `count` available messages in memory from offset `cursor` on, which stay where they are."""
+        found = self.next_loaded(cursor, count)
+        if self.aside.count:
+            found.extend([record for record in self.aside.records() if record.offset >= cursor])
+            found = sorted(found, key=_offset)[:count]
+        return found
+
+    def next_loaded(self, cursor: int, count: int) -> list[Record]:
+        """The same without what stands aside."""
         found = sorted([record for offset, record in self._returned if offset >= cursor], key=_offset)[:count]
         if len(found) < count:
             start = bisect_left(self._ready, cursor, lo=self._head, key=_offset)
@@ -224,6 +258,7 @@ class Backlog:
         self._ready.clear()
         self._returned.clear()
         self._memory_only.clear()
+        self.aside.clear()
         self._head = self._ready_bytes = self._taken_bytes = self.volatile_bytes = self.disk_count = 0
         self.disk_from = -1
         return count
@@ -232,7 +267,13 @@ class Backlog:
         """What the messages in memory take, about, of those that only memory holds or that the window
         keeps.
         """
-        return self._ready_bytes + self.volatile_bytes + self.loaded() * RECORD_OVERHEAD_BYTES
+        in_memory = self.loaded() + self.aside.count
+        return (
+            self._ready_bytes
+            + self.volatile_bytes
+            + self.aside.byte_count
+            + in_memory * RECORD_OVERHEAD_BYTES
+        )
 
 
 def _offset(record: Record) -> int:

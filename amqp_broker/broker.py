@@ -20,22 +20,23 @@ from amqp_broker.authentication import Authenticator
 from amqp_broker.authorisation import Authoriser
 from amqp_broker.configuration import BrokerConfig, ListenerConfig
 from amqp_broker.connection_task import ConnectionTask
-from amqp_broker.half_administration import HalfAdministration
-from amqp_broker.half_set_administration import HalfSetInfo
-from amqp_broker.half_set_settings import SET_KIND
+from amqp_broker.half_sets.administration import HalfSetInfo
+from amqp_broker.half_sets.settings import SET_KIND
+from amqp_broker.halves.administration import HalfAdministration
+from amqp_broker.halves.destinations import why_elsewhere
 from amqp_broker.links import ConnectionSettings, Limits, PartialBytes
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log_making import make_logs
 from amqp_broker.log_setup import logger
 from amqp_broker.node_service import NodeService
 from amqp_broker.persistence import MemoryStore, Store, StoreFailed
-from amqp_broker.retained_administration import (
+from amqp_broker.retained.administration import (
     CursorInfo,
     RetainedInfo,
     durable_cursors,
     retained_nodes,
 )
-from amqp_broker.sequence_administration import PAGE, StreamInfo
+from amqp_broker.sequences.administration import PAGE, StreamInfo
 from amqp_broker.termini import ANONYMOUS_RELAY
 from amqp_broker.timers import Timers
 from amqp_broker.writer import Writer
@@ -147,7 +148,8 @@ class Broker:
     async def recover_halves(self, store: Store) -> None:
         """Take up the half messages that are not decided."""
         halves = store.open_halves()
-        if any(self.nodes.registry.find(Address(half.destination)) is None for half in halves):
+        find = self.nodes.registry.find
+        if any(why_elsewhere(half.destination, find(Address(half.destination))) for half in halves):
             await self.nodes.make_dead_letters()
         self.nodes.halves.recover(halves)
 
@@ -186,9 +188,17 @@ class Broker:
         """The sets of half messages that are not decided, the oldest first."""
         return self.nodes.half_set_administration.describe()
 
-    async def void_half_set(self, group: str, producer: str, set_id: str, who: str, reason: str = "") -> None:
-        """Void a set by hand. Raises HalfRefusedByHand: there is none, or it was committed."""
-        await self.nodes.half_set_administration.void(group, producer, set_id, who, reason)
+    async def void_half_set(
+        self, group: str, producer: str, set_id: str, who: str, reason: str = "", *, force: bool = False
+    ) -> None:
+        """Void a set by hand. Raises HalfRefusedByHand: there is none, it was committed, or it is prepared.
+
+        `force` voids a prepared one, too. **That may lose messages**: if its home decided the epoch with this
+        set, or does so later, the epoch is never whole, and its decision cannot be carried out here any more.
+        Ask the home first (`status`); what was forced is a warning in the log and stands in the event log.
+        """
+        administration = self.nodes.half_set_administration
+        await administration.void(group, producer, set_id, who, reason, force=force)
 
     async def streams(self, queue: str, after: str = "", count: int = PAGE) -> list[StreamInfo]:
         """Where the sequenced streams of a queue stand: at most `count`, in the order of their names, behind

@@ -24,7 +24,7 @@ from amqp_broker.configuration_fields import (
     wrong,
 )
 from amqp_broker.coordinator import ORDER_DEBOUNCE_MS, ORDER_MAX_DELAY_MS
-from amqp_broker.sequence_settings import SEQUENCE_OFF, SEQUENCE_OPTIONAL, SEQUENCE_REQUIRED
+from amqp_broker.sequences.settings import SEQUENCE_OFF, SEQUENCE_OPTIONAL, SEQUENCE_REQUIRED
 
 AMQP_PORT: Final = 5672
 AMQPS_PORT: Final = 5671

@@ -106,7 +106,7 @@ class Dispatcher:
             self.stalled.add(consumer)
         if consumer.demand > 0:
             self._nodes.pump(queue)
-        link.set_available(queue.backlog.available())
+        link.set_available(queue.available_for(consumer))
         if link.drain and link.credit > 0 and not consumer.pending and queue.empty_for(consumer):
             consumer.demand = 0
             link.drained()

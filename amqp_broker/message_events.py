@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.frames import Accepted, Error, Modified, Rejected, Released, peek_identity
 from amqp_broker.persistence import Event, Log, Record, Unit
-from amqp_broker.sequence_fields import Place, place_of
+from amqp_broker.sequences.fields import Place, place_of
 
 if TYPE_CHECKING:
     from amqp_broker.queue import Queue
@@ -183,11 +183,13 @@ def dead(queue: Queue, offsets: Sequence[int], reason: str, now_ms: int) -> Unit
     return unit
 
 
-def homeless(queue: Queue, destination: str, group: str, half_id: str, now_ms: int) -> Unit:
-    """A committed half message whose destination is gone went to `queue`, the dead letters."""
+def homeless(
+    queue: Queue, destination: str, group: str, half_id: str, reason: str, now_ms: int
+) -> Unit:  # fmt: skip
+    """A committed half message could not go to its destination; it went to `queue`, the dead letters."""
     fields: dict[str, str | int] = {
         "address": destination, "group": group, "half_id": half_id,
-        "reason": f"there is no queue {destination!r} any more: it went to {queue.name!r}",
+        "reason": f"{reason}: it went to {queue.name!r}"[:TEXT_CHARACTERS],
     }  # fmt: skip
     return [_log(DEAD, now_ms, fields, 1, {})]
 

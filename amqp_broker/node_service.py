@@ -18,12 +18,12 @@ from amqp_broker.authorisation import CREATE, SEND, Authoriser, Principal
 from amqp_broker.configuration import BrokerConfig
 from amqp_broker.control_nodes import ControlNode
 from amqp_broker.frames import Error, Message
-from amqp_broker.half_addresses import is_half_address
-from amqp_broker.half_administration import HalfAdministration
-from amqp_broker.half_nodes import HalfNodes
-from amqp_broker.half_service import HalfService
-from amqp_broker.half_set_administration import SetAdministration
-from amqp_broker.half_set_service import SetService
+from amqp_broker.half_sets.administration import SetAdministration
+from amqp_broker.half_sets.service import SetService
+from amqp_broker.halves.addresses import is_half_address
+from amqp_broker.halves.administration import HalfAdministration
+from amqp_broker.halves.nodes import HalfNodes
+from amqp_broker.halves.service import HalfService
 from amqp_broker.jobs import Posting, Step, retire_verbs
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import OutgoingDelivery
@@ -32,13 +32,13 @@ from amqp_broker.log_setup import logger
 from amqp_broker.outcome_questions import OUTCOME_ADDRESS, OutcomeQuestions
 from amqp_broker.persistence import Quarantined, Record, Store, StoreError, Unit
 from amqp_broker.producers import Producer
-from amqp_broker.queue import Consumer, Queue, fresh
+from amqp_broker.queue import Consumer, Queue, shown_to
 from amqp_broker.records import record_of, replace_annotations, store_all
 from amqp_broker.registry import NodeRefused, Registry
-from amqp_broker.retained_node import RETAINED_ADDRESS, RetainedNode
-from amqp_broker.retained_service import RetainedService
-from amqp_broker.sequence_administration import SequenceAdministration
-from amqp_broker.sequence_service import SequenceService
+from amqp_broker.retained.node import RETAINED_ADDRESS, RetainedNode
+from amqp_broker.retained.service import RetainedService
+from amqp_broker.sequences.administration import SequenceAdministration
+from amqp_broker.sequences.service import SequenceService
 from amqp_broker.timers import Timers
 from amqp_broker.writer import Writer
 
@@ -213,8 +213,20 @@ class NodeService:
         expired = queue.take_expired()
         if expired:
             self._expire(queue, expired)
+        if queue.backlog.aside.count or queue.told_stranded:
+            self._tell_stranded(queue)
         if queue.backlog.disk_from >= 0:
             self._page(queue)
+
+    def _tell_stranded(self, queue: Queue) -> None:
+        """The log says once that messages are too large for all links, and again when that was over."""
+        count = queue.stranded()
+        if count and not queue.told_stranded:
+            queue.told_stranded = True
+            largest = max(consumer.largest for consumer in queue.consumers if not consumer.browser)
+            self._log.warning("messages.too_large", queue=queue.name, count=count, max_message_size=largest)
+        elif not count and queue.consumers:
+            queue.told_stranded = False
 
     def _page(self, queue: Queue) -> None:
         if queue.backlog.page_wanted() and queue not in self._paging and queue.consumers:
@@ -252,7 +264,7 @@ class NodeService:
             self.lose(queue, page.quarantined)
             before = page.next_offset if page.records or page.quarantined else None
             shown, browser.cursor = backlog.shown(page.records, start, before, browser.demand)
-            shown = fresh(shown, self.wall_clock_ms())
+            shown = shown_to(browser, shown, self.wall_clock_ms())
             if shown:
                 browser.demand -= len(shown)
                 browser.owner.deliver(browser, shown)
@@ -335,7 +347,7 @@ class NodeService:
         self.registry.remove(queue)
         queue.deleted = True
         if queue.events:
-            waiting = queue.backlog.peek(0, queue.backlog.loaded())
+            waiting = queue.backlog.peek(0, queue.backlog.available())
             self._log_dead(queue, [record.offset for record in waiting], "its temporary queue is gone")
         queue.backlog.clear()
         for consumer in list(queue.consumers):

@@ -16,7 +16,7 @@ from amqp_broker.persistence import Record
 from amqp_broker.producers import Producer
 from amqp_broker.queue import Queue
 from amqp_broker.records import record_of, store_all
-from amqp_broker.sequence_links import SequencedLinks
+from amqp_broker.sequences.links import SequencedLinks
 
 if TYPE_CHECKING:
     from amqp_broker.control_nodes import ControlNode

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from amqp_broker.backlog import RECORD_OVERHEAD_BYTES, Backlog
 from amqp_broker.persistence import Record
-from amqp_broker.sequence_settings import QueueSequences
+from amqp_broker.records import octets
+from amqp_broker.sequences.settings import QueueSequences
 
 if TYPE_CHECKING:
     from amqp_broker.links import SenderLink
@@ -44,6 +45,7 @@ class Consumer:
         "default_outcome",
         "demand",
         "draining",
+        "largest",
         "link",
         "outcomes",
         "owner",
@@ -57,8 +59,10 @@ class Consumer:
     def __init__(
         self, owner: DeliveryOwner, link: SenderLink, queue: Queue, *, browser: bool, settled: bool,
         default_outcome: object = None, outcomes: frozenset[str] = frozenset(), temporary: bool = False,
+        largest: int = 0,
     ) -> None:  # fmt: skip
         self.owner = owner
+        self.largest = largest  # octets of a message, as the peer takes them (2.7.3); 0 is of any size
         self.default_outcome = default_outcome
         self.outcomes = outcomes
         self.temporary = temporary
@@ -128,6 +132,7 @@ class Queue:
         "retains",
         "sequences",
         "stores_all",
+        "told_stranded",
     )
 
     def __init__(self, name: str, queue_id: int, limits: QueueLimits, *, persistent: bool = True) -> None:
@@ -138,6 +143,7 @@ class Queue:
         self.retains = False  # settled messages are kept
         self.archives = False  # a log: nobody takes its messages, they are for those who read by offset
         self.stores_all = False  # also those that are not durable: no offset comes twice
+        self.told_stranded = False  # the log says that messages are too large for all links
         self.events = False  # whether the event log tells what becomes of each message
         self.sequences = QueueSequences()
         self.backlog = Backlog()
@@ -265,8 +271,9 @@ class Queue:
         grants: list[tuple[Consumer, list[Record]]] = []
         if not self.consumers:
             return grants
+        aside = self.backlog.aside
         progress = True
-        while progress and self.backlog.loaded():
+        while progress and (self.backlog.loaded() or aside.count):
             progress = False
             hungry = [consumer for consumer in self.consumers if consumer.demand > 0 and not consumer.browser]
             if not hungry:
@@ -285,32 +292,69 @@ class Queue:
         return grants
 
     def _take_for(self, consumer: Consumer, count: int, now_ms: int) -> list[Record]:
+        if consumer.largest or self.backlog.aside.count:
+            return self._take_sized(consumer, count, now_ms)
         run = self.backlog.take(count)
         for record in run:
             if record.expires_at_ms or self._excluded:
                 return self._take_fit(run, consumer, count, now_ms)
         return run
 
+    def _take_sized(self, consumer: Consumer, count: int, now_ms: int) -> list[Record]:
+        if consumer.largest and self.backlog.aside.full():
+            return []
+        run = self.backlog.take_for(consumer.largest, count)
+        return self._take_fit(run, consumer, count, now_ms)
+
     def _take_fit(self, run: list[Record], consumer: Consumer, count: int, now_ms: int) -> list[Record]:
         fit: list[Record] = []
         unfit: list[Record] = []
+        largest = consumer.largest
+        backlog = self.backlog
         while run:
             for record in run:
                 if 0 < record.expires_at_ms <= now_ms:
                     self.expired.append(record)
                 elif consumer in self._excluded.get(record.offset, ()):
                     unfit.append(record)
+                elif largest and octets(record, largest, now_ms) > largest:
+                    if backlog.aside.full():
+                        unfit.append(record)
+                    else:
+                        backlog.aside.add(largest, record)
                 else:
                     fit.append(record)
-            run = self.backlog.take(count - len(fit)) if len(fit) < count else []
+            if len(fit) >= count or (largest and backlog.aside.full()):
+                break
+            run = backlog.take_for(largest, count - len(fit))
         for record in unfit:
-            self.backlog.put_back(record)
+            backlog.put_back(record)
         return fit
+
+    def stranded(self) -> int:
+        """How many messages are too large for every link that receives here now."""
+        aside = self.backlog.aside
+        if not aside.count or not self.consumers:
+            return 0
+        largest = 0
+        for consumer in self.consumers:
+            if not consumer.browser:
+                if not consumer.largest:
+                    return 0
+                largest = max(largest, consumer.largest)
+        return aside.beyond(largest) if largest else 0
+
+    def available_for(self, consumer: Consumer) -> int:
+        """How many messages `consumer` could be sent, as far as it is known."""
+        backlog = self.backlog
+        if not backlog.aside.count:
+            return backlog.available()
+        return backlog.available() - backlog.aside.beyond(consumer.largest)
 
     def _browse(self, browser: Consumer, grants: list[tuple[Consumer, list[Record]]], now_ms: int) -> None:
         while browser.demand > 0 and (run := self._shown_to(browser, browser.demand)):
             browser.cursor = run[-1].offset + 1
-            run = fresh(run, now_ms)
+            run = shown_to(browser, run, now_ms)
             browser.demand -= len(run)
             if run:
                 grants.append((browser, run))
@@ -415,16 +459,29 @@ class Queue:
             return not self._shown_to(consumer, 1) and self._disk_from_for(consumer) < 0
         if backlog.page_wanted():
             return False
+        if backlog.aside.count:
+            if backlog.aside.beyond(consumer.largest) < backlog.aside.count:
+                return False
+            if consumer.largest and backlog.aside.full():
+                return True  # it waits until others have taken some of them
         if not backlog.loaded():
             return True
         return bool(self._excluded) and all(
-            consumer in self._excluded.get(record.offset, ()) for record in backlog.peek(0, backlog.loaded())
+            consumer in self._excluded.get(record.offset, ())
+            for record in backlog.next_loaded(0, backlog.loaded())
         )
 
 
 def fresh(records: Sequence[Record], now_ms: int) -> list[Record]:
     """Those of `records` whose time to live has not run out."""
     return [record for record in records if not 0 < record.expires_at_ms <= now_ms]
+
+
+def shown_to(browser: Consumer, records: Sequence[Record], now_ms: int) -> list[Record]:
+    """Those of `records` that are fresh and not too large for `browser`."""
+    largest = browser.largest
+    shown = fresh(records, now_ms)
+    return [each for each in shown if octets(each, largest, now_ms) <= largest] if largest else shown
 
 
 def _offset(record: Record) -> int:

@@ -29,6 +29,8 @@ _HEADER_CACHE_ENTRIES: Final = (
     4_096  # distinct headers without a ttl: counts and priorities, far fewer in practice
 )
 
+_HEADER_OCTETS: Final = 32  # of a header, at most: 3 of its descriptor, 3 of the list, 14 of its fields
+
 _headers: dict[tuple[bool, int, bool, int], bytes] = {}
 
 
@@ -114,6 +116,15 @@ def prepare(records: list[Record], now_ms: int) -> None:
             record.header_bytes = _encode_header(record, max(1, record.expires_at_ms - now_ms))
         elif not record.header_bytes:
             record.header_bytes = _plain_header(record)
+
+
+def octets(record: Record, largest: int, now_ms: int) -> int:
+    """The size of a message as it would be sent now; exact where it matters for the bound `largest`."""
+    size = len(record.body)
+    if largest - _HEADER_OCTETS < size <= largest:
+        prepare([record], now_ms)
+        size += len(record.header_bytes)
+    return size
 
 
 def changed(record: Record) -> None:

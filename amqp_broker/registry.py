@@ -11,7 +11,7 @@ from amqp_broker.addresses import Address
 from amqp_broker.configuration import STRICT, BrokerConfig
 from amqp_broker.persistence import CreateNode, DeleteNode, RecoveredNode, Unit
 from amqp_broker.queue import Queue, QueueLimits
-from amqp_broker.sequence_settings import QueueSequences
+from amqp_broker.sequences.settings import QueueSequences
 
 QUEUE = "queue"
 UNBOUNDED = 2**62  # a capacity of 0 in the configuration: only the disk is the bound

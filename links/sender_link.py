@@ -119,7 +119,8 @@ class SenderLink(Link):
 
         In snd-settle-mode settled all are sent settled; in mode mixed `settled` decides. A message that is
         larger than a frame goes out in pieces as the window and the output allow; until then nothing more is
-        taken.
+        taken. Raises LocalProtocolError for one beyond `remote_max_message_size`: it must not be offered
+        here (2.7.3).
         """
         if self.state is not _ATTACHED:
             return 0
@@ -134,8 +135,8 @@ class SenderLink(Link):
         """`send` whose transfers all carry `state`, the transactional-state of the work (4.4); how many it
         took, and what of them was sent unsettled.
 
-        Raises LocalProtocolError when the encoded state has more than MAX_TRANSFER_STATE_BYTES octets, and
-        EncodeError.
+        Raises LocalProtocolError as `send` does, and when the encoded state has more than
+        MAX_TRANSFER_STATE_BYTES octets; EncodeError.
         """
         encoded = encode_state(state)
         if len(encoded) > MAX_TRANSFER_STATE_BYTES:
@@ -162,6 +163,9 @@ class SenderLink(Link):
     def _send_messages(self, messages: Sequence[Sendable], settled: bool, encoder: TransferEncoder) -> int:
         """Sends what credit and everything else allow; how many it took."""
         bound = min(len(messages), self.flow_state.credit)
+        largest = self.remote_max_message_size
+        if largest and any(len(each.header_bytes) + len(each.body) > largest for each in messages):
+            raise LocalProtocolError(f"a message of more than {largest} octets, the peer's max-message-size")
         taken = 0
         while taken < bound:
             room = min(bound - taken, self._sendable(settled))

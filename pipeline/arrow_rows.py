@@ -89,7 +89,7 @@ def _address(field: pa.Field, batch: _Batch) -> pa.Array:
 
 
 def _partition(field: pa.Field, batch: _Batch) -> pa.Array:
-    return pa.repeat(pa.scalar(0, field.type), len(batch))
+    return pa.repeat(pa.scalar(batch.messages.partition, field.type), len(batch))
 
 
 def _offset(field: pa.Field, batch: _Batch) -> pa.Array:

@@ -149,10 +149,11 @@ class Messages:
     Raises DecodeError for a message whose sections are not whole, PipelineError where the broker wrote none.
     """
 
-    __slots__ = ("address", "offsets", "others", "payloads", "splits", "times_ms")
+    __slots__ = ("address", "offsets", "others", "partition", "payloads", "splits", "times_ms")
 
-    def __init__(self, address: str, payloads: list[bytes]) -> None:
+    def __init__(self, address: str, payloads: list[bytes], partition: int = 0) -> None:
         self.address = address
+        self.partition = partition
         self.payloads = payloads
         self.splits: list[Split] = [
             sections or _split_slowly(payload)

@@ -20,7 +20,7 @@ import attrs
 
 from amqp_broker.client import ClientError, OutgoingMessage
 from amqp_broker.frames import SETTLE_MODE_UNSETTLED, Ulong
-from amqp_broker.half_addresses import resolve_address
+from amqp_broker.halves.addresses import resolve_address
 from amqp_broker.pipeline.errors import EpochError
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from amqp_broker.client.halves import (
 from amqp_broker.client.messages import OutgoingMessage, ReceivedMessage
 from amqp_broker.client.trio_links import Receiver, Sender
 from amqp_broker.frames import SETTLE_MODE_UNSETTLED
-from amqp_broker.half_addresses import resolve_address
+from amqp_broker.halves.addresses import resolve_address
 
 if TYPE_CHECKING:
     from amqp_broker.client.trio_client import Client

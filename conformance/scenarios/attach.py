@@ -25,6 +25,9 @@ HANDLE_IN_USE = "amqp:session:handle-in-use"
 MOST_MESSAGE_OCTETS = 32 << 20
 """A max-message-size above this is not exceeded here."""
 
+SMALL_MESSAGE_OCTETS = 1_000
+"""The max-message-size of a receiver that takes small messages only."""
+
 SOURCE = described(0x28, list8(string8("x")))
 TARGET = described(0x29, list8())
 
@@ -290,6 +293,28 @@ def message_too_large(broker: Broker) -> None:
     session.peer.expect_detach("amqp:link:message-size-exceeded", timeout_s=20)
     session.send(Detach(handle=0, closed=True))
     broker.still_serves()
+
+
+@scenario("2.7.3/receiver-of-small-messages", "2.7.3-max-message-size", "2.7.3-supported-size")
+def receiver_of_small_messages(broker: Broker) -> None:
+    """A message larger than our max-message-size is not delivered to that link, and holds up no other."""
+    session = broker.session()
+    address = broker.queue()
+    small, large = data(b"small"), data(bytes(2 * SMALL_MESSAGE_OCTETS))
+    session.attach_sender(address).put([large, small])
+    narrow = session.attach_receiver(address, credit=10, max_message_size=SMALL_MESSAGE_OCTETS)
+    arrived = narrow.receive()
+    if len(arrived.payload) > SMALL_MESSAGE_OCTETS:
+        raise Unexpected(
+            f"expected messages of at most {SMALL_MESSAGE_OCTETS} octets, got one of {len(arrived.payload)}"
+        )
+    narrow.settle(arrived)
+    session.peer.expect_nothing(Transfer)
+    narrow.detach()
+    wide = session.attach_receiver(address, handle=2, credit=10)
+    if len(wide.receive().payload) <= SMALL_MESSAGE_OCTETS:
+        raise Unexpected("the small message was delivered twice")
+    session.peer.close()
 
 
 @scenario("2.7.3/unknown-wishes", "2.6.3-reply", "2.6.3-05")

@@ -14,7 +14,7 @@ from amqp_broker.broker import Broker
 from amqp_broker.configuration import HalfGroupConfig
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import Accepted, Disposition, Error, Message, Rejected, Released
-from amqp_broker.half_administration import HalfMessage
+from amqp_broker.halves.administration import HalfMessage
 from amqp_broker.persistence import StoreFailed
 from tests.support.broker_clients import at_rest, counts, receive, send, session_to, settle_down
 from tests.support.controllers import Controller

@@ -12,7 +12,7 @@ from amqp_broker.broker import Broker
 from amqp_broker.configuration import HalfGroupConfig
 from amqp_broker.coordinator import half_id_of
 from amqp_broker.frames import Accepted, Error, Message, Modified, Rejected, Released, Symbol
-from amqp_broker.half_administration import HalfMessage, HalfRefusedByHand
+from amqp_broker.halves.administration import HalfMessage, HalfRefusedByHand
 from tests.support.broker_clients import at_rest, counts, receive, session_to, settle_down
 from tests.support.halves import (
     PATIENT,
@@ -411,7 +411,7 @@ def test_idle_groups_of_peers_make_room_for_others(
     broker: JumpingBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Names that a peer made up are forgotten; a group with something open is not."""
-    monkeypatch.setattr("amqp_broker.half_service.MAX_GROUPS", 4)
+    monkeypatch.setattr("amqp_broker.halves.service.MAX_GROUPS", 4)
     with session_to(broker) as session:
         put = putter(session, "kept")
         tell(put, half("1"))

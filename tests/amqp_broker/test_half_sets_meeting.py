@@ -9,8 +9,8 @@ import pytest
 
 from amqp_broker.broker import Broker
 from amqp_broker.frames import Accepted
-from amqp_broker.half_set_jobs import SealSet
-from amqp_broker.half_set_requests import SealRequest
+from amqp_broker.half_sets.jobs import SealSet
+from amqp_broker.half_sets.requests import SealRequest
 from tests.support.broker_clients import counts, session_to, settle_down
 from tests.support.half_set_groups import nothing_is_held, sets_of, together
 from tests.support.half_sets import (

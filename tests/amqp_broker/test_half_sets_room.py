@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import attrs
 import pytest
 
-from amqp_broker import half_set_reading
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import (
     BrokerConfig,
@@ -18,7 +17,8 @@ from amqp_broker.configuration import (
 from amqp_broker.frames import (
     Accepted,
 )
-from amqp_broker.half_administration import HalfRefusedByHand
+from amqp_broker.half_sets import reading as half_set_reading
+from amqp_broker.halves.administration import HalfRefusedByHand
 from tests.support.broker_clients import (
     bodies,
     counts,

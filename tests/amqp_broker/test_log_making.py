@@ -23,6 +23,7 @@ from amqp_broker.testing import running_broker
 from tests.persistence.stores import edit
 from tests.support.broker_clients import bodies, receive, send, session_to, settle_down
 from tests.support.event_replay import replay
+from tests.support.half_sets import SetClient, row
 from tests.support.logs import all_of, log_policy, logs, nothing_waits, with_policies
 from tests.support.message_events import log_of, told
 from tests.support.retained import DAY_MS, Asker, read
@@ -50,11 +51,14 @@ def accept(session: WireSession, address: str, count: int) -> list[bytes]:
 
 
 def test_a_log_is_there_after_a_restart(tmp_path: Path) -> None:
-    """With its offsets; nothing of it is loaded, and it goes on where it ended."""
+    """With its offsets, sets among them; nothing of it is loaded, and it goes on where it ended."""
     config = on_disk(tmp_path, log_policy("q"))
     for start in range(3):
         with running_broker(config) as broker, session_to(broker) as session:
-            send(session.attach_sender("s", "q"), *numbered(5, 5 * start))
+            send(session.attach_sender("s", "q"), *numbered(3, 5 * start))
+            client = SetClient(session)
+            winner = client.sealed("w", *map(row, numbered(2, 5 * start + 3)), epoch=start)
+            assert client.commit(winner, epoch=start) == Accepted()
             assert all_of(session, "q", 5 * start + 5) == numbered(5 * start + 5)
             assert nothing_waits(broker, "q")
     assert check_directory(tmp_path / "data") == []

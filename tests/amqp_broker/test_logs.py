@@ -26,7 +26,7 @@ from amqp_broker.frames import (
     Ulong,
     encode_message,
 )
-from amqp_broker.retained_administration import RetainedInfo
+from amqp_broker.retained.administration import RetainedInfo
 from amqp_broker.testing import running_broker
 from tests.support.broker_clients import (
     attach_with,

@@ -13,7 +13,7 @@ from amqp_broker.broker import open_broker
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import Accepted, Rejected, Released
 from amqp_broker.persistence import MemoryStore
-from amqp_broker.retained_cursors import Prefix
+from amqp_broker.retained.cursors import Prefix
 from amqp_broker.testing import ScriptedFaults, running_broker
 from tests.support.broker_clients import bodies, receive, send, session_to, settle_down
 from tests.support.retained import Asker, offset_of, read, retaining

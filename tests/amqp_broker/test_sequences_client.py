@@ -9,7 +9,7 @@ import pytest
 from amqp_broker.coordinator import SEQ_ID_MAX, SEQ_NO_MAX, Numbering, SequenceAnswer, StreamPosition, accept
 from amqp_broker.embedding import running_broker
 from amqp_broker.frames import Accepted, Header, encode_message
-from amqp_broker.sequence_client import (
+from amqp_broker.sequences.client import (
     GAP,
     STALE,
     NumbersUsedUp,

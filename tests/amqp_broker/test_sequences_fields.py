@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from amqp_broker import sequence_fields
 from amqp_broker.coordinator import Numbering
 from amqp_broker.frames import (
     AmqpValue,
@@ -27,7 +26,8 @@ from amqp_broker.frames import (
     encode_message,
     encode_value,
 )
-from amqp_broker.sequence_fields import (
+from amqp_broker.sequences import fields as sequence_fields
+from amqp_broker.sequences.fields import (
     MISSING,
     SEARCHED_OCTETS,
     STREAM_CHARACTERS,

@@ -23,7 +23,7 @@ from amqp_broker.frames import (
     Target,
     encode_message,
 )
-from amqp_broker.sequence_positions import LOCAL_STREAMS
+from amqp_broker.sequences.positions import LOCAL_STREAMS
 from amqp_broker.testing import memory_config
 from amqp_broker.verifiers import SCRAM_SHA_256, make_verifier
 from tests.support.broker_clients import address_of, attach_with, message, receive, session_to, settle_down

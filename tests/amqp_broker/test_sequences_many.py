@@ -7,7 +7,7 @@ from pathlib import Path
 import trio
 
 from amqp_broker.persistence.sqlite import SqliteStore
-from amqp_broker.sequence_positions import REMEMBERED_STREAMS
+from amqp_broker.sequences.positions import REMEMBERED_STREAMS
 from tests.benchmarks.streams import run
 from tests.support.sequence_jobs import answers, bench
 

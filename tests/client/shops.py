@@ -12,7 +12,7 @@ from amqp_broker.broker import Broker
 from amqp_broker.client.halves import Half, Resolution
 from amqp_broker.configuration import HalfGroupConfig
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
-from amqp_broker.half_administration import HalfMessage
+from amqp_broker.halves.administration import HalfMessage
 from amqp_broker.testing import ScriptedFaults
 
 WAIT_S: Final = 20.0

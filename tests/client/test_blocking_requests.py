@@ -24,7 +24,7 @@ from amqp_broker.frames import (
     Timestamp,
     Ulong,
 )
-from amqp_broker.half_addresses import resolve_address
+from amqp_broker.halves.addresses import resolve_address
 from tests.client.shops import PATIENT, shop_broker
 
 WAIT_S = 20.0

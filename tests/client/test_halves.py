@@ -45,8 +45,8 @@ from amqp_broker.frames import (
     Ubyte,
     Ulong,
 )
-from amqp_broker.half_addresses import HalfAddress, parse_half_address
-from amqp_broker.half_requests import read_put, read_resolution
+from amqp_broker.halves.addresses import HalfAddress, parse_half_address
+from amqp_broker.halves.requests import read_put, read_resolution
 from tests.client.back_to_back import BackToBack
 from tests.links.pair import Message as Sendable
 

@@ -11,7 +11,7 @@ from amqp_broker.conformance.requirements import load_requirements
 from amqp_broker.conformance.runner import run_scenario
 from amqp_broker.conformance.scenario import select_scenarios
 from amqp_broker.conformance.sets import Sets, refusal
-from amqp_broker.half_set_nodes import SetRequests
+from amqp_broker.half_sets.nodes import SetRequests
 from amqp_broker.testing import running_broker
 
 PAGE = Path(__file__).resolve().parents[2] / "PIPELINE.md"

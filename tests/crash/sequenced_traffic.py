@@ -19,7 +19,7 @@ from amqp_broker.frames import (
     TransactionalState,
     encode_message,
 )
-from amqp_broker.sequence_client import Outbox, Sending
+from amqp_broker.sequences.client import Outbox, Sending
 from tests.support.controllers import Controller
 from tests.support.sequenced import attached_sender
 from tests.support.wire_client import ConnectionLost, WireConnection, WireSender, WireSession

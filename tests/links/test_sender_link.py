@@ -22,7 +22,14 @@ from amqp_broker.frames import (
     Transfer,
     encode_frame,
 )
-from amqp_broker.links import CreditReceived, Limits, LinkDetached, OutcomesReceived, SenderLink
+from amqp_broker.links import (
+    CreditReceived,
+    Limits,
+    LinkDetached,
+    LocalProtocolError,
+    OutcomesReceived,
+    SenderLink,
+)
 from tests.links.pair import Message, of_type, taken
 from tests.links.raw_peer import RawPeer, flow, transfer
 
@@ -44,6 +51,18 @@ def messages(count: int) -> list[Message]:
 
 
 # --- transfers
+
+
+def test_what_is_larger_than_the_peer_takes_is_not_sent() -> None:
+    """2.7.3: the peer's max-message-size goes, header and all; an octet more is the caller's mistake."""
+    peer, link = attached(max_message_size=100)
+    assert link.remote_max_message_size == 100
+    assert link.send([Message(bytes(96), b"head")]) == 1
+    peer.frames()
+    for attempt in (link.send, lambda each: link.send_in(each, TransactionalState(txn_id=b"1"))):
+        with pytest.raises(LocalProtocolError, match="100 octets"):
+            attempt([Message(b"fits"), Message(bytes(97), b"head")])
+    assert peer.frames() == []
 
 
 def test_what_is_sent() -> None:

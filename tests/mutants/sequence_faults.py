@@ -7,13 +7,13 @@ from typing import Final
 from tests.mutants.mutant import Mutant
 
 RULE: Final = "coordinator/sequence_table.py"
-JOBS: Final = "amqp_broker/sequence_jobs.py"
-JUDGING: Final = "amqp_broker/sequence_judging.py"
-POSITIONS: Final = "amqp_broker/sequence_positions.py"
-FIELDS: Final = "amqp_broker/sequence_fields.py"
-LINKS: Final = "amqp_broker/sequence_links.py"
-WORK: Final = "amqp_broker/sequence_transactions.py"
-CLIENT: Final = "amqp_broker/sequence_client.py"
+JOBS: Final = "amqp_broker/sequences/jobs.py"
+JUDGING: Final = "amqp_broker/sequences/judging.py"
+POSITIONS: Final = "amqp_broker/sequences/positions.py"
+FIELDS: Final = "amqp_broker/sequences/fields.py"
+LINKS: Final = "amqp_broker/sequences/links.py"
+WORK: Final = "amqp_broker/sequences/transactions.py"
+CLIENT: Final = "amqp_broker/sequences/client.py"
 
 RULE_TESTS: Final = "tests/coordinator/test_sequence_table.py"
 TABLE_TESTS: Final = "tests/amqp_broker/test_sequences_table.py"
@@ -157,7 +157,7 @@ _WIRE: Final = (
     ),
     Mutant(
         "sequences: in an open broker streams belong to nobody",
-        "amqp_broker/sequence_service.py",
+        "amqp_broker/sequences/service.py",
         "authoriser.grants(principal, SEQUENCE",
         "authoriser.authorise(principal, SEQUENCE",
         (LINK_TESTS, ORDER_TESTS),

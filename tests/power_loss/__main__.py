@@ -1,5 +1,5 @@
 """`python -m tests.power_loss --states 1000000 --seed 1 --processes 2`: many simulated power cuts; 0
-violations wanted.
+violations wanted. `--workload sets` stages, seals and commits sets of half messages instead.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 
 from tests.power_loss.many import MAX_VIOLATIONS, run_many
 from tests.power_loss.simulation import Setting
+from tests.power_loss.workloads import MESSAGES, WORKLOADS
 
 
 def main() -> int:
@@ -23,9 +24,10 @@ def main() -> int:
     parser.add_argument(
         "--acknowledge-first", action="store_true", help="a mistake that the proof has to find"
     )
+    parser.add_argument("--workload", choices=[*WORKLOADS], default=MESSAGES)
     options = parser.parse_args()
     print(f"seed {options.seed}")
-    setting = Setting(options.synchronous, options.acknowledge_first)
+    setting = Setting(options.synchronous, options.acknowledge_first, workload=options.workload)
     total = run_many(options.states, options.seed, options.processes, setting)
     for violation in total.violations[:MAX_VIOLATIONS]:
         print(violation)

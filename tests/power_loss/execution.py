@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from amqp_broker.persistence import (
     CreateNode,
@@ -32,7 +32,6 @@ from tests.power_loss.plan import (
     PutBack,
     Refused,
     Snapshot,
-    Step,
     Stored,
     Take,
 )
@@ -49,6 +48,7 @@ from tests.power_loss.plan_halves import (
     StoredHalf,
     holding_differences,
 )
+from tests.power_loss.plan_sets import Fail, SetGroup, SetPlan
 
 NO_SUCH_QUEUE: Final = 1_000_000
 SMALL_PAGE_MESSAGES: Final = 7
@@ -70,13 +70,16 @@ class Executor:
         self.queue_ids = {node.name: node.queue_id for node in store.recover().nodes}
         self.now = 0.0
 
-    def run(self, plan: Plan, tell: Callable[[str], None], *, acknowledge_first: bool = False) -> None:
+    def run(
+        self, plan: Plan | SetPlan, tell: Callable[[str], None], *, acknowledge_first: bool = False
+    ) -> None:
         """Every group of the plan. `tell` hears "begin N" before a group and "done N" when its commit
         returned.
 
         With `acknowledge_first` it hears the latter before the commit: the mistake that the proof must find.
         """
-        for number, group in enumerate(plan.groups):
+        groups: Sequence[Group | SetGroup] = plan.groups
+        for number, group in enumerate(groups):
             tell(f"begin {number}")
             verbs, errors = self.apply(group)
             if acknowledge_first:
@@ -91,12 +94,12 @@ class Executor:
             elif self.store.checkpoint_due:
                 self.store.idle(self.now)
 
-    def apply(self, group: Group) -> tuple[list[list[Verb]], list[Exception | None]]:
+    def apply(self, group: Group | SetGroup) -> tuple[list[list[Verb]], list[Exception | None]]:
         """Hand the units of a group to the store; the caller commits."""
         units = [[self._verb(step) for step in unit] for unit in group.units]
         return units, self.store.apply(units)
 
-    def learn(self, group: Group, units: list[list[Verb]]) -> None:
+    def learn(self, group: Any, units: list[list[Verb]]) -> None:
         """Remember the ids of queues that a committed group made."""
         for steps, verbs in zip(group.units, units, strict=True):
             for step, verb in zip(steps, verbs, strict=True):
@@ -111,7 +114,7 @@ class Executor:
         while self.store.idle(self.now):
             self.now += SECONDS_OF_IDLENESS
 
-    def _verb(self, step: Step) -> Verb:
+    def _verb(self, step: Any) -> Verb:
         match step:
             case Make():
                 return CreateNode(step.queue, "queue", {"made_by": step.queue})
@@ -139,16 +142,14 @@ class Executor:
                     return halves.ForgetStream(queue_id, step.stream)
                 former = ((step.position[0] - 1, 7),)
                 return halves.Advance(halves.Stream(queue_id, step.stream, "owner", *step.position, former))
-            case PutBack():
-                return Return(
-                    queue_id, step.offset, step.delivery_count, step.annotations, step.acquired_before
-                )
+        assert isinstance(step, PutBack)
+        return Return(queue_id, step.offset, step.delivery_count, step.annotations, step.acquired_before)
 
 
-def check_errors(group: Group, errors: list[Exception | None]) -> None:
+def check_errors(group: Group | SetGroup, errors: list[Exception | None]) -> None:
     """Exactly the units that must be refused were."""
     for unit, error in zip(group.units, errors, strict=True):
-        refused = any(isinstance(step, Refused) for step in unit)
+        refused = any(isinstance(step, Refused | Fail) for step in unit)
         assert refused == (error is not None), f"unit {unit}: {error!r}"
 
 

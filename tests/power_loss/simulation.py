@@ -15,15 +15,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from amqp_broker.persistence import StoreError
 from amqp_broker.persistence.sqlite import check_directory
 from tests.power_loss.disk import Disk, State, read_state, write_state
-from tests.power_loss.execution import PAGE_MESSAGES, SMALL_PAGE_MESSAGES, differences, read_snapshot
-from tests.power_loss.plan import Plan, make_plan
+from tests.power_loss.execution import PAGE_MESSAGES, SMALL_PAGE_MESSAGES
 from tests.power_loss.recording import Call, Fault, NotRecorded, read_log, run_recorded
 from tests.power_loss.workload import open_store
+from tests.power_loss.workloads import MESSAGES, WORKLOADS, Workload
 
 GROUPS: Final = 40
 PAGE_SIZES: Final = (1024, 4096, 8192)
@@ -48,6 +48,7 @@ class Setting:
     acknowledge_first: bool = False
     groups: int = GROUPS
     sessions: int = SESSIONS
+    workload: str = MESSAGES
 
 
 @dataclass(slots=True)
@@ -82,7 +83,8 @@ def simulate(library: Path, scratch: Path, seed: int, states: int, setting: Sett
     report = Report()
     started = time.monotonic()
     base: State = {}
-    plan = make_plan((seed, 0), setting.groups)
+    workload = WORKLOADS[setting.workload]
+    plan = workload.make_plan((seed, 0), setting.groups, None)
     for session in range(setting.sessions):
         chance = random.Random(f"{seed} {session}")
         arguments = ["--page-size", str(chance.choice(PAGE_SIZES))]
@@ -100,7 +102,7 @@ def simulate(library: Path, scratch: Path, seed: int, states: int, setting: Sett
         cuts: list[tuple[_Cut, int]] = []
         wanted = chance.randrange(states // setting.sessions // 2 + 1)
         for cut in _cuts(calls, base, states // setting.sessions, chance):
-            matched, complaint = _check(cut, plan, scratch / "state")
+            matched, complaint = _check(cut, plan, workload, scratch / "state")
             report.states += 1
             if complaint:
                 report.violations.append(f"seed {seed}, session {session}, {cut.place}: {complaint}")
@@ -110,7 +112,7 @@ def simulate(library: Path, scratch: Path, seed: int, states: int, setting: Sett
         if not cuts:
             break
         (cut, matched), base = cuts[0], cuts[0][0].state
-        plan = make_plan((seed, session + 1), setting.groups, plan.snapshots[matched])
+        plan = workload.make_plan((seed, session + 1), setting.groups, plan.snapshots[matched])
     report.seconds = time.monotonic() - started
     return report
 
@@ -118,7 +120,7 @@ def simulate(library: Path, scratch: Path, seed: int, states: int, setting: Sett
 def _record(
     library: Path,
     scratch: Path,
-    plan: Plan,
+    plan: Any,
     base: State,
     setting: Setting,
     options: list[str],
@@ -135,7 +137,7 @@ def _record(
         str(scratch / "plan"),
         str(scratch / "markers"),
     ]
-    arguments += ["--synchronous", setting.synchronous]
+    arguments += ["--synchronous", setting.synchronous, "--workload", setting.workload]
     arguments += ["--acknowledge-first"] if setting.acknowledge_first else []
     arguments += options
     outcome = run_recorded(library, arguments, root, log=log, markers=scratch / "markers", fault=fault)
@@ -189,13 +191,13 @@ def _cuts(calls: list[Call], base: State, states: int, chance: random.Random) ->
                 yield cut("a random part is kept", disk.partly(chance))
 
 
-def _check(cut: _Cut, plan: Plan, directory: Path) -> tuple[int, str]:
+def _check(cut: _Cut, plan: Any, workload: Workload, directory: Path) -> tuple[int, str]:
     """The snapshot that the state holds, and the complaint about it ("" when it is right)."""
     write_state(cut.state, directory)
     try:
         store = open_store(directory / DATA)
         try:
-            found = read_snapshot(store, SMALL_PAGE_MESSAGES if cut.with_checker else PAGE_MESSAGES)
+            found = workload.read(store, SMALL_PAGE_MESSAGES if cut.with_checker else PAGE_MESSAGES)
         finally:
             store.close()
         complaints = check_directory(directory / DATA) if cut.with_checker else []
@@ -204,7 +206,7 @@ def _check(cut: _Cut, plan: Plan, directory: Path) -> tuple[int, str]:
     if complaints:
         return 0, f"the checker says: {complaints}"
     for index in range(cut.begun, cut.acknowledged - 1, -1):
-        told = differences(found, plan.snapshots[index])
+        told = workload.differences(found, plan.snapshots[index])
         if not told:
             return index, ""
     return 0, f"after {cut.acknowledged} groups acknowledged and {cut.begun} begun: {'; '.join(told)}"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from tests.power_loss.io_errors import run_preloaded
 from tests.power_loss.many import run_many
 from tests.power_loss.simulation import Setting
+from tests.power_loss.workloads import SETS
 
 SEED: Final = 20_240
 STATES: Final = 20_000
 STATES_TO_FAIL: Final = 1_500
+STATES_OF_SETS: Final = 6_000
 PROCESSES: Final = 2
 GROUPS_WITH_IO_ERRORS: Final = 8
 
@@ -36,6 +39,22 @@ def test_the_proof_finds_an_acknowledgement_before_the_commit() -> None:
     """With the sync in its place and only the answer too early, power cuts show it."""
     report = run_many(STATES_TO_FAIL, SEED, 1, Setting(acknowledge_first=True), show=False)
     assert any("posted and lost" in violation for violation in report.violations)
+
+
+def test_no_power_cut_parts_an_epoch_from_its_decision() -> None:
+    """In 6,000 states of staging, sealing, voiding and committing sets into retaining queues, an epoch is
+    there whole with its decision, or not at all; seals, offsets, cursors and events are as promised.
+    """
+    report = run_many(STATES_OF_SETS, SEED, PROCESSES, Setting(workload=SETS), show=False)
+    assert report.violations == []
+    assert report.states >= STATES_OF_SETS
+
+
+def test_the_proof_finds_sets_that_are_acknowledged_too_early() -> None:
+    """With synchronous=NORMAL seals, decisions, cursors and events are lost, and power cuts show it."""
+    report = run_many(STATES_TO_FAIL, SEED, 1, Setting(synchronous="NORMAL", workload=SETS), show=False)
+    for told in ("part .* says", "decision .* is lost", "cursor .* expected", "events .* expected the last"):
+        assert any(re.search(told, violation) for violation in report.violations), told
 
 
 def test_an_io_error_or_a_full_disk_at_any_call_loses_nothing() -> None:

@@ -1,7 +1,7 @@
 """The process that is recorded: carry out a pickled plan on a SqliteStore.
 
 `python -m tests.power_loss.workload DIRECTORY PLAN MARKERS [--synchronous NORMAL] [--page-size N]
-[--acknowledge-first] [--close]`
+[--acknowledge-first] [--close] [--workload sets]`
 
 It writes "begin N" and "done N" to MARKERS, which the recorder keeps in its log. The last line on standard
 output says how it ended: "finished", or "failed" (an I/O error: what happened is unknown).
@@ -14,13 +14,13 @@ import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from amqp_broker.persistence import StoreFailed
 from amqp_broker.persistence.sqlite import SqliteStore
-from tests.power_loss.execution import KEEP_OUTCOMES, Executor
-from tests.power_loss.plan import Plan
+from tests.power_loss.execution import KEEP_OUTCOMES
 from tests.power_loss.plan_halves import KEEP_MS
+from tests.power_loss.workloads import MESSAGES, WORKLOADS
 
 CHECKPOINT_BYTES: Final = 100_000
 """Small enough that a plan of forty groups passes through several checkpoints."""
@@ -44,9 +44,10 @@ def open_store(
     )
 
 
-def run(store: SqliteStore, plan: Plan, tell: Callable[[str], None], options: argparse.Namespace) -> None:
+def run(store: SqliteStore, plan: Any, tell: Callable[[str], None], options: argparse.Namespace) -> None:
     """Carry out the plan; the store stays open unless it is asked to close."""
-    Executor(store).run(plan, tell, acknowledge_first=options.acknowledge_first)
+    executor = WORKLOADS[options.workload].executor(store)
+    executor.run(plan, tell, acknowledge_first=options.acknowledge_first)
     if options.close:
         store.close()
 
@@ -60,6 +61,7 @@ def main() -> None:
     parser.add_argument("--synchronous", default="FULL")
     parser.add_argument("--page-size", type=int, default=PAGE_SIZE_BYTES)
     parser.add_argument("--acknowledge-first", action="store_true")
+    parser.add_argument("--workload", choices=[*WORKLOADS], default=MESSAGES)
     parser.add_argument("--close", action="store_true")
     options = parser.parse_args()
     plan = pickle.loads(options.plan.read_bytes())

@@ -11,7 +11,7 @@ import trio
 from amqp_broker.broker import Broker
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import Header, encode_message
-from amqp_broker.half_set_administration import HalfSetInfo
+from amqp_broker.half_sets.administration import HalfSetInfo
 from amqp_broker.jobs import Step
 from amqp_broker.persistence import Event, Log
 from tests.support.half_sets import half_sets

@@ -12,8 +12,8 @@ from amqp_broker.coordinator import Numbering
 from amqp_broker.frames import Accepted, Rejected
 from amqp_broker.persistence import MemoryStore, Record, Store
 from amqp_broker.queue import Queue
-from amqp_broker.sequence_fields import Place
-from amqp_broker.sequence_jobs import SequencedPosting
+from amqp_broker.sequences.fields import Place
+from amqp_broker.sequences.jobs import SequencedPosting
 from amqp_broker.testing import memory_config
 from tests.support import sequenced
 

@@ -1,0 +1,1 @@
+"""Sets of half messages: staged, sealed, decided by epoch; asked about, administered."""

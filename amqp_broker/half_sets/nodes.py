@@ -1,0 +1,127 @@
+"""What is asked about sets of half messages on `$half-resolve/<group>`: seal, commit-epoch, void, status."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from amqp_broker.authorisation import SEND
+from amqp_broker.coordinator import Resolver, SetState
+from amqp_broker.frames import Accepted, DecodeError, Error, Message, Properties, Rejected
+from amqp_broker.half_sets.answers import internal_error
+from amqp_broker.half_sets.deciding import CommitEpoch, VoidSets
+from amqp_broker.half_sets.enlisting import EnlistSet, VoteSets
+from amqp_broker.half_sets.jobs import SealSet
+from amqp_broker.half_sets.requests import (
+    SET_SUBJECTS,
+    CommitRequest,
+    SealRequest,
+    SetRequest,
+    StatusRequest,
+    VoidRequest,
+    read_set_request,
+    write_status,
+)
+from amqp_broker.halves.requests import HalfRefused
+from amqp_broker.persistence import Decision, RowDamaged, Store
+from amqp_broker.registry import NodeRefused
+
+if TYPE_CHECKING:
+    from amqp_broker.control_nodes import ControlPost
+    from amqp_broker.node_service import NodeService
+    from amqp_broker.queue import Queue
+
+SETS_SHOWN: Final = 1_000  # in the reply to a status request: the oldest
+
+
+def is_about_sets(post: ControlPost) -> bool:
+    """Whether a message's subject is one of these."""
+    try:
+        properties = Message(post.payload).properties
+    except DecodeError:
+        return False
+    return properties is not None and properties.subject in SET_SUBJECTS
+
+
+class SetRequests:
+    """Has them judged and answered."""
+
+    def __init__(self, nodes: NodeService) -> None:
+        self._nodes = nodes
+
+    def take(self, group: str, post: ControlPost) -> bool:
+        """Take a message that is about sets; False if it is not."""
+        try:
+            message = Message(post.payload)
+            own_store = self._nodes.retained.store_id
+            request = read_set_request(message, message.properties or Properties(), own_store)
+        except HalfRefused as refused:
+            post.answer(Rejected(error=refused.error))
+            return True
+        except DecodeError as error:
+            described = Error(condition=error.condition, description=error.description)
+            post.answer(Rejected(error=described))
+            return True
+        if request is None:
+            return False
+        self._do(group, request, post)
+        return True
+
+    def _do(self, group: str, request: SetRequest, post: ControlPost) -> None:
+        sets = self._nodes.half_sets
+        if isinstance(request, SealRequest) and request.store:
+            sets.submit(EnlistSet(sets, group, request, post.container_id, post.answer))
+        elif isinstance(request, SealRequest):
+            staged = sets.known(group, request.producer).of_epoch(request.set_id, request.epoch)
+            sets.when_read(staged, partial(sets.submit, SealSet(sets, group, request, post.answer)))
+        elif isinstance(request, CommitRequest):
+            sets.submit(CommitEpoch(sets, group, request, Resolver.PRODUCER, post.answer))
+        elif isinstance(request, VoidRequest) and request.store:
+            sets.submit(VoteSets(sets, group, request, post.answer))
+        elif isinstance(request, VoidRequest):
+            sets.submit(VoidSets(sets, group, request, Resolver.PRODUCER, "", post.answer))
+        else:
+            self._tell_status(group, request, post)
+
+    def _tell_status(self, group: str, request: StatusRequest, post: ControlPost) -> None:
+        if request.reply_to is None:
+            error = Error(
+                condition="amqp:invalid-field",
+                description="expected the address of a queue in properties.reply-to, got null",
+            )
+            post.answer(Rejected(error=error))
+            return
+        try:
+            queue = self._nodes.existing(post.principal, request.reply_to, SEND)
+        except NodeRefused as refused:
+            error = Error(condition=refused.condition, description=f"properties.reply-to: {refused}")
+            post.answer(Rejected(error=error))
+            return
+        self._nodes.writer.read(partial(self._look, group, request, queue, post.answer))
+
+    def _look(self, group: str, request: StatusRequest, queue: Queue, answer: Any, store: Store) -> None:
+        """Between two commits, so that what is decided and what is staged belong together."""
+        if queue.deleted or queue.full():
+            why = "was deleted" if queue.deleted else "is full"
+            condition = "amqp:resource-deleted" if queue.deleted else "amqp:resource-limit-exceeded"
+            error = Error(condition=condition, description=f"properties.reply-to: queue {queue.name!r} {why}")
+            answer(Rejected(error=error))
+            return
+        producer, epoch = request.producer, request.epoch
+        found: Decision | None = None
+        try:
+            if epoch is not None:
+                found = store.decision(group, producer, epoch)
+            latest = store.latest_decision(group, producer)
+        except RowDamaged as damaged:
+            answer(Rejected(error=internal_error(f"the store: {damaged}")))
+            return
+        sets = self._nodes.half_sets.known(group, producer).sets.values()
+        shown = [
+            each
+            for each in sets
+            if (epoch is None or each.epoch == epoch) and each.state is not SetState.VOIDED
+        ][:SETS_SHOWN]
+        payload = write_status(request.correlation_id, self._nodes.retained.store_id, found, latest, shown)
+        self._nodes.post(queue, payload)
+        answer(Accepted())

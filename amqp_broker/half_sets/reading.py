@@ -1,0 +1,114 @@
+"""What is staged in a set is read, page by page, so that others have a turn in between: for its checksum
+after a start, and for what the event log says of its messages.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+from amqp_broker.log_setup import logger
+from amqp_broker.message_events import put_by_set
+from amqp_broker.persistence import Log, Record, Store
+
+if TYPE_CHECKING:
+    from amqp_broker.coordinator import SetPart
+    from amqp_broker.half_sets.service import SetService
+    from amqp_broker.queue import Queue
+    from amqp_broker.writer import Writer
+
+PAGE_MESSAGES: Final = 1_000  # what the loop does at once
+PAGE_BYTES: Final = 4 << 20
+NAMED_MESSAGES: Final = 200_000  # of one commit, whose names are kept until then; the rest has offsets only
+
+
+class ReadBack:
+    """What was staged before the start of the broker is read for its checksum."""
+
+    def __init__(self, service: SetService, writer: Writer, part: SetPart, then: Callable[[], None]) -> None:
+        self._service = service
+        self._writer = writer
+        self._part = part
+        self._then = then
+        self._at = 0
+        self._sum = 0
+
+    def start(self) -> None:
+        """Read, between commits; others have a turn after each page."""
+        self._writer.read(self._look)
+
+    def _look(self, store: Store) -> None:
+        part = self._part
+        if part.unread_to and part.owner.state is not None:  # else another has read it, or it is gone
+            page = store.read(part.queue_id, self._at, PAGE_MESSAGES, PAGE_BYTES)
+            self._sum += sum([crc32(each.body) for each in page.records if each.offset < part.unread_to])
+            for lost in page.quarantined:
+                part.count -= 1
+                logger("half_sets").error("message.quarantined", set=part.owner.set_id, reason=lost.reason)
+            self._at = page.next_offset
+            if self._at < part.unread_to and (page.records or page.quarantined):
+                self.start()
+                return
+            part.unread_to = 0
+            part.add(0, 0, self._sum)
+        self._service.when_read(part.owner, self._then)
+
+
+class NameReading:
+    """Sealed parts are read for what their messages are called; `part.told` has it then: entries of the event
+    log and how many messages are before each. Empty: nothing can be told but offsets.
+    """
+
+    def __init__(
+        self, writer: Writer, placed: Iterable[tuple[Queue, SetPart]], then: Callable[[], None]
+    ) -> None:
+        self._writer = writer
+        self._placed = deque(placed)
+        self._then = then
+        self._room = NAMED_MESSAGES
+        self._at = 0
+        self._told: list[tuple[int, Log]] = []
+        self._count = 0
+
+    def start(self) -> None:
+        """Read, between commits; others have a turn after each page."""
+        while self._placed and self._placed[0][1].count > self._room:
+            self._placed.popleft()[1].told = []
+        if self._placed:
+            self._writer.read(self._look)
+        else:
+            self._then()
+
+    def _look(self, store: Store) -> None:
+        queue, part = self._placed[0]
+        if part.owner.state is None:
+            self._next([])
+            return
+        page = store.read(part.queue_id, self._at, PAGE_MESSAGES, PAGE_BYTES)
+        self._at = page.next_offset
+        if page.records:
+            self._tell(queue, part, page.records)
+        if not page.records or self._count >= part.count:
+            self._next(self._told if self._count == part.count else [])
+        else:
+            self.start()
+
+    def _tell(self, queue: Queue, part: SetPart, records: list[Record]) -> None:
+        staged = part.owner
+        for verb in put_by_set(
+            queue, 0, len(records), staged.producer.group, staged.set_id, staged.producer.name, staged.epoch,
+            0, records,
+        ):  # fmt: skip
+            assert isinstance(verb, Log), "what is told goes into the event log"
+            self._told.append((self._count, verb))
+            self._count += verb.event.count
+
+    def _next(self, told: list[tuple[int, Log]]) -> None:
+        _, part = self._placed.popleft()
+        part.told = told
+        self._room -= part.count
+        self._at = self._count = 0
+        self._told = []
+        self.start()

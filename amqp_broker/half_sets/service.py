@@ -1,0 +1,342 @@
+"""All sets of half messages of a broker that are not decided: what is staged, by whom, and for how long.
+
+attach --> OpenPart --> part --Staging--> store (a hidden node)     seal, commit-epoch, void --> half_set_jobs
+at the group's maximum age: voided; without room for too long: links that wait are detached
+
+The hidden nodes are of kind "set"; their settings say what they are, so that a start finds them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from amqp_broker.addresses import Address
+from amqp_broker.coordinator import (
+    NEVER_MS,
+    EpochState,
+    HalfSettings,
+    ProducerSets,
+    Resolver,
+    SetPart,
+    SetState,
+    StagedSet,
+    epoch_state,
+)
+from amqp_broker.frames import Error
+from amqp_broker.half_sets.answers import elsewhere_error
+from amqp_broker.half_sets.asking import SetAsking
+from amqp_broker.half_sets.deciding import VoidSets
+from amqp_broker.half_sets.reading import NameReading, ReadBack
+from amqp_broker.half_sets.requests import VoidRequest
+from amqp_broker.half_sets.settings import SetSettings
+from amqp_broker.log_setup import logger
+from amqp_broker.persistence import Decision, RecoveredNode, Store
+from amqp_broker.queue import RESUME_PART
+
+if TYPE_CHECKING:
+    from amqp_broker.half_sets.staging import StagingLink
+    from amqp_broker.node_service import NodeService
+    from amqp_broker.queue import Queue
+    from amqp_broker.writer import Job
+
+LONGEST_SLEEP_S: Final = 60.0  # the wall clock may be set while we wait
+AGE_REASON: Final = "maximum age"
+AGE_RETRY_MS: Final = 60_000  # what could not be voided because the store was full is tried again
+DECISIONS_SEARCHED: Final = 1_000  # of a producer, the newest, where a request names no epoch
+
+
+class SetService:
+    """One for each broker."""
+
+    def __init__(self, nodes: NodeService) -> None:
+        self._nodes = nodes
+        self._log = logger("half_sets")
+        self._deadlines: list[tuple[int, int, StagedSet]] = []
+        self._serial = count()
+        self._links: dict[SetPart, set[StagingLink]] = {}
+        self._waiting: dict[StagingLink, float] = {}  # for room, and since when
+        self._asking = SetAsking(nodes.halves)
+        self.producers: dict[tuple[str, str], ProducerSets] = {}
+        self.part_count = 0
+        self.byte_count = 0
+
+    # What there is
+
+    def producer(self, group: str, name: str) -> ProducerSets:
+        """The sets of a producer, none at first; `forget_idle` has to follow."""
+        return self.producers.setdefault((group, name), ProducerSets(group, name))
+
+    def known(self, group: str, name: str) -> ProducerSets:
+        """The sets of a producer, to look at."""
+        return self.producers.get((group, name)) or ProducerSets(group, name)
+
+    def forget_idle(self, producer: ProducerSets) -> None:
+        """Nothing is kept of a producer that has nothing staged."""
+        if not producer.sets and producer.deciding is None:
+            self.producers.pop((producer.group, producer.name), None)
+
+    def sets(self) -> list[StagedSet]:
+        """All of them."""
+        return [each for producer in self.producers.values() for each in producer.sets.values()]
+
+    def now_ms(self) -> int:
+        """The broker's wall clock."""
+        return self._nodes.wall_clock_ms()
+
+    def max_age_ms(self, group: str) -> int:
+        """How old a set of this group may become."""
+        found = self._nodes.halves.groups.get(group)
+        return (HalfSettings() if found is None else found.settings).max_age_ms
+
+    def decision(self, producer: ProducerSets, epoch: int) -> Decision | None:
+        """What was decided; only in a job's `unit`. Raises RowDamaged."""
+
+        def look(store: Store) -> Decision | None:
+            return store.decision(producer.group, producer.name, epoch)
+
+        return self._nodes.writer.lookup(look)
+
+    def epoch_state(self, producer: ProducerSets, epoch: int) -> EpochState:
+        """Where an epoch stands; only in a job's `unit`. Raises RowDamaged."""
+        decided = self.decision(producer, epoch) is not None
+
+        def look(store: Store) -> Decision | None:
+            return None if decided else store.latest_decision(producer.group, producer.name)
+
+        latest = self._nodes.writer.lookup(look)
+        return epoch_state(epoch, decided, None if latest is None else latest.epoch)
+
+    def committed(self, producer: ProducerSets, epoch: int | None) -> set[str]:
+        """The sets that decisions name: that of one epoch, or the newest ones; only in a job's `unit`."""
+
+        def look(store: Store) -> list[Decision]:
+            if epoch is None:
+                return store.decisions(producer.group, producer.name, DECISIONS_SEARCHED)
+            found = store.decision(producer.group, producer.name, epoch)
+            return [] if found is None else [found]
+
+        found = self._nodes.writer.lookup(look)
+        return {winner[0] for decision in found for winner in decision.winners}
+
+    def may_have_forgotten(self, producer: ProducerSets, epoch: int) -> bool:
+        """Whether a decision of this epoch, which none is kept of, may have been one of those that were kept
+        before; only in a job's `unit`.
+        """
+
+        def look(store: Store) -> list[Decision]:
+            return store.decisions(producer.group, producer.name, DECISIONS_SEARCHED)
+
+        kept = self._nodes.writer.lookup(look)
+        return len(kept) >= DECISIONS_SEARCHED and epoch < kept[-1].epoch
+
+    def destination_of(self, part: SetPart) -> Queue | Error:
+        """Where its messages go, or why they can't."""
+        queue = self._nodes.registry.find(Address(part.destination))
+        if queue is None or queue.deleted or not queue.persistent or queue.sequences.required:
+            return elsewhere_error(part.destination, queue)
+        return queue
+
+    # Parts
+
+    def room_for_part(self, staged: StagedSet | None, parts: int = 1) -> Error | None:
+        """Why no more can be staged at once, or None."""
+        limits = self._nodes.config.limits
+        if self.part_count + parts > limits.max_half_sets:
+            return _limit(f"{self.part_count} sets are staged, as many as max_half_sets allows")
+        if staged is not None and len(staged.parts) >= limits.half_set_destinations:
+            return _limit(
+                f"set {staged.set_id!r} has {len(staged.parts)} destinations, as many as "
+                "half_set_destinations allows"
+            )
+        return None
+
+    def begin_set(self, producer: ProducerSets, set_id: str, epoch: int, container_id: str) -> StagedSet:
+        """A set that is not there yet; its first part is on its way to the store."""
+        now_ms = self.now_ms()
+        deadline_ms = now_ms + self.max_age_ms(producer.group)
+        return StagedSet(producer, set_id, epoch, now_ms, deadline_ms, container_id)
+
+    def add_part(self, staged: StagedSet, part: SetPart) -> None:
+        """It is stored."""
+        if not staged.parts:
+            staged.producer.sets[staged.set_id] = staged
+            if staged.state is not SetState.PREPARED:
+                heappush(self._deadlines, (staged.deadline_ms, next(self._serial), staged))
+                self._rearm()
+            if staged.state is not SetState.VOIDED:
+                self._asking.begin(staged)
+        staged.parts[part.destination] = part
+        self.part_count += 1
+
+    def prepared(self, staged: StagedSet) -> None:
+        """Its home decides about it, however long that takes: it is asked about for ever."""
+        staged.deadline_ms = NEVER_MS
+        self._asking.for_ever(staged)
+
+    def voted(self, staged: StagedSet) -> None:
+        """It never wins: a trace of it is kept for as long as a set may become old."""
+        staged.state = SetState.VOIDED
+        staged.begun_at_ms = self.now_ms()
+        staged.deadline_ms = staged.begun_at_ms + self.max_age_ms(staged.producer.group)
+        self._asking.end(staged)
+
+    def ended(self, staged: StagedSet, error: Error) -> None:
+        """It was committed or voided, and that is stored; links that stage in it are told why they end."""
+        staged.state = None
+        self._asking.end(staged)
+        staged.producer.sets.pop(staged.set_id, None)
+        for part in staged.parts.values():
+            self.part_count -= 1
+            self.byte_count -= part.byte_count
+            for link in self._links.pop(part, ()):
+                link.end(error)
+        self._room_again()
+
+    def attach(self, link: StagingLink) -> None:
+        """A link begins to stage."""
+        self._links.setdefault(link.part, set()).add(link)
+
+    def detach(self, link: StagingLink) -> None:
+        """It is gone."""
+        self._waiting.pop(link, None)
+        links = self._links.get(link.part)
+        if links is not None:
+            links.discard(link)
+            if not links:
+                del self._links[link.part]
+
+    # Room
+
+    def full(self) -> bool:
+        """Whether nothing more may be staged."""
+        return self.byte_count >= self._nodes.config.limits.half_set_bytes
+
+    def wait_for_room(self, link: StagingLink) -> None:
+        """`link.go_on()` is called when there is room, `link.end(...)` when there is none for too long."""
+        self._waiting.setdefault(link, trio.current_time())
+        self._rearm()
+
+    def _room_again(self) -> None:
+        if self._waiting and self.byte_count <= self._nodes.config.limits.half_set_bytes * RESUME_PART:
+            waiting, self._waiting = self._waiting, {}
+            for link in waiting:
+                link.go_on()
+
+    # Jobs and reads
+
+    def submit(self, job: Job) -> None:
+        """Have a job judged and stored with the next group."""
+        self._nodes.writer.submit(job)
+
+    def void(
+        self, staged: StagedSet, resolver: Resolver, reason: str, answer: Callable[[Any], None],
+        *, force: bool = False,
+    ) -> None:  # fmt: skip
+        """Void one set; `answer` is told the outcome after the commit. By `force` without its home's word."""
+        request = VoidRequest(staged.producer.name, staged.epoch, (staged.set_id,))
+        self.submit(VoidSets(self, staged.producer.group, request, resolver, reason, answer, force=force))
+
+    def pump(self, queue: Queue) -> None:
+        """Distribute what a commit made available."""
+        self._nodes.pump(queue)
+
+    def when_read(self, staged: StagedSet | None, then: Callable[[], None]) -> None:
+        """`then()` is called when the checksum of a set is known: at once, or after what was there at the
+        start was read back.
+        """
+        part = None if staged is None else next((p for p in staged.parts.values() if p.unread_to), None)
+        if part is None:
+            then()
+        else:
+            ReadBack(self, self._nodes.writer, part, then).start()
+
+    def when_named(self, placed: Iterable[tuple[Queue, SetPart]], then: Callable[[], None]) -> None:
+        """`then()` is called when it is known what the event log will say of the messages of these parts."""
+        NameReading(self._nodes.writer, placed, then).start()
+
+    # Start and time
+
+    def recover(self, nodes: Iterable[RecoveredNode]) -> None:
+        """Take up what the store has staged."""
+        for node in nodes:
+            try:
+                self._recover(node)
+            except ValueError as error:
+                self._log.error("set.damaged", name=node.name, reason=repr(error))
+        self._rearm()
+
+    def _recover(self, node: RecoveredNode) -> None:
+        told = SetSettings.read(node.settings)
+        producer = self.producer(told.group, told.producer)
+        staged = producer.sets.get(told.set_id)
+        if staged is None:
+            deadline_ms = told.begun_at_ms + self.max_age_ms(told.group)
+            staged = StagedSet(
+                producer, told.set_id, told.epoch, told.begun_at_ms, deadline_ms, told.container_id
+            )
+        part = SetPart(staged, told.destination, node.queue_id)
+        part.next_offset = node.next_offset
+        part.add(node.message_count, node.byte_count, 0)
+        staged.home, staged.store = told.home, told.store
+        if told.sealed is not None or told.voided:
+            staged.sealed = told.sealed
+            staged.state = _closed_state(told)
+            staged.closing = True
+            if staged.state is SetState.PREPARED:
+                staged.deadline_ms = NEVER_MS
+            if told.store and told.sealed is not None:
+                part.add(told.sealed.count, 0, told.sealed.checksum)
+        elif node.message_count:
+            part.unread_to = node.next_offset
+        self.add_part(staged, part)
+        self.byte_count += part.byte_count
+
+    def _rearm(self) -> None:
+        now = trio.current_time()
+        if self._deadlines:
+            wait_s = min(max(0, self._deadlines[0][0] - self.now_ms()) / 1000, LONGEST_SLEEP_S)
+            self._nodes.timers.set(now + wait_s, self)
+        if self._waiting:
+            self._nodes.timers.set(next(iter(self._waiting.values())) + self._patience_s(), self)
+
+    def _patience_s(self) -> float:
+        return self._nodes.config.limits.half_set_wait_ms / 1000
+
+    def wake(self) -> None:
+        """A deadline has come."""
+        now_ms, now = self.now_ms(), trio.current_time()
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            staged = heappop(self._deadlines)[2]
+            if staged.state is None or staged.state is SetState.PREPARED:
+                continue
+            if staged.deadline_ms > now_ms:  # it was put off
+                heappush(self._deadlines, (staged.deadline_ms, next(self._serial), staged))
+            else:
+                self.void(staged, Resolver.DEADLINE, AGE_REASON, _nobody)
+                heappush(self._deadlines, (now_ms + AGE_RETRY_MS, next(self._serial), staged))
+        late = [link for link, since in self._waiting.items() if since + self._patience_s() <= now]
+        for link in late:
+            del self._waiting[link]
+            link.end(
+                _limit(f"no room for {self._patience_s():g} s: sets hold as much as half_set_bytes allows")
+            )
+        self._rearm()
+
+
+def _closed_state(told: SetSettings) -> SetState:
+    if told.voided:
+        return SetState.VOIDED
+    return SetState.PREPARED if told.home else SetState.SEALED
+
+
+def _nobody(outcome: object) -> None:
+    """Nobody waits for what a deadline decides."""
+
+
+def _limit(description: str) -> Error:
+    return Error(condition="amqp:resource-limit-exceeded", description=description)

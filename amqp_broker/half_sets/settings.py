@@ -1,0 +1,78 @@
+"""What the hidden node of a set's part says of itself, in the settings that the store keeps."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+
+from amqp_broker.coordinator import SetPart, SetState, Winner
+
+SET_KIND: Final = "set"  # of the hidden nodes
+
+
+def settings_of(part: SetPart, voided_at_ms: int | None = None) -> dict[str, object]:
+    """What a hidden node says of itself; with `voided_at_ms`: as the trace of a set that never wins."""
+    staged = part.owner
+    settings: dict[str, object] = {
+        "group": staged.producer.group,
+        "producer": staged.producer.name,
+        "epoch": staged.epoch,
+        "set": staged.set_id,
+        "destination": part.destination,
+        "begun_at_ms": staged.begun_at_ms,
+        "container_id": staged.container_id,
+    }
+    if staged.sealed is not None:
+        settings["sealed_count"] = staged.sealed.count
+        settings["sealed_checksum"] = staged.sealed.checksum
+    if staged.home:
+        settings["home"] = staged.home
+    if staged.store:
+        settings["store"] = staged.store
+    if voided_at_ms is not None:
+        settings["begun_at_ms"] = voided_at_ms
+    if voided_at_ms is not None or staged.state is SetState.VOIDED:
+        settings["voided"] = True
+    return settings
+
+
+@attrs.frozen
+class SetSettings:
+    """The same, read back; `sealed` None: it is open, or was `voided` for good."""
+
+    group: str
+    producer: str
+    epoch: int
+    set_id: str
+    destination: str
+    begun_at_ms: int
+    container_id: str
+    sealed: Winner | None
+    home: str = ""
+    store: str = ""
+    voided: bool = False
+
+    @classmethod
+    def read(cls, settings: dict[str, Any]) -> SetSettings:
+        """Raises ValueError where they are not those of a set."""
+        try:
+            set_id = str(settings["set"])
+            sealed = None
+            if "sealed_count" in settings:
+                sealed = Winner(set_id, int(settings["sealed_count"]), int(settings["sealed_checksum"]))
+            return cls(
+                str(settings["group"]),
+                str(settings["producer"]),
+                int(settings["epoch"]),
+                set_id,
+                str(settings["destination"]),
+                int(settings["begun_at_ms"]),
+                str(settings["container_id"]),
+                sealed,
+                str(settings.get("home", "")),
+                str(settings.get("store", "")),
+                settings.get("voided") is True,
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not the settings of a set: {error!r}") from None

@@ -1,0 +1,248 @@
+"""Links on which messages are staged in a set: at the speed of posting, and seen by nobody.
+
+    run of messages --> Staging --writer, one commit with everybody's--> hidden node --> accepted
+
+Unsettled only, and in no transaction. Each message is durable whatever its header says. Its time to live
+begins when it arrives (3.2.1), not when its epoch is committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
+
+from amqp_broker.control_nodes import SETTLED_ERROR
+from amqp_broker.coordinator import CHECKSUM_MODULUS, SetPart, TransactionError
+from amqp_broker.frames import Accepted, DecodeError, Error, Rejected, TransactionalState
+from amqp_broker.half_sets.answers import closed_error
+from amqp_broker.links import Delivery, ReceiverLink
+from amqp_broker.persistence import Post, Record, Unit
+from amqp_broker.records import record_of
+from amqp_broker.sequences.fields import place_of
+
+if TYPE_CHECKING:
+    from amqp_broker.connection_task import ConnectionTask
+    from amqp_broker.half_sets.service import SetService
+    from amqp_broker.node_service import NodeService
+    from amqp_broker.queue import Queue
+
+ACCEPTED: Final = Accepted()
+TRANSACTION_ERROR: Final = Error(
+    condition="amqp:not-allowed",
+    description="a set is staged outside of transactions: the commit of its epoch is what makes it seen",
+)
+SEQUENCE_ERROR: Final = Error(
+    condition="amqp:not-allowed",
+    description="a message of a set has no place in a stream: it carries sequence fields",
+)
+
+
+class Staging:
+    """A run of messages from one link to one part of a set."""
+
+    __slots__ = ("_checksum", "_counted", "deliveries", "link", "records", "refused", "service", "size")
+
+    def __init__(
+        self, service: SetService, link: StagingLink, deliveries: list[Delivery], records: list[Record]
+    ) -> None:
+        self.service = service
+        self.link = link
+        self.deliveries = deliveries
+        self.records = records
+        self.size = sum([len(record.body) for record in records])
+        self.refused: Error | None = None
+        self._checksum = sum([crc32(record.body) for record in records]) % CHECKSUM_MODULUS
+        self._counted = False
+
+    def unit(self) -> Unit:
+        part = self.link.part
+        staged = part.owner
+        self.refused = None
+        if staged.closing or staged.state is None:
+            self.refused = closed_error(staged)
+            return []
+        offset = part.next_offset
+        for record in self.records:
+            record.offset = offset
+            offset += 1
+        part.next_offset = offset
+        self._count(1)
+        return [Post(part.queue_id, self.records)]
+
+    def _count(self, sign: int) -> None:
+        part = self.link.part
+        part.add(sign * len(self.records), sign * self.size, sign * self._checksum)
+        part.under_way += sign
+        self.service.byte_count += sign * self.size
+        self._counted = sign > 0
+
+    def withdraw(self) -> None:
+        """Nothing was stored: the offsets are free again."""
+        if self._counted:
+            self._count(-1)
+            self.link.part.next_offset = self.records[0].offset
+
+    def keeps(self) -> bool:
+        """The sender is told that there is no room."""
+        return False
+
+    def finished(self, error: Exception | None) -> None:
+        if error is not None:
+            if self._counted:
+                self._count(-1)
+        elif self._counted:
+            self.link.part.under_way -= 1
+        self.link.staged(self, error)
+
+
+class StagingLink:
+    """One link of `$half-set/...`; it also stands in the list of those who wait for room in its queue."""
+
+    def __init__(
+        self, task: ConnectionTask, nodes: NodeService, service: SetService, part: SetPart, queue: Queue,
+        link: ReceiverLink,
+    ) -> None:  # fmt: skip
+        self.part = part
+        self._task = task
+        self._nodes = nodes
+        self._service = service
+        self._queue = queue
+        self._link = link
+        self._credit = nodes.config.limits.link_credit
+        self._blocked = False
+        self._over = False
+        service.attach(self)
+
+    @property
+    def owner(self) -> StagingLink:
+        """Whom the queue tells that there is room."""
+        return self
+
+    # In the owner's turn
+
+    def begin(self) -> int:
+        """The credit to begin with."""
+        return 0 if self._block() else self._credit
+
+    def on_deliveries(self, link: ReceiverLink, deliveries: list[Delivery]) -> None:
+        """A run of complete messages."""
+        if self._over:
+            return
+        for delivery in deliveries:
+            if delivery.settled or delivery.state is not None:
+                self._stage_one_by_one(deliveries)
+                return
+        self._stage(deliveries)
+
+    def _stage_one_by_one(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            if self._over:
+                return
+            if delivery.settled:
+                self._end(SETTLED_ERROR)
+            elif isinstance(delivery.state, TransactionalState):
+                self._refuse_in_transaction(delivery, delivery.state.txn_id)
+            else:
+                self._stage([delivery])
+
+    def _refuse_in_transaction(self, delivery: Delivery, txn_id: Any) -> None:
+        transactions = self._task.dispatcher.transactions
+        try:
+            transaction = transactions.find(txn_id)
+        except TransactionError as error:
+            self._end(error.error())
+            return
+        transactions.refuse_posts(transaction, self._link, [delivery], TRANSACTION_ERROR)
+        self._processed(1)
+
+    def _stage(self, deliveries: list[Delivery]) -> None:
+        now_ms = self._nodes.wall_clock_ms()
+        sequences = not self._queue.sequences.off
+        queue_id = self.part.queue_id
+        records: list[Record] = []
+        taken: list[Delivery] = []
+        malformed: DecodeError | None = None
+        for delivery in deliveries:
+            mapped: list[bytes] = []
+            try:
+                record = record_of(delivery.payload, delivery.message_format, now_ms, queue_id, True, mapped)
+            except DecodeError as error:
+                malformed = error
+                break
+            if mapped and sequences and place_of(record.body, None) is not None:
+                self._link.settle([delivery], Rejected(error=SEQUENCE_ERROR))
+                self._processed(1)
+                continue
+            record.durable = True
+            records.append(record)
+            taken.append(delivery)
+        if records:
+            self._nodes.writer.collect(Staging(self._service, self, taken, records))
+        if malformed is not None:
+            self._over = True
+            described = Error(condition=malformed.condition, description=malformed.description)
+            self._link.session.end(described)  # as for any message that misrepresents its sections
+
+    def _staged(self, staging: Staging, error: Exception | None) -> None:
+        if self._over:
+            return
+        if staging.refused is not None:
+            self._end(staging.refused)
+            return
+        if error is None:
+            self._link.settle(staging.deliveries, ACCEPTED)
+        else:
+            full = Error(condition="amqp:resource-limit-exceeded", description=str(error))
+            self._link.settle(staging.deliveries, Rejected(error=full))
+        self._processed(len(staging.deliveries))
+
+    def _processed(self, count: int) -> None:
+        if not self._blocked and self._block():
+            self._link.set_credit(0)
+        self._link.processed(count)
+
+    def _block(self) -> bool:
+        """Wait for room, if there is none: in the queue to be, or for all sets together."""
+        if self._queue.full():
+            self._queue.blocked.append(self)
+        elif self._service.full():
+            self._service.wait_for_room(self)
+        else:
+            return False
+        self._blocked = True
+        return True
+
+    def _go_on(self) -> None:
+        self._blocked = False
+        if not self._over and not self._block():
+            self._link.set_credit(self._credit)
+
+    def _end(self, error: Error) -> None:
+        if not self._over:
+            self._over = True
+            self._link.detach(error)
+
+    def on_detached(self, link: ReceiverLink) -> None:
+        """The link is gone; what it staged stays staged."""
+        self._over = True
+        self._service.detach(self)
+        if self in self._queue.blocked:
+            self._queue.blocked.remove(self)
+
+    # From any task
+
+    def staged(self, staging: Staging, error: Exception | None) -> None:
+        """A run was stored, or why not."""
+        self._task.run_in_turn(self._staged, staging, error)
+
+    def unblock(self, _: object) -> None:
+        """The queue has room again."""
+        self._task.run_in_turn(self._go_on)
+
+    def go_on(self) -> None:
+        """The sets have room again."""
+        self._task.run_in_turn(self._go_on)
+
+    def end(self, error: Error) -> None:
+        """The set is gone, or there is no room for too long."""
+        self._task.run_in_turn(self._end, error)

@@ -1,0 +1,1 @@
+"""Half messages: their nodes, what is asked of them, check-back, administration."""

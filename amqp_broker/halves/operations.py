@@ -1,0 +1,378 @@
+"""What can be done with a half message, each decided where it falls: when the writer asks for the verbs,
+between two commits and in the order of the jobs.
+
+    HalfPut      prepared, its room in the destination kept
+    HalfChange   commit, rollback, park, resume: by a producer, a check, a deadline or an administrator
+
+Two changes of one half message never share a commit unless they are one unit: the later one is judged again
+after it, so that nobody is told of a decision that is not stored.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from amqp_broker.coordinator import (
+    HalfAnswer,
+    HalfGroup,
+    HalfInput,
+    HalfState,
+    OpenHalf,
+    Resolver,
+    Transaction,
+    TransactionRollback,
+    decide_half,
+    shown_half_id,
+)
+from amqp_broker.frames import Accepted, Error, Rejected
+from amqp_broker.halves.requests import PutRequest, Resolution, delivered_body
+from amqp_broker.jobs import post_verbs
+from amqp_broker.message_events import homeless, put_by_half
+from amqp_broker.persistence import Decide, Event, Half, Hold, Log, Record, Reschedule, RowDamaged, Unit
+
+if TYPE_CHECKING:
+    from amqp_broker.halves.service import HalfService
+    from amqp_broker.queue import Queue
+
+
+class HalfOperation(ABC):
+    """Base: the half message is (`group`, `half_id`). `token` is the job or transaction whose unit it is part
+    of.
+    """
+
+    operations = 1
+    size_bytes = 0
+
+    def __init__(self, service: HalfService, group: HalfGroup, half_id: bytes) -> None:
+        self.service = service
+        self.group = group
+        self.half_id = half_id
+        self.token: Any = self
+        self.half: OpenHalf | None = None
+        self.error: Error | None = None
+        self.waits = False
+        """Another change of it is in the same group: to be judged again after that."""
+
+    def outcome(self) -> Any:
+        """What the asker is told after the commit."""
+        return Accepted() if self.error is None else Rejected(error=self.error)
+
+    def verbs(self) -> Unit:
+        """Decide what it means, by what there is now."""
+        self.error = None
+        self.group = self.service.present(self.group)
+        if not self._free():
+            return []
+        try:
+            return self._judge()
+        except RowDamaged as damaged:
+            self.withdraw()
+            self.error = Error(condition="amqp:internal-error", description=f"the store: {damaged}")
+            return []
+
+    @abstractmethod
+    def _judge(self) -> Unit:
+        """The verbs, and `error` where it can't be; may raise RowDamaged."""
+
+    @abstractmethod
+    def withdraw(self) -> None:
+        """Nothing was stored."""
+
+    def _free(self) -> bool:
+        """Whether no other unit of this group changes it."""
+        half = self.group.open.get(self.half_id)
+        self.waits = half is not None and half.busy not in (None, self.token)
+        return not self.waits
+
+    def _log(self, what: str, now_ms: int, **fields: str | int) -> Log:
+        fields = {"group": self.group.name, "half_id": shown_half_id(self.half_id), **fields}
+        return Log(Event(f"half.{what}", now_ms, fields))
+
+
+class HalfPut(HalfOperation):
+    """A half message is put for `destination`, in which room for it was reserved."""
+
+    def __init__(
+        self, service: HalfService, group: HalfGroup, request: PutRequest, destination: Queue,
+        message_format: int, container_id: str,
+    ) -> None:  # fmt: skip
+        super().__init__(service, group, request.half_id)
+        self.request = request
+        self.destination = destination
+        self.message_format = message_format
+        self.container_id = container_id
+        self.size_bytes = len(request.body)
+
+    def _judge(self) -> Unit:
+        request = self.request
+        name = self.destination.name
+        found = self.service.find(self.group, self.half_id)
+        same = found is None or (found.digest, found.destination) == (request.digest, name)
+        state = None if found is None else found.state
+        answer, _ = decide_half(state, HalfInput.PUT_SAME if same else HalfInput.PUT_OTHER)
+        if answer is HalfAnswer.REPEAT:
+            return []
+        if answer is not HalfAnswer.DONE:
+            assert found is not None, "without a trace a put is done"
+            self.error = found.refusal(answer)
+            return []
+        if self.group.full():
+            most = self.group.settings.max_pending
+            self.error = Error(
+                condition="amqp:resource-limit-exceeded",
+                description=f"group {self.group.name!r} has {most} pending half messages (max_pending)",
+            )
+            return []
+        return self._hold()
+
+    def _hold(self) -> Unit:
+        request = self.request
+        now_ms = self.service.now_ms()
+        half = self.half = OpenHalf(
+            self.half_id, self.destination.name, request.digest, now_ms, now_ms + request.first_check_ms,
+            now_ms + request.max_age_ms, self.container_id, self.size_bytes,
+        )  # fmt: skip
+        half.busy = self.token
+        half.message_format = self.message_format
+        half.priority = request.priority
+        half.ttl_ms = request.ttl_ms
+        self.group.add(half)
+        self.service.keep_body(half, request.body)
+        stored = Half(
+            self.group.name, self.half_id, half.destination, HalfState.PREPARED.value, half.digest, now_ms,
+            half.due_ms, half.deadline_ms, self.container_id, self.size_bytes, self.message_format,
+            request.priority, request.ttl_ms,
+        )  # fmt: skip
+        fields: dict[str, str | int] = {
+            "destination": half.destination, "container": self.container_id, "bytes": self.size_bytes
+        }  # fmt: skip
+        return [Hold(stored, request.body), self._log("put", now_ms, **fields)]
+
+    def withdraw(self) -> None:
+        """Nothing was stored."""
+        half, self.half = self.half, None
+        if half is not None:
+            self.group.remove(half)
+            self.service.drop_body(half)
+
+    def committed(self) -> None:
+        """It is prepared: the timers start."""
+        half = self.half
+        if half is None:
+            self.destination.unreserve(1, self.size_bytes)
+            return
+        half.busy = None
+        self.service.hold_room(half, self.destination)
+        self.group.schedule(half)
+        self.service.rearm(self.group)
+
+    def rolled_back(self) -> None:
+        """It never was; its room is free."""
+        self.withdraw()
+        self.destination.unreserve(1, self.size_bytes)
+        self.service.room_again(self.destination)
+
+
+class HalfChange(HalfOperation):
+    """Commit, roll back, park or resume: `what`, by `resolver` with a `reason`."""
+
+    def __init__(
+        self, service: HalfService, group: HalfGroup, half_id: bytes, what: HalfInput, resolver: Resolver,
+        reason: str = "", who: str = "",
+    ) -> None:  # fmt: skip
+        super().__init__(service, group, half_id)
+        self.what = what
+        self.resolver = resolver
+        self.reason = reason
+        self.who = who
+        self._before = HalfState.PREPARED
+        self._queue: Queue | None = None
+        self._record: Record | None = None
+
+    @classmethod
+    def of(cls, service: HalfService, group: HalfGroup, asked: Resolution, who: str) -> HalfChange:
+        """What a producer, or whoever has the right, resolves."""
+        return cls(service, group, asked.half_id, asked.what, Resolver.PRODUCER, asked.reason, who)
+
+    def _judge(self) -> Unit:
+        found = self.service.find(self.group, self.half_id)
+        answer, after = decide_half(None if found is None else found.state, self.what)
+        if answer is HalfAnswer.REPEAT:
+            return []
+        if answer is not HalfAnswer.DONE or found is None or found.half is None or after is None:
+            self.error = self.service.unknown(self.half_id) if found is None else found.refusal(answer)
+            return []
+        half = self.half = found.half
+        self._before = half.state
+        half.state = after
+        half.busy = self.token
+        if after is HalfState.COMMITTED:
+            return self._commit(half)
+        now_ms = self.service.now_ms()
+        if after is HalfState.ROLLED_BACK:
+            return [self._decide(half, now_ms), self._log("rolled_back", now_ms, **self._by())]
+        if after is HalfState.PARKED:
+            verb = self._reschedule(half, half.attempts, half.due_ms, half.deadline_ms)
+            return [verb, self._log("parked", now_ms, **self._by())]
+        verb = self._reschedule(half, 0, now_ms, now_ms + self.group.settings.max_age_ms)
+        return [verb, self._log("resumed", now_ms, **self._by())]
+
+    def _commit(self, half: OpenHalf) -> Unit:
+        """The message gets its place in the queue now: the order of commits is the order of the queue."""
+        now_ms = self.service.now_ms()
+        queue, reason = self.service.destination_of(half)
+        self._queue = queue
+        body = self.service.body_of(self.group, half)
+        expires_at_ms = now_ms + half.ttl_ms if half.ttl_ms else 0
+        record = self._record = Record(
+            0, body, half.message_format, half.priority, expires_at_ms, now_ms, queue.persistent
+        )
+        record.queue_id = queue.queue_id
+        record.body = delivered_body(half, body, reason)
+        queue.pending_posts += 1
+        queue.number([record])
+        unit = post_verbs(queue, [record], int(record.durable))
+        if queue.events:
+            unit.extend(self._message_events(half, queue, record, reason, now_ms))
+        fields = {"queue": queue.name, "offset": record.offset, **self._by()}
+        return [*unit, self._decide(half, now_ms), self._log("committed", now_ms, **fields)]
+
+    def _message_events(self, half: OpenHalf, queue: Queue, record: Record, reason: str, now_ms: int) -> Unit:
+        group, half_id = self.group.name, shown_half_id(half.half_id)
+        txn_id = self.token.txn_id if isinstance(self.token, Transaction) else b""
+        unit = put_by_half(queue, record, group, half_id, half.container_id, now_ms, txn_id)
+        if reason:
+            unit.extend(homeless(queue, half.destination, group, half_id, reason, now_ms))
+        return unit
+
+    def _decide(self, half: OpenHalf, now_ms: int) -> Decide:
+        verb = Decide(
+            self.group.name, half.half_id, half.state.value, now_ms, self.resolver.value, self.reason,
+            now_ms + self.group.settings.tombstone_ms,
+        )  # fmt: skip
+        if self._queue is not None and self._record is not None:
+            verb.queue, verb.offset = self._queue.name, self._record.offset
+        return verb
+
+    def _reschedule(self, half: OpenHalf, attempts: int, due_ms: int, deadline_ms: int) -> Reschedule:
+        return Reschedule(self.group.name, half.half_id, half.state.value, attempts, due_ms, deadline_ms)
+
+    def _by(self) -> dict[str, str | int]:
+        return {"resolver": self.resolver.value, "who": self.who, "reason": self.reason}
+
+    def withdraw(self) -> None:
+        """Nothing was stored: it stands where it stood, and is asked as before."""
+        if self._queue is not None and self._record is not None:
+            self._queue.next_offset = self._record.offset
+        self.rolled_back()
+
+    def _end_numbering(self) -> tuple[Queue, Record] | None:
+        queue, record = self._queue, self._record
+        self._queue = self._record = None
+        if queue is None or record is None:
+            return None
+        queue.pending_posts -= 1
+        return queue, record
+
+    def committed(self) -> None:
+        """It is stored."""
+        half, self.half = self.half, None
+        if half is None:
+            return
+        half.busy = None
+        if half.state is HalfState.PREPARED:
+            self.group.resumed(half, self.service.now_ms())
+        elif half.state is HalfState.PARKED:
+            self.service.parked(self.group, half)
+        else:
+            self.group.remove(half)
+            self.service.decided(self.group, half, self.resolver)
+            posted = self._end_numbering()
+            if posted is not None and not posted[0].deleted:
+                posted[0].make_available([posted[1]], len(posted[1].body))
+                self.service.pump(posted[0])
+        self.service.rearm(self.group)
+
+    def rolled_back(self) -> None:
+        """It does not happen; the number that its message was given stays free."""
+        half, self.half = self.half, None
+        self._end_numbering()
+        if half is not None:
+            half.state = self._before
+            half.busy = None
+            self.group.schedule(half)
+
+
+class HalfJob:
+    """One operation as a commit of its own; `answer` is told the outcome after it."""
+
+    __slots__ = ("_answer", "_operation", "_service")
+
+    def __init__(self, service: HalfService, operation: HalfPut | HalfChange, answer: Any) -> None:
+        self._service = service
+        self._operation = operation
+        self._answer = answer
+
+    def unit(self) -> Unit:
+        return self._operation.verbs()
+
+    def withdraw(self) -> None:
+        """Nothing was stored."""
+        self._operation.withdraw()
+
+    def keeps(self) -> bool:
+        """The asker is told that there is no room."""
+        return False
+
+    def finished(self, error: Exception | None) -> None:
+        operation = self._operation
+        if error is not None:
+            operation.rolled_back()
+            damaged = isinstance(error, RowDamaged)
+            condition = "amqp:internal-error" if damaged else "amqp:resource-limit-exceeded"
+            described = Error(condition=condition, description=str(error))
+            self._answer(Rejected(error=described))
+        elif operation.waits:
+            self._service.submit(self)
+        else:
+            if operation.error is not None:
+                self._service.counted(operation.group.name).refusal(operation.error)
+            operation.committed()
+            self._answer(operation.outcome())
+
+
+class EnlistedHalf:
+    """One operation as a part of a transaction: judged again at its discharge, which is rejected if the
+    answer is not the provisional one any more.
+    """
+
+    __slots__ = ("_operation", "operations", "size_bytes")
+
+    def __init__(self, operation: HalfPut | HalfChange, transaction: object) -> None:
+        operation.token = transaction
+        self._operation = operation
+        self.operations = 1
+        self.size_bytes = operation.size_bytes
+
+    def verbs(self) -> Unit:
+        """Raises TransactionRollback: then nothing of the transaction may be stored."""
+        operation = self._operation
+        unit = operation.verbs()
+        if operation.waits:
+            raise TransactionRollback(f"half message {shown_half_id(operation.half_id)} is being decided")
+        if operation.error is not None:
+            raise TransactionRollback(f"{operation.error.condition}: {operation.error.description}")
+        return unit
+
+    def withdraw(self) -> None:
+        """Nothing was stored."""
+        self._operation.withdraw()
+
+    def committed(self) -> None:
+        """The discharge is stored."""
+        self._operation.committed()
+
+    def rolled_back(self) -> None:
+        """It never happened."""
+        self._operation.rolled_back()

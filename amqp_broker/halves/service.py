@@ -1,0 +1,462 @@
+"""All groups of half messages of a broker: what is open, the timers, and what the operations need.
+
+put, resolve --> HalfJob --> writer --> committed --> group (schedule) --due--> checker's task
+deadline, lock, due: one entry in the table of timers, for the earliest of all groups
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from amqp_broker.addresses import Address
+from amqp_broker.coordinator import (
+    PARK_POLICY,
+    HalfAnswer,
+    HalfGroup,
+    HalfInput,
+    HalfSettings,
+    HalfState,
+    OpenHalf,
+    OpenSet,
+    Resolver,
+    StagedSet,
+    shown_half_id,
+)
+from amqp_broker.frames import Error
+from amqp_broker.halves.destinations import why_elsewhere
+from amqp_broker.halves.operations import HalfChange, HalfJob, HalfPut
+from amqp_broker.jobs import Step
+from amqp_broker.log_setup import logger
+from amqp_broker.persistence import Event, Half, Log, Reschedule, RowDamaged, Store, Unit
+
+if TYPE_CHECKING:
+    from amqp_broker.halves.checking import CheckSource, ParkedSource
+    from amqp_broker.node_service import NodeService
+    from amqp_broker.queue import Queue
+
+BODY_CACHE_BYTES: Final = 32 << 20  # bodies of open half messages that are kept in memory: the newest
+RECENT_DECISIONS: Final = 65_536  # known without the disk: for the provisional answers of transactions
+MAX_GROUPS: Final = 1_024  # at once; idle ones that peers made by using them are forgotten
+LONGEST_SLEEP_S: Final = 60.0  # the wall clock may be set while we wait
+
+
+@attrs.frozen
+class Found:
+    """What there is of a half message: open (`half`), or a tombstone."""
+
+    state: HalfState
+    digest: bytes
+    destination: str
+    half: OpenHalf | None = None
+    resolved_at_ms: int = 0
+    resolver: str = ""
+
+    def refusal(self, answer: HalfAnswer) -> Error:
+        """Why something can't be done with it any more, and what was decided, when and by whom."""
+        if answer is HalfAnswer.ID_CONFLICT:
+            return Error(
+                condition=answer.value,
+                description="expected the content and destination of the half message that has this half-id, "
+                "got others",
+            )
+        info = {
+            "half_state": self.state.value,
+            "half_resolved_at": self.resolved_at_ms,
+            "half_resolved_by": self.resolver,
+        }
+        description = (
+            f"it was decided: half_state={self.state.value}, half_resolved_at={self.resolved_at_ms}, "
+            f"half_resolved_by={self.resolver}"
+        )
+        return Error(condition=HalfAnswer.CONFLICT.value, description=description, info=info)
+
+
+class Counted:
+    """What was asked and decided in one group since the broker started."""
+
+    def __init__(self) -> None:
+        self.asks = 0
+        self.conflicts = 0
+        self.unknown_ids = 0
+        self.decided: Counter[tuple[str, str]] = Counter()
+        self._resolution_ms = 0
+
+    def decision(self, state: HalfState, resolver: Resolver, age_ms: int) -> None:
+        """One was committed or rolled back, so long after it was stored."""
+        self.decided[state.value, resolver.value] += 1
+        self._resolution_ms += age_ms
+
+    def refusal(self, error: Error) -> None:
+        """Somebody was told that it can't be."""
+        if error.condition == HalfAnswer.UNKNOWN.value:
+            self.unknown_ids += 1
+        elif error.condition == HalfAnswer.CONFLICT.value:
+            self.conflicts += 1
+
+    def mean_resolution_ms(self) -> float:
+        """From storage to decision; 0 before the first one."""
+        return self._resolution_ms / max(1, self.decided.total())
+
+
+class Pace:
+    """How many checks may be sent now: `per_s` a second, in bursts of a tenth of that at most.
+
+    A flood of due half messages leaves the broker to its other work.
+    """
+
+    def __init__(self, per_s: int, now: float) -> None:
+        self._per_s = per_s
+        self._burst = max(1.0, per_s / 10)
+        self._tokens = self._burst
+        self._at = now
+
+    def room(self, now: float) -> int:
+        """How many may be sent now."""
+        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._per_s)
+        self._at = now
+        return int(self._tokens)
+
+    def taken(self) -> None:
+        """One was sent."""
+        self._tokens -= 1
+
+    def wait_s(self, now: float) -> float:
+        """How long until some may be sent: half a burst, so that a turn is worth it."""
+        if self.room(now) >= 1:
+            return 0.0
+        return max(1.0, self._burst / 2) / self._per_s
+
+
+class HalfService:
+    """One for each broker."""
+
+    def __init__(self, nodes: NodeService) -> None:
+        self._nodes = nodes
+        self._bodies: OrderedDict[OpenHalf, bytes] = OrderedDict()
+        self._body_bytes = 0
+        self._rooms: dict[OpenHalf, Queue] = {}
+        self._watchers: dict[HalfGroup, list[ParkedSource]] = {}
+        self._recent: OrderedDict[tuple[str, bytes], Found] = OrderedDict()
+        self._log = logger("halves")
+        self._pace = Pace(nodes.config.limits.half_asks_per_s, trio.current_time())
+        self._counted: dict[str, Counted] = {}
+        self.groups: dict[str, HalfGroup] = {}
+        for config in nodes.config.half_groups:
+            self.groups[config.name] = HalfGroup(config.name, config.settings())
+
+    # Groups
+
+    def group(self, name: str) -> HalfGroup | None:
+        """The group of this name, made on first use where the configuration allows it."""
+        found = self.groups.get(name)
+        if found is None and self._nodes.config.half_groups_on_first_use:
+            if len(self.groups) >= MAX_GROUPS:
+                self._forget_idle_groups()
+            if len(self.groups) < MAX_GROUPS:
+                found = self.groups[name] = HalfGroup(name, HalfSettings())
+        return found
+
+    def _forget_idle_groups(self) -> None:
+        """Groups that were made on first use and have nothing open and nobody attached make room for
+        others.
+        """
+        kept = {config.name for config in self._nodes.config.half_groups}
+        for group in list(self.groups.values()):
+            if group.name not in kept and not (
+                group.open or group.sets or group.checkers or self._watchers.get(group)
+            ):
+                del self.groups[group.name]
+                self._counted.pop(group.name, None)
+                self._watchers.pop(group, None)
+
+    def present(self, group: HalfGroup) -> HalfGroup:
+        """The group of this name as it is now: `group`, unless it was forgotten and made again meanwhile."""
+        return self.groups.setdefault(group.name, group)
+
+    def recover(self, halves: Iterable[Half]) -> None:
+        """Take up what the store has: due times and attempts as stored."""
+        for stored in halves:
+            group = self.groups.get(stored.group)
+            if group is None:  # it was made on first use, or left the configuration
+                group = self.groups[stored.group] = HalfGroup(stored.group, HalfSettings())
+            half = OpenHalf(
+                stored.half_id, stored.destination, stored.digest, stored.put_at_ms, stored.due_at_ms,
+                stored.deadline_ms, stored.container_id, stored.size_bytes, stored.attempts,
+                HalfState(stored.state),
+            )  # fmt: skip
+            half.message_format, half.priority = stored.message_format, stored.priority
+            half.ttl_ms = stored.ttl_ms
+            group.add(half)
+            group.schedule(half)
+            queue = self._nodes.registry.find(Address(stored.destination))
+            if queue is not None:
+                queue.reserve_one(stored.size_bytes, anyway=True)
+                self._rooms[half] = queue
+        for group in self.groups.values():
+            self.rearm(group)
+
+    def counted(self, group: str) -> Counted:
+        """The figures of a group since the start."""
+        found = self._counted.get(group)
+        if found is None:
+            found = self._counted[group] = Counted()
+        return found
+
+    # What operations ask for
+
+    def now_ms(self) -> int:
+        """The broker's wall clock."""
+        return self._nodes.wall_clock_ms()
+
+    def find(self, group: HalfGroup, half_id: bytes) -> Found | None:
+        """What there is of it; only in a job's `unit`, since it may ask the store."""
+        half = group.open.get(half_id)
+        if half is not None:
+            return Found(half.state, half.digest, half.destination, half)
+
+        def look(store: Store) -> Half | None:
+            return store.half(group.name, half_id)
+
+        stored = self._nodes.writer.lookup(look)
+        if stored is None or 0 < stored.expires_at_ms <= self.now_ms():
+            return None  # the store may be later than that with forgetting it
+        return Found(
+            HalfState(stored.state), stored.digest, stored.destination, None, stored.resolved_at_ms,
+            stored.resolver,
+        )  # fmt: skip
+
+    def known(self, group: HalfGroup, half_id: bytes) -> Found | None:
+        """What memory knows of it, for a provisional answer; None is also: the store would have to be
+        asked.
+        """
+        half = group.open.get(half_id)
+        if half is not None:
+            return Found(half.state, half.digest, half.destination, half)
+        found = self._recent.get((group.name, half_id))
+        expired = found is not None and found.resolved_at_ms + group.settings.tombstone_ms <= self.now_ms()
+        return None if expired else found
+
+    def unknown(self, half_id: bytes) -> Error:
+        """Nothing of it is known."""
+        return Error(
+            condition=HalfAnswer.UNKNOWN.value,
+            description=f"no half message {shown_half_id(half_id):.300} in this group",
+        )
+
+    def keep_body(self, half: OpenHalf, body: bytes) -> None:
+        """Keep the body of one that is on its way to the store, and the newest ones after that."""
+        self._bodies[half] = body
+        self._body_bytes += len(body)
+        while self._body_bytes > BODY_CACHE_BYTES and len(self._bodies) > 1:
+            oldest = next(iter(self._bodies))
+            if oldest.busy is not None:
+                break
+            self.drop_body(oldest)
+
+    def drop_body(self, half: OpenHalf) -> None:
+        """Memory has its body no longer."""
+        body = self._bodies.pop(half, None)
+        if body is not None:
+            self._body_bytes -= len(body)
+
+    def body_of(self, group: HalfGroup, half: OpenHalf) -> bytes:
+        """Everything after its header; only in a job's `unit`, since it may ask the store."""
+        body = self._bodies.get(half)
+        if body is not None:
+            return body
+
+        def look(store: Store) -> bytes | None:
+            return store.half_body(group.name, half.half_id)
+
+        found = self._nodes.writer.lookup(look)
+        assert found is not None, f"an open half message without a body: {half.half_id!r}"
+        return found
+
+    def destination_of(self, half: OpenHalf) -> tuple[Queue, str]:
+        """Where its message goes: the dead letters, if its queue is gone or takes no such messages any more,
+        and why.
+        """
+        queue = self._nodes.registry.find(Address(half.destination))
+        reason = why_elsewhere(half.destination, queue)
+        if queue is None or reason:
+            queue = self._nodes.dead_letters
+        return queue, "" if queue.name == half.destination else reason
+
+    def hold_room(self, half: OpenHalf, queue: Queue) -> None:
+        """Room in `queue` is kept until the half message is decided."""
+        self._rooms[half] = queue
+
+    def room_again(self, queue: Queue) -> None:
+        """Senders that wait for room may go on."""
+        self._nodes.drained(queue)
+
+    def pump(self, queue: Queue) -> None:
+        """Distribute what a commit made available."""
+        self._nodes.pump(queue)
+
+    def decided(self, group: HalfGroup, half: OpenHalf, resolver: Resolver) -> None:
+        """It was committed or rolled back, and that is stored."""
+        self.counted(group.name).decision(half.state, resolver, half.age_ms(self.now_ms()))
+        self.drop_body(half)
+        queue = self._rooms.pop(half, None)
+        if queue is not None:
+            queue.unreserve(1, half.size_bytes)
+            self._nodes.drained(queue)
+        self._recent[group.name, half.half_id] = Found(
+            half.state, half.digest, half.destination, None, self.now_ms(), resolver.value
+        )
+        if len(self._recent) > RECENT_DECISIONS:
+            self._recent.popitem(last=False)
+        self.take_back(half)
+
+    def parked(self, group: HalfGroup, half: OpenHalf) -> None:
+        """It waits for somebody; links that look at parked ones see it."""
+        self.take_back(half)
+        for watcher in self._watchers.get(group, ()):
+            watcher.parked()
+
+    def watch_parked(self, group: HalfGroup, watcher: ParkedSource) -> None:
+        """`watcher.parked()` is called for each one that is parked from now on."""
+        self._watchers.setdefault(group, []).append(watcher)
+
+    def forget_watcher(self, group: HalfGroup, watcher: ParkedSource) -> None:
+        """It is gone."""
+        self._watchers[group].remove(watcher)
+
+    def take_back(self, half: OpenHalf) -> None:
+        """A check that is out is answered by nobody any more."""
+        checker, half.asked_by = half.asked_by, None
+        if checker is not None:
+            source: CheckSource = checker.owner
+            source.settle_released(half)
+
+    def submit(self, job: HalfJob) -> None:
+        """Have an operation judged and stored with the next group."""
+        self._nodes.writer.submit(job)
+
+    def change(
+        self, group: HalfGroup, half_id: bytes, what: HalfInput, resolver: Resolver, reason: str,
+        answer: Callable[[Any], None], who: str = "",
+    ) -> None:  # fmt: skip
+        """Commit, roll back, park or resume; `answer` is told the outcome after the commit."""
+        operation = HalfChange(self, group, half_id, what, resolver, reason, who)
+        self.submit(HalfJob(self, operation, answer))
+
+    def void_set(self, staged: StagedSet, reason: str, answer: Callable[[Any], None]) -> None:
+        """A check's answer ends a set; `answer` is told the outcome after the commit."""
+        self._nodes.half_sets.void(staged, Resolver.CHECK, reason, answer)
+
+    def put(self, operation: HalfPut, answer: Callable[[Any], None]) -> None:
+        """Store a half message; `answer` is told the outcome after the commit."""
+        self.submit(HalfJob(self, operation, answer))
+
+    def resolve(self, operation: HalfChange, answer: Callable[[Any], None]) -> None:
+        """Decide one; `answer` is told the outcome after the commit."""
+        self.submit(HalfJob(self, operation, answer))
+
+    # Asking
+
+    def ask(self, group: HalfGroup) -> None:
+        """Ask about what is due, those who can be asked."""
+        now_ms = self.now_ms()
+        events: Unit = []
+        grants = group.assign(now_ms, self._pace.room(trio.current_time()))
+        for checker, half in grants:
+            checker.owner.assigned(half)  # a drain waits for all of them
+        for checker, half in grants:
+            source: CheckSource = checker.owner
+            fields: dict[str, str | int] = {
+                "group": group.name,
+                **half.names(),
+                "attempt": half.attempts + 1,
+            }
+            self._pace.taken()
+            self.counted(group.name).asks += 1
+            events.append(Log(Event("half.asked", now_ms, fields)))
+            if isinstance(half, OpenSet):
+                source.ask(half, b"")
+            else:
+                self.read_body(group, half, source.ask)
+        if events:
+            self._nodes.writer.defer(Step(events))
+        self.rearm(group)
+
+    def read_body(self, group: HalfGroup, half: OpenHalf, then: Callable[[OpenHalf, bytes], None]) -> None:
+        """`then(half, body)` is called now, or when the store has answered; never if it was decided
+        meanwhile.
+        """
+        body = self._bodies.get(half)
+        if body is not None:
+            then(half, body)
+            return
+
+        def look(store: Store) -> None:
+            try:
+                found = store.half_body(group.name, half.half_id)
+            except RowDamaged as damaged:
+                self._log.error("half.damaged", group=group.name, reason=str(damaged))
+                return
+            if found is not None:
+                then(half, found)
+
+        self._nodes.writer.read(look)
+
+    def attempted(self, group: HalfGroup, half: OpenHalf, then: Callable[[Exception | None], None]) -> None:
+        """An answer that leaves it undecided is kept."""
+        now_ms = self.now_ms()
+        fields: dict[str, str | int] = {
+            "group": group.name,
+            **half.names(),
+            "attempts": half.attempts,
+        }
+        verbs: Unit = [Log(Event("half.answered", now_ms, fields))]
+        if not isinstance(half, OpenSet):  # of a set the store does not know how often it was asked about
+            verbs.append(
+                Reschedule(
+                    group.name, half.half_id, half.state.value, half.attempts, half.due_ms, half.deadline_ms
+                )
+            )
+        self._nodes.writer.submit(Step(verbs, then))
+        self.rearm(group)
+
+    def set_stays(self, group: HalfGroup, asked: OpenSet) -> None:
+        """An answer was to end a set and could not: its home decides, or there was no room. It is asked about
+        again.
+        """
+        if group.sets.get(asked.half_id) is asked:
+            group.attempted(asked, self.now_ms())
+            self.attempted(group, asked, _nobody)
+
+    # Time
+
+    def rearm(self, group: HalfGroup) -> None:
+        """Be woken for the earliest deadline of `group`, too."""
+        earliest = group.next_deadline_ms()
+        if earliest is not None:
+            wait_s = min(max(0, earliest - self.now_ms()) / 1000, LONGEST_SLEEP_S)
+            wait_s = max(wait_s, self._pace.wait_s(trio.current_time()))
+            self._nodes.timers.set(trio.current_time() + wait_s, self)
+
+    def wake(self) -> None:
+        """A deadline has come."""
+        now_ms = self.now_ms()
+        for group in list(self.groups.values()):
+            for checker, half in group.unlocked(now_ms):
+                source: CheckSource = checker.owner
+                source.settle_released(half)
+            for half in group.expired(now_ms):
+                parks = group.settings.policy == PARK_POLICY
+                what = HalfInput.PARK if parks else HalfInput.ROLLBACK
+                reason = "last attempt" if half.attempts >= group.settings.max_attempts else "maximum age"
+                self.change(group, half.half_id, what, Resolver.DEADLINE, reason, _nobody)
+            self.ask(group)
+            self.rearm(group)
+
+
+def _nobody(outcome: object) -> None:
+    """Nobody waits for what a deadline decides."""

@@ -1,0 +1,1 @@
+"""Reading what a node keeps, by offset: logs, cursors, the node `$retained`, `$events`."""

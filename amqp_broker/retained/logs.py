@@ -1,0 +1,193 @@
+"""What can be read by offset: the messages of a retaining queue, and the event log.
+
+Both are dense: an offset below `next` that is not below `first` is there, unless it is damaged. Pages come
+ready to be sent: the bare message octet for octet, with the annotations that say where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import attrs
+
+from amqp_broker.configuration_tables import LOG_KIND, QUEUE_KIND
+from amqp_broker.event_types import event_fields, event_type
+from amqp_broker.frames import Header, OffsetStamp, Properties, encode_composite, encode_flat_map
+from amqp_broker.frames import encode_section as section
+from amqp_broker.log_setup import logger
+from amqp_broker.persistence import EVENT_LOG, Event, Record, Store
+from amqp_broker.queue import Queue
+from amqp_broker.records import replace_annotations
+from amqp_broker.retained.filters import AT_OFFSET, AT_TIME, FIRST, LAST, Start
+
+EVENTS: Final = "$events"
+EVENTS_ID: Final = EVENT_LOG
+"""What cursors know the event log by."""
+
+EVENTS_KIND: Final = "events"
+
+STAMP: Final = OffsetStamp("x-stream-offset", "x-opt-enqueued-time")
+_EVENT_HEADER: Final = encode_composite(Header(durable=True))
+_VALUE: Final = section("amqp-value", None)[:-1]
+"""The descriptor of an amqp-value section, without the value."""
+_HEADERS_MAX: Final = 1_024  # distinct priorities and delivery counts: far fewer in practice
+
+_headers: dict[tuple[int, int], bytes] = {}
+_subjects: dict[str, bytes] = {}
+
+
+@attrs.frozen
+class Page:
+    """Messages in order, ready to be sent; `next_offset` is where the next page begins."""
+
+    records: list[Record]
+    next_offset: int
+
+
+@attrs.frozen
+class Bounds:
+    """The offsets that can be read: from `first`, and before `next_offset`; `byte_count` of them in all."""
+
+    first: int
+    next_offset: int
+    byte_count: int = 0
+
+
+class RetainedLog(Protocol):
+    """Something that is read by offset. What takes a store is called between two commits."""
+
+    address: str
+    log_id: int
+    kind: str
+
+    def bounds(self, store: Store) -> Bounds:
+        """What can be read now."""
+
+    @property
+    def end(self) -> int:
+        """The next offset, as far as it is known without the store."""
+
+    def page(self, store: Store, start: int, messages: int, size: int) -> Page:
+        """The next messages at or after `start`."""
+
+    def offset_at(self, store: Store, at_ms: int) -> int:
+        """The first offset of that time or later; the next offset if there is none."""
+
+
+class QueueLog:
+    """The messages of a queue that retains them, settled ones included."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.address = queue.name
+        self.log_id = queue.queue_id
+        self.kind = LOG_KIND if queue.archives else QUEUE_KIND
+        self._log = logger("retained")
+
+    def bounds(self, store: Store) -> Bounds:
+        """What can be read now; nothing if its retention ended."""
+        found = store.retained(self.log_id)
+        if found is None:
+            return Bounds(self.queue.next_offset, self.queue.next_offset)
+        return Bounds(found.first_offset, found.next_offset, found.byte_count)
+
+    @property
+    def end(self) -> int:
+        """What is published: its commit has returned."""
+        return self.queue.backlog.available_to
+
+    def page(self, store: Store, start: int, messages: int, size: int) -> Page:
+        """Messages with a header of their own: nobody acquires a copy, and it does not expire."""
+        found = store.read_retained(self.log_id, start, messages, size)
+        for lost in found.quarantined:
+            self._log.error("retained.damaged", queue=self.address, offset=lost.offset, reason=lost.reason)
+        records = found.records
+        for record in records:
+            if record.annotations is not None:
+                replace_annotations(record)
+            key = (record.priority, record.delivery_count)
+            record.header_bytes = _headers.get(key) or _header(key)
+        STAMP.write(records)
+        return Page(records, found.next_offset)
+
+    def offset_at(self, store: Store, at_ms: int) -> int:
+        """By the times of publication."""
+        return store.offset_at(self.log_id, at_ms)
+
+
+def _header(key: tuple[int, int]) -> bytes:
+    if len(_headers) >= _HEADERS_MAX:
+        _headers.clear()
+    header = Header(durable=True, priority=key[0], delivery_count=key[1])
+    found = _headers[key] = encode_composite(header)
+    return found
+
+
+class EventLog:
+    """The store's event log: offsets are the numbers of the events. `end` is as of the last look."""
+
+    def __init__(self) -> None:
+        self.address = EVENTS
+        self.log_id = EVENTS_ID
+        self.kind = EVENTS_KIND
+        self.end = 0
+
+    def bounds(self, store: Store) -> Bounds:
+        """What can be read now."""
+        first, self.end = store.event_range()
+        return Bounds(first, self.end)
+
+    def page(self, store: Store, start: int, messages: int, size: int) -> Page:
+        """Each event as a message: its type is the subject, its fields are a map."""
+        records = [_event_message(event) for event in store.events(start, messages)]
+        kept = _within(records, size)
+        STAMP.write(kept)
+        first, self.end = store.event_range()
+        return Page(kept, kept[-1].offset + 1 if kept else max(start, first))
+
+    def offset_at(self, store: Store, at_ms: int) -> int:
+        """By bisection: events stand in the order of their commits, and so nearly in that of their times."""
+        low, high = store.event_range()
+        while low < high:
+            middle = (low + high) // 2
+            found = store.events(middle, 1)
+            if found and found[0].at_ms < at_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+def _event_message(event: Event) -> Record:
+    kind = event_type(event.kind)
+    fields: dict[str, str | int] = {"type": kind, "lsn": event.seq, "time": event.at_ms}
+    fields.update(event_fields(event))
+    subject = _subjects.get(kind)
+    if subject is None:
+        subject = _subjects[kind] = section("properties", Properties(subject=kind))
+    body = subject + _VALUE + encode_flat_map(fields)
+    return Record(event.seq, body, enqueued_at_ms=event.at_ms, header_bytes=_EVENT_HEADER)
+
+
+def _within(records: Sequence[Record], size: int) -> list[Record]:
+    """As many as have this size together, at least one."""
+    total = 0
+    for count, record in enumerate(records):
+        total += len(record.body)
+        if total > size and count:
+            return list(records[:count])
+    return list(records)
+
+
+def begin_at(start: Start, log: RetainedLog, bounds: Bounds, store: Store) -> int:
+    """The offset that `start` means now. An offset is taken as it is, also one that is not there."""
+    if start.kind == FIRST:
+        return bounds.first
+    if start.kind == LAST:
+        return max(bounds.first, bounds.next_offset - 1)
+    if start.kind == AT_OFFSET:
+        return start.number
+    if start.kind == AT_TIME:
+        return max(bounds.first, log.offset_at(store, start.number))
+    return bounds.next_offset

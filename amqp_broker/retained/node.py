@@ -1,0 +1,339 @@
+"""The node `$retained`: what can be read by offset, from where, and durable cursors.
+
+request     properties: subject = the operation, reply-to = a queue that the asker reads, correlation-id
+            body: amqp-value, a map
+reply       properties: subject "ok", correlation-id as asked; body: amqp-value, a map
+error       the request is rejected, and says why
+
+describe {address?}                     -> {log, nodes: [{address, first, next, bytes, retention_ms,
+                                           retention_bytes}]}
+find     {address, timestamp}           -> {offset}
+wait     {positions, timeout_ms}        -> as describe, of these addresses, when one of them has grown
+hold     {cursor, start}                -> {log, positions}; the link holds the cursor
+cursor   {cursor}                       -> {positions, held_by?}
+move     {cursor, positions}            -> {positions}
+forget   {cursor}                       -> {}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from amqp_broker.authorisation import Principal
+from amqp_broker.control_nodes import ControlPost, HoldingNode
+from amqp_broker.frames import Accepted, DecodeError, Error, Message, Properties, Rejected, Ulong
+from amqp_broker.persistence import RowDamaged, Store
+from amqp_broker.queue import Queue
+from amqp_broker.replies import no_room, ok_reply, reply_queue
+from amqp_broker.retained.cursors import Holder, Positions, by_name
+from amqp_broker.retained.filters import INVALID, LOCKED, NO_ROOM, NOT_ALLOWED, RetainedRefused
+from amqp_broker.retained.logs import QueueLog, RetainedLog, begin_at
+from amqp_broker.retained.requests import Request, read_request
+
+if TYPE_CHECKING:
+    from amqp_broker.node_service import NodeService
+
+RETAINED_ADDRESS: Final = "$retained"
+WAIT_MS_MAX: Final = 10_000
+MAX_DESCRIBED: Final = 10_000  # nodes in one reply: about a megabyte
+
+Reply = dict[str, Any]
+
+
+class Asked:
+    """One request: how its asker is answered, once."""
+
+    def __init__(self, nodes: NodeService, post: ControlPost, request: Request, queue: Queue) -> None:
+        self.nodes = nodes
+        self.principal = post.principal
+        self.container_id = post.container_id
+        self.request = request
+        self._post = post
+        self._queue = queue
+
+    def reply(self, body: Reply) -> None:
+        """It is done."""
+        error = no_room(self._queue)
+        if error is not None:
+            self._post.answer(Rejected(error=error))
+            return
+        self.nodes.post(self._queue, ok_reply(self.request.correlation_id, body))
+        self._post.answer(Accepted())
+
+    def refuse(self, error: Exception) -> None:
+        """It can't be."""
+        if isinstance(error, RetainedRefused):
+            told = error.error
+        elif isinstance(error, RowDamaged):
+            told = Error(condition="amqp:internal-error", description=str(error))
+        else:
+            told = Error(condition="amqp:resource-limit-exceeded", description=str(error))
+        self._post.answer(Rejected(error=told))
+
+    def look(self, question: Callable[[Store], Reply]) -> None:
+        """Reply with the answer of `question` between two commits; it may raise RetainedRefused."""
+
+        def there(store: Store) -> None:
+            try:
+                body = question(store)
+            except (RetainedRefused, RowDamaged) as error:
+                self.refuse(error)
+            else:
+                self.reply(body)
+
+        self.nodes.writer.read(there)
+
+
+class Waiting:
+    """A request that is answered when one of some logs has grown, or its time is over."""
+
+    def __init__(self, asked: Asked, logs: list[RetainedLog], known: list[int]) -> None:
+        self._asked = asked
+        self._logs = logs
+        self._known = known
+        self._over = False
+
+    def begin(self, timeout_ms: int) -> None:
+        """Wait so long at most."""
+        self._asked.nodes.timers.set(trio.current_time() + timeout_ms / 1000, self)
+        for log, known in zip(self._logs, self._known, strict=True):
+            if not self._over:
+                self._asked.nodes.retained.wait(log, self, known)
+
+    def grown(self) -> None:
+        """One has."""
+        self.end()
+        self._asked.look(partial(_described, self._asked.nodes, self._logs))
+
+    def wake(self) -> None:
+        """The time is over."""
+        if not self._over:
+            self.grown()
+
+    def end(self) -> None:
+        """Wait no more."""
+        self._over = True
+        self._asked.nodes.timers.forget(self)
+        for log in self._logs:
+            self._asked.nodes.retained.wait_no_more(log, self)
+
+
+class RetainedNode(HoldingNode):
+    """The node, as one link has it; `relayed` is one message through the anonymous terminus, which can hold
+    nothing.
+    """
+
+    def __init__(self, nodes: NodeService, *, relayed: bool = False) -> None:
+        self._nodes = nodes
+        self._service = nodes.retained
+        self._relayed = relayed
+        self._holds: dict[str, Holder] = {}
+        self._gone = False
+        self._operations: dict[str, Callable[[Asked], None]] = {
+            "describe": self._describe,
+            "find": self._find,
+            "wait": self._wait,
+            "hold": self._hold,
+            "cursor": self._cursor,
+            "move": self._move,
+            "forget": self._forget,
+        }
+
+    def receive(self, post: ControlPost) -> None:
+        """Take one request."""
+        try:
+            properties = Message(post.payload).properties or Properties()
+            operation = self._operations.get(str(properties.subject))
+            if operation is None:
+                names = ", ".join(self._operations)
+                raise RetainedRefused(
+                    INVALID, f"expected the subject to be one of {names}, got {properties.subject!r:.80}"
+                )
+            queue = reply_queue(self._nodes, post.principal, properties.reply_to)
+            if isinstance(queue, Error):
+                post.answer(Rejected(error=queue))
+                return
+            operation(Asked(self._nodes, post, read_request(post.payload, properties), queue))
+        except RetainedRefused as refused:
+            post.answer(Rejected(error=refused.error))
+        except DecodeError as error:
+            post.answer(Rejected(error=Error(condition=error.condition, description=error.description)))
+
+    def detached(self) -> None:
+        """The cursors that the link held are free."""
+        self._gone = True
+        for name, holder in self._holds.items():
+            self._service.cursors.release(name, holder)
+        self._holds.clear()
+
+    # Logs
+
+    def _describe(self, asked: Asked) -> None:
+        address = asked.request.optional("address")
+        if address is None:
+            logs = self._service.logs(asked.principal)
+            if len(logs) > MAX_DESCRIBED:
+                raise RetainedRefused(
+                    NO_ROOM, f"there are {len(logs)} nodes, more than {MAX_DESCRIBED}: expected an address"
+                )
+        else:
+            logs = [self._service.log_at(asked.principal, address)]
+        asked.look(partial(_described, self._nodes, logs))
+
+    def _find(self, asked: Asked) -> None:
+        log = self._service.log_at(asked.principal, asked.request.optional("address"))
+        at_ms = asked.request.milliseconds("timestamp")
+
+        def question(store: Store) -> Reply:
+            return {"offset": Ulong(max(log.bounds(store).first, log.offset_at(store, at_ms)))}
+
+        asked.look(question)
+
+    def _wait(self, asked: Asked) -> None:
+        known = asked.request.positions("positions")
+        timeout_ms = asked.request.milliseconds("timeout_ms")
+        if timeout_ms > WAIT_MS_MAX:
+            raise RetainedRefused(
+                INVALID, f"timeout_ms: expected at most {WAIT_MS_MAX} milliseconds, got {timeout_ms}"
+            )
+        if not known:
+            raise RetainedRefused(INVALID, "positions: expected at least one address")
+        logs = [self._service.log_at(asked.principal, address) for address in known]
+        Waiting(asked, logs, list(known.values())).begin(timeout_ms)
+
+    # Cursors
+
+    def _hold(self, asked: Asked) -> None:
+        if self._relayed:
+            raise RetainedRefused(NOT_ALLOWED, "hold: expected a link of its own to $retained")
+        name = asked.request.cursor()
+        start = asked.request.starts("start")
+        logs = {address: self._service.log_at(asked.principal, address) for address in start}
+        known = name in self._holds
+        holder = self._holds.setdefault(name, Holder(asked.container_id))
+        try:
+            self._service.cursors.hold(name, holder)
+        except RetainedRefused:
+            if not known:
+                del self._holds[name]
+            raise
+
+        def wanted(store: Store) -> Positions:
+            there = self._service.cursors.positions(name, store)
+            made: Positions = {}
+            for address, log in logs.items():
+                if log.log_id not in there:
+                    bounds = log.bounds(store)
+                    at = begin_at(start[address], log, bounds, store)
+                    made[log.log_id] = min(max(at, bounds.first), bounds.next_offset)
+            return made
+
+        def then(error: Exception | None) -> None:
+            if error is None:
+                self._tell_positions(asked, name, {"log": self._service.store_id})
+                return
+            if not known:
+                self._holds.pop(name, None)
+                self._service.cursors.release(name, holder)
+            asked.refuse(error)
+
+        self._service.cursors.move(name, wanted, then)
+
+    def _cursor(self, asked: Asked) -> None:
+        name = asked.request.cursor()
+        held_by = self._service.cursors.held_by(name)
+        self._tell_positions(asked, name, {} if held_by is None else {"held_by": held_by})
+
+    def _move(self, asked: Asked) -> None:
+        name = asked.request.cursor()
+        positions = asked.request.positions("positions")
+        logs = {address: self._service.log_at(asked.principal, address) for address in positions}
+
+        def wanted(store: Store) -> Positions:
+            for address, log in logs.items():
+                end = log.bounds(store).next_offset
+                if positions[address] > end:
+                    raise RetainedRefused(
+                        INVALID,
+                        f"positions: {address!r} has the offsets before {end}, got {positions[address]}",
+                    )
+            return {log.log_id: positions[address] for address, log in logs.items()}
+
+        def then(error: Exception | None) -> None:
+            if error is None:
+                self._tell_positions(asked, name, {})
+            else:
+                asked.refuse(error)
+
+        self._service.cursors.move(name, wanted, then)
+
+    def _forget(self, asked: Asked) -> None:
+        name = asked.request.cursor()
+        held_by = self._service.cursors.held_by(name)
+        if held_by is not None and name not in self._holds:
+            raise RetainedRefused(LOCKED, f"cursor {name!r} is in use by a link of container {held_by!r}")
+
+        def may(store: Store) -> Reply:
+            self._check_readable(asked.principal, self._service.cursors.positions(name, store))
+            return {}
+
+        def then(error: Exception | None) -> None:
+            if error is None:
+                asked.reply({})
+            else:
+                asked.refuse(error)
+
+        def there(store: Store) -> None:
+            try:
+                may(store)
+            except (RetainedRefused, RowDamaged) as error:
+                asked.refuse(error)
+            else:
+                self._service.cursors.forget(name, then)
+
+        self._nodes.writer.read(there)
+
+    def _tell_positions(self, asked: Asked, name: str, more: Reply) -> None:
+        def question(store: Store) -> Reply:
+            positions = self._service.cursors.positions(name, store)
+            self._check_readable(asked.principal, positions)
+            named = by_name(positions, self._service.addresses())
+            return {**more, "positions": {address: Ulong(offset) for address, offset in named.items()}}
+
+        asked.look(question)
+
+    def _check_readable(self, principal: Principal, positions: Positions) -> None:
+        """Who may not read somewhere learns nothing of cursors there."""
+        for address in by_name(positions, self._service.addresses()):
+            if not self._service.may_read(principal, address):
+                raise RetainedRefused(
+                    "amqp:unauthorized-access",
+                    f"the cursor stands at nodes that {principal.rule_name!r} may not read by offset",
+                )
+
+
+def _described(nodes: NodeService, logs: list[RetainedLog], store: Store) -> Reply:
+    service = nodes.retained
+    described: list[dict[str, Any]] = []
+    for log in logs:
+        bounds = log.bounds(store)
+        keep_ms, keep_bytes = nodes.config.limits.event_keep_ms, 0
+        if isinstance(log, QueueLog):
+            policy = nodes.config.policy_of(log.address)
+            keep_ms, keep_bytes = policy.retention_ms, policy.retention_bytes
+        described.append(
+            {
+                "address": log.address,
+                "kind": log.kind,
+                "first": Ulong(bounds.first),
+                "next": Ulong(bounds.next_offset),
+                "bytes": Ulong(bounds.byte_count),
+                "retention_ms": Ulong(keep_ms),
+                "retention_bytes": Ulong(keep_bytes),
+            }
+        )
+    return {"log": service.store_id, "nodes": described}

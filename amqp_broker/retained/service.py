@@ -1,0 +1,201 @@
+"""What all readers of retained nodes share: the logs by address, the cursors, the turns, and who waits for
+more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from amqp_broker.addresses import Address, AddressError, parse_address
+from amqp_broker.authorisation import BROWSE, MANAGE_READ, Principal
+from amqp_broker.persistence import Retain, Retained, Store, Unit
+from amqp_broker.registry import NodeRefused
+from amqp_broker.retained.cursors import Cursors
+from amqp_broker.retained.filters import NOT_ALLOWED, RetainedRefused
+from amqp_broker.retained.logs import EVENTS, EVENTS_ID, EventLog, QueueLog, RetainedLog
+from amqp_broker.retained.turns import PageReader, PageTurns
+
+if TYPE_CHECKING:
+    from amqp_broker.node_service import NodeService
+    from amqp_broker.queue import Queue
+
+
+class Waiter(Protocol):
+    """Who wants to know that a log has grown."""
+
+    def grown(self) -> None:
+        """It has; said once."""
+
+
+class RetainedService:
+    """One for each broker."""
+
+    def __init__(self, nodes: NodeService) -> None:
+        self._nodes = nodes
+        self.limits = nodes.config.limits
+        self.turns = PageTurns(nodes)
+        self.cursors = Cursors(nodes, self.turns)
+        self.store_id = ""
+        self.events = EventLog()
+        self._logs: dict[Queue, QueueLog] = {}
+        self._waiting: dict[RetainedLog, dict[Waiter, int]] = {}
+        self._readers = 0
+
+    # At the start
+
+    def recover(self, store: Store) -> Unit:
+        """Take up what the store has; what it has to be told of the configuration. Before the writer runs."""
+        self.store_id = store.store_id
+        self.events.bounds(store)
+        self.cursors.recover(store)
+        unit: Unit = []
+        for queue in self._nodes.registry.queues():
+            verb = self.changed(queue, store.retained(queue.queue_id))
+            if verb is not None:
+                unit.append(verb)
+            if queue.retains:
+                self.keeps(queue)
+        return unit
+
+    def changed(self, queue: Queue, stored: Retained | None) -> Retain | None:
+        """What the store has to be told if it keeps `queue` otherwise than the configuration says."""
+        policy = self._nodes.config.policy_of(queue.name)
+        before = (0, 0) if stored is None else (stored.keep_ms, stored.keep_bytes)
+        if before == (policy.retention_ms, policy.retention_bytes):
+            return None
+        return Retain(queue.queue_id, policy.retention_ms, policy.retention_bytes)
+
+    def keeps(self, queue: Queue) -> None:
+        """From now on the offsets of `queue` have no holes: what the store refuses gives its number back."""
+        self._nodes.writer.dense.add(queue.queue_id)
+
+    # Logs
+
+    def log_of(self, queue: Queue) -> QueueLog:
+        """The log of a queue that retains. Raises RetainedRefused."""
+        found = self._logs.get(queue)
+        if found is None:
+            if not queue.retains:
+                raise RetainedRefused(
+                    NOT_ALLOWED,
+                    f"queue {queue.name!r} retains nothing: the [[queue]] of the configuration whose pattern "
+                    "fits it has to say retention_ms or retention_bytes",
+                )
+            found = self._logs[queue] = QueueLog(queue)
+        return found
+
+    def log_at(self, principal: Principal, address: object) -> RetainedLog:
+        """What is read at an address that exists. Raises RetainedRefused."""
+        try:
+            parsed = parse_address(address, self.limits.address_bytes)
+        except AddressError as error:
+            raise RetainedRefused("amqp:invalid-field", str(error)) from None
+        if not self.may_read(principal, parsed.name):
+            raise RetainedRefused(
+                "amqp:unauthorized-access", f"{principal.rule_name!r} may not read {parsed.name!r} by offset"
+            )
+        if parsed.name == EVENTS:
+            return self.events
+        queue = self._nodes.registry.find(parsed)
+        if queue is None:
+            raise RetainedRefused("amqp:not-found", f"no queue {parsed.name!r}")
+        return self.log_of(queue)
+
+    async def log_for(self, principal: Principal, address: str) -> RetainedLog:
+        """The same for a link; a queue is made on first use. Raises NodeRefused, RetainedRefused."""
+        if address != EVENTS:
+            return self.log_of(await self._nodes.node_for(principal, address, BROWSE))
+        if not self.may_read(principal, address):
+            raise NodeRefused(
+                "amqp:unauthorized-access", f"{principal.rule_name!r} may not read the event log"
+            )
+        return self.events
+
+    def may_read(self, principal: Principal, address: str) -> bool:
+        """Whether `principal` may read there by offset."""
+        authorise = self._nodes.authoriser.authorise
+        if address == EVENTS:
+            return authorise(principal, MANAGE_READ)
+        return authorise(principal, BROWSE, Address(address))
+
+    def logs(self, principal: Principal | None = None) -> list[RetainedLog]:
+        """Everything that can be read by offset, by that principal or at all, in the order of addresses."""
+        queues = sorted(
+            [queue for queue in self._nodes.registry.queues() if queue.retains], key=lambda queue: queue.name
+        )
+        found: list[RetainedLog] = [self.events, *[self.log_of(queue) for queue in queues]]
+        if principal is None:
+            return found
+        return [log for log in found if self.may_read(principal, log.address)]
+
+    def addresses(self) -> dict[int, str]:
+        """The addresses of all logs by their ids."""
+        found = {queue.queue_id: queue.name for queue in self._nodes.registry.queues()}
+        found[EVENTS_ID] = EVENTS
+        return found
+
+    # Readers
+
+    def admit_reader(self) -> None:
+        """One more link reads. Raises RetainedRefused at the bound."""
+        most = self.limits.max_retained_readers
+        if self._readers >= most:
+            raise RetainedRefused(
+                "amqp:resource-limit-exceeded",
+                f"{most} links read by offset, as many as max_retained_readers allows",
+            )
+        self._readers += 1
+
+    def reader_gone(self) -> None:
+        """One less does."""
+        self._readers -= 1
+
+    def forget_reader(self, reader: PageReader) -> None:
+        """Its link is gone."""
+        self.turns.forget(reader)
+        self.reader_gone()
+
+    # Who waits for more
+
+    def wait(self, log: RetainedLog, waiter: Waiter, known: int) -> None:
+        """Have `waiter.grown()` called once when `log` has more than `known`, perhaps at once."""
+        self._waiting.setdefault(log, {})[waiter] = known
+        self._nodes.writer.after_commit = self._after_commit
+        if log.end > known:
+            self._tell(log)
+        elif log is self.events:
+            self._nodes.writer.read(self._look_at_events)  # it may have grown since the last look
+
+    def wait_no_more(self, log: RetainedLog, waiter: Waiter) -> None:
+        """It is gone; harmless when it does not wait."""
+        waiting = self._waiting.get(log)
+        if waiting is not None:
+            waiting.pop(waiter, None)
+            if not waiting:
+                del self._waiting[log]
+
+    def _look_at_events(self, store: Store) -> None:
+        self.events.bounds(store)
+        self._tell(self.events)
+
+    def _after_commit(self, store: Store) -> None:
+        """A group was stored, and its jobs have been told."""
+        if self.events in self._waiting:
+            self.events.bounds(store)
+        for log in list(self._waiting):
+            self._tell(log)
+        if not self._waiting:
+            self._nodes.writer.after_commit = None
+
+    def _tell(self, log: RetainedLog) -> None:
+        waiting = self._waiting.get(log)
+        if not waiting:
+            return
+        end = log.end
+        told = [waiter for waiter, known in waiting.items() if end > known]
+        for waiter in told:
+            del waiting[waiter]
+        if not waiting:
+            del self._waiting[log]
+        for waiter in told:
+            waiter.grown()

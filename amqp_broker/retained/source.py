@@ -1,0 +1,305 @@
+"""The source of a link that reads a retaining node by offset, page by page, and new messages as they come.
+
+    on_credit --ask--> PageTurns --read_page, between two commits--> mail --_arrived, in the owner's turn-->
+        link.send ... all of the page sent: the next one; at the end: wait for the next commit
+    accepted --Prefix--> Cursors.move --commit--> settled
+
+The queue itself does not know of it: nothing is acquired, and the queue's consumers see nothing of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from amqp_broker.frames import Accepted, Error, Received, Rejected, TransactionalState, Ulong
+from amqp_broker.persistence import NoSuchNode, Record, Store
+from amqp_broker.retained.cursors import Holder, Prefix
+from amqp_broker.retained.filters import DROPPED
+from amqp_broker.retained.logs import Page, RetainedLog
+
+if TYPE_CHECKING:
+    from amqp_broker.connection_task import ConnectionTask
+    from amqp_broker.links import OutgoingDelivery, SenderLink
+    from amqp_broker.retained.service import RetainedService
+
+READ_AHEAD_MESSAGES: Final = 128  # read at least, whatever the credit: a page costs more than its messages
+CURSOR_GAP_MESSAGES: Final = 65_536  # accepted beyond one that is not; beyond it nothing more is sent
+
+
+class CursorReading:
+    """The cursor of one link: `prefix` is what it has accepted, `moving` while that is being stored."""
+
+    def __init__(self, name: str, holder: Holder, offset: int) -> None:
+        self.name = name
+        self.holder = holder
+        self.prefix = Prefix(offset)
+        self.stored = offset
+        self.moving = False
+        self.answers: list[tuple[list[OutgoingDelivery], Any]] = []
+
+
+class RetainedSource:
+    """One link that reads `log` from `position` on, up to and without `until` if there is one."""
+
+    def __init__(
+        self, task: ConnectionTask, service: RetainedService, log: RetainedLog, link: SenderLink,
+        position: int, until: int | None, cursor: CursorReading | None,
+    ) -> None:  # fmt: skip
+        self._task = task
+        self._service = service
+        self._log = log
+        self._link = link
+        self._position = position
+        self._until = until
+        self._cursor = cursor
+        self._page: list[Record] = []
+        self._sent = 0  # of the page
+        self._wanted = 0
+        self._reading = False
+        self._gap: tuple[int, int] | None = None  # of a range: what is missing, and where it goes on
+        self._too_large: tuple[int, int] | None = None  # for this link: its offset, and its octets
+        self._detached = False
+        self.holds: tuple[str, Holder] | None = None
+        """The cursor that this link has for itself."""
+
+    # Pages
+
+    def read_page(self, store: Store) -> None:
+        """Between two commits, in no task of its own."""
+        limits = self._service.limits
+        messages = min(limits.retained_page_messages, max(READ_AHEAD_MESSAGES, self._wanted))
+        start = self._position
+        try:
+            page = self._log.page(store, start, messages, limits.retained_page_bytes)
+        except NoSuchNode:
+            page = Page([], start)
+        self._task.run_in_turn(self._arrived, page)
+
+    def grown(self) -> None:
+        """There is more than there was, said after a commit."""
+        self._task.run_in_turn(self.on_credit)
+
+    def _arrived(self, page: Page) -> None:
+        self._reading = False
+        if self._detached:
+            return
+        records = page.records
+        if not records and page.next_offset <= self._position:
+            self._end_without_progress()
+            return
+        until = self._until
+        if until is not None:
+            records = self._exactly(records, page.next_offset, until)
+        elif self._cursor is not None:
+            self._skip_missing(self._cursor, records, page.next_offset)
+        largest = self._link.remote_max_message_size
+        if largest:
+            records = self._not_too_large(records, largest)
+        self._page = records
+        self._sent = 0
+        self._position = max(self._position, page.next_offset)
+        self._go_on()
+
+    def _end_without_progress(self) -> None:
+        """The store has nothing where there should be something: said rather than asked again for ever."""
+        self._detached = True
+        log = self._log
+        description = f"{log.address!r}: nothing at offset {self._position}, although {log.end} is the next"
+        self._task.log.error("retained.nothing", address=log.address, offset=self._position)
+        self._link.detach(Error(condition="amqp:internal-error", description=description))
+
+    def _exactly(self, records: list[Record], next_offset: int, until: int) -> list[Record]:
+        """Those of a range up to the first that is missing."""
+        expected = self._position
+        for count, record in enumerate(records):
+            if record.offset >= until:
+                return records[:count]
+            if record.offset != expected:
+                self._gap = (expected, record.offset)
+                return records[:count]
+            expected += 1
+        if expected < min(next_offset, until):
+            self._gap = (expected, next_offset)
+        return records
+
+    def _not_too_large(self, records: list[Record], largest: int) -> list[Record]:
+        """Those up to the first that must not be sent on this link (2.7.3)."""
+        for count, record in enumerate(records):
+            size = len(record.header_bytes) + len(record.body)
+            if size > largest:
+                self._too_large = (record.offset, size)
+                return records[:count]
+        return records
+
+    def _skip_missing(self, cursor: CursorReading, records: list[Record], next_offset: int) -> None:
+        """What is damaged, or dropped before it was read, does not hold the cursor up."""
+        expected = self._position
+        for record in records:
+            if record.offset > expected:
+                cursor.prefix.skip(expected, record.offset - 1)
+            expected = record.offset + 1
+        if next_offset > expected:
+            cursor.prefix.skip(expected, next_offset - 1)
+
+    # In the owner's turn
+
+    def on_credit(self) -> None:
+        """Credit or drain changed, or there is room again, or more to read."""
+        if not self._detached:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        link = self._link
+        if self._sent < len(self._page) and not self._send():
+            return
+        if self._too_large is not None:
+            self._end_too_large(*self._too_large)
+            return
+        if self._gap is not None:
+            self._end_at(*self._gap)
+            return
+        if self._complete():
+            link.set_available(0)
+            link.drained()
+            return
+        if self._reading or link.credit <= 0:
+            return
+        if self._cursor is not None and self._cursor.prefix.waiting() >= CURSOR_GAP_MESSAGES:
+            return
+        end = self._log.end
+        link.set_available(max(0, (end if self._until is None else min(end, self._until)) - self._position))
+        if self._position < end:
+            self._wanted = link.sendable()
+            if self._wanted > 0:
+                self._reading = True
+                self._service.turns.ask(self)
+            else:
+                self._task.dispatcher.stalled_sources.add(self)
+        else:
+            self._service.wait(self._log, self, end)
+            link.drained()
+
+    def _send(self) -> bool:
+        """Send of the page what goes; whether all of it went."""
+        link = self._link
+        page = self._page
+        begun = trio.current_time()
+        taken = link.send(page[self._sent :] if self._sent else page)
+        self._service.turns.used(trio.current_time() - begun)
+        self._sent += taken
+        if self._sent < len(page):
+            if link.credit > 0:
+                self._task.dispatcher.stalled_sources.add(self)
+            return False
+        self._page = []
+        self._sent = 0
+        return True
+
+    def _complete(self) -> bool:
+        return self._until is not None and self._position >= self._until
+
+    def _end_at(self, missing: int, goes_on: int) -> None:
+        """A range yields exactly its messages, or says what is not there."""
+        log = self._log
+        self._detached = True
+        self._task.log.warning("retained.dropped", address=log.address, offset=missing)
+        description = (
+            f"{log.address!r}: the message at offset {missing} is not there any more (damaged, or retention "
+            f"dropped it); it goes on at {goes_on}"
+        )
+        info = {
+            "address": log.address,
+            "asked": Ulong(missing),
+            "first": Ulong(goes_on),
+            "next": Ulong(log.end),
+        }
+        self._link.detach(Error(condition=DROPPED, description=description, info=info))
+
+    def _end_too_large(self, offset: int, size: int) -> None:
+        """Who reads by offset gets every message, so none is passed over in silence."""
+        log = self._log
+        largest = self._link.remote_max_message_size
+        self._detached = True
+        self._task.log.warning("retained.too_large", address=log.address, offset=offset, octets=size)
+        description = (
+            f"{log.address!r}: the message at offset {offset} has {size} octets, and the link takes at most "
+            f"{largest} (max-message-size)"
+        )
+        info = {"address": log.address, "offset": Ulong(offset), "octets": Ulong(size)}
+        error = Error(condition="amqp:link:message-size-exceeded", description=description, info=info)
+        self._link.detach(error)
+
+    # Outcomes
+
+    def on_outcomes(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
+        """Copies: an outcome has no effect but that accepted and rejected move a cursor."""
+        if isinstance(state, TransactionalState):
+            description = "messages that are read by offset are copies, which no transaction can retire"
+            self._link.detach(Error(condition="amqp:not-implemented", description=description))
+            return
+        cursor = self._cursor
+        decided = state is not None and not isinstance(state, Received)
+        if cursor is not None and isinstance(state, (Accepted, Rejected)):
+            cursor.prefix.accept([delivery.message.offset for delivery in deliveries])
+            if not settled:
+                cursor.answers.append((deliveries, state))
+            self._move(cursor)
+        elif decided and not settled:
+            self._link.settle(deliveries, state)
+        self._go_on()
+
+    def _move(self, cursor: CursorReading) -> None:
+        """Have the prefix stored, one move at a time; what was accepted is settled after its commit."""
+        if cursor.moving:
+            return
+        answers, cursor.answers = cursor.answers, []
+        offset = cursor.prefix.offset
+        if offset <= cursor.stored:
+            self._answer(answers)
+            return
+        cursor.moving = True
+        log_id = self._log.log_id
+        self._service.cursors.move(
+            cursor.name,
+            lambda _store: {log_id: offset},
+            lambda error: self._task.run_in_turn(self._moved, cursor, offset, answers, error),
+            keeps=True,
+        )
+
+    def _moved(
+        self, cursor: CursorReading, offset: int, answers: list[tuple[list[OutgoingDelivery], Any]],
+        error: Exception | None,
+    ) -> None:  # fmt: skip
+        cursor.moving = False
+        if error is not None:
+            if not self._detached:
+                description = f"cursor {cursor.name!r} could not be moved: {error}"
+                self._link.detach(Error(condition="amqp:internal-error", description=description))
+            return
+        cursor.stored = max(cursor.stored, offset)
+        if self._detached:  # what was accepted meanwhile is with the cursors
+            return
+        self._answer(answers)
+        if cursor.answers or cursor.prefix.offset > cursor.stored:
+            self._move(cursor)
+        self._go_on()
+
+    def _answer(self, answers: list[tuple[list[OutgoingDelivery], Any]]) -> None:
+        for deliveries, state in answers:
+            self._link.settle(deliveries, state)
+
+    def on_detached(self, unsettled: list[OutgoingDelivery]) -> None:
+        """Nothing was held but the cursor."""
+        self._detached = True
+        self._page = []
+        self._service.forget_reader(self)
+        self._service.wait_no_more(self._log, self)
+        self._task.dispatcher.stalled_sources.discard(self)
+        if self.holds is not None:
+            name, holder = self.holds
+            self._service.cursors.read_no_more(name, self._log.log_id, holder)
+        cursor = self._cursor
+        if cursor is not None and cursor.prefix.offset > cursor.stored:
+            self._service.cursors.leave(cursor.name, self._log.log_id, cursor.prefix.offset)

@@ -1,0 +1,1 @@
+"""Ordered, exactly-once streams: judged, acknowledged, owned; a client's helper."""

@@ -1,0 +1,99 @@
+"""Sequenced streams for an administrator: where they stand, and to have one begin anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from amqp_broker.addresses import AddressError, parse_address
+from amqp_broker.persistence import Store, Stream
+from amqp_broker.sequences.jobs import Reset
+
+if TYPE_CHECKING:
+    from amqp_broker.node_service import NodeService
+    from amqp_broker.queue import Queue
+
+PAGE: Final = 1_000
+
+
+@attrs.frozen
+class StreamInfo:
+    """What an administrator sees of a stream: its last accepted message (`seq_id`, `seq_no`), whose it is,
+    and its former ids with their last numbers, the oldest first.
+
+    `reject_count` is how many messages were not taken since the last one that was, duplicates included;
+    `last_access_ms` (Unix epoch) when the last message of it came, taken or not.
+    """
+
+    queue: str
+    stream: str
+    owner: str
+    seq_id: int
+    seq_no: int
+    former: tuple[tuple[int, int], ...]
+    reject_count: int
+    last_access_ms: int
+
+
+class SequenceAdministration:
+    """What `Broker` offers of streams."""
+
+    def __init__(self, nodes: NodeService) -> None:
+        self._nodes = nodes
+
+    async def streams(self, queue: str, after: str = "", count: int = PAGE) -> list[StreamInfo]:
+        """At most `count` streams of a queue, in the order of their names, behind the name `after`; none if
+        there is no such queue.
+        """
+        found = self._queue(queue)
+        if found is None:
+            return []
+        if found.persistent:
+            sequences = self._nodes.sequences
+
+            def page(store: Store) -> list[Stream]:
+                return [
+                    sequences.positions.latest(each) for each in store.streams(found.queue_id, after, count)
+                ]
+
+            streams = await sequences.ask(page)
+        else:
+            local = found.sequences.local
+            streams = [local[name] for name in sorted(local) if name > after][:count]
+        return [_shown(queue, stream) for stream in streams]
+
+    async def reset(self, queue: str, stream: str) -> bool:
+        """Have a stream begin anew, and belong to nobody; False if there was none. Raises StoreError."""
+        found = self._queue(queue)
+        if found is None:
+            return False
+        done = trio.Event()
+        failures: list[Exception] = []
+        was: list[bool] = []
+
+        def then(there_was: bool, error: Exception | None) -> None:
+            was.append(there_was)
+            if error is not None:
+                failures.append(error)
+            done.set()
+
+        self._nodes.writer.submit(Reset(self._nodes.sequences, found, stream, then))
+        await done.wait()
+        if failures:
+            raise failures[0]
+        return was[0]
+
+    def _queue(self, name: str) -> Queue | None:
+        try:
+            return self._nodes.registry.find(parse_address(name))
+        except AddressError:
+            return None
+
+
+def _shown(queue: str, stream: Stream) -> StreamInfo:
+    return StreamInfo(
+        queue, stream.stream, stream.owner, stream.seq_id, stream.seq_no, stream.former, stream.reject_count,
+        stream.last_access_ms,
+    )  # fmt: skip

@@ -1,0 +1,206 @@
+"""A run of messages of which some are of sequenced streams: judged where the writer is at it, and stored in
+one unit with the positions that it leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from amqp_broker.frames import Error, Rejected
+from amqp_broker.jobs import post_verbs
+from amqp_broker.links import Delivery, ReceiverLink
+from amqp_broker.message_events import places_of, put, refused
+from amqp_broker.persistence import Advance, ForgetStream, Record, RowDamaged, Stream, Unit
+from amqp_broker.queue import Queue
+from amqp_broker.sequences.fields import Place
+from amqp_broker.sequences.judging import ACCEPTED, Judging
+from amqp_broker.sequences.positions import TooManyStreams
+
+if TYPE_CHECKING:
+    from amqp_broker.authorisation import Principal
+    from amqp_broker.sequences.service import SequenceService
+
+Places = Sequence[Place | Error | None]
+"""Of each message of a run: its place, what is wrong with its fields, or None: it is of no stream."""
+
+
+class JudgedOwner(Protocol):
+    """The connection that posted."""
+
+    @property
+    def container_id(self) -> str:
+        """Of the peer."""
+
+    def run_in_turn(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Have `call(*arguments)` run in a turn of the connection."""
+
+
+class SequencedPosting:
+    """A run of messages from one link to one queue. After the commit `outcomes` has what each is told, and
+    `told` is called with the posting and the store's error in a turn of the owner.
+    """
+
+    __slots__ = (
+        "_changes", "_numbered", "_owner", "_places", "_records", "_service", "_taken", "_told", "_principal",
+        "deliveries", "link", "outcomes", "queue",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        service: SequenceService,
+        owner: JudgedOwner,
+        principal: Principal,
+        link: ReceiverLink,
+        deliveries: list[Delivery],
+        queue: Queue,
+        records: list[Record],
+        places: Places,
+        told: Callable[[SequencedPosting, Exception | None], None],
+    ) -> None:
+        self._service = service
+        self._owner = owner
+        self._principal = principal
+        self._told = told
+        self._records = records
+        self._places = places
+        self._taken: list[Record] = []
+        self._changes: list[Stream] = []
+        self._numbered = False
+        self.link = link
+        self.deliveries = deliveries
+        self.queue = queue
+        self.outcomes: list[Any] = []
+        queue.pending_posts += 1
+
+    @property
+    def places(self) -> Places:
+        """Of each message."""
+        return self._places
+
+    def unit(self) -> Unit:
+        service = self._service
+        queue = self.queue
+        judging = service.judging(queue, self._principal)
+        self._taken, self.outcomes = judge(judging, self._records, self._places)
+        now_ms = service.now_ms()
+        self._changes = judging.changes(now_ms)
+        queue.number(self._taken)
+        self._numbered = bool(self._taken)
+        unit = post_verbs(queue, self._taken, sum([record.durable for record in self._taken]))
+        if queue.events:
+            places, container = places_of(self._records, self._places), self._owner.container_id
+            unit.extend(put(queue, self._taken, container, now_ms, b"", places))
+            unit.extend(refused(queue, self._places, self.outcomes, container, now_ms))
+        for stream in self._changes:
+            service.positions.change(self, stream)
+        return unit + advances(queue, self._changes)
+
+    def withdraw(self) -> None:
+        """Nothing was stored: the offsets are free again, and the streams where they were."""
+        changes, self._changes = self._changes, []
+        self._service.positions.withdraw(self, changes)
+        if self._numbered:
+            self._numbered = False
+            self.queue.next_offset = self._taken[0].offset
+
+    def keeps(self) -> bool:
+        """The sender is told that there is no room."""
+        return False
+
+    def finished(self, error: Exception | None) -> None:
+        queue = self.queue
+        positions = self._service.positions
+        queue.pending_posts -= 1
+        if error is None:
+            positions.stored(self, queue, self._changes)
+            if self._taken:
+                queue.make_available(self._taken, sum([len(record.body) for record in self._taken]))
+        else:
+            positions.refused(self, self._changes)
+        self._owner.run_in_turn(self._told, self, error)
+        if error is None and self._taken:
+            self._service.nodes.pump(queue)
+
+
+Admit = Callable[[Record], Rejected | None]
+"""Whether there is room for a message that would be taken, or what it is told."""
+
+
+def judge(
+    judging: Judging, records: Sequence[Record], places: Places, admit: Admit | None = None
+) -> tuple[list[Record], list[Any]]:
+    """What is taken of a run, and the outcome of each of its messages."""
+    taken: list[Record] = []
+    outcomes: list[Any] = []
+    for record, place in zip(records, places, strict=True):
+        room = None if admit is None else partial(admit, record)
+        is_taken = False
+        outcome: Any
+        if isinstance(place, Place):
+            is_taken, outcome = judging.answer(place, room)
+        elif place is not None:
+            outcome = Rejected(error=place)
+        else:
+            outcome = None if room is None else room()
+            if outcome is None:
+                is_taken, outcome = True, ACCEPTED
+        if is_taken:
+            taken.append(record)
+        outcomes.append(outcome)
+    return taken, outcomes
+
+
+def advances(queue: Queue, streams: list[Stream]) -> Unit:
+    """What the store keeps of streams that changed. One of which nothing was ever accepted is no stream: who
+    invents names does not fill the disk.
+    """
+    if not queue.persistent:
+        return []
+    return [Advance(stream) for stream in streams if stream.seq_id]
+
+
+class Reset:
+    """An administrator has a stream begin anew; `then(there was one, error)` follows once it is stored."""
+
+    __slots__ = ("_change", "_name", "_queue", "_service", "_then", "_was")
+
+    def __init__(
+        self,
+        service: SequenceService,
+        queue: Queue,
+        name: str,
+        then: Callable[[bool, Exception | None], None],
+    ) -> None:
+        self._service = service
+        self._queue = queue
+        self._name = name
+        self._then = then
+        self._was = False
+        self._change = Stream(queue.queue_id, name, "", 0, 0)
+
+    def unit(self) -> Unit:
+        positions = self._service.positions
+        try:
+            self._was = positions.find(self._queue, self._name).seq_id > 0
+        except (RowDamaged, TooManyStreams) as error:
+            self._was = isinstance(error, RowDamaged)  # what cannot be read is mended by a new beginning
+        positions.change(self, self._change)
+        return [ForgetStream(self._queue.queue_id, self._name)] if self._queue.persistent else []
+
+    def withdraw(self) -> None:
+        """Nothing was stored."""
+        self._service.positions.withdraw(self, [self._change])
+
+    def keeps(self) -> bool:
+        """The administrator is told."""
+        return False
+
+    def finished(self, error: Exception | None) -> None:
+        positions = self._service.positions
+        if error is None:
+            positions.stored(self, self._queue, [self._change])
+        else:
+            positions.refused(self, [self._change])
+        self._then(self._was, error)

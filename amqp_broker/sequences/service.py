@@ -1,0 +1,93 @@
+"""What all connections share of sequenced streams: where they stand, whose they are, and what transactions
+would make of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from amqp_broker.addresses import Address
+from amqp_broker.authorisation import SEQUENCE, Principal
+from amqp_broker.persistence import Store, Stream
+from amqp_broker.sequences.judging import Judging
+from amqp_broker.sequences.positions import Key, StreamPositions
+
+if TYPE_CHECKING:
+    from amqp_broker.coordinator import Transaction
+    from amqp_broker.node_service import NodeService
+    from amqp_broker.queue import Queue
+
+T = TypeVar("T")
+
+
+class SequenceService:
+    """`nodes` is what all connections share."""
+
+    def __init__(self, nodes: NodeService) -> None:
+        self.nodes = nodes
+        self.positions = StreamPositions(self._stored_stream)
+        self._tentative: dict[Transaction, dict[Key, Stream]] = {}
+
+    def _stored_stream(self, queue_id: int, name: str) -> Stream | None:
+        return self.nodes.writer.lookup(lambda store: store.stream(queue_id, name))
+
+    def now_ms(self) -> int:
+        """Milliseconds of the Unix epoch."""
+        return self.nodes.wall_clock_ms()
+
+    # Judging
+
+    def judging(
+        self, queue: Queue, principal: Principal, tentative: dict[Key, Stream] | None = None
+    ) -> Judging:
+        """Answers for a run that `principal` sends to `queue`, on the durable state or a tentative one."""
+        find = partial(self.positions.find, queue)
+        if tentative:
+            find = partial(self._find_tentative, tentative, queue)
+        return Judging(find, principal.rule_name, partial(self.may_use, principal, queue))
+
+    def _find_tentative(self, tentative: dict[Key, Stream], queue: Queue, name: str) -> Stream:
+        return tentative.get((queue.queue_id, name)) or self.positions.find(queue, name)
+
+    def may_use(self, principal: Principal, queue: Queue) -> bool:
+        """Whether the access list lets `principal` use streams of others at `queue`."""
+        return self.nodes.authoriser.grants(principal, SEQUENCE, Address(queue.name))
+
+    # Transactions
+
+    def tentative_of(self, transaction: Transaction) -> dict[Key, Stream]:
+        """The streams that a transaction moves, as it would leave them."""
+        return self._tentative.setdefault(transaction, {})
+
+    def forget_tentative(self, transaction: Transaction) -> None:
+        """It is over; harmless when said twice."""
+        self._tentative.pop(transaction, None)
+
+    # Questions, answered between two commits
+
+    async def position(self, queue: Queue, name: str) -> Stream:
+        """Where a stream stands. Raises RowDamaged, TooManyStreams."""
+        return await self.ask(lambda _store: self.positions.find(queue, name))
+
+    async def ask(self, question: Callable[[Store], T]) -> T:
+        """The answer of `question(store)` between two commits; raises what it raises."""
+        done = trio.Event()
+        answers: list[T] = []
+        errors: list[Exception] = []
+
+        def look(store: Store) -> None:
+            try:
+                answers.append(question(store))
+            except Exception as error:  # it is the asker's, and must not end the writer
+                errors.append(error)
+            done.set()
+
+        self.nodes.writer.read(look)
+        await done.wait()
+        if errors:
+            raise errors[0]
+        return answers[0]

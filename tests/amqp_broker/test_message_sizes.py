@@ -1,0 +1,281 @@
+"""Messages that are too large for a link (max-message-size, 2.7.3): passed over there, and nobody waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from amqp_broker.broker import Broker
+from amqp_broker.frames import Accepted, Released, Source
+from amqp_broker.persistence import Record
+from amqp_broker.queue import Consumer, Queue, QueueLimits
+from amqp_broker.records import octets
+from amqp_broker.set_aside import SET_ASIDE_BYTES, SET_ASIDE_MESSAGES
+from tests.amqp_broker.test_queue import HUGE, Owner, got, idle_link
+from tests.support.broker_clients import (
+    attach_with,
+    bodies,
+    counts,
+    receive,
+    send,
+    session_to,
+    settle_down,
+)
+from tests.support.halves import (
+    PATIENT,
+    JumpingBroker,
+    half,
+    named,
+    putter,
+    stopping,
+    tell,
+)
+from tests.support.retained import filters
+from tests.support.wire_client import PeerError, WireReceiver, WireSession
+
+LIMIT = 1_000
+LARGE, SMALL = b"L" * 2_000, b"s" * 10
+
+
+def post(queue: Queue, *sizes: int) -> list[Record]:
+    """Messages of so many octets."""
+    records = [Record(0, bytes(size)) for size in sizes]
+    queue.number(records)
+    queue.make_available(records, sum(sizes))
+    return records
+
+
+def consumer(queue: Queue, demand: int, largest: int = 0) -> Consumer:
+    """A link that takes messages of `largest` octets."""
+    made = Consumer(Owner(), idle_link(), queue, browser=False, settled=False, largest=largest)
+    made.demand = demand
+    queue.attach(made)
+    return made
+
+
+def make_queue() -> Queue:
+    """An empty queue without bounds."""
+    return Queue("q", 1, QueueLimits(HUGE, HUGE, HUGE))
+
+
+# The queue
+
+
+def test_those_behind_a_large_one_do_not_wait() -> None:
+    """A link gets what it takes, in order; what is too large keeps its place for others."""
+    queue = make_queue()
+    narrow = consumer(queue, 10, LIMIT)
+    post(queue, 2_000, 10, 3_000, 20)
+    assert got(queue.assign(0), narrow) == [1, 3]
+    assert (queue.backlog.available(), queue.available_for(narrow), queue.stranded()) == (2, 0, 2)
+    post(queue, 30)
+    assert got(queue.assign(0), narrow) == [4]
+    wide = consumer(queue, 10)
+    assert queue.stranded() == 0
+    assert got(queue.assign(0), wide) == [0, 2]
+
+
+@pytest.mark.parametrize("wide_first", [True, False])
+def test_another_link_gets_it_at_once(wide_first: bool) -> None:
+    """Whoever has its turn first: one pass over the links is enough."""
+    queue = make_queue()
+    links = [consumer(queue, 10, 0 if wide else LIMIT) for wide in (wide_first, not wide_first)]
+    wide = links[0 if wide_first else 1]
+    post(queue, 2_000)
+    assert got(queue.assign(0), wide) == [0]
+    assert queue.backlog.available() == 0
+
+
+def test_the_old_place_is_kept() -> None:
+    """What stood aside comes before what stands behind it, and after what stands before it."""
+    queue = make_queue()
+    narrow = consumer(queue, 1, LIMIT)
+    post(queue, 10, 2_000, 20, 30)
+    ((_, held),) = queue.assign(0)
+    narrow.demand = 1
+    ((_, later),) = queue.assign(0)
+    assert [record.offset for record in [*held, *later]] == [0, 2]
+    queue.give_back(held)
+    wide = consumer(queue, 10)
+    assert got(queue.assign(0), wide) == [0, 1, 3]
+
+
+def test_links_of_several_sizes() -> None:
+    """Each message goes to a link that takes it."""
+    queue = make_queue()
+    small, middle = consumer(queue, 10, 100), consumer(queue, 10, LIMIT)
+    post(queue, 500, 50, 5_000)
+    grants = queue.assign(0)
+    assert 0 in got(grants, middle) and 2 not in got(grants, middle)
+    assert set(got(grants, small)) <= {1}
+    assert queue.stranded() == 1
+
+
+def test_the_size_is_that_of_the_whole_message() -> None:
+    """Header and all: exactly the bound goes, one octet more does not."""
+    queue = make_queue()
+    (record,) = post(queue, 100)
+    size = octets(record, 110, 0)
+    assert 100 < size < 132
+    exact = consumer(queue, 1, size)
+    below = consumer(queue, 1, size - 1)
+    grants = queue.assign(0)
+    assert (got(grants, exact), got(grants, below)) == ([0], [])
+
+
+def test_more_than_may_stand_aside_waits_for_others() -> None:
+    """The bound by number and that by octets: beyond it narrow links wait, a drain is answered, and wide
+    links make room.
+    """
+    assert SET_ASIDE_BYTES >= 16 << 20, "at least one of the largest size"
+    queue = make_queue()
+    queue.backlog.window_messages = queue.backlog.window_bytes = HUGE
+    narrow = consumer(queue, 10, LIMIT)
+    large = SET_ASIDE_MESSAGES + 20
+    post(queue, *[2_000] * large, 10)
+    assert got(queue.assign(0), narrow) == []
+    assert queue.backlog.aside.count == SET_ASIDE_MESSAGES and queue.empty_for(narrow)
+    wide = consumer(queue, 30)
+    grants = queue.assign(0)
+    assert (got(grants, wide), got(grants, narrow)) == ([*range(30)], [large])
+
+
+def test_a_flood_of_large_ones_is_looked_at_once() -> None:
+    """Each assignment costs what is new, not what stands aside."""
+    queue = make_queue()
+    narrow = consumer(queue, HUGE, LIMIT)
+    post(queue, *[2_000] * 1_000)
+    queue.assign(0)
+    heaps = queue.backlog.aside._heaps
+    before = {bound: list(heap) for bound, heap in heaps.items()}
+    for number in range(10):
+        post(queue, 10)
+        assert got(queue.assign(0), narrow) == [1_000 + number]
+    assert {bound: list(heap) for bound, heap in heaps.items()} == before
+    assert queue.backlog.loaded() == 0
+
+
+# The wire
+
+
+class Told:
+    """Stands for the log of the nodes."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self.events.append((event, fields))
+
+    info = error = warning
+
+
+@pytest.fixture
+def broker() -> Iterator[JumpingBroker]:
+    """A broker in memory."""
+    with stopping(JumpingBroker(PATIENT)) as running:
+        yield running
+
+
+def narrow_receiver(session: WireSession, address: str = "q", name: str = "narrow", **fields: Any) -> Any:
+    """A link that takes messages of at most LIMIT octets."""
+    source = Source(address=address, **fields)
+    link = attach_with(session, name, source=source, max_message_size=LIMIT)
+    assert isinstance(link, WireReceiver)
+    return link
+
+
+def test_a_link_gets_what_it_takes_and_another_the_rest(broker: JumpingBroker) -> None:
+    """And the log says once that nobody takes the rest, as long as that is so."""
+    told = Told()
+
+    def listen(running: Broker) -> None:
+        running.nodes._log = cast("Any", told)
+
+    broker.call(listen)
+    with session_to(broker) as session:
+        narrow = narrow_receiver(session)
+        narrow.flow(10)
+        sender = session.attach_sender("s", "q")
+        send(sender, LARGE, SMALL, durable=True)
+        send(sender, LARGE, SMALL, durable=True)
+        assert bodies(receive(narrow, 2)) == [SMALL, SMALL]
+        assert counts(broker, "q")[0] == 4
+        warnings = [fields for event, fields in told.events if event == "messages.too_large"]
+        assert [(each["queue"], each["max_message_size"]) for each in warnings] == [("q", LIMIT)]
+        narrow.flow(10, drain=True)
+        session.connection.pump_until(lambda: narrow.credit == 0)
+        wide = session.attach_receiver("wide", "q", credit=10)
+        assert bodies(receive(wide, 2)) == [LARGE, LARGE]
+        settle_down(broker, session)
+        assert len(told.events) == 1
+
+
+def test_what_comes_back_to_a_narrow_link_is_not_sent_there(broker: JumpingBroker) -> None:
+    """A wide link releases a large message: the narrow one does not get it, the wide one gets it again."""
+    with session_to(broker) as session:
+        wide = session.attach_receiver("wide", "q", credit=1)
+        narrow = narrow_receiver(session)
+        narrow.flow(10)
+        send(session.attach_sender("s", "q"), LARGE, SMALL)
+        (large,) = receive(wide, 1)
+        wide.settle([large], Released())
+        assert bodies(receive(narrow, 1)) == [SMALL]
+        wide.flow(1)
+        (again,) = receive(wide, 1)
+        wide.settle([again], Accepted())
+        settle_down(broker, session)
+        assert not narrow.deliveries and counts(broker, "q")[0] == 1
+
+
+def test_a_browser_is_not_shown_what_it_does_not_take(broker: JumpingBroker) -> None:
+    """Wide ones see everything in its place, also what stands aside for a consumer."""
+    with session_to(broker) as session:
+        narrow_receiver(session, name="consumer").flow(1)
+        send(session.attach_sender("s", "q"), LARGE, SMALL, LARGE)
+        settle_down(broker, session)
+        browser = narrow_receiver(session, name="browser", distribution_mode="copy")
+        browser.flow(10, drain=True)
+        session.connection.pump_until(lambda: browser.credit == 0)
+        assert bodies(browser.deliveries) == []
+        seen = attach_with(session, "wide", source=Source(address="q", distribution_mode="copy"))
+        assert isinstance(seen, WireReceiver)
+        seen.flow(10)
+        assert bodies(receive(seen, 2)) == [LARGE, LARGE]
+
+
+def test_a_check_for_a_narrow_link_has_no_body_and_a_too_large_one_goes_elsewhere(
+    broker: JumpingBroker,
+) -> None:
+    """What must not be sent is not: the question fits without the body, or another link is asked."""
+    with session_to(broker) as session, session_to(broker, "wide") as other:
+        narrow = narrow_receiver(session, "$half-check/g")
+        narrow.flow(10)
+        put = putter(session)
+        tell(put, half("1", LARGE))
+        broker.jump(6)
+        (check,) = receive(narrow, 1)
+        assert named(check.payload)["half_body_omitted"] is True and len(check.payload) <= LIMIT
+        narrow.settle([check], Accepted(), settled=True)
+        tell(put, half("2", named={"much": "x" * 2_000}))
+        broker.jump(6)
+        settle_down(broker, session)
+        assert not narrow.deliveries
+        wide = other.attach_receiver("wide", "$half-check/g", credit=10)
+        broker.jump(2)
+        (check,) = receive(wide, 1)
+        assert named(check.payload)["half_id"] == "2"
+
+
+def test_a_reader_by_offset_is_told_which_message_it_cannot_take(broker: JumpingBroker) -> None:
+    """It reads every message or none: the link ends with message-size-exceeded, and says where."""
+    with session_to(broker) as session:
+        assert tell(putter(session), half("1" * 250, named={"x": "y"})) == Accepted()
+        source = Source(address="$events", distribution_mode="copy", filter=filters("first", None, None))
+        link = attach_with(session, "events", source=source, max_message_size=100)
+        assert isinstance(link, WireReceiver)
+        with pytest.raises(PeerError, match="message-size-exceeded.*offset"):
+            link.flow(10)
+            session.connection.pump_until(lambda: link.deliveries)
