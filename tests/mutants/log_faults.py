@@ -15,8 +15,8 @@ FAULTS: Final = (
     Mutant(
         "what is posted to a log waits on disk for a consumer",
         "amqp_broker/jobs.py",
-        "        return [Post(queue.queue_id, records), archive_verb(queue, records[0].offset, len(records))]\n",
-        "        return [Post(queue.queue_id, records)]\n",
+        "[Post(queue.queue_id, records), archive_verb(queue, records[0].offset, len(records))]",
+        "[Post(queue.queue_id, records)]",
         (f"{WAYS}[disk-posted]",),
     ),
     Mutant(
