@@ -45,6 +45,10 @@ MAX_GROUPS: Final = 1_024  # at once; idle ones that peers made by using them ar
 LONGEST_SLEEP_S: Final = 60.0  # the wall clock may be set while we wait
 
 
+VoidSet = Callable[[StagedSet, str, Callable[[Any], None]], None]
+"""Ends a set for a reason; the callback is told the outcome after the commit."""
+
+
 @attrs.frozen
 class Found:
     """What there is of a half message: open (`half`), or a tombstone."""
@@ -148,6 +152,8 @@ class HalfService:
         self.groups: dict[str, HalfGroup] = {}
         for config in nodes.config.half_groups:
             self.groups[config.name] = HalfGroup(config.name, config.settings())
+        self.void_set: VoidSet | None = None
+        """How the answer of a check ends a set; the sets' service says."""
 
     # Groups
 
@@ -346,10 +352,6 @@ class HalfService:
         """Commit, roll back, park or resume; `answer` is told the outcome after the commit."""
         operation = HalfChange(self, group, half_id, what, resolver, reason, who)
         self.submit(HalfJob(self, operation, answer))
-
-    def void_set(self, staged: StagedSet, reason: str, answer: Callable[[Any], None]) -> None:
-        """A check's answer ends a set; `answer` is told the outcome after the commit."""
-        self._nodes.half_sets.void(staged, Resolver.CHECK, reason, answer)
 
     def put(self, operation: HalfPut, answer: Callable[[Any], None]) -> None:
         """Store a half message; `answer` is told the outcome after the commit."""

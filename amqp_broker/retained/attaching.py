@@ -28,10 +28,10 @@ from amqp_broker.retained.source import CursorReading, RetainedSource
 from amqp_broker.termini import COPY, no_queue, source_answer
 
 if TYPE_CHECKING:
-    from amqp_broker.connection_task import ConnectionTask
+    from amqp_broker.link_owner import LinkOwner
     from amqp_broker.links import AttachReceived, SenderLink
-    from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
+    from amqp_broker.retained.service import RetainedService
 
 SETTLED_MODE: Final = 1  # snd-settle-mode settled (2.8.2)
 
@@ -42,8 +42,8 @@ def reads_by_offset(source: Source) -> bool:
 
 
 async def accept_browser(
-    task: ConnectionTask,
-    nodes: NodeService,
+    task: LinkOwner,
+    service: RetainedService,
     link: SenderLink,
     event: AttachReceived,
     source: Source,
@@ -58,12 +58,12 @@ async def accept_browser(
             f"{queue.name!r} is a log: nobody takes messages from it. Attach with distribution-mode copy, "
             f"and with a filter {OFFSET_SPEC} that says where to begin (PIPELINE.md)",
         )
-    await accept_reader(task, nodes, link, event, source, Start(FIRST))
+    await accept_reader(task, service, link, event, source, Start(FIRST))
 
 
 async def accept_reader(
-    task: ConnectionTask,
-    nodes: NodeService,
+    task: LinkOwner,
+    service: RetainedService,
     link: SenderLink,
     event: AttachReceived,
     source: Source,
@@ -83,7 +83,6 @@ async def accept_reader(
     request = read_filters(source.filter)
     if start_at is not None:
         request = attrs.evolve(request, start=start_at)
-    service = nodes.retained
     log = await service.log_for(task.principal, source.address)
     answer = source_answer(source, log.address)
     answer.distribution_mode = COPY
@@ -97,7 +96,7 @@ async def accept_reader(
     try:
         if request.cursor is not None:
             service.cursors.read_with(request.cursor, log.log_id, holder)
-        start, bounds = await nodes.sequences.ask(lambda store: _begin(nodes, request, log, store))
+        start, bounds = await service.nodes.writer.ask(lambda store: _begin(service, request, log, store))
     except BaseException:
         service.reader_gone()
         if request.cursor is not None:
@@ -108,12 +107,12 @@ async def accept_reader(
         cursor = CursorReading(request.cursor, holder, start)
     reader = RetainedSource(task, service, log, link, start, request.until, cursor)
     reader.holds = None if request.cursor is None else (request.cursor, holder)
-    task.dispatcher.sources[link] = reader
+    task.dispatcher.serve_source(link, reader)
     link.accept(
         source=answer,
         target=event.attach.target,
         properties={
-            "log": service.store_id,
+            "log": service.nodes.store_id,
             "kind": log.kind,
             "first": Ulong(bounds.first),
             "next": Ulong(bounds.next_offset),
@@ -123,12 +122,14 @@ async def accept_reader(
     task.log.debug("link.attached", name=link.name, role="sender", source=log.address, offset=start)
 
 
-def _begin(nodes: NodeService, request: ReadRequest, log: RetainedLog, store: Store) -> tuple[int, Bounds]:
+def _begin(
+    service: RetainedService, request: ReadRequest, log: RetainedLog, store: Store
+) -> tuple[int, Bounds]:
     """The first offset of the link, and what there is now."""
     bounds = log.bounds(store)
     start = begin_at(request.start, log, bounds, store)
     if request.cursor is not None:
-        start = nodes.retained.cursors.positions(request.cursor, store).get(log.log_id, start)
+        start = service.cursors.positions(request.cursor, store).get(log.log_id, start)
     if request.until is None:
         return max(start, bounds.first), bounds
     _check_range(log, start, request.until, bounds)

@@ -14,11 +14,11 @@ from amqp_broker.broker import Broker, open_broker
 from amqp_broker.configuration import BrokerConfig, QueuePolicy
 from amqp_broker.frames import Accepted, Message, encode_message
 from amqp_broker.jobs import Posting
-from amqp_broker.log_making import PAGE_MESSAGES
 from amqp_broker.persistence import CreateNode, MemoryStore, Post, ReadResult, Retain, Store, StoreFull, Unit
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.queue import Queue
 from amqp_broker.records import record_of
+from amqp_broker.retained.log_making import PAGE_MESSAGES
 from amqp_broker.testing import running_broker
 from tests.persistence.stores import edit
 from tests.support.broker_clients import bodies, receive, send, session_to, settle_down
@@ -207,7 +207,7 @@ def test_making_a_log_goes_on_where_it_was_cut_off(tmp_path: Path, commits: int,
             found: list[bytes] = []
             at = MANY
             while at < queue.next_offset:
-                page = await broker.nodes.sequences.ask(partial(page_of, queue.queue_id, at))
+                page = await broker.writer.ask(partial(page_of, queue.queue_id, at))
                 assert not page.quarantined
                 found += [bytes(Message(record.body).body_sections()[0].value) for record in page.records]
                 at = page.next_offset
@@ -243,7 +243,7 @@ def test_no_message_comes_before_the_retention_of_its_log() -> None:
             queue = await broker.nodes.registry.create("q")
             submit(broker, queue)
             await broker.nodes.store_step([])
-            page = await broker.nodes.sequences.ask(partial(page_of, queue.queue_id, 0))
+            page = await broker.writer.ask(partial(page_of, queue.queue_id, 0))
             return len(page.records)
 
     assert trio.run(main) == 1

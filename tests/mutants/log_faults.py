@@ -9,7 +9,7 @@ from tests.mutants.mutant import Mutant
 LOGS: Final = "tests/amqp_broker/test_logs.py"
 MAKING: Final = "tests/amqp_broker/test_log_making.py"
 WAYS: Final = f"{LOGS}::test_every_way_in_is_archived_at_once"
-MAKING_FILE: Final = "amqp_broker/log_making.py"
+MAKING_FILE: Final = "amqp_broker/retained/log_making.py"
 
 FAULTS: Final = (
     Mutant(

@@ -44,7 +44,7 @@ def nothing_waits(broker: RunningBroker, address: str) -> bool:
 
     async def there(running: Broker) -> tuple[int, int, int]:
         queue = running.nodes.registry._queues[address]
-        page = await running.nodes.sequences.ask(lambda store: store.read(queue.queue_id, 0, 10, 1 << 20))
+        page = await running.writer.ask(lambda store: store.read(queue.queue_id, 0, 10, 1 << 20))
         return queue.backlog.available(), queue.backlog.memory_bytes(), len(page.records)
 
     at_rest(broker)

@@ -55,7 +55,7 @@ class _Making:
     async def run(self) -> Made:
         queue, made = self._queue, self._made
         end = queue.next_offset
-        retained = await self._nodes.sequences.ask(lambda store: store.retained(queue.queue_id))
+        retained = await self._nodes.writer.ask(lambda store: store.retained(queue.queue_id))
         assert retained is not None, f"a log retains, {queue.name!r} does not"
         first_kept = retained.first_offset
         at = queue.backlog.disk_from
@@ -70,7 +70,7 @@ class _Making:
     async def _page(self, at: int, first_kept: int) -> int:
         """One commit; where the next one goes on."""
         queue = self._queue
-        page = await self._nodes.sequences.ask(
+        page = await self._nodes.writer.ask(
             lambda store: store.read(queue.queue_id, at, PAGE_MESSAGES, PAGE_BYTES)
         )
         self._nodes.lose(queue, page.quarantined)
