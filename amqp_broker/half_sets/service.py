@@ -289,6 +289,7 @@ class SetService:
         part = SetPart(staged, told.destination, node.queue_id)
         part.next_offset = node.next_offset
         part.add(node.message_count, node.byte_count, 0)
+        part.may_expire = node.message_count > 0
         staged.home, staged.store = told.home, told.store
         if told.sealed is not None or told.voided:
             staged.sealed = told.sealed
