@@ -96,20 +96,12 @@ def put(
     return unit
 
 
-<<<<<<< HEAD
-def put_by_half(
-    queue: Queue, record: Record, group: str, half_id: str, producer: str, now_ms: int, txn_id: bytes = b""
-) -> Unit:
-    """A half message was committed: its message becomes available. `producer` is who had put it."""
-    fields = _fields_of_new(queue, producer, txn_id)
-=======
 def put_by_halves(
     queue: Queue, records: Sequence[Record], group: str, half_ids: Sequence[str], producer: str, now_ms: int,
     txn_id: bytes = b"",
 ) -> Unit:  # fmt: skip
     """Half messages were committed: their messages become available. `producer` is who had put them."""
-    fields = _fields(queue, producer, txn_id)
->>>>>>> main
+    fields = _fields_of_new(queue, producer, txn_id)
     if producer:
         fields["producer"] = producer
     fields["group"] = group
@@ -179,10 +171,10 @@ def made_log(queue: Queue, offsets: Sequence[int], again: Sequence[Record], now_
     unit: Unit = []
     for start in range(0, len(offsets), RUN_ENTRIES):
         gone: Values = [*offsets[start : start + RUN_ENTRIES]]
-        unit.append(_log(SETTLE, now_ms, fields, len(gone), {"offset": gone}))
+        unit.append(log_run(SETTLE, now_ms, fields, len(gone), {"offset": gone}))
     for run in _runs(again):
         columns: dict[str, Values] = {"offset": _offsets(run), "bytes": [len(each.body) for each in run]}
-        unit.append(_log(PUT, now_ms, fields, len(run), columns))
+        unit.append(log_run(PUT, now_ms, fields, len(run), columns))
     return unit
 
 

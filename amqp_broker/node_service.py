@@ -178,10 +178,6 @@ class NodeService:
             return
         messages, size = backlog.page_room()
         page = store.read(queue.queue_id, backlog.disk_from, messages, size)
-<<<<<<< HEAD
-        queue.byte_count += self._adopt(queue, page.records)
-        backlog.paged(page.records, page.next_offset, len(page.quarantined))
-=======
         records = page.records
         if queue.expiries is not None:
             gone = queue.expiries.gone
@@ -189,7 +185,6 @@ class NodeService:
         queue.byte_count += self._adopt(queue, records)
         known_gone = len(page.records) - len(records)
         backlog.paged(records, page.next_offset, len(page.quarantined), known_gone)
->>>>>>> main
         self.lose(queue, page.quarantined)
         self.pump(queue)
         self._answer_drains(queue)
@@ -216,11 +211,7 @@ class NodeService:
         self._answer_drains(queue)
 
     def lose(self, queue: Queue, quarantined: list[Quarantined]) -> None:
-<<<<<<< HEAD
-        """Messages turned out to be damaged when they were read."""
-=======
         """The store found messages of `queue` damaged: they are gone."""
->>>>>>> main
         for lost in quarantined:
             self._log.error("message.quarantined", queue=queue.name, offset=lost.offset, reason=lost.reason)
         if quarantined:

@@ -195,7 +195,7 @@ class CommitEpoch(SetJob):
         moves = list(self._moves)
         for queue, first_offset, part in moves:
             queue.make_stored_available(first_offset, part.count, part.byte_count)
-            if part.may_expire:
+            if part.may_expire and not queue.archives:
                 queue.may_expire(first_offset, first_offset + part.count)
         for staged in self._ended:
             self.service.ended(staged, decided_error(self._request.epoch))

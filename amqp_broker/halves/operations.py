@@ -27,14 +27,8 @@ from amqp_broker.coordinator import (
 )
 from amqp_broker.frames import Accepted, Error, Rejected
 from amqp_broker.halves.requests import PutRequest, Resolution, delivered_body
-<<<<<<< HEAD
-from amqp_broker.jobs import post_verbs
-from amqp_broker.message_events import homeless, put_by_half
-from amqp_broker.persistence import Decide, Event, Half, Hold, Log, Record, Reschedule, RowDamaged, Unit
-=======
 from amqp_broker.halves.units import HalfUnit, Shared
 from amqp_broker.persistence import Decide, Half, Hold, Record, Reschedule, RowDamaged, Unit
->>>>>>> main
 
 if TYPE_CHECKING:
     from amqp_broker.halves.service import Found, HalfService
@@ -265,14 +259,9 @@ class HalfChange(HalfOperation):
         )  # fmt: skip
         record.queue_id = queue.queue_id
         queue.pending_posts += 1
-<<<<<<< HEAD
-        queue.number([record])
-        unit = post_verbs(queue, [record], int(record.durable))
-=======
         queue.next_offset += 1
         unit.post(queue, record)
         shown = shown_half_id(half.half_id)
->>>>>>> main
         if queue.events:
             unit.placed(queue, record, self.group.name, half, reason)
         unit.add(self._decide(half, now_ms))

@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from amqp_broker.addresses import Address, AddressError, parse_address
 from amqp_broker.authorisation import BROWSE, MANAGE_READ, Principal
-<<<<<<< HEAD
-=======
-from amqp_broker.jobs import Step
 from amqp_broker.page_turns import PageReader
->>>>>>> main
 from amqp_broker.persistence import Retain, Retained, Store, Unit
 from amqp_broker.registry import NodeRefused
 from amqp_broker.retained.cursors import Cursors
