@@ -1,10 +1,9 @@
 """A queue: first in, first out, competing consumers, each message to one of them. Pure: no I/O, no clock, no
 engine.
 
-    make_available --> backlog --assign--> consumer (ACQUIRED) --retire--> gone (ARCHIVED)
-          |               ^                   |                               ^
-          |               +-----give_back-----+                               |
-          +------ in a log, by the commit that makes them available ----------+
+    make_available --> backlog --assign--> consumer (ACQUIRED) --retire--> gone (ARCHIVED: in a log at once)
+                          ^                   |
+                          +-----give_back-----+
 
 `assign` says who gets what; carrying it there is the caller's work.
 """
@@ -143,7 +142,7 @@ class Queue:
         self.limits = limits
         self.persistent = persistent
         self.retains = False  # settled messages are kept
-        self.archives = False  # a log: nobody takes its messages, they are for those who read by offset
+        self.archives = False  # a log: messages are for readers by offset, and in no backlog
         self.stores_all = False  # also those that are not durable: no offset comes twice
         self.told_stranded = False  # the log says that messages are too large for all links
         self.events = False  # whether the event log tells what becomes of each message
@@ -184,10 +183,7 @@ class Queue:
         self.next_offset = offset
 
     def make_available(self, records: Sequence[Record], size: int) -> None:
-        """Make numbered messages of `size` body bytes in all available, once their commit has returned.
-
-        In a log, which has archived them by then, they are for readers only.
-        """
+        """Make numbered messages of `size` body bytes in all available, once their commit has returned."""
         if self.archives:
             if records:
                 self.backlog.available_to = records[-1].offset + 1
@@ -222,12 +218,6 @@ class Queue:
         self.message_count += count
         self.byte_count += size
         self.backlog.add_stored(first_offset, count)
-
-    def begin_log(self) -> None:
-        """What waited for consumers is archived: nothing of it is for them any more."""
-        self.message_count = self.byte_count = 0
-        self.backlog.clear()
-        self.backlog.available_to = self.next_offset
 
     def full(self) -> bool:
         """Whether senders should get no more credit."""

@@ -42,8 +42,15 @@ async def make_logs(nodes: NodeService) -> None:
     for queue in nodes.registry.queues():
         if queue.archives and queue.message_count:
             made = await _Making(nodes, queue).run()
-            queue.begin_log()
+            _begin(queue)
             logger("retained").info("queue.made_log", queue=queue.name, **attrs.asdict(made))
+
+
+def _begin(queue: Queue) -> None:
+    """What waited for consumers is archived: nothing of it is for them any more."""
+    queue.message_count = queue.byte_count = 0
+    queue.backlog.clear()
+    queue.backlog.available_to = queue.next_offset
 
 
 class _Making:
