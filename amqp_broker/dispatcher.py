@@ -7,7 +7,7 @@ attach.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker import message_events
 from amqp_broker.frames import Accepted, Error, Modified, Received, Rejected, Released, TransactionalState
@@ -30,36 +30,27 @@ from amqp_broker.termini import OUTCOMES
 from amqp_broker.transactions import Transactions
 
 if TYPE_CHECKING:
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.link_owner import Service, Source
+    from amqp_broker.links import AttachReceived
+    from amqp_broker.producers import Producer
+    from amqp_broker.services import Services
 
 ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
 
 
-class Source(Protocol):
-    """What stands behind a link on which we send and that is no queue's."""
-
-    def on_credit(self) -> None:
-        """Credit or drain changed, or there is room again."""
-
-    def on_outcomes(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
-        """The receiver gave a run of deliveries this state."""
-
-    def on_detached(self, unsettled: list[OutgoingDelivery]) -> None:
-        """The link is gone."""
-
-
 class Dispatcher:
-    """Serves the links of one connection. `task` is its owner, `nodes` what all connections share.
+    """Serves the links of one connection. `task` is its owner, `services` what all connections share.
 
     What they post is served by `posts`, and what names a transaction by `transactions`.
     """
 
-    def __init__(self, task: Any, nodes: NodeService) -> None:
+    def __init__(self, task: Any, services: Services) -> None:
+        nodes = services.nodes
         self._task = task
         self._nodes = nodes
         self.transactions = Transactions(task, self, nodes)
-        self.posts = Posts(task, nodes, self.transactions)
+        self.posts = Posts(task, services, self.transactions)
         self.sources: dict[SenderLink, Source] = {}
         self.consumers: dict[SenderLink, Consumer] = {}
         self.stalled: set[Consumer] = set()
@@ -74,6 +65,37 @@ class Dispatcher:
     def holds(self, link: object) -> bool:
         """Whether `link` is attached here."""
         return link in self.consumers or link in self.sources or self.posts.holds(link)
+
+    # What an attach puts behind a link
+
+    def serve_source(self, link: SenderLink, source: Source) -> None:
+        """From now on `source` stands behind a link on which we send."""
+        self.sources[link] = source
+
+    def serve_consumer(self, link: SenderLink, consumer: Consumer) -> None:
+        """From now on a queue's consumer does."""
+        self.consumers[link] = consumer
+
+    def serve_posts(self, link: ReceiverLink, service: Service) -> None:
+        """From now on `service` takes what arrives on a link."""
+        self.posts.services[link] = service
+
+    def serve_producer(self, link: ReceiverLink, producer: Producer) -> None:
+        """From now on what arrives on it is posted."""
+        self.posts.producers[link] = producer
+
+    def serve_transactions(self, link: ReceiverLink, event: AttachReceived) -> None:
+        """A control link: the transactions of this connection stand behind it, and accept it (4.1)."""
+        self.posts.services[link] = self.transactions
+        self.transactions.attach(link, event)
+
+    def wait_for_output(self, source: Source) -> None:
+        """Have `source.on_credit` called when the output has room again."""
+        self.stalled_sources.add(source)
+
+    def wait_no_more(self, source: Source) -> None:
+        """It is not to be called; harmless where nothing waits."""
+        self.stalled_sources.discard(source)
 
     # What a client receives
 

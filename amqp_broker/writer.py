@@ -198,6 +198,25 @@ class Writer:
         self._reads.append(call)
         self._wake()
 
+    async def ask(self, question: Callable[[Store], T]) -> T:
+        """The answer of `question(store)` between two commits; raises what it raises."""
+        done = trio.Event()
+        answers: list[T] = []
+        errors: list[Exception] = []
+
+        def look(store: Store) -> None:
+            try:
+                answers.append(question(store))
+            except Exception as error:  # it is the asker's, and must not end the writer
+                errors.append(error)
+            done.set()
+
+        self.read(look)
+        await done.wait()
+        if errors:
+            raise errors[0]
+        return answers[0]
+
     def stop(self) -> None:
         """Let `run` return once everything submitted was committed."""
         self._stopping = True

@@ -37,7 +37,9 @@ from amqp_broker.coordinator.half_set_table import (
 )
 from amqp_broker.coordinator.half_sets import (
     CHECKSUM_MODULUS,
+    ELSEWHERE,
     EPOCH_MAX,
+    NEVER_MS,
     EpochVerdict,
     ProducerSets,
     SetPart,
@@ -113,7 +115,9 @@ __all__ = [
     "decide_set",
     "epoch_state",
     "CHECKSUM_MODULUS",
+    "ELSEWHERE",
     "EPOCH_MAX",
+    "NEVER_MS",
     "EpochVerdict",
     "ProducerSets",
     "SetPart",

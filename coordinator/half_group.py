@@ -28,6 +28,7 @@ FIRST_CHECK_MS: Final = 6_000  # RocketMQ's transactionTimeOut
 MAX_AGE_MS: Final = 4 * 3_600_000
 RETRY_MS: Final = 30_000  # after the first attempt; doubled after each
 RETRY_MAX_MS: Final = 600_000
+DOUBLINGS_MAX: Final = 40  # from then on it is the longest wait whatever the settings say
 MAX_ATTEMPTS: Final = 15  # unknown answers
 LOCK_MS: Final = 30_000  # how long one checker has for its outcome
 RETURNED_MS: Final = 1_000  # until a check that was not asked is offered to another link
@@ -229,18 +230,22 @@ class HalfGroup:
         if never_here and checker is not None:
             half.excluded.add(checker)
         if effect is CheckEffect.ATTEMPT:
-            half.attempts += 1
-            wait_ms = min(self.settings.retry_ms << (half.attempts - 1), self.settings.retry_max_ms)
-            half.due_ms = now_ms + wait_ms
-            if half.ends_by_attempts and half.attempts >= self.settings.max_attempts:
-                half.deadline_ms = min(half.deadline_ms, now_ms)
-                heappush(self._deadlines, (half.deadline_ms, half.half_id))
-            else:
-                heappush(self._due, (half.due_ms, half.half_id))
+            self.attempted(half, now_ms)
         elif effect is CheckEffect.NOT_ASKED:
             half.due_ms = now_ms + RETURNED_MS
             heappush(self._due, (half.due_ms, half.half_id))
         return effect
+
+    def attempted(self, half: OpenHalf, now_ms: int) -> None:
+        """An answer that leaves it undecided: it is asked again by the schedule, or was the last time."""
+        half.attempts += 1
+        doublings = min(half.attempts - 1, DOUBLINGS_MAX)  # of what has no end there are many
+        half.due_ms = now_ms + min(self.settings.retry_ms << doublings, self.settings.retry_max_ms)
+        if half.ends_by_attempts and half.attempts >= self.settings.max_attempts:
+            half.deadline_ms = min(half.deadline_ms, now_ms)
+            heappush(self._deadlines, (half.deadline_ms, half.half_id))
+        else:
+            heappush(self._due, (half.due_ms, half.half_id))
 
     def resumed(self, half: OpenHalf, now_ms: int) -> None:
         """An administrator has a parked one asked again, with fresh attempts and a fresh age."""

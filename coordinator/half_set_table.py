@@ -2,11 +2,18 @@ r"""The life of a set of half messages as tables (`pipeline`: sink).
 
           attach        seal, with its count and checksum      its epoch is committed with it
     None ---------> OPEN ------------------------------> SEALED ------------------------> COMMITTED
-      /|\            |                                     |
-       +-------------+-------------------------------------+
-          voided: by its producer, by the commit of its epoch or a later one without it, by its age
+      /|\            |                                     |                                 /|\
+       +-------------+-------------------------------------+                                  |
+       |  voided: by its producer, by the commit of its epoch or a later one without it,      |
+       |  by its age                                                                          |
+       |             seal, with a home: the broker that decides          home decided with it |
+       |           OPEN ------------------------------> PREPARED -----------------------------+
+       +-------------------------------------------------+
+          voided: by its home's word only (or by force)
 
-A set that was voided leaves no trace: it is harmless, since its producer does its work again in another set.
+At home the sets of other brokers are SEALED, and VOIDED once it gave its word that they never win. That one
+leaves a trace until its epoch is decided or its time is over, so that a late message brings nothing back. Any
+other set that was voided leaves none: it is harmless, since its producer does its work again in another set.
 Whether an epoch takes anything at all is decided before what becomes of a set in it.
 """
 
@@ -21,6 +28,8 @@ class SetState(Enum):
 
     OPEN = "open"
     SEALED = "sealed"
+    PREPARED = "prepared"
+    VOIDED = "voided"
     COMMITTED = "committed"
 
 
@@ -29,11 +38,18 @@ class SetInput(Enum):
 
     STAGE = "a link to stage messages in it"
     SEAL_SAME = "sealed with the count and checksum that are there"
-    SEAL_OTHER = "sealed with others"
+    SEAL_OTHER = "sealed with others, or its messages are elsewhere than is said"
+    PREPARE = "sealed with what is there for the home that it has or had none"
+    ENLIST = "sealed with the store that has its messages, as it is known or unknown yet"
     WIN_SAME = "named by the commit of its epoch with the count and checksum that are there"
     WIN_OTHER = "named so with others"
+    CARRY_SAME = "named so, and its home decided it"
     LOSE = "not named by the commit of its epoch or of a later one"
-    VOID = "voided by its producer, a check, an administrator or its age"
+    LOSE_AT_HOME = "not named by the commit of its epoch, and its home decided it"
+    VOID = "voided by its producer, a check or an administrator"
+    AGE = "its maximum age"
+    VOID_AT_HOME = "voided after its home gave its word, or by an administrator by force"
+    VOTE = "it is never to win: its home gives its word"
 
 
 class SetAnswer(Enum):
@@ -49,6 +65,9 @@ class SetAnswer(Enum):
     DECIDED = "half:decided"
     STALE = "half:stale-epoch"
     CONFLICT = "half:conflict"
+    PREPARED = "half:prepared"
+    UNDECIDED = "half:undecided"
+    VOIDED = "half:voided"
 
 
 class EpochState(Enum):
@@ -72,7 +91,13 @@ _I: Final = SetInput
 _A: Final = SetAnswer
 _Row = dict[SetInput, tuple[SetAnswer, SetState | None]]
 
-_VOIDED: Final[_Row] = {_I.LOSE: (_A.DONE, None), _I.VOID: (_A.DONE, None)}
+_GONE: Final[_Row] = {
+    _I.LOSE: (_A.DONE, None),
+    _I.LOSE_AT_HOME: (_A.DONE, None),
+    _I.VOID: (_A.DONE, None),
+    _I.AGE: (_A.DONE, None),
+    _I.VOID_AT_HOME: (_A.DONE, None),
+}
 
 # State found (None: never seen, or voided), input: (answer, state after).
 SET_TABLE: Final[dict[SetState | None, _Row]] = {
@@ -80,35 +105,89 @@ SET_TABLE: Final[dict[SetState | None, _Row]] = {
         _I.STAGE: (_A.DONE, _S.OPEN),
         _I.SEAL_SAME: (_A.UNKNOWN, None),
         _I.SEAL_OTHER: (_A.UNKNOWN, None),
+        _I.PREPARE: (_A.UNKNOWN, None),
+        _I.ENLIST: (_A.DONE, _S.SEALED),
         _I.WIN_SAME: (_A.UNKNOWN, None),
         _I.WIN_OTHER: (_A.UNKNOWN, None),
+        _I.CARRY_SAME: (_A.UNKNOWN, None),
         _I.LOSE: (_A.REPEAT, None),
+        _I.LOSE_AT_HOME: (_A.REPEAT, None),
         _I.VOID: (_A.REPEAT, None),
+        _I.AGE: (_A.REPEAT, None),
+        _I.VOID_AT_HOME: (_A.REPEAT, None),
+        _I.VOTE: (_A.DONE, _S.VOIDED),
     },
     _S.OPEN: {
         _I.STAGE: (_A.REPEAT, _S.OPEN),
         _I.SEAL_SAME: (_A.DONE, _S.SEALED),
         _I.SEAL_OTHER: (_A.MISMATCH, _S.OPEN),
+        _I.PREPARE: (_A.DONE, _S.PREPARED),
+        _I.ENLIST: (_A.MISMATCH, _S.OPEN),
         _I.WIN_SAME: (_A.UNSEALED, _S.OPEN),
         _I.WIN_OTHER: (_A.UNSEALED, _S.OPEN),
-        **_VOIDED,
+        _I.CARRY_SAME: (_A.UNSEALED, _S.OPEN),
+        **_GONE,
+        _I.VOTE: (_A.MISMATCH, _S.OPEN),  # its messages are here: nobody else has to be given a word
     },
     _S.SEALED: {
         _I.STAGE: (_A.SEALED, _S.SEALED),
         _I.SEAL_SAME: (_A.REPEAT, _S.SEALED),
         _I.SEAL_OTHER: (_A.MISMATCH, _S.SEALED),
+        _I.PREPARE: (_A.SEALED, _S.SEALED),
+        _I.ENLIST: (_A.REPEAT, _S.SEALED),
         _I.WIN_SAME: (_A.DONE, _S.COMMITTED),
         _I.WIN_OTHER: (_A.MISMATCH, _S.SEALED),
-        **_VOIDED,
+        _I.CARRY_SAME: (_A.UNSEALED, _S.SEALED),  # it was sealed without a home
+        **_GONE,
+        _I.VOTE: (_A.DONE, _S.VOIDED),
+    },
+    _S.PREPARED: {
+        _I.STAGE: (_A.SEALED, _S.PREPARED),
+        _I.SEAL_SAME: (_A.PREPARED, _S.PREPARED),
+        _I.SEAL_OTHER: (_A.MISMATCH, _S.PREPARED),
+        _I.PREPARE: (_A.REPEAT, _S.PREPARED),
+        _I.ENLIST: (_A.MISMATCH, _S.PREPARED),
+        _I.WIN_SAME: (_A.PREPARED, _S.PREPARED),
+        _I.WIN_OTHER: (_A.MISMATCH, _S.PREPARED),
+        _I.CARRY_SAME: (_A.DONE, _S.COMMITTED),
+        _I.LOSE: (_A.PREPARED, _S.PREPARED),
+        _I.LOSE_AT_HOME: (_A.DONE, None),
+        _I.VOID: (_A.PREPARED, _S.PREPARED),
+        _I.AGE: (_A.PREPARED, _S.PREPARED),
+        _I.VOID_AT_HOME: (_A.DONE, None),
+        _I.VOTE: (_A.MISMATCH, _S.PREPARED),
+    },
+    _S.VOIDED: {
+        _I.STAGE: (_A.VOIDED, _S.VOIDED),
+        _I.SEAL_SAME: (_A.VOIDED, _S.VOIDED),
+        _I.SEAL_OTHER: (_A.VOIDED, _S.VOIDED),
+        _I.PREPARE: (_A.VOIDED, _S.VOIDED),
+        _I.ENLIST: (_A.VOIDED, _S.VOIDED),
+        _I.WIN_SAME: (_A.UNKNOWN, _S.VOIDED),
+        _I.WIN_OTHER: (_A.UNKNOWN, _S.VOIDED),
+        _I.CARRY_SAME: (_A.UNKNOWN, _S.VOIDED),
+        _I.LOSE: (_A.DONE, None),  # its epoch takes nothing any more
+        _I.LOSE_AT_HOME: (_A.DONE, None),
+        _I.VOID: (_A.REPEAT, _S.VOIDED),
+        _I.AGE: (_A.DONE, None),
+        _I.VOID_AT_HOME: (_A.DONE, None),  # by force
+        _I.VOTE: (_A.REPEAT, _S.VOIDED),
     },
     _S.COMMITTED: {
         _I.STAGE: (_A.DECIDED, _S.COMMITTED),
         _I.SEAL_SAME: (_A.DECIDED, _S.COMMITTED),
         _I.SEAL_OTHER: (_A.DECIDED, _S.COMMITTED),
+        _I.PREPARE: (_A.DECIDED, _S.COMMITTED),
+        _I.ENLIST: (_A.DECIDED, _S.COMMITTED),
         _I.WIN_SAME: (_A.DECIDED, _S.COMMITTED),
         _I.WIN_OTHER: (_A.DECIDED, _S.COMMITTED),
+        _I.CARRY_SAME: (_A.DECIDED, _S.COMMITTED),
         _I.LOSE: (_A.REPEAT, _S.COMMITTED),
+        _I.LOSE_AT_HOME: (_A.REPEAT, _S.COMMITTED),
         _I.VOID: (_A.CONFLICT, _S.COMMITTED),
+        _I.AGE: (_A.CONFLICT, _S.COMMITTED),
+        _I.VOID_AT_HOME: (_A.CONFLICT, _S.COMMITTED),
+        _I.VOTE: (_A.CONFLICT, _S.COMMITTED),
     },
 }
 

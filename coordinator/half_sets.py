@@ -15,6 +15,8 @@ from amqp_broker.coordinator.half_set_table import SetAnswer, SetInput, SetState
 
 CHECKSUM_MODULUS: Final = 1 << 64  # a set's checksum is the sum of its messages' ones, modulo this
 EPOCH_MAX: Final = (1 << 63) - 1  # what a store keeps as a number
+NEVER_MS: Final = (1 << 63) - 1  # the deadline of what no age ends
+ELSEWHERE: Final = ""  # the destination of the part of a set whose messages are in another store
 
 
 @attrs.frozen
@@ -24,6 +26,8 @@ class Winner:
     set_id: str
     count: int
     checksum: int
+    store: str = ""
+    """Which store has its messages; empty: the one that decides."""
 
 
 class SetPart:
@@ -59,11 +63,14 @@ class SetPart:
 class StagedSet:
     """A set that is not decided. `busy` is whose change of it is on its way to the store; `closing`: after
     that nothing is staged in it any more.
+
+    `store` names the one that has its messages (empty: they are here), `home` the one that decides about it
+    (empty: this one does).
     """
 
     __slots__ = (
-        "begun_at_ms", "busy", "closing", "container_id", "deadline_ms", "epoch", "parts", "producer",
-        "sealed", "set_id", "state",
+        "begun_at_ms", "busy", "closing", "container_id", "deadline_ms", "epoch", "home", "parts", "producer",
+        "sealed", "set_id", "state", "store",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +86,8 @@ class StagedSet:
         self.state: SetState | None = SetState.OPEN
         self.parts: dict[str, SetPart] = {}
         self.sealed: Winner | None = None
+        self.store = ""
+        self.home = ""
         self.busy: Any = None
         self.closing = False
 
@@ -140,26 +149,47 @@ class ProducerSets:
 @attrs.frozen
 class EpochVerdict:
     """What the commit of an epoch means: `answer` is DONE, or why it can't be, and which of the named sets is
-    the reason. `winners` in the order named; `losers` are voided.
+    the reason, or which set is in the way. `winners` in the order named; `losers` are voided.
     """
 
     answer: SetAnswer
     reason: Winner | None = None
     winners: Sequence[StagedSet] = ()
     losers: Sequence[StagedSet] = ()
+    in_the_way: Sequence[StagedSet] = ()
 
 
-def judge_winners(producer: ProducerSets, epoch: int, named: Iterable[Winner]) -> EpochVerdict:
-    """What the commit of an epoch that is ahead means, all or nothing."""
+def judge_winners(
+    producer: ProducerSets, epoch: int, named: Iterable[Winner], home: str = ""
+) -> EpochVerdict:
+    """What the commit of an epoch that is ahead means, all or nothing; with `home` that one decided it."""
+    blocked = _judge_prepared(producer, epoch, home)
+    if blocked is not None:
+        return blocked
     winners: list[StagedSet] = []
     for winner in named:
         found = producer.of_epoch(winner.set_id, epoch)
-        same = found is not None and found.is_as(winner.count, winner.checksum)
-        what = SetInput.WIN_SAME if same else SetInput.WIN_OTHER
-        answer, _ = decide_set(None if found is None else found.state, what)
+        answer, _ = decide_set(None if found is None else found.state, _how_named(found, winner, home))
         if answer is not SetAnswer.DONE or found is None:
             return EpochVerdict(answer, winner)
         winners.append(found)
     chosen = {each.set_id for each in winners}
     losers = [each for each in producer.up_to(epoch) if each.set_id not in chosen]
     return EpochVerdict(SetAnswer.DONE, None, winners, losers)
+
+
+def _how_named(found: StagedSet | None, winner: Winner, home: str) -> SetInput:
+    if found is None or not found.is_as(winner.count, winner.checksum) or found.store != winner.store:
+        return SetInput.WIN_OTHER
+    return SetInput.CARRY_SAME if home else SetInput.WIN_SAME
+
+
+def _judge_prepared(producer: ProducerSets, epoch: int, home: str) -> EpochVerdict | None:
+    """Prepared sets lose by their home's word only, and a decision says nothing of earlier epochs'."""
+    prepared = [each for each in producer.up_to(epoch) if each.state is SetState.PREPARED]
+    foreign = [each for each in prepared if each.home != home]
+    if foreign:
+        answer, _ = decide_set(SetState.PREPARED, SetInput.LOSE)
+        return EpochVerdict(answer, in_the_way=foreign)
+    earlier = [each for each in prepared if each.epoch < epoch]
+    return EpochVerdict(SetAnswer.UNDECIDED, in_the_way=earlier) if earlier else None

@@ -5,7 +5,7 @@ The second door, `amqp_broker.persistence.sqlite`, is used where the broker is p
 
 from typing import TYPE_CHECKING
 
-from amqp_broker.persistence.epochs import DecideEpoch, Decision
+from amqp_broker.persistence.epochs import DecidedSet, DecideEpoch, Decision
 from amqp_broker.persistence.errors import (
     NodeExists,
     NoSuchNode,
@@ -72,6 +72,7 @@ __all__ = [
     "Cursor",
     "Decide",
     "DecideEpoch",
+    "DecidedSet",
     "Decision",
     "DeleteNode",
     "Discharged",

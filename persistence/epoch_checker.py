@@ -11,6 +11,7 @@ from amqp_broker.persistence.epoch_table import EPOCH_COLUMNS
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 
 _ROWS_AT_ONCE: Final = 256
+_DECIDED_SETS: Final = ([str, int, int], [str, int, int, str])
 _PAGE: Final = (
     f"SELECT {EPOCH_COLUMNS} FROM epoch WHERE (group_name, producer, epoch)>"
     "(CAST(? AS TEXT), CAST(? AS TEXT), ?) ORDER BY group_name, producer, epoch LIMIT ?"
@@ -35,6 +36,8 @@ def _are_winners(text: bytes) -> bool:
         winners = json.loads(text)
     except ValueError:
         return False
+    if isinstance(winners, dict) and set(winners) == {"home", "sets"} and isinstance(winners["home"], str):
+        winners = winners["sets"]
     return isinstance(winners, list) and all(
-        isinstance(winner, list) and list(map(type, winner)) == [str, int, int] for winner in winners
+        isinstance(winner, list) and list(map(type, winner)) in _DECIDED_SETS for winner in winners
     )

@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from amqp_broker.persistence.checksums import epoch_checksum, is_sound
-from amqp_broker.persistence.epochs import KEEP_DECISIONS, LAST_EPOCH, Decision
+from amqp_broker.persistence.epochs import KEEP_DECISIONS, LAST_EPOCH, DecidedSet, Decision
 from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.half_changes import EpochKey
@@ -84,7 +84,9 @@ class EpochTable:
 
 def row_of(decision: Decision) -> Parameters:
     """In the order of the columns."""
-    winners = _encode(decision.winners)
+    # Of a decision of another store there is more to say than a list.
+    told = {"home": decision.home, "sets": decision.winners} if decision.home else decision.winners
+    winners = _encode(told)
     checksum = epoch_checksum(
         decision.group.encode(), decision.producer.encode(), decision.epoch, decision.decided_at_ms,
         winners.encode(),
@@ -97,10 +99,17 @@ def row_of(decision: Decision) -> Parameters:
 def decision_of(row: Row) -> Decision:
     """A sound row of EPOCH_COLUMNS."""
     group, producer, epoch, decided_at_ms, winners, _ = row
+    told = json.loads(winners)
+    home, sets = (told["home"], told["sets"]) if isinstance(told, dict) else ("", told)
     return Decision(
         group.decode(),
         producer.decode(),
         epoch,
         decided_at_ms,
-        tuple((set_id, count, checksum) for set_id, count, checksum in json.loads(winners)),
+        tuple(_decided_set(*winner) for winner in sets),
+        home,
     )
+
+
+def _decided_set(set_id: str, count: int, checksum: int, store: str = "") -> DecidedSet:
+    return (set_id, count, checksum, store) if store else (set_id, count, checksum)

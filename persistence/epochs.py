@@ -14,9 +14,14 @@ LAST_EPOCH: Final = (1 << 63) - 1  # epochs are numbers from 0 to this
 KEEP_DECISIONS: Final = 1000  # of a producer, the newest: only the last few are ever asked for again
 
 
+DecidedSet = tuple[str, int, int] | tuple[str, int, int, str]
+"""(set_id, count, checksum) of a set, and the id of the store that has its messages if it is another one."""
+
+
 @attrs.frozen
 class Decision:
-    """What was decided about an epoch: (set_id, count, checksum) of each winning set, in their order.
+    """What was decided about an epoch: each winning set, in their order; `home` is the store that decided it,
+    if it is another one.
 
     `decided_at_ms` is in milliseconds of the Unix epoch; a checksum has 64 bits, without a sign.
     """
@@ -25,7 +30,8 @@ class Decision:
     producer: str
     epoch: int
     decided_at_ms: int
-    winners: tuple[tuple[str, int, int], ...] = ()
+    winners: tuple[DecidedSet, ...] = ()
+    home: str = ""
 
 
 @attrs.define

@@ -17,7 +17,7 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from amqp_broker.pipeline.offsets import Offsets, read_offsets
+from amqp_broker.pipeline.offsets import Offsets, read_place
 from amqp_broker.pipeline.options import BrokerAddress, read_options
 
 Move = Callable[[str, dict[str, int]], Any]
@@ -25,7 +25,8 @@ Move = Callable[[str, dict[str, int]], Any]
 
 class CursorListener(StreamingQueryListener):
     """For one subscription. `query` is the name or id of the query that reads it, None for any; `source` its
-    place among the sources of that query. `options` are those of the source that say how to connect.
+    place among the sources of that query. `options` are those of the source that say how to connect; `url`
+    names all of its brokers.
     """
 
     def __init__(
@@ -39,12 +40,12 @@ class CursorListener(StreamingQueryListener):
         move: Move | None = None,
     ) -> None:
         given = {"amqp.url": url, "subscribe": "-", "subscription": subscription} | dict(options or {})
-        self._broker = read_options(given, "source").broker
+        brokers = read_options(given, "source").brokers
         self._subscription = subscription
         self._query = query
         self._source = source
-        self._move: Move = move if move is not None else _mover(self._broker)
-        self._last: Offsets | None = None
+        self._moves: list[Move] = [_mover(broker) if move is None else move for broker in brokers]
+        self._last: list[Offsets | None] = [None] * len(brokers)
 
     def onQueryStarted(self, event: Any) -> None:
         """Nothing: the source itself begins at its cursor."""
@@ -66,12 +67,21 @@ class CursorListener(StreamingQueryListener):
             end = ends[self._source]
             if not end or end == "null":
                 return
-            offsets = read_offsets(json.loads(end))
-            if offsets != self._last:
-                self._move(self._subscription, offsets.positions)
-                self._last = offsets
+            places = read_place(json.loads(end)).brokers
         except Exception as error:
-            print(f"amqp listener: cursor {self._subscription!r} was not moved: {error}", file=sys.stderr)
+            self._tell(error)
+            return
+        for number, (move, offsets) in enumerate(zip(self._moves, places, strict=False)):
+            try:
+                if offsets != self._last[number]:
+                    if offsets.positions:
+                        move(self._subscription, offsets.positions)
+                    self._last[number] = offsets
+            except Exception as error:
+                self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
+        print(f"amqp listener: cursor {self._subscription!r} was not moved: {error}", file=sys.stderr)
 
 
 def _mover(broker: BrokerAddress) -> Move:

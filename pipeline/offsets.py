@@ -1,24 +1,25 @@
 """Where a query is: an offset for each address, in the store that a uuid names.
 
     {"a":{"orders":{"0":123},"returns":{"0":7}},"log":"<uuid of the store>","v":1}
+    {"a":{"orders":{"0":123,"1":7},"returns":{"1":7}},"log":["<of broker 0>","<of broker 1>"],"v":1}
 
-Spark compares offsets as text: the keys are sorted, so that the same place is always the same text. Each
-address has one partition, "0". An offset is that of the next message to read. Spark accepts what goes
-backwards and what belongs to another broker: both are looked for here.
+Spark compares offsets as text: the keys are sorted, so that the same place is always the same text. An
+address has a partition for each broker: "0" where there is one, which has its form of its own. An offset is
+that of the next message to read. Spark accepts what goes backwards and what belongs to another broker: both
+are looked for here.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import attrs
 
 from amqp_broker.pipeline.errors import OffsetError
 
 VERSION: Final = 1
-PARTITION: Final = "0"
 LATEST: Final = -1
 """Instead of an offset: behind the last message (Kafka's convention)."""
 EARLIEST: Final = -2
@@ -28,23 +29,40 @@ NEW_CHECKPOINT: Final = (
 )
 
 
+Key = TypeVar("Key", str, tuple[str, int])
+
+
 @attrs.frozen
 class Offsets:
-    """The place of a query. `log` is the uuid of the broker's store."""
+    """The place of a query at one broker. `log` is the uuid of its store."""
 
     log: str
     positions: dict[str, int]
 
+
+@attrs.frozen
+class Place:
+    """The place of a query: at each broker, in the order of the option amqp.url."""
+
+    brokers: tuple[Offsets, ...]
+
     def to_dict(self) -> dict[str, Any]:
         """What Spark makes JSON of: keys in the canonical order."""
-        addresses = {address: {PARTITION: self.positions[address]} for address in sorted(self.positions)}
-        return {"a": addresses, "log": self.log, "v": VERSION}
+        addresses: dict[str, dict[str, int]] = {}
+        for address in sorted({address for each in self.brokers for address in each.positions}):
+            addresses[address] = {
+                str(partition): each.positions[address]
+                for partition, each in enumerate(self.brokers)
+                if address in each.positions
+            }
+        logs = [each.log for each in self.brokers]
+        return {"a": addresses, "log": logs[0] if len(logs) == 1 else logs, "v": VERSION}
 
     def __str__(self) -> str:
         return json.dumps(self.to_dict(), separators=(",", ":"))
 
 
-def read_offsets(found: Any) -> Offsets:
+def read_place(found: Any) -> Place:
     """The offsets that Spark hands back, from its checkpoint. Raises OffsetError."""
     if not isinstance(found, dict) or set(found) != {"a", "log", "v"}:
         raise OffsetError(
@@ -58,31 +76,57 @@ def read_offsets(found: Any) -> Offsets:
             "written by another release of this source; use that one, or give the query another "
             "checkpoint folder"
         )
-    if not isinstance(found["log"], str):
+    logs = found["log"] if isinstance(found["log"], list) else [found["log"]]
+    if not logs or not all(isinstance(log, str) for log in logs):
         raise OffsetError(f"expected the uuid of a store as log of an offset, found {_shown(found['log'])}")
-    return Offsets(found["log"], read_positions(found["a"], lowest=0))
+    positions: list[dict[str, int]] = [{} for _ in logs]
+    for address, offsets in read_positions(found["a"], lowest=0).items():
+        by_partition = offsets if isinstance(offsets, dict) else {0: offsets}
+        for partition, offset in by_partition.items():
+            if partition >= len(logs):
+                wanted = "the one partition 0" if len(logs) == 1 else f"partitions 0 to {len(logs) - 1}"
+                raise OffsetError(f"expected {wanted} of address {address!r}, found {partition}")
+            positions[partition][address] = offset
+    return Place(tuple(map(Offsets, logs, positions)))
 
 
-def read_positions(found: Any, lowest: int = EARLIEST) -> dict[str, int]:
-    """Offsets by address, from `{"orders": 5}` or `{"orders": {"0": 5}}`. Raises OffsetError."""
+Positions = dict[str, int | dict[int, int]]
+
+
+def read_positions(found: Any, lowest: int = EARLIEST) -> Positions:
+    """Offsets by address, from `{"orders": 5}` or `{"orders": {"0": 5, "1": 7}}`. Raises OffsetError."""
     if not isinstance(found, dict):
         raise OffsetError(f"expected offsets by address, found {_shown(found)}")
-    positions = {}
+    positions: Positions = {}
     for address, offset in found.items():
-        if isinstance(offset, dict):
-            if set(offset) != {PARTITION}:
-                raise OffsetError(
-                    f"expected the one partition 0 of address {address!r}, found {_shown(sorted(offset))}"
-                )
-            offset = offset[PARTITION]
-        if not isinstance(offset, int) or isinstance(offset, bool) or offset < lowest:
-            special = "" if lowest == 0 else f", {EARLIEST} for the earliest or {LATEST} for the latest"
+        if not isinstance(offset, dict):
+            positions[address] = _offset(address, offset, lowest)
+            continue
+        if not offset or not all(isinstance(each, str) and each.isdecimal() for each in offset):
             raise OffsetError(
-                f"expected a whole number from 0 on{special} as offset of address {address!r}, "
-                f"found {_shown(offset)}"
+                f"expected partitions 0, 1, ... of address {address!r}, found {_shown(sorted(offset))}"
             )
-        positions[address] = offset
+        positions[address] = {int(each): _offset(address, offset[each], lowest) for each in offset}
     return positions
+
+
+def _offset(address: str, offset: Any, lowest: int) -> int:
+    if not isinstance(offset, int) or isinstance(offset, bool) or offset < lowest:
+        special = "" if lowest == 0 else f", {EARLIEST} for the earliest or {LATEST} for the latest"
+        raise OffsetError(
+            f"expected a whole number from 0 on{special} as offset of address {address!r}, "
+            f"found {_shown(offset)}"
+        )
+    return offset
+
+
+def positions_at(found: Positions, partition: int) -> dict[str, int]:
+    """What is said of one broker: its partition of each address, or what is said of all of them."""
+    return {
+        address: offset if isinstance(offset, int) else offset[partition]
+        for address, offset in found.items()
+        if isinstance(offset, int) or partition in offset
+    }
 
 
 @attrs.frozen
@@ -92,12 +136,15 @@ class Range:
     address: str
     low: int
     high: int
+    partition: int = 0
+    """The broker, by its place in the option amqp.url."""
 
     def __len__(self) -> int:
         return self.high - self.low
 
     def __str__(self) -> str:
-        return f"offsets {self.low} to {self.high - 1} of {self.address!r}"
+        where = f", partition {self.partition}" if self.partition else ""
+        return f"offsets {self.low} to {self.high - 1} of {self.address!r}{where}"
 
 
 def check_log(offsets: Offsets, log: str, broker: object) -> None:
@@ -111,7 +158,38 @@ def check_log(offsets: Offsets, log: str, broker: object) -> None:
         )
 
 
-def ranges_between(start: Offsets, end: Offsets, frozen: Mapping[str, int]) -> list[Range]:
+def check_logs(place: Place, logs: Sequence[str], brokers: Sequence[object]) -> Place:
+    """The place with those brokers that are new behind it, which have no positions yet. Raises OffsetError
+    where it belongs to other stores, or to the same in another order.
+    """
+    twice = [log for log in logs if logs.count(log) > 1]
+    if twice:
+        same = [str(broker) for log, broker in zip(logs, brokers, strict=True) if log == twice[0]]
+        raise OffsetError(
+            f"option amqp.url: {' and '.join(same)} are the same broker (store {twice[0]}): URLs of one "
+            "broker stand with commas, semicolons are between brokers"
+        )
+    known = [each.log for each in place.brokers]
+    if known != list(logs[: len(known)]) and set(known) <= set(logs):
+        order = "; ".join(str(brokers[logs.index(log)]) for log in known)
+        raise OffsetError(
+            f"the checkpoint has the brokers in another order: expected the option amqp.url to begin with "
+            f"{order}, found {'; '.join(map(str, brokers))}. Brokers can only be added at the end"
+        )
+    for partition, each in enumerate(place.brokers):
+        if partition >= len(logs):
+            raise OffsetError(
+                f"the checkpoint has offsets at {len(known)} brokers, and the option amqp.url names "
+                f"{len(logs)}: the one with the store {each.log} is missing. Name it again; a broker cannot "
+                "be taken away"
+            )
+        check_log(each, logs[partition], brokers[partition])
+    return Place(place.brokers + tuple(Offsets(log, {}) for log in logs[len(known) :]))
+
+
+def ranges_between(
+    start: Offsets, end: Offsets, frozen: Mapping[str, int], partition: int = 0
+) -> list[Range]:
     """What is to be read to get from start to end, without what is empty. An address that is new in `end`
     begins where `frozen` says. Raises OffsetError for what goes backwards.
     """
@@ -127,7 +205,7 @@ def ranges_between(start: Offsets, end: Offsets, frozen: Mapping[str, int]) -> l
                 f"{NEW_CHECKPOINT}"
             )
         if low < high:
-            found.append(Range(address, low, high))
+            found.append(Range(address, low, high, partition))
     return found
 
 
@@ -141,13 +219,16 @@ def split(ranges: Iterable[Range], partitions_min: int) -> list[Range]:
         if len(whole) >= partitions_min:
             count = 1
         bounds = [each.low + len(each) * number // count for number in range(count + 1)]
-        parts += [Range(each.address, low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+        parts += [
+            Range(each.address, low, high, each.partition)
+            for low, high in zip(bounds, bounds[1:], strict=False)
+        ]
     return parts
 
 
-def admit(start: Mapping[str, int], latest: Mapping[str, int], rows_max: int) -> dict[str, int]:
-    """How far to go from start towards latest with at most `rows_max` messages, which every address gets its
-    share of: by what it has, and at least one in all.
+def admit(start: Mapping[Key, int], latest: Mapping[Key, int], rows_max: int) -> dict[Key, int]:
+    """How far to go from start towards latest with at most `rows_max` messages, which every address (of every
+    broker) gets its share of: by what it has, and at least one in all.
     """
     waiting = {address: max(0, latest[address] - start[address]) for address in sorted(latest)}
     total = sum(waiting.values())

@@ -45,14 +45,18 @@ def read_texts(text: str) -> tuple[str, ...]:
     return found
 
 
-def read_urls(text: str) -> tuple[str, ...]:
-    """URLs of brokers. Raises OptionError without what may be a password."""
-    found = read_texts(text)
-    for url in found:
+def read_brokers(text: str) -> tuple[tuple[str, ...], ...]:
+    """The URLs of each broker, between semicolons. Raises OptionError without what may be a password."""
+    found = tuple(read_texts(part) for part in text.split(";"))
+    for url in (url for urls in found for url in urls):
         try:
             parse_url(url)
         except WrongUse as error:
             raise OptionError(f"option amqp.url: {error}") from None
+    if len({url for urls in found for url in urls}) < sum(map(len, found)):
+        raise OptionError(
+            "option amqp.url: expected each URL once; URLs of one broker with commas, brokers with semicolons"
+        )
     return found
 
 
@@ -84,15 +88,20 @@ def read_pattern(text: str) -> str:
     return text
 
 
-def read_assigned(text: str) -> tuple[str, ...]:
-    """Addresses in Kafka's form, where each has its one partition."""
+def read_assigned(text: str) -> dict[str, tuple[int, ...]]:
+    """Addresses in Kafka's form, with their partitions: the brokers that are read."""
     try:
         found = json.loads(text)
     except ValueError:
         raise WrongValue from None
-    if not isinstance(found, dict) or not found or any(parts != [0] for parts in found.values()):
+    if not isinstance(found, dict) or not found:
         raise WrongValue
-    return tuple(sorted(found))
+    for parts in found.values():
+        if not isinstance(parts, list) or not parts:
+            raise WrongValue
+        if any(type(each) is not int or each < 0 for each in parts):
+            raise WrongValue
+    return {address: tuple(sorted(set(found[address]))) for address in sorted(found)}
 
 
 def read_flag(text: str) -> bool:

@@ -20,6 +20,7 @@ from amqp_broker.pipeline.option_values import (
     STAGE_ROWS_MAX,
     WrongValue,
     read_assigned,
+    read_brokers,
     read_credentials,
     read_flag,
     read_from_0,
@@ -34,7 +35,6 @@ from amqp_broker.pipeline.option_values import (
     read_text,
     read_texts,
     read_timestamp,
-    read_urls,
 )
 
 SOURCE: Final = "source"
@@ -74,13 +74,18 @@ class BrokerAddress:
 
 _INTEGER: Final = "a whole number above 0"
 _TIME: Final = "milliseconds since 1970, or a date and time with zone such as 2026-01-31T08:00:00+00:00"
-_JSON: Final = 'JSON such as {"orders": 123} with an offset of each address (-2 earliest, -1 latest)'
+_JSON: Final = (
+    'JSON such as {"orders": 123} with an offset of each address (-2 earliest, -1 latest), or of each '
+    'broker, such as {"orders": {"0": 123, "1": 7}}'
+)
 _PATH: Final = "the path of a file on every worker"
 SUBSCRIPTION: Final = "subscription"
 
 OPTIONS: Final[tuple[Option, ...]] = (
-    Option("amqp.url", BOTH, None, read_urls, "amqp://HOST:PORT or amqps://HOST:PORT, several with commas",
-           "where the broker is; further URLs are other ways to the same broker, tried in order"),
+    Option("amqp.url", BOTH, None, read_brokers,
+           "amqp://HOST:PORT or amqps://HOST:PORT, several with commas or semicolons",
+           "where the broker is; after a comma another way to the same broker, tried in order; after a "
+           "semicolon another broker, which has a part of each address"),
     Option("amqp.credentials", BOTH, None, read_credentials, "env:NAME or file:PATH",
            "where USER:PASSWORD stands; read where the connection is made, never sent with the plan"),
     Option("amqp.tls.caFile", BOTH, None, read_text, _PATH, "the authorities to trust, not the system's"),
@@ -109,7 +114,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("maxBytesPerTrigger", (SOURCE,), None, read_positive, _INTEGER,
            "octets in one micro-batch, by the mean size of each address' messages; at least one message"),
     Option("minPartitions", (SOURCE,), 1, read_positive, _INTEGER,
-           "tasks to split the ranges over; at least one for each address"),
+           "tasks to split the ranges over; at least one for each address at each broker"),
     Option("failOnDataLoss", (SOURCE,), True, read_flag, "true or false",
            "false goes on where messages are gone, with a log line that says which"),
     Option("isolation", (SOURCE,), "committed", read_one_of("committed", "events"), "committed or events",
@@ -160,14 +165,22 @@ class Options:
 
     @property
     def broker(self) -> BrokerAddress:
-        """The address to connect to."""
-        return BrokerAddress(
-            self["amqp.url"],
-            self["amqp.credentials"],
-            self["amqp.tls.caFile"],
-            self["amqp.tls.certificateFile"],
-            self["amqp.tls.keyFile"],
-            self["amqp.timeoutMs"],
+        """The address to connect to; of several brokers the first one's."""
+        return self.brokers[0]
+
+    @property
+    def brokers(self) -> tuple[BrokerAddress, ...]:
+        """The addresses of all brokers, in the order given: the place is the partition."""
+        return tuple(
+            BrokerAddress(
+                urls,
+                self["amqp.credentials"],
+                self["amqp.tls.caFile"],
+                self["amqp.tls.certificateFile"],
+                self["amqp.tls.keyFile"],
+                self["amqp.timeoutMs"],
+            )
+            for urls in self["amqp.url"]
         )
 
 
@@ -231,9 +244,36 @@ def _check_source(options: Options) -> None:
     for one, other in (("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
         if options.given(one) and options.given(other):
             raise OptionError(f"expected one of the options {one} and {other}, found both")
+    if options["isolation"] == "events" and len(options.brokers) > 1:
+        raise OptionError(
+            "option isolation: events reads the log of one broker, found several in the option amqp.url; "
+            "read each by a query of its own"
+        )
     for name in ("startingOffsets", "endingOffsets"):
         if isinstance(options[name], dict):
             _check_addresses(options, name)
+            for address, offset in options[name].items():
+                _check_partitions(options, name, address, offset)
+    for address, partitions in (options["assign"] or {}).items():
+        _check_partitions(options, "assign", address, dict.fromkeys(partitions, 0))
+
+
+def _check_partitions(options: Options, name: str, address: str, found: int | dict[int, int]) -> None:
+    """The partitions of an address are the brokers; an offset is of one partition."""
+    count = len(options.brokers)
+    if isinstance(found, dict):
+        stray = [partition for partition in found if partition >= count]
+        if stray:
+            wanted = "the one partition 0" if count == 1 else f"partitions 0 to {count - 1}"
+            raise OptionError(
+                f"option {name}: expected {wanted} of address {address!r}, found {stray[0]}: there is one "
+                "for each broker of the option amqp.url"
+            )
+    elif count > 1 and found >= 0:
+        raise OptionError(
+            f"option {name}: expected an offset of {address!r} for each of {count} brokers, as in "
+            f'{{"{address}": {{"0": {found}, "1": ...}}}}, found one: {found}'
+        )
 
 
 def _check_addresses(options: Options, name: str) -> None:
@@ -253,8 +293,16 @@ def addresses_of(options: Options) -> tuple[str, ...]:
     """The addresses that are named; empty for a pattern."""
     if options["isolation"] == "events":
         return (EVENTS,)
-    found: tuple[str, ...] = options["subscribe"] or options["assign"] or ()
+    found: tuple[str, ...] = options["subscribe"] or tuple(options["assign"] or ())
     return found
+
+
+def addresses_at(options: Options, partition: int) -> tuple[str, ...]:
+    """Those of them that are read at this broker: all, unless `assign` says otherwise."""
+    assigned = options["assign"]
+    if assigned is None:
+        return addresses_of(options)
+    return tuple(address for address, partitions in assigned.items() if partition in partitions)
 
 
 def check_streaming(options: Options) -> None:
@@ -284,5 +332,5 @@ def check_batch(options: Options) -> None:
 
 __all__ = [
     "EVENTS", "OPTIONS", "SECTIONS", "SINK", "SOURCE", "SUBSCRIPTION", "BrokerAddress", "Option", "Options",
-    "addresses_of", "check_batch", "check_streaming", "read_options",
+    "addresses_at", "addresses_of", "check_batch", "check_streaming", "read_options",
 ]  # fmt: skip

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+import attrs
+
 from amqp_broker.pipeline.errors import DataLoss, OffsetError, OptionError
-from amqp_broker.pipeline.offsets import EARLIEST, LATEST, Offsets, Range
-from amqp_broker.pipeline.options import EVENTS, Options, addresses_of
+from amqp_broker.pipeline.offsets import EARLIEST, LATEST, Offsets, Range, positions_at
+from amqp_broker.pipeline.options import EVENTS, Options, addresses_at
 from amqp_broker.pipeline.retained_client import Node, Retained, RetainedClient
 
 MEAN_BYTES_UNKNOWN: Final = 256
@@ -18,10 +20,18 @@ MEAN_BYTES_UNKNOWN: Final = 256
 log: Final = logging.getLogger("amqp_broker.pipeline.source")
 
 
-def nodes_to_read(options: Options, found: Retained) -> dict[str, Node]:
-    """The nodes that the options name. Raises OptionError for one that does not retain, and for a pattern
-    that nothing matches.
+def nodes_at_all(options: Options, found: Sequence[Retained]) -> list[dict[str, Node]]:
+    """The nodes that the options name, at each broker. Raises OptionError for one that does not retain, and
+    for a pattern that nothing matches.
     """
+    nodes = [nodes_to_read(options, each, partition) for partition, each in enumerate(found)]
+    if not any(nodes):
+        raise _nothing_matches(options, {address for each in found for address in each.nodes})
+    return nodes
+
+
+def nodes_to_read(options: Options, found: Retained, partition: int = 0) -> dict[str, Node]:
+    """Those of one broker; of several brokers one may have none that matches."""
     if options.given("subscribePattern"):
         pattern = re.compile(options["subscribePattern"])
         nodes = {
@@ -29,21 +39,31 @@ def nodes_to_read(options: Options, found: Retained) -> dict[str, Node]:
             for address, node in found.nodes.items()
             if address != EVENTS and pattern.fullmatch(address)
         }
-        if not nodes:
-            raise OptionError(
-                f"option subscribePattern: no retaining node matches {options['subscribePattern']!r}; "
-                f"there are {_listed(found.nodes)}"
-            )
+        if not nodes and len(options.brokers) == 1:
+            raise _nothing_matches(options, found.nodes)
         return nodes
-    for address in addresses_of(options):
+    for address in addresses_at(options, partition):
         if address not in found.nodes:
             raise OptionError(
                 f"option {'assign' if options.given('assign') else 'subscribe'}: {address!r} is not a "
-                f"node that retains messages; there are {_listed(found.nodes)}. Set retention_ms or "
-                "retention_bytes of the queue in the broker's configuration; if they are set, nobody has "
-                'used the queue yet: have it made by create = "at-start", or send to it first'
+                f"node that retains messages{where(options, partition)}; there are {_listed(found.nodes)}. "
+                "Set retention_ms or retention_bytes of the queue in the broker's configuration; if they "
+                'are set, nobody has used the queue yet: have it made by create = "at-start", or send to '
+                "it first"
             )
-    return {address: found.nodes[address] for address in addresses_of(options)}
+    return {address: found.nodes[address] for address in addresses_at(options, partition)}
+
+
+def where(options: Options, partition: int) -> str:
+    """Which broker, if there are several."""
+    return f" at {options.brokers[partition]}" if len(options.brokers) > 1 else ""
+
+
+def _nothing_matches(options: Options, addresses: Iterable[str]) -> OptionError:
+    return OptionError(
+        f"option subscribePattern: no retaining node matches {options['subscribePattern']!r}; "
+        f"there are {_listed(addresses)}"
+    )
 
 
 def _listed(addresses: Iterable[str]) -> str:
@@ -53,24 +73,26 @@ def _listed(addresses: Iterable[str]) -> str:
 
 
 def starting(
-    options: Options, client: RetainedClient, nodes: Mapping[str, Node], words: str
+    options: Options, client: RetainedClient, nodes: Mapping[str, Node], partition: int = 0
 ) -> dict[str, int]:
-    """Where a query begins in each address; `words` are the startingOffsets where none are given."""
+    """Where a query begins in each address of a broker, at the earliest where nothing else is given."""
     if options.given("startingTimestamp"):
         return {address: client.find(address, options["startingTimestamp"]) for address in nodes}
-    given = options["startingOffsets"] or words
+    given = options["startingOffsets"]
     if isinstance(given, dict):
-        return _given(options, "startingOffsets", given, nodes, EARLIEST)
+        return _given(options, "startingOffsets", positions_at(given, partition), nodes, EARLIEST)
     return {address: node.next if given == "latest" else node.first for address, node in nodes.items()}
 
 
-def ending(options: Options, client: RetainedClient, nodes: Mapping[str, Node]) -> dict[str, int]:
-    """Where a batch ends in each address."""
+def ending(
+    options: Options, client: RetainedClient, nodes: Mapping[str, Node], partition: int = 0
+) -> dict[str, int]:
+    """Where a batch ends in each address of a broker."""
     if options.given("endingTimestamp"):
         return {address: client.find(address, options["endingTimestamp"]) for address in nodes}
     given = options["endingOffsets"] or "latest"
     if isinstance(given, dict):
-        return _given(options, "endingOffsets", given, nodes, LATEST)
+        return _given(options, "endingOffsets", positions_at(given, partition), nodes, LATEST)
     return {address: node.next for address, node in nodes.items()}
 
 
@@ -99,12 +121,15 @@ def _given(
     return positions
 
 
-def check_reachable(options: Options, end: Offsets, found: Retained) -> None:
+def check_reachable(options: Options, end: Offsets, found: Retained, partition: int = 0) -> None:
     """Raises OffsetError where the offsets lie behind the end of their node, or the node is gone."""
     for address, offset in end.positions.items():
         node = found.nodes.get(address)
         if node is None:
-            gone = f"{address!r}, up to offset {offset}, is no retaining node any more: deleted or renamed"
+            gone = (
+                f"{address!r}, up to offset {offset}, is no retaining node any "
+                f"more{where(options, partition)}: deleted or renamed"
+            )
             if options["failOnDataLoss"]:
                 raise DataLoss(
                     f"{gone}, and what the query has not read of it is lost. To go on without it, set "
@@ -115,8 +140,8 @@ def check_reachable(options: Options, end: Offsets, found: Retained) -> None:
         elif offset > node.next:
             raise OffsetError(
                 f"the checkpoint is at offset {offset} of {address!r}, but the broker's next offset there is "
-                f"{node.next}: it was restored from an older copy, or the checkpoint is of another "
-                "broker. Restore a "
+                f"{node.next}{where(options, partition)}: it was restored from an older copy, or the "
+                "checkpoint is of another broker. Restore a "
                 "newer copy of the broker, or begin anew with another checkpoint folder and another option "
                 "subscription"
             )
@@ -130,13 +155,13 @@ def missing_in(parts: Iterable[Range], found: Retained) -> list[Range]:
         if node is None:
             lost.append(part)
         elif part.low < node.first:
-            lost.append(Range(part.address, part.low, min(part.high, node.first)))
+            lost.append(attrs.evolve(part, high=min(part.high, node.first)))
     return lost
 
 
 def check_loss(options: Options, parts: list[Range], found: Retained) -> list[Range]:
-    """The ranges as far as they are there. Raises DataLoss for the rest, or says in the log what is "
-    "missing."""
+    """The ranges of one broker as far as they are there. Raises DataLoss for the rest, or says in the log
+    what is missing."""
     lost = {part.address: part for part in missing_in(parts, found)}
     if lost and options["failOnDataLoss"]:
         raise DataLoss(
@@ -150,7 +175,7 @@ def check_loss(options: Options, parts: list[Range], found: Retained) -> list[Ra
         )
     for part in lost.values():
         tell_loss(part)
-    kept = [Range(part.address, max(part.low, _end_of(lost, part)), part.high) for part in parts]
+    kept = [attrs.evolve(part, low=max(part.low, _end_of(lost, part))) for part in parts]
     return [part for part in kept if len(part)]
 
 
@@ -165,9 +190,10 @@ def tell_loss(part: Range) -> None:
     )
 
 
-def rows_of_bytes(nodes: Mapping[str, Node], bytes_max: int) -> int:
+def rows_of_bytes(nodes: Iterable[Node], bytes_max: int) -> int:
     """About how many messages have so many octets: by their mean size in all the nodes."""
-    messages = sum(node.next - node.first for node in nodes.values())
-    octets = sum(node.bytes for node in nodes.values())
+    every = list(nodes)
+    messages = sum(node.next - node.first for node in every)
+    octets = sum(node.bytes for node in every)
     mean_bytes = octets / messages if messages and octets else MEAN_BYTES_UNKNOWN
     return max(1, int(bytes_max / mean_bytes))

@@ -119,7 +119,7 @@ class RangeReader:
         """Each message has to be the one that is next."""
         wanted = self._wanted
         try:
-            messages = Messages(wanted.address, payloads)
+            messages = Messages(wanted.address, payloads, wanted.partition)
         except DecodeError as error:
             raise DataLoss(
                 f"expected messages from offset {self.position} of {wanted.address!r} on, but one of "

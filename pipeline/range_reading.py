@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
+import attrs
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
@@ -59,19 +60,20 @@ def check_schema(options: Options, schema: StructType) -> None:
 
 
 class AmqpRange(InputPartition):
-    """One task: a range of one address, in the store `log`."""
+    """One task: a range of one address at one broker, in the store `log`."""
 
     def __init__(self, wanted: Range, log: str) -> None:
         super().__init__(None)
         self.address = wanted.address
         self.low = wanted.low
         self.high = wanted.high
+        self.broker = wanted.partition
         self.log = log
 
     @property
     def wanted(self) -> Range:
         """The range."""
-        return Range(self.address, self.low, self.high)
+        return Range(self.address, self.low, self.high, self.broker)
 
 
 def read_range(options: Options, schema: StructType, partition: InputPartition) -> Iterator[Any]:
@@ -113,12 +115,13 @@ def _messages(options: Options, partition: AmqpRange) -> Iterator[Messages]:
     option failOnDataLoss allows it.
     """
     wanted = partition.wanted
-    patience_s = options.broker.timeout_ms / 1_000
+    broker = options.brokers[wanted.partition]
+    patience_s = broker.timeout_ms / 1_000
     deadline = None
     while len(wanted):
         position = wanted.low
         try:
-            reader = RangeReader(connection_to(options.broker), wanted, partition.log, patience_s)
+            reader = RangeReader(connection_to(broker), wanted, partition.log, patience_s)
             for messages in reader.batches():
                 position = reader.position
                 deadline = time.monotonic() + patience_s
@@ -128,10 +131,10 @@ def _messages(options: Options, partition: AmqpRange) -> Iterator[Messages]:
             if options["failOnDataLoss"] or lost.first is None or lost.first <= lost.position:
                 raise
             position = min(lost.first, wanted.high)
-            tell_loss(Range(wanted.address, lost.position, position))
+            tell_loss(Range(wanted.address, lost.position, position, wanted.partition))
         except BrokerUnreachable:
             # Only where it was reached before: a wrong URL is told at once.
             if deadline is None or time.monotonic() > deadline:
                 raise
             time.sleep(RETRY_S)
-        wanted = Range(wanted.address, position, wanted.high)
+        wanted = attrs.evolve(wanted, low=position)

@@ -57,6 +57,8 @@ class _Sink:
                 'expected mode "append" (outputMode "append"), found one that replaces what is there: '
                 "a queue cannot be overwritten"
             )
+        if len(options.brokers) > 1:
+            raise OptionError("option amqp.url: expected one broker to write to, found several")
         self._options = options
         self._address: str | None = options["address"]
         self._fields = [(field["name"], field["type"]) for field in schema.jsonValue()["fields"]]

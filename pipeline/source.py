@@ -1,17 +1,16 @@
 """The readers of Spark's data source `amqp`: a batch, and a stream with admission control and AvailableNow.
 
-    driver    initialOffset, latestOffset, partitions, commit    over `$retained`
-    worker    read: one link for each range of one address, Arrow record batches out
+    driver    initialOffset, latestOffset, partitions, commit    over `$retained`, of each broker
+    worker    read: one link for each range of one address at one broker, Arrow record batches out
 
-Objects of this module are pickled: connections are made where they are needed, never in a constructor.
+A partition is a broker, by its place in the option amqp.url. Objects of this module are pickled: connections
+are made where they are needed, never in a constructor.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import time
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -25,26 +24,38 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from amqp_broker.pipeline.errors import OptionError
-from amqp_broker.pipeline.offsets import Offsets, Range, admit, check_log, ranges_between, read_offsets, split
+from amqp_broker.pipeline.offsets import (
+    Offsets,
+    Place,
+    Range,
+    admit,
+    check_logs,
+    ranges_between,
+    read_place,
+    split,
+)
 from amqp_broker.pipeline.options import SUBSCRIPTION, Options, check_batch, check_streaming
 from amqp_broker.pipeline.planning import (
     check_loss,
     check_reachable,
     ending,
     log,
+    nodes_at_all,
     nodes_to_read,
     rows_of_bytes,
     starting,
+    where,
 )
 from amqp_broker.pipeline.range_reading import AmqpRange, check_schema, read_range, schema_of
 from amqp_broker.pipeline.retained_client import Node, Retained, RetainedClient
+from amqp_broker.pipeline.source_broker import BrokerPlace
 
 __all__ = ["AmqpBatchReader", "AmqpStreamReader", "schema_of"]
 
 POLL_MS: Final = 1_000
 """How long a stream that has nothing new waits at the broker; Spark asks again at once."""
-START_SUFFIX: Final = "/start:"
-"""Of the cursor that keeps where a subscription began; no subscription can have such a name."""
+TURN_MS: Final = 100
+"""Of that, with several brokers: how long at each, in turn."""
 
 
 class AmqpBatchReader(DataSourceReader):
@@ -59,45 +70,62 @@ class AmqpBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The ranges between start and end; none where there are no messages."""
         options = self._options
-        client = RetainedClient(options.broker)
+        clients = [RetainedClient(broker) for broker in options.brokers]
         try:
-            found = client.describe()
-            nodes = nodes_to_read(options, found)
-            start = self._start(client, nodes)
-            end = ending(options, client, nodes)
+            found = [client.describe() for client in clients]
+            check_logs(Place(()), [each.log for each in found], options.brokers)
+            every = nodes_at_all(options, found)
+            parts = [
+                part
+                for partition, nodes in enumerate(every)
+                for part in self._ranges(clients[partition], nodes, found[partition], partition)
+            ]
         finally:
-            client.close()
+            for client in clients:
+                client.close()
+        return [
+            AmqpRange(part, found[part.partition].log)
+            for part in split(sorted(parts, key=_by_address), options["minPartitions"])
+        ]
+
+    def _ranges(
+        self, client: RetainedClient, nodes: dict[str, Node], found: Retained, partition: int
+    ) -> list[Range]:
+        """What one broker has of it."""
+        options = self._options
+        start = self._start(client, nodes, partition)
+        end = ending(options, client, nodes, partition)
         for address in nodes:
             if start[address] > end[address]:
                 raise OptionError(
                     "option "
                     f"{'endingTimestamp' if options.given('endingTimestamp') else 'endingOffsets'}: expected "
-                    f"at least {start[address]} for {address!r}, where the query begins, found {end[address]}"
+                    f"at least {start[address]} for {address!r}{where(options, partition)}, where the query "
+                    f"begins, found {end[address]}"
                 )
-        parts = [Range(address, start[address], end[address]) for address in sorted(nodes)]
-        parts = check_loss(options, [part for part in parts if len(part)], found)
-        return [AmqpRange(part, found.log) for part in split(parts, options["minPartitions"])]
+        parts = [Range(address, start[address], end[address], partition) for address in sorted(nodes)]
+        return check_loss(options, [part for part in parts if len(part)], found)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """See read_range."""
         return read_range(self._options, self._schema, partition)
 
-    def _start(self, client: RetainedClient, nodes: dict[str, Node]) -> dict[str, int]:
+    def _start(self, client: RetainedClient, nodes: dict[str, Node], partition: int) -> dict[str, int]:
         if self._options["startingOffsets"] != SUBSCRIPTION:
-            return starting(self._options, client, nodes, "earliest")
+            return starting(self._options, client, nodes, partition)
         positions = client.cursor(self._options["subscription"])
-        if not positions:
+        if nodes and not positions:
             raise OptionError(
-                f"option subscription: the broker has no cursor {self._options['subscription']!r}; a "
-                "stream makes one"
+                f"option subscription: the broker{where(self._options, partition)} has no cursor "
+                f"{self._options['subscription']!r}; a stream makes one"
             )
         return {address: positions.get(address, node.first) for address, node in nodes.items()}
 
 
 class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads micro-batches. The place of the query is in its checkpoint; the named cursor of the option
-    subscription keeps where batch 0 began (Spark asks again when that is repeated), keeps other queries out,
-    and follows one batch behind.
+    subscription, one at each broker, keeps where batch 0 began (Spark asks again when that is repeated),
+    keeps other queries out, and follows one batch behind.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -105,34 +133,30 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_schema(options, schema)
         self._options = options
         self._schema = schema
-        self._client: RetainedClient | None = None
-        self._frozen: dict[str, int] = {}
-        """Where the subscription began."""
-        self._stands: dict[str, int] = {}
-        """Where it stood when we took hold of it."""
-        self._target: dict[str, int] | None = None
-        self._latest: Offsets | None = None
+        self._brokers = [BrokerPlace(options, partition) for partition in range(len(options.brokers))]
+        self._latest: Place | None = None
 
     # --- the driver's side
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins. Asked again until batch 0 is done, and the answer is the same."""
-        client = self._ask()
-        found = client.describe()
-        nodes = nodes_to_read(self._options, found)
-        begin = starting(self._options, client, nodes, "earliest")
-        self._hold(begin)
+        found = self._checked(Place(()))[1]
+        every = nodes_at_all(self._options, found)
+        begins = [broker.begin(nodes) for broker, nodes in zip(self._brokers, every, strict=True)]
         given = self._options["startingOffsets"]
         fresh = given is not None or self._options.given("startingTimestamp")
-        if fresh and given != SUBSCRIPTION and self._stands != self._frozen:
-            # The cursor has moved, so batch 0 was done once, or it began elsewhere: this is a new query, and
+        if fresh and given != SUBSCRIPTION and any(broker.moved for broker in self._brokers):
+            # A cursor has moved, so batch 0 was done once, or it began elsewhere: this is a new query, and
             # its options say where it begins.
-            for cursor in self._cursors():
-                client.forget(cursor)
-            self._frozen, self._stands = {}, {}
-            self._hold(begin)
+            for broker, begin in zip(self._brokers, begins, strict=True):
+                broker.begin_anew(begin)
         # Asked for twice in one run as well: what was told once stays.
-        return Offsets(found.log, {address: self._stands[address] for address in nodes}).to_dict()
+        return Place(
+            tuple(
+                Offsets(there.log, {address: broker.stands[address] for address in nodes})
+                for broker, there, nodes in zip(self._brokers, found, every, strict=True)
+            )
+        ).to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """By maxOffsetsPerTrigger or maxBytesPerTrigger."""
@@ -144,23 +168,33 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """The query ends where the nodes end now."""
-        nodes = nodes_to_read(self._options, self._ask().describe())
-        self._target = {address: node.next for address, node in nodes.items()}
+        every = nodes_at_all(self._options, [broker.client.describe() for broker in self._brokers])
+        for broker, nodes in zip(self._brokers, every, strict=True):
+            broker.target = {address: node.next for address, node in nodes.items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """How far the next batch goes; the start where there is nothing new."""
-        begin = read_offsets(start)
-        found = self._checked(begin)
-        nodes = nodes_to_read(self._options, found)
-        self._hold_from(begin, nodes)
-        at = {address: begin.positions.get(address, self._frozen[address]) for address in nodes}
-        if self._target is None and all(node.next <= at[address] for address, node in nodes.items()):
-            self._ask().wait(at, POLL_MS)
-            found = self._checked(begin)
-            nodes = {address: node for address, node in found.nodes.items() if address in at}
-        ends = {address: max(at[address], self._end(node)) for address, node in nodes.items()}
-        self._latest = Offsets(found.log, begin.positions | ends)
-        return Offsets(found.log, begin.positions | self._admitted(at, ends, nodes, limit)).to_dict()
+        begin, found = self._checked(read_place(start))
+        every = nodes_at_all(self._options, found)
+        for broker, place, nodes in zip(self._brokers, begin.brokers, every, strict=True):
+            broker.hold_from(place, nodes)
+        at = [
+            broker.at(place, nodes)
+            for broker, place, nodes in zip(self._brokers, begin.brokers, every, strict=True)
+        ]
+        if self._waits() and not any(map(_has_more, every, at)):
+            self._wait(at)
+            begin, found = self._checked(begin)
+            every = [
+                {address: node for address, node in there.nodes.items() if address in known}
+                for there, known in zip(found, at, strict=True)
+            ]
+        ends = [
+            {address: max(known[address], broker.end(node)) for address, node in nodes.items()}
+            for broker, known, nodes in zip(self._brokers, at, every, strict=True)
+        ]
+        self._latest = _moved(begin, ends)
+        return _moved(begin, self._admitted(at, ends, every, limit)).to_dict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """How far the nodes went when they were last looked at."""
@@ -168,25 +202,38 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of a batch. The same start and end give the same messages, or an error."""
-        begin, finish = read_offsets(start), read_offsets(end)
-        found = self._checked(finish)
-        check_log(begin, found.log, self._options.broker)
-        self._hold_from(begin, nodes_to_read(self._options, found))
-        parts = check_loss(self._options, ranges_between(begin, finish, self._frozen), found)
-        return [AmqpRange(part, found.log) for part in split(parts, self._options["minPartitions"])]
+        finish, found = self._checked(read_place(end))
+        begin = self._of_these(read_place(start), found)
+        parts: list[Range] = []
+        for partition, (broker, there) in enumerate(zip(self._brokers, found, strict=True)):
+            place = begin.brokers[partition]
+            broker.hold_from(place, nodes_to_read(self._options, there, partition))
+            ranges = ranges_between(place, finish.brokers[partition], broker.frozen, partition)
+            parts += check_loss(self._options, ranges, there)
+        return [
+            AmqpRange(part, found[part.partition].log)
+            for part in split(sorted(parts, key=_by_address), self._options["minPartitions"])
+        ]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Moves the cursor. Never raises: the place of the query is in the checkpoint."""
+        """Moves the cursors. Never raises: the place of the query is in the checkpoint."""
+        name = self._options["subscription"]
         try:
-            positions = read_offsets(end).positions
-            self._ask().move(self._options["subscription"], positions)
+            places = read_place(end).brokers
         except Exception as error:
-            log.warning("the cursor %s stays behind: %s", self._options["subscription"], error)
+            log.warning("the cursor %s stays behind: %s", name, error)
+            return
+        for broker, place in zip(self._brokers, places, strict=False):
+            try:
+                if place.positions:
+                    broker.client.move(name, place.positions)
+            except Exception as error:
+                log.warning("the cursor %s stays behind: %s", name, error)
 
     def stop(self) -> None:
-        """Lets the cursor go. Spark does not always call this; the end of the process does the same."""
-        if self._client is not None:
-            self._client.close()
+        """Lets the cursors go. Spark does not always call this; the end of the process does the same."""
+        for broker in self._brokers:
+            broker.close()
 
     # --- the worker's side
 
@@ -196,64 +243,71 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- parts
 
-    def _ask(self) -> RetainedClient:
-        if self._client is None:
-            self._client = RetainedClient(self._options.broker)
-        return self._client
+    def _checked(self, place: Place) -> tuple[Place, list[Retained]]:
+        """The place at all brokers, and what they have now. Raises OffsetError where it is not in them."""
+        found = [broker.client.describe() for broker in self._brokers]
+        known = self._of_these(place, found)
+        for partition, (each, there) in enumerate(zip(known.brokers, found, strict=True)):
+            check_reachable(self._options, each, there, partition)
+        return known, found
 
-    def _cursors(self) -> tuple[str, str]:
-        """That of the beginning, and the subscription's. Another starting place is another beginning."""
-        options = self._options
-        place = options["startingOffsets"] or SUBSCRIPTION
-        if options.given("startingTimestamp"):
-            place = f"{options['startingTimestamp']}-ms"
-        elif isinstance(place, dict):
-            text = json.dumps(place, sort_keys=True)
-            place = hashlib.sha256(text.encode()).hexdigest()[:16]
-        name = options["subscription"]
-        return f"{name}{START_SUFFIX}{place}", name
+    def _of_these(self, place: Place, found: list[Retained]) -> Place:
+        return check_logs(place, [each.log for each in found], self._options.brokers)
 
-    def _hold_from(self, begin: Offsets, nodes: dict[str, Node]) -> None:
-        """As `_hold`, for a query that is at `begin`. An address that is new to it begins with its "
-        "first message."""
-        start = {address: begin.positions.get(address, node.first) for address, node in nodes.items()}
-        self._hold(start, begin.positions)
+    def _waits(self) -> bool:
+        return self._brokers[0].target is None
 
-    def _hold(self, start: dict[str, int], place: Mapping[str, int] = MappingProxyType({})) -> None:
-        """Holds both cursors. Where they do not stand yet, the one is put to `start`, the other to the place
-        of the query if it has one there, else to the first. Raises CursorInUse.
-        """
-        unknown = {address: offset for address, offset in start.items() if address not in self._frozen}
-        if not unknown:
+    def _wait(self, at: list[dict[str, int]]) -> None:
+        """Until a broker has more, or the time is over: at the one there is, or at each in turn."""
+        if len(self._brokers) == 1:
+            self._brokers[0].client.wait(at[0], POLL_MS)
             return
-        client = self._ask()
-        began, name = self._cursors()
-        frozen = client.hold(began, unknown)
-        stands = client.hold(name, {address: place.get(address, frozen[address]) for address in unknown})
-        for address in unknown:
-            self._frozen[address], self._stands[address] = frozen[address], stands[address]
-
-    def _checked(self, place: Offsets) -> Retained:
-        """What the broker has now. Raises OffsetError where the place is not in it."""
-        found = self._ask().describe()
-        check_log(place, found.log, self._options.broker)
-        check_reachable(self._options, place, found)
-        return found
-
-    def _end(self, node: Node) -> int:
-        if self._target is None:
-            return node.next
-        return min(node.next, self._target.get(node.address, 0))
+        until = time.monotonic() + POLL_MS / 1_000
+        while time.monotonic() < until:
+            for broker, known in zip(self._brokers, at, strict=True):
+                if known and _has_more(broker.wait(known, TURN_MS).nodes, known):
+                    return
 
     def _admitted(
-        self, at: dict[str, int], ends: dict[str, int], nodes: dict[str, Node], limit: ReadLimit
-    ) -> dict[str, int]:
+        self, at: list[dict[str, int]], ends: list[dict[str, int]], every: list[dict[str, Node]],
+        limit: ReadLimit,
+    ) -> list[dict[str, int]]:  # fmt: skip
         if isinstance(limit, ReadAllAvailable):
             return ends
-        rows = sum(ends.values()) - sum(at[address] for address in ends)
+        begin, end = _together(at), _together(ends)
+        rows = sum(end[key] - begin[key] for key in end)
         if isinstance(limit, ReadMaxRows):
             rows = min(rows, limit.max_rows)
         octets = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options["maxBytesPerTrigger"]
         if octets is not None:
-            rows = min(rows, rows_of_bytes(nodes, octets))
-        return admit(at, ends, rows)
+            rows = min(rows, rows_of_bytes((node for nodes in every for node in nodes.values()), octets))
+        admitted = admit(begin, end, rows)
+        return [
+            {address: admitted[address, partition] for address in each} for partition, each in enumerate(ends)
+        ]
+
+
+def _by_address(part: Range) -> tuple[str, int]:
+    return part.address, part.partition
+
+
+def _has_more(nodes: Mapping[str, Node], at: Mapping[str, int]) -> bool:
+    return any(address in at and node.next > at[address] for address, node in nodes.items())
+
+
+def _together(every: list[dict[str, int]]) -> dict[tuple[str, int], int]:
+    """Offsets of all brokers, by address and partition."""
+    return {
+        (address, partition): offset
+        for partition, each in enumerate(every)
+        for address, offset in each.items()
+    }
+
+
+def _moved(begin: Place, ends: list[dict[str, int]]) -> Place:
+    """The place with these offsets; what is not read any more stays."""
+    return Place(
+        tuple(
+            Offsets(place.log, place.positions | end) for place, end in zip(begin.brokers, ends, strict=True)
+        )
+    )

@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from amqp_broker.coordinator import Resolver, StagedSet
+from amqp_broker.coordinator import Resolver, SetState, StagedSet
 from amqp_broker.frames import Rejected
 from amqp_broker.halves.administration import HalfRefusedByHand
+from amqp_broker.log_setup import logger
 
 if TYPE_CHECKING:
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.half_sets.service import SetService
 
 
 @attrs.frozen
 class HalfSetInfo:
     """One set that is not decided. Ages are milliseconds by the broker's clock; `destinations` is how many
     messages are for each queue.
+
+    `home` is the store that decides about it and `store` the one that has its messages, where it is not this
+    one. State `prepared`: only its home ends it (`deadline_ms` is 2^63 - 1). State `voided`: what is kept of
+    a set of another store that never wins.
     """
 
     group: str
@@ -32,17 +37,19 @@ class HalfSetInfo:
     deadline_ms: int
     container_id: str
     destinations: dict[str, int]
+    home: str = ""
+    store: str = ""
 
 
 class SetAdministration:
     """What `Broker` offers of sets."""
 
-    def __init__(self, nodes: NodeService) -> None:
-        self._nodes = nodes
+    def __init__(self, sets: SetService) -> None:
+        self._sets = sets
 
     def describe(self) -> list[HalfSetInfo]:
         """All that are not decided, the oldest first."""
-        found = sorted(self._nodes.half_sets.sets(), key=_begun_at_ms)
+        found = sorted(self._sets.sets(), key=_begun_at_ms)
         return [self._describe(each) for each in found if each.parts and each.state is not None]
 
     def _describe(self, staged: StagedSet) -> HalfSetInfo:
@@ -55,15 +62,19 @@ class SetAdministration:
             state=staged.state.value,
             count=staged.count,
             byte_count=staged.byte_count,
-            age_ms=max(0, self._nodes.wall_clock_ms() - staged.begun_at_ms),
+            age_ms=max(0, self._sets.now_ms() - staged.begun_at_ms),
             deadline_ms=staged.deadline_ms,
             container_id=staged.container_id,
-            destinations={part.destination: part.count for part in staged.parts.values()},
+            destinations={part.destination: part.count for part in staged.parts.values() if not staged.store},
+            home=staged.home,
+            store=staged.store,
         )
 
-    async def void(self, group: str, producer: str, set_id: str, who: str, reason: str) -> None:
-        """By hand. Raises HalfRefusedByHand."""
-        sets = self._nodes.half_sets
+    async def void(
+        self, group: str, producer: str, set_id: str, who: str, reason: str, *, force: bool
+    ) -> None:
+        """By hand; by `force` also a prepared one. Raises HalfRefusedByHand."""
+        sets = self._sets
         staged = sets.known(group, producer).sets.get(set_id)
         if staged is None:
             raise HalfRefusedByHand(f"no set {set_id!r} of producer {producer!r} in group {group!r}")
@@ -75,7 +86,13 @@ class SetAdministration:
             done.set()
 
         why = f"{who}: {reason}" if reason else who
-        sets.void(staged, Resolver.ADMIN, why, answer)
+        if force and staged.state is SetState.PREPARED:
+            why = f"by force: {why}"
+            logger("half_sets").warning(
+                "set.forced", group=group, producer=producer, epoch=staged.epoch, set=set_id,
+                home=staged.home, who=who, reason=reason,
+            )  # fmt: skip
+        sets.void(staged, Resolver.ADMIN, why, answer, force=force)
         await done.wait()
         error = outcomes[0].error if isinstance(outcomes[0], Rejected) else None
         if error is not None:

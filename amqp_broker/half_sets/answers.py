@@ -4,6 +4,7 @@ was expected and what there is.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from amqp_broker.coordinator import SetAnswer, SetState, StagedSet, Winner
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from amqp_broker.queue import Queue
 
 VOIDED: Final = "half:voided"
+EPOCHS_TOLD: Final = 100  # of those that are in the way of a commit
 
 
 def refusal(
@@ -30,11 +32,15 @@ def refusal(
         SetAnswer.DECIDED: f"epoch {epoch} is decided",
         SetAnswer.STALE: f"a later epoch than {epoch} is decided, and {epoch} never was",
         SetAnswer.CONFLICT: f"set {set_id!r} was committed with its epoch",
+        SetAnswer.PREPARED: f"set {set_id!r} of epoch {epoch} is prepared: its home decides about it",
+        SetAnswer.VOIDED: f"set {set_id!r} was voided for good",
     }
     return Error(condition=answer.value, description=words[answer])
 
 
 def _mismatch(named: Winner, found: StagedSet) -> Error:
+    if found.store != named.store:
+        return other_store_error(found, named.store)
     checksum = found.checksum if found.sealed is None else found.sealed.checksum
     description = (
         f"set {found.set_id!r}: expected {named.count} messages with checksum {named.checksum}, "
@@ -64,9 +70,53 @@ def voided_error(staged: StagedSet, reason: str) -> Error:
 
 def closed_error(staged: StagedSet) -> Error:
     """Nothing is staged in this set any more: it is sealed, committed or voided."""
-    if staged.state is SetState.OPEN or staged.state is SetState.SEALED:
+    if staged.state in (SetState.OPEN, SetState.SEALED, SetState.PREPARED):
         return refusal(SetAnswer.SEALED, staged.set_id, staged.epoch)
     return voided_error(staged, "it was committed or voided")
+
+
+def other_store_error(found: StagedSet, store: str) -> Error:
+    """A set is in one store."""
+    where, there = [f"in the store {each!r}" if each else "here" for each in (store, found.store)]
+    description = f"set {found.set_id!r}: expected its messages {where}, they are {there}"
+    return Error(condition=SetAnswer.MISMATCH.value, description=description)
+
+
+def prepared_error(staged: StagedSet, home: str = "") -> Error:
+    """Only its home ends a set that is prepared."""
+    told = f", not the store {home!r}" if home else ""
+    description = (
+        f"set {staged.set_id!r} of epoch {staged.epoch} is prepared: its home, the store {staged.home!r}, "
+        f"decides about it{told}"
+    )
+    info = {"half_set": staged.set_id, "half_epoch": Ulong(staged.epoch), "half_home": staged.home}
+    return Error(condition=SetAnswer.PREPARED.value, description=description, info=info)
+
+
+def undecided_error(in_the_way: Sequence[StagedSet]) -> Error:
+    """Sets of earlier epochs are prepared: what their home says of those comes first."""
+    epochs = sorted({each.epoch for each in in_the_way})
+    description = (
+        f"{len(in_the_way)} sets of {len(epochs)} earlier epochs are prepared, the first of epoch "
+        f"{epochs[0]}: carry those out first, or void their sets, as their home says"
+    )
+    info = {"half_epochs": [Ulong(epoch) for epoch in epochs[:EPOCHS_TOLD]]}
+    return Error(condition=SetAnswer.UNDECIDED.value, description=description, info=info)
+
+
+def other_winners_error(epoch: int, decided: Iterable[str], named: Iterable[str]) -> Error:
+    """An epoch was carried out here with other sets than its home has decided: one of the two was restored
+    from a copy.
+    """
+    description = (
+        f"epoch {epoch} was decided here with the sets {_shown(decided)}, and its home says {_shown(named)}: "
+        "was one of the stores restored from a copy?"
+    )
+    return Error(condition=SetAnswer.CONFLICT.value, description=description)
+
+
+def _shown(set_ids: Iterable[str]) -> str:
+    return f"{', '.join(sorted(set_ids)) or 'none':.200}"
 
 
 def other_epoch_error(staged: StagedSet, epoch: int) -> Error:

@@ -1,8 +1,9 @@
 """Sets that are not decided are asked about on `$half-check/<group>`, like half messages: a check of the
 broker without a body, whose application properties say which set it is about.
 
-half_set, half_producer, half_epoch, half_count, half_state (open, sealed), half_group, half_attempt,
-half_age_ms, half_deadline; subject "check-set"; no correlation-id, so that nobody takes it for a half-id
+half_set, half_producer, half_epoch, half_count, half_state (open, sealed, prepared), half_group,
+half_attempt, half_age_ms, half_deadline; half_home where another store decides, half_store where another has
+the messages; subject "check-set"; no correlation-id, so that nobody takes it for a half-id
 
 On `by-outcome` rejected voids the set; everywhere a `void` message does. Nothing else decides anything.
 """
@@ -36,6 +37,10 @@ def write_set_check(group: str, asked: OpenSet, now_ms: int) -> bytes:
         "half_age_ms": Long(asked.age_ms(now_ms)),
         "half_deadline": Long(staged.deadline_ms),
     }
+    if staged.home:
+        named["half_home"] = staged.home
+    if staged.store:
+        named["half_store"] = staged.store
     properties = Properties(message_id=str(uuid.uuid4()), reply_to=resolve_address(group), subject=SUBJECT)
     return encode_message(properties=properties, application_properties=named, body=b"")
 
@@ -52,6 +57,13 @@ class SetAsking:
         group = self._halves.groups.setdefault(name, HalfGroup(name, HalfSettings()))
         group.ask_about(OpenSet(staged, staged.begun_at_ms + group.settings.first_check_ms))
         self._halves.rearm(group)
+
+    def for_ever(self, staged: StagedSet) -> None:
+        """No age ends it any more."""
+        group = self._halves.groups.get(staged.producer.group)
+        asked = None if group is None else group.sets.get(set_key(staged))
+        if asked is not None:
+            asked.deadline_ms = staged.deadline_ms
 
     def end(self, staged: StagedSet) -> None:
         """It was committed or voided: a check that is out is answered by nobody any more."""

@@ -8,22 +8,31 @@ from typing import TYPE_CHECKING
 
 from amqp_broker.coordinator import (
     EpochInput,
+    EpochVerdict,
     Resolver,
     SetAnswer,
     SetInput,
     SetPart,
     SetState,
     StagedSet,
+    Winner,
     decide_epoch,
     decide_set,
     judge_winners,
 )
 from amqp_broker.frames import Error
-from amqp_broker.half_sets.answers import decided_error, refusal, voided_error
+from amqp_broker.half_sets.answers import (
+    decided_error,
+    other_winners_error,
+    prepared_error,
+    refusal,
+    undecided_error,
+    voided_error,
+)
 from amqp_broker.half_sets.jobs import Answer, SetJob
 from amqp_broker.half_sets.requests import CommitRequest, VoidRequest
 from amqp_broker.message_events import put_by_set
-from amqp_broker.persistence import DecideEpoch, Decision, DeleteNode, Move, Unit
+from amqp_broker.persistence import DecidedSet, DecideEpoch, Decision, DeleteNode, Move, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.half_sets.service import SetService
@@ -51,16 +60,14 @@ class CommitEpoch(SetJob):
             return self._wait()
         answer = decide_epoch(self.service.epoch_state(producer, request.epoch), EpochInput.COMMIT)
         if answer is SetAnswer.REPEAT:
-            return []
+            return self._repeat()
         if answer is not SetAnswer.DONE:
             return self._refuse(refusal(answer, "", request.epoch))
-        verdict = judge_winners(producer, request.epoch, request.winners)
+        verdict = judge_winners(producer, request.epoch, request.winners, request.home)
         if verdict.answer is not SetAnswer.DONE:
-            named = verdict.reason
-            assert named is not None, "a refusal names a set"
-            found = producer.of_epoch(named.set_id, request.epoch)
-            return self._refuse(refusal(verdict.answer, named.set_id, request.epoch, named, found))
-        parts = [part for staged in verdict.winners for part in staged.parts.values()]
+            return self._refuse(self._why_not(verdict))
+        here = [staged for staged in verdict.winners if not staged.store]
+        parts = [part for staged in here for part in staged.parts.values()]
         placed: list[tuple[Queue, SetPart]] = []
         for part in parts:
             target = self.service.destination_of(part)
@@ -71,6 +78,26 @@ class CommitEpoch(SetJob):
         if self._unnamed:
             return self._wait()
         return self._decide(verdict.winners, verdict.losers, placed)
+
+    def _repeat(self) -> Unit:
+        """What was decided stands; who brings the word of a home is told when that says otherwise."""
+        request = self._request
+        if request.home:
+            decided = self.service.committed(self.producer, request.epoch)
+            named = {each.set_id for each in request.winners}
+            if decided != named:
+                return self._refuse(other_winners_error(request.epoch, decided, named))
+        return []
+
+    def _why_not(self, verdict: EpochVerdict) -> Error:
+        if verdict.answer is SetAnswer.UNDECIDED:
+            return undecided_error(verdict.in_the_way)
+        if verdict.answer is SetAnswer.PREPARED:
+            return prepared_error(verdict.in_the_way[0], self._request.home)
+        named, epoch = verdict.reason, self._request.epoch
+        assert named is not None, "a refusal names a set"
+        found = self.producer.of_epoch(named.set_id, epoch)
+        return refusal(verdict.answer, named.set_id, epoch, named, found)
 
     def finished(self, error: Exception | None) -> None:
         """After the commit; or the names of the messages are read first, for the event log."""
@@ -102,15 +129,23 @@ class CommitEpoch(SetJob):
             unit.append(Move(part.queue_id, queue.queue_id, first_offset, now_ms))
             if queue.events:
                 unit.extend(self._events_of(part, queue, first_offset, now_ms))
-        unit.extend([DeleteNode(part.queue_id) for each in losers for part in each.parts.values()])
-        named = tuple((each.set_id, each.count, each.checksum) for each in request.winners)
-        decision = Decision(self.producer.group, self.producer.name, request.epoch, now_ms, named)
+        nowhere = [*losers, *[each for each in winners if each.store]]
+        unit.extend([DeleteNode(part.queue_id) for each in nowhere for part in each.parts.values()])
+        named = tuple(_decided_set(each) for each in request.winners)
+        decision = Decision(
+            self.producer.group, self.producer.name, request.epoch, now_ms, named, request.home
+        )
         unit.append(DecideEpoch(decision))
         fields: dict[str, str | int] = {"outcome": "committed", "resolver": self._resolver.value}
+        if request.home:
+            fields["home"] = request.home
         unit.append(self.log("epoch.decided", now_ms, epoch=request.epoch, **fields))
         reason = f"epoch {request.epoch} was committed without it"
         for each in losers:
-            unit.append(self.log("set.voided", now_ms, set_id=each.set_id, epoch=each.epoch, reason=reason))
+            if each.state is not SetState.VOIDED:
+                unit.append(
+                    self.log("set.voided", now_ms, set_id=each.set_id, epoch=each.epoch, reason=reason)
+                )
         return unit
 
     def _events_of(self, part: SetPart, queue: Queue, first_offset: int, now_ms: int) -> Unit:
@@ -156,14 +191,20 @@ class CommitEpoch(SetJob):
             self.service.pump(queue)
 
 
+def _decided_set(winner: Winner) -> DecidedSet:
+    known = (winner.set_id, winner.count, winner.checksum)
+    return (*known, winner.store) if winner.store else known
+
+
 class VoidSets(SetJob):
-    """Sets are not wanted; what is in them is gone."""
+    """Sets are not wanted; what is in them is gone. By `force` also without the word of their home."""
 
     def __init__(
         self, service: SetService, group: str, request: VoidRequest, resolver: Resolver, reason: str,
-        answer: Answer,
+        answer: Answer, *, force: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(service, group, request.producer, answer)
+        self._force = force
         self._request = request
         self._resolver = resolver
         self._reason = reason
@@ -182,12 +223,30 @@ class VoidSets(SetJob):
             for set_id in decided:
                 answer, _ = decide_set(SetState.COMMITTED, SetInput.VOID)
                 return self._refuse(refusal(answer, set_id, self._request.epoch))
+        ending: list[StagedSet] = []
+        for staged in there:
+            answer, _ = decide_set(staged.state, self._what(staged))
+            if answer is SetAnswer.PREPARED:
+                return self._refuse(prepared_error(staged, self._request.home))
+            if answer is SetAnswer.DONE:
+                ending.append(staged)
+        return self._end(ending)
+
+    def _what(self, staged: StagedSet) -> SetInput:
+        if self._resolver is Resolver.DEADLINE:
+            return SetInput.AGE
+        home = self._request.home
+        return SetInput.VOID_AT_HOME if self._force or (home and staged.home == home) else SetInput.VOID
+
+    def _end(self, ending: Iterable[StagedSet]) -> Unit:
         now_ms = self.service.now_ms()
         unit: Unit = []
-        for staged in there:
+        for staged in ending:
             self._hold(staged, closing=True)
             self._ended.append(staged)
             unit.extend([DeleteNode(part.queue_id) for part in staged.parts.values()])
+            if staged.state is SetState.VOIDED:
+                continue  # the log has it
             fields: dict[str, str | int] = {
                 "resolver": self._resolver.value,
                 "reason": self._reason or self._resolver.value,

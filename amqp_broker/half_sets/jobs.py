@@ -2,7 +2,7 @@
 verbs, between two commits and in the order of the jobs.
 
     OpenPart      a link begins to stage in a set
-    SealSet       it is complete
+    SealSet       it is complete; for a home that decides about it: prepared
     CommitEpoch   half_set_deciding: the winners are in their queues, the decision is kept, all others are
     VoidSets      voided; or by the producer, a check, an administrator, or its age
 
@@ -32,6 +32,7 @@ from amqp_broker.frames import Accepted, Error, Rejected
 from amqp_broker.half_sets.answers import (
     internal_error,
     other_epoch_error,
+    prepared_error,
     refusal,
 )
 from amqp_broker.half_sets.requests import SealRequest
@@ -141,15 +142,41 @@ class SetJob(ABC):
         return Log(Event(kind, now_ms, {**known, **fields}))
 
 
-class OpenPart(SetJob):
+class PartJob(SetJob):
+    """Base: a part of a set is made."""
+
+    def __init__(self, service: SetService, group: str, producer: str, answer: Answer) -> None:
+        super().__init__(service, group, producer, answer)
+        self.part: SetPart | None = None
+        self._verb: CreateNode | None = None
+
+    def _create(self, staged: StagedSet, destination: str) -> SetPart:
+        self._hold(staged, closing=False)
+        self.part = SetPart(staged, destination, 0)
+        producer = staged.producer
+        name = set_address(producer.group, producer.name, staged.epoch, staged.set_id, destination)
+        self._verb = CreateNode(name, SET_KIND, settings_of(self.part))
+        return self.part
+
+    def _release(self) -> None:
+        for staged in self._held:
+            if not staged.parts:
+                staged.producer.sets.pop(staged.set_id, None)
+        super()._release()
+
+    def _done(self) -> None:
+        if self._verb is not None and self.part is not None:
+            self.part.queue_id = self._verb.queue_id
+            self.service.add_part(self.part.owner, self.part)
+
+
+class OpenPart(PartJob):
     """A link is to stage in a set for one destination; `part` is where."""
 
     def __init__(self, service: SetService, address: HalfAddress, container_id: str, answer: Answer) -> None:
         super().__init__(service, address.group, address.producer, answer)
-        self.part: SetPart | None = None
         self._address = address
         self._container_id = container_id
-        self._verb: CreateNode | None = None
 
     def _judge(self) -> Unit:
         self.part = self._verb = None
@@ -172,30 +199,11 @@ class OpenPart(SetJob):
         if full is not None:
             return self._refuse(full)
         if staged is None:
-            staged = self.service.begin_set(producer, address, self._container_id)
+            staged = self.service.begin_set(producer, address.set_id, address.epoch, self._container_id)
             producer.sets[address.set_id] = staged
-        return self._create(staged)
-
-    def _create(self, staged: StagedSet) -> Unit:
-        address = self._address
-        self._hold(staged, closing=False)
-        self.part = SetPart(staged, address.destination, 0)
-        name = set_address(
-            address.group, address.producer, address.epoch, address.set_id, address.destination
-        )
-        self._verb = CreateNode(name, SET_KIND, settings_of(self.part))
+        self._create(staged, address.destination)
+        assert self._verb is not None, "it was made now"
         return [self._verb]
-
-    def _release(self) -> None:
-        for staged in self._held:
-            if not staged.parts:
-                staged.producer.sets.pop(staged.set_id, None)
-        super()._release()
-
-    def _done(self) -> None:
-        if self._verb is not None and self.part is not None:
-            self.part.queue_id = self._verb.queue_id
-            self.service.add_part(self.part.owner, self.part)
 
 
 class SealSet(SetJob):
@@ -218,20 +226,29 @@ class SealSet(SetJob):
             return self._wait()
         answer = decide_epoch(self.service.epoch_state(producer, request.epoch), EpochInput.SEAL)
         if answer is SetAnswer.DONE:
-            same = staged is not None and staged.is_as(request.count, request.checksum)
-            same = same and staged is not None and not staged.under_way
-            what = SetInput.SEAL_SAME if same else SetInput.SEAL_OTHER
-            answer, _ = decide_set(None if staged is None else staged.state, what)
+            answer, _ = decide_set(None if staged is None else staged.state, self._what(staged))
         if answer is SetAnswer.REPEAT:
             return []
+        if answer is SetAnswer.PREPARED and staged is not None:
+            return self._refuse(prepared_error(staged, request.home))
         if answer is not SetAnswer.DONE or staged is None:
             named = Winner(request.set_id, request.count, request.checksum)
             return self._refuse(refusal(answer, request.set_id, request.epoch, named, staged))
         return self._seal(staged)
 
+    def _what(self, staged: StagedSet | None) -> SetInput:
+        request = self._request
+        if staged is None or staged.store or staged.under_way:
+            return SetInput.SEAL_OTHER
+        if not staged.is_as(request.count, request.checksum):
+            return SetInput.SEAL_OTHER
+        for_home = request.home and staged.home in ("", request.home)
+        return SetInput.PREPARE if for_home else SetInput.SEAL_SAME
+
     def _seal(self, staged: StagedSet) -> Unit:
         self._sealed = staged
         self._hold(staged, closing=True)
+        staged.home = self._request.home
         staged.sealed = Winner(staged.set_id, staged.count, staged.checksum)
         unit: Unit = [Configure(part.queue_id, settings_of(part)) for part in staged.parts.values()]
         fields: dict[str, str | int] = {
@@ -239,6 +256,8 @@ class SealSet(SetJob):
             "epoch": staged.epoch,
             "count": staged.count,
         }
+        if staged.home:
+            fields["home"] = staged.home
         unit.append(self.log("set.sealed", self.service.now_ms(), **fields))
         return unit
 
@@ -246,9 +265,13 @@ class SealSet(SetJob):
         staged, self._sealed = self._sealed, None
         if staged is not None and staged.state is SetState.OPEN:
             staged.sealed = None
+            staged.home = ""
         super()._release()
 
     def _done(self) -> None:
-        if self._sealed is not None:
-            self._sealed.state = SetState.SEALED
+        staged = self._sealed
+        if staged is not None:
+            staged.state = SetState.PREPARED if staged.home else SetState.SEALED
             self._closed = []
+            if staged.home:
+                self.service.prepared(staged)

@@ -6,10 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.authorisation import SEND
-from amqp_broker.coordinator import Resolver, Winner
+from amqp_broker.coordinator import Resolver, SetState
 from amqp_broker.frames import Accepted, DecodeError, Error, Message, Properties, Rejected
 from amqp_broker.half_sets.answers import internal_error
 from amqp_broker.half_sets.deciding import CommitEpoch, VoidSets
+from amqp_broker.half_sets.enlisting import EnlistSet, VoteSets
 from amqp_broker.half_sets.jobs import SealSet
 from amqp_broker.half_sets.requests import (
     SET_SUBJECTS,
@@ -27,6 +28,7 @@ from amqp_broker.registry import NodeRefused
 
 if TYPE_CHECKING:
     from amqp_broker.control_nodes import ControlPost
+    from amqp_broker.half_sets.service import SetService
     from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
 
@@ -45,14 +47,16 @@ def is_about_sets(post: ControlPost) -> bool:
 class SetRequests:
     """Has them judged and answered."""
 
-    def __init__(self, nodes: NodeService) -> None:
+    def __init__(self, nodes: NodeService, sets: SetService) -> None:
         self._nodes = nodes
+        self._sets = sets
 
     def take(self, group: str, post: ControlPost) -> bool:
         """Take a message that is about sets; False if it is not."""
         try:
             message = Message(post.payload)
-            request = read_set_request(message, message.properties or Properties())
+            own_store = self._nodes.store_id
+            request = read_set_request(message, message.properties or Properties(), own_store)
         except HalfRefused as refused:
             post.answer(Rejected(error=refused.error))
             return True
@@ -66,12 +70,16 @@ class SetRequests:
         return True
 
     def _do(self, group: str, request: SetRequest, post: ControlPost) -> None:
-        sets = self._nodes.half_sets
-        if isinstance(request, SealRequest):
+        sets = self._sets
+        if isinstance(request, SealRequest) and request.store:
+            sets.submit(EnlistSet(sets, group, request, post.container_id, post.answer))
+        elif isinstance(request, SealRequest):
             staged = sets.known(group, request.producer).of_epoch(request.set_id, request.epoch)
             sets.when_read(staged, partial(sets.submit, SealSet(sets, group, request, post.answer)))
         elif isinstance(request, CommitRequest):
             sets.submit(CommitEpoch(sets, group, request, Resolver.PRODUCER, post.answer))
+        elif isinstance(request, VoidRequest) and request.store:
+            sets.submit(VoteSets(sets, group, request, post.answer))
         elif isinstance(request, VoidRequest):
             sets.submit(VoidSets(sets, group, request, Resolver.PRODUCER, "", post.answer))
         else:
@@ -110,11 +118,12 @@ class SetRequests:
         except RowDamaged as damaged:
             answer(Rejected(error=internal_error(f"the store: {damaged}")))
             return
-        winners = [] if found is None else [Winner(*winner) for winner in found.winners]
-        sets = self._nodes.half_sets.known(group, producer).sets.values()
-        shown = [each for each in sets if epoch is None or each.epoch == epoch][:SETS_SHOWN]
-        decided_at_ms = None if found is None else found.decided_at_ms
-        latest_epoch = None if latest is None else latest.epoch
-        payload = write_status(request.correlation_id, decided_at_ms, winners, latest_epoch, shown)
+        sets = self._sets.known(group, producer).sets.values()
+        shown = [
+            each
+            for each in sets
+            if (epoch is None or each.epoch == epoch) and each.state is not SetState.VOIDED
+        ][:SETS_SHOWN]
+        payload = write_status(request.correlation_id, self._nodes.store_id, found, latest, shown)
         self._nodes.post(queue, payload)
         answer(Accepted())

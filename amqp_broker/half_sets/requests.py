@@ -1,12 +1,15 @@
 """What is said about sets of half messages on `$half-resolve/<group>`, as values.
 
 subject        body: amqp-value, a map
-seal           {producer, epoch, set, count, checksum}
-commit-epoch   {producer, epoch, sets: [{set, count, checksum}, ...]}
-void           {producer, epoch?, sets: [set, ...]}
+seal           {producer, epoch, set, count, checksum, home? | store?}
+commit-epoch   {producer, epoch, sets: [{set, count, checksum, store?}, ...], home?}
+void           {producer, epoch?, sets: [set, ...], home? | store?}
 status         {producer, epoch?}, reply-to = a queue that the asker reads
-   reply       correlation-id as asked, subject "ok", body: {decided, decided_at_ms?,
-               winners: [{set, count, checksum}], latest?, sets: [{set, epoch, state, count}]}
+   reply       correlation-id as asked, subject "ok", body: {log, decided, decided_at_ms?, home?,
+               winners: [{set, count, checksum, store?}], latest?, latest_home?,
+               sets: [{set, epoch, state, count, checksum?, store?, home?}]}
+
+`home` is the store that decides and `store` the one that has a set's messages, where it is not this one.
 
 Numbers may be of any integral type. A checksum is a number modulo 2^64, so that a client that has no unsigned
 numbers sends a negative one; `read_...` raise HalfRefused, which says what was expected.
@@ -37,6 +40,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.halves.addresses import is_set_name
 from amqp_broker.halves.requests import HalfRefused
+from amqp_broker.persistence import Decision
 
 SEAL: Final = "seal"
 COMMIT_EPOCH: Final = "commit-epoch"
@@ -58,26 +62,33 @@ class SealRequest:
     set_id: str
     count: int
     checksum: int
+    home: str = ""
+    store: str = ""
 
 
 @attrs.frozen
 class CommitRequest:
-    """These sets are the epoch, in this order."""
+    """These sets are the epoch, in this order; so `home` decided, if it is not this store."""
 
     producer: str
     epoch: int
     winners: tuple[Winner, ...]
+    home: str = ""
 
 
 @attrs.frozen
 class VoidRequest:
     """These sets are not wanted; `epoch` is where to look for a decision that says otherwise (None: in the
     latest ones).
+
+    `home`: that one gave its word that they never win. `store`: that one has them, and is to be given it.
     """
 
     producer: str
     epoch: int | None
     sets: tuple[str, ...]
+    home: str = ""
+    store: str = ""
 
 
 @attrs.frozen
@@ -93,9 +104,9 @@ class StatusRequest:
 SetRequest = SealRequest | CommitRequest | VoidRequest | StatusRequest
 
 
-def read_set_request(message: Message, properties: Properties) -> SetRequest | None:
-    """The request that a message is; None if its subject is none of these. Raises HalfRefused, and
-    DecodeError.
+def read_set_request(message: Message, properties: Properties, own_store: str = "") -> SetRequest | None:
+    """The request that a message is; None if its subject is none of these. A home or store that is
+    `own_store` is as none. Raises HalfRefused, and DecodeError.
     """
     subject = properties.subject
     if subject not in SET_SUBJECTS:
@@ -106,13 +117,46 @@ def read_set_request(message: Message, properties: Properties) -> SetRequest | N
         raise _invalid("producer", "1 to 128 of A-Z a-z 0-9 . _ -", producer)
     assert isinstance(producer, str)
     if subject == SEAL:
-        return SealRequest(producer, _number(fields, "epoch", EPOCH_MAX), *_one_set(fields))
+        epoch = _number(fields, "epoch", EPOCH_MAX)
+        return SealRequest(producer, epoch, *_one_set(fields), *_elsewhere(fields, own_store))
     if subject == COMMIT_EPOCH:
-        return CommitRequest(producer, _number(fields, "epoch", EPOCH_MAX), _winners(fields))
-    epoch = None if fields.get("epoch") is None else _number(fields, "epoch", EPOCH_MAX)
+        epoch = _number(fields, "epoch", EPOCH_MAX)
+        return _commit_request(producer, epoch, fields, own_store)
+    asked_epoch = None if fields.get("epoch") is None else _number(fields, "epoch", EPOCH_MAX)
     if subject == VOID:
-        return VoidRequest(producer, epoch, _set_ids(fields))
-    return StatusRequest(producer, epoch, properties.correlation_id, properties.reply_to)
+        home, store = _elsewhere(fields, own_store)
+        if store and asked_epoch is None:
+            raise _invalid("epoch", "a number, since there is a store", None)
+        return VoidRequest(producer, asked_epoch, _set_ids(fields), home, store)
+    return StatusRequest(producer, asked_epoch, properties.correlation_id, properties.reply_to)
+
+
+def _commit_request(producer: str, epoch: int, fields: dict[str, Any], own_store: str) -> CommitRequest:
+    home = _store_id(fields, "home", own_store)
+    winners = _winners(fields, own_store)
+    if home:
+        for winner in winners:
+            if winner.store:
+                raise _invalid("sets", "sets of this store, since there is a home", winner.store)
+    return CommitRequest(producer, epoch, winners, home)
+
+
+def _elsewhere(fields: dict[str, Any], own_store: str) -> tuple[str, str]:
+    home = _store_id(fields, "home", own_store)
+    store = _store_id(fields, "store", own_store)
+    if home and store:
+        raise _invalid("home", "a home or a store", home)
+    return home, store
+
+
+def _store_id(fields: dict[str, Any], name: str, own_store: str) -> str:
+    value = fields.get(name)
+    if value is None or value == own_store:
+        return ""
+    if not is_set_name(value):
+        raise _invalid(name, "the log of a store: 1 to 128 of A-Z a-z 0-9 . _ -", value)
+    assert isinstance(value, str)
+    return value
 
 
 def _fields(message: Message) -> dict[str, Any]:
@@ -162,12 +206,13 @@ def _list(fields: dict[str, Any]) -> list[Any]:
     return list(value)
 
 
-def _winners(fields: dict[str, Any]) -> tuple[Winner, ...]:
+def _winners(fields: dict[str, Any], own_store: str) -> tuple[Winner, ...]:
     winners: dict[str, Winner] = {}
     for each in _list(fields):
         if not isinstance(each, dict):
             raise _invalid("sets", "maps {set, count, checksum}", each)
-        winner = Winner(*_one_set(_by_name(each)))
+        named = _by_name(each)
+        winner = Winner(*_one_set(named), _store_id(named, "store", own_store))
         if winner.set_id in winners:
             raise _invalid("sets", "each set once", winner.set_id)
         winners[winner.set_id] = winner
@@ -183,30 +228,42 @@ def _set_ids(fields: dict[str, Any]) -> tuple[str, ...]:
 
 
 def write_status(
-    correlation_id: Any, decided_at_ms: int | None, winners: Iterable[Winner], latest: int | None,
+    correlation_id: Any, own_store: str, decided: Decision | None, latest: Decision | None,
     sets: Iterable[StagedSet],
 ) -> bytes:  # fmt: skip
-    """The reply to a status request; `decided_at_ms` None: there is no decision of the epoch asked about."""
+    """The reply to a status request; `decided` is about the epoch asked about, None: there is no decision."""
     body: dict[str, Any] = {
-        "decided": decided_at_ms is not None,
-        "winners": [
-            {"set": each.set_id, "count": Ulong(each.count), "checksum": Ulong(each.checksum)}
-            for each in winners
-        ],
-        "sets": [
-            {
-                "set": each.set_id,
-                "epoch": Ulong(each.epoch),
-                "state": "" if each.state is None else each.state.value,
-                "count": Ulong(each.count),
-            }
-            for each in sets
-        ],
+        "log": own_store,
+        "decided": decided is not None,
+        "winners": [] if decided is None else [_described(Winner(*each)) for each in decided.winners],
+        "sets": [_described_set(each) for each in sets],
     }
-    if decided_at_ms is not None:
-        body["decided_at_ms"] = Long(decided_at_ms)
+    if decided is not None:
+        body["decided_at_ms"] = Long(decided.decided_at_ms)
+        if decided.home:
+            body["home"] = decided.home
     if latest is not None:
-        body["latest"] = Ulong(latest)
+        body["latest"] = Ulong(latest.epoch)
+        if latest.home:
+            body["latest_home"] = latest.home
     return encode_message(
         properties=Properties(correlation_id=correlation_id, subject=REPLY_SUBJECT), body=AmqpValue(body)
     )
+
+
+def _described(winner: Winner) -> dict[str, Any]:
+    told = {"set": winner.set_id, "count": Ulong(winner.count), "checksum": Ulong(winner.checksum)}
+    return {**told, "store": winner.store} if winner.store else told
+
+
+def _described_set(staged: StagedSet) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "set": staged.set_id,
+        "epoch": Ulong(staged.epoch),
+        "state": "" if staged.state is None else staged.state.value,
+        "count": Ulong(staged.count),
+    }
+    if (staged.store or staged.home) and staged.sealed is not None:
+        told["checksum"] = Ulong(staged.sealed.checksum)  # whoever goes on with it names it so
+        told["store" if staged.store else "home"] = staged.store or staged.home
+    return told

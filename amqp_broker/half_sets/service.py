@@ -17,6 +17,7 @@ import trio
 
 from amqp_broker.addresses import Address
 from amqp_broker.coordinator import (
+    NEVER_MS,
     EpochState,
     HalfSettings,
     ProducerSets,
@@ -33,13 +34,13 @@ from amqp_broker.half_sets.deciding import VoidSets
 from amqp_broker.half_sets.reading import NameReading, ReadBack
 from amqp_broker.half_sets.requests import VoidRequest
 from amqp_broker.half_sets.settings import SetSettings
-from amqp_broker.halves.addresses import HalfAddress
 from amqp_broker.log_setup import logger
 from amqp_broker.persistence import Decision, RecoveredNode, Store
 from amqp_broker.queue import RESUME_PART
 
 if TYPE_CHECKING:
     from amqp_broker.half_sets.staging import StagingLink
+    from amqp_broker.halves.service import HalfService
     from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
     from amqp_broker.writer import Job
@@ -53,14 +54,16 @@ DECISIONS_SEARCHED: Final = 1_000  # of a producer, the newest, where a request 
 class SetService:
     """One for each broker."""
 
-    def __init__(self, nodes: NodeService) -> None:
+    def __init__(self, nodes: NodeService, halves: HalfService) -> None:
         self._nodes = nodes
+        self._halves = halves
+        halves.void_set = self._void_asked
         self._log = logger("half_sets")
         self._deadlines: list[tuple[int, int, StagedSet]] = []
         self._serial = count()
         self._links: dict[SetPart, set[StagingLink]] = {}
         self._waiting: dict[StagingLink, float] = {}  # for room, and since when
-        self._asking = SetAsking(nodes.halves)
+        self._asking = SetAsking(halves)
         self.producers: dict[tuple[str, str], ProducerSets] = {}
         self.part_count = 0
         self.byte_count = 0
@@ -90,7 +93,7 @@ class SetService:
 
     def max_age_ms(self, group: str) -> int:
         """How old a set of this group may become."""
-        found = self._nodes.halves.groups.get(group)
+        found = self._halves.groups.get(group)
         return (HalfSettings() if found is None else found.settings).max_age_ms
 
     def decision(self, producer: ProducerSets, epoch: int) -> Decision | None:
@@ -123,6 +126,17 @@ class SetService:
         found = self._nodes.writer.lookup(look)
         return {winner[0] for decision in found for winner in decision.winners}
 
+    def may_have_forgotten(self, producer: ProducerSets, epoch: int) -> bool:
+        """Whether a decision of this epoch, which none is kept of, may have been one of those that were kept
+        before; only in a job's `unit`.
+        """
+
+        def look(store: Store) -> list[Decision]:
+            return store.decisions(producer.group, producer.name, DECISIONS_SEARCHED)
+
+        kept = self._nodes.writer.lookup(look)
+        return len(kept) >= DECISIONS_SEARCHED and epoch < kept[-1].epoch
+
     def destination_of(self, part: SetPart) -> Queue | Error:
         """Where its messages go, or why they can't."""
         queue = self._nodes.registry.find(Address(part.destination))
@@ -132,10 +146,10 @@ class SetService:
 
     # Parts
 
-    def room_for_part(self, staged: StagedSet | None) -> Error | None:
+    def room_for_part(self, staged: StagedSet | None, parts: int = 1) -> Error | None:
         """Why no more can be staged at once, or None."""
         limits = self._nodes.config.limits
-        if self.part_count >= limits.max_half_sets:
+        if self.part_count + parts > limits.max_half_sets:
             return _limit(f"{self.part_count} sets are staged, as many as max_half_sets allows")
         if staged is not None and len(staged.parts) >= limits.half_set_destinations:
             return _limit(
@@ -144,21 +158,35 @@ class SetService:
             )
         return None
 
-    def begin_set(self, producer: ProducerSets, address: HalfAddress, container_id: str) -> StagedSet:
+    def begin_set(self, producer: ProducerSets, set_id: str, epoch: int, container_id: str) -> StagedSet:
         """A set that is not there yet; its first part is on its way to the store."""
         now_ms = self.now_ms()
         deadline_ms = now_ms + self.max_age_ms(producer.group)
-        return StagedSet(producer, address.set_id, address.epoch, now_ms, deadline_ms, container_id)
+        return StagedSet(producer, set_id, epoch, now_ms, deadline_ms, container_id)
 
     def add_part(self, staged: StagedSet, part: SetPart) -> None:
         """It is stored."""
         if not staged.parts:
             staged.producer.sets[staged.set_id] = staged
-            heappush(self._deadlines, (staged.deadline_ms, next(self._serial), staged))
-            self._rearm()
-            self._asking.begin(staged)
+            if staged.state is not SetState.PREPARED:
+                heappush(self._deadlines, (staged.deadline_ms, next(self._serial), staged))
+                self._rearm()
+            if staged.state is not SetState.VOIDED:
+                self._asking.begin(staged)
         staged.parts[part.destination] = part
         self.part_count += 1
+
+    def prepared(self, staged: StagedSet) -> None:
+        """Its home decides about it, however long that takes: it is asked about for ever."""
+        staged.deadline_ms = NEVER_MS
+        self._asking.for_ever(staged)
+
+    def voted(self, staged: StagedSet) -> None:
+        """It never wins: a trace of it is kept for as long as a set may become old."""
+        staged.state = SetState.VOIDED
+        staged.begun_at_ms = self.now_ms()
+        staged.deadline_ms = staged.begun_at_ms + self.max_age_ms(staged.producer.group)
+        self._asking.end(staged)
 
     def ended(self, staged: StagedSet, error: Error) -> None:
         """It was committed or voided, and that is stored; links that stage in it are told why they end."""
@@ -208,10 +236,17 @@ class SetService:
         """Have a job judged and stored with the next group."""
         self._nodes.writer.submit(job)
 
-    def void(self, staged: StagedSet, resolver: Resolver, reason: str, answer: Callable[[Any], None]) -> None:
-        """Void one set; `answer` is told the outcome after the commit."""
+    def void(
+        self, staged: StagedSet, resolver: Resolver, reason: str, answer: Callable[[Any], None],
+        *, force: bool = False,
+    ) -> None:  # fmt: skip
+        """Void one set; `answer` is told the outcome after the commit. By `force` without its home's word."""
         request = VoidRequest(staged.producer.name, staged.epoch, (staged.set_id,))
-        self.submit(VoidSets(self, staged.producer.group, request, resolver, reason, answer))
+        self.submit(VoidSets(self, staged.producer.group, request, resolver, reason, answer, force=force))
+
+    def _void_asked(self, staged: StagedSet, reason: str, answer: Callable[[Any], None]) -> None:
+        """A check's answer ends a set."""
+        self.void(staged, Resolver.CHECK, reason, answer)
 
     def pump(self, queue: Queue) -> None:
         """Distribute what a commit made available."""
@@ -254,10 +289,15 @@ class SetService:
         part = SetPart(staged, told.destination, node.queue_id)
         part.next_offset = node.next_offset
         part.add(node.message_count, node.byte_count, 0)
-        if told.sealed is not None:
+        staged.home, staged.store = told.home, told.store
+        if told.sealed is not None or told.voided:
             staged.sealed = told.sealed
-            staged.state = SetState.SEALED
+            staged.state = _closed_state(told)
             staged.closing = True
+            if staged.state is SetState.PREPARED:
+                staged.deadline_ms = NEVER_MS
+            if told.store and told.sealed is not None:
+                part.add(told.sealed.count, 0, told.sealed.checksum)
         elif node.message_count:
             part.unread_to = node.next_offset
         self.add_part(staged, part)
@@ -279,7 +319,11 @@ class SetService:
         now_ms, now = self.now_ms(), trio.current_time()
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             staged = heappop(self._deadlines)[2]
-            if staged.state is not None:
+            if staged.state is None or staged.state is SetState.PREPARED:
+                continue
+            if staged.deadline_ms > now_ms:  # it was put off
+                heappush(self._deadlines, (staged.deadline_ms, next(self._serial), staged))
+            else:
                 self.void(staged, Resolver.DEADLINE, AGE_REASON, _nobody)
                 heappush(self._deadlines, (now_ms + AGE_RETRY_MS, next(self._serial), staged))
         late = [link for link, since in self._waiting.items() if since + self._patience_s() <= now]
@@ -289,6 +333,12 @@ class SetService:
                 _limit(f"no room for {self._patience_s():g} s: sets hold as much as half_set_bytes allows")
             )
         self._rearm()
+
+
+def _closed_state(told: SetSettings) -> SetState:
+    if told.voided:
+        return SetState.VOIDED
+    return SetState.PREPARED if told.home else SetState.SEALED
 
 
 def _nobody(outcome: object) -> None:

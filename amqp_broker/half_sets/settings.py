@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import attrs
 
-from amqp_broker.coordinator import SetPart, Winner
+from amqp_broker.coordinator import SetPart, SetState, Winner
 
 SET_KIND: Final = "set"  # of the hidden nodes
 
 
-def settings_of(part: SetPart) -> dict[str, object]:
-    """What a hidden node says of itself."""
+def settings_of(part: SetPart, voided_at_ms: int | None = None) -> dict[str, object]:
+    """What a hidden node says of itself; with `voided_at_ms`: as the trace of a set that never wins."""
     staged = part.owner
     settings: dict[str, object] = {
         "group": staged.producer.group,
@@ -26,12 +26,20 @@ def settings_of(part: SetPart) -> dict[str, object]:
     if staged.sealed is not None:
         settings["sealed_count"] = staged.sealed.count
         settings["sealed_checksum"] = staged.sealed.checksum
+    if staged.home:
+        settings["home"] = staged.home
+    if staged.store:
+        settings["store"] = staged.store
+    if voided_at_ms is not None:
+        settings["begun_at_ms"] = voided_at_ms
+    if voided_at_ms is not None or staged.state is SetState.VOIDED:
+        settings["voided"] = True
     return settings
 
 
 @attrs.frozen
 class SetSettings:
-    """The same, read back; `sealed` None: it is open."""
+    """The same, read back; `sealed` None: it is open, or was `voided` for good."""
 
     group: str
     producer: str
@@ -41,6 +49,9 @@ class SetSettings:
     begun_at_ms: int
     container_id: str
     sealed: Winner | None
+    home: str = ""
+    store: str = ""
+    voided: bool = False
 
     @classmethod
     def read(cls, settings: dict[str, Any]) -> SetSettings:
@@ -59,6 +70,9 @@ class SetSettings:
                 int(settings["begun_at_ms"]),
                 str(settings["container_id"]),
                 sealed,
+                str(settings.get("home", "")),
+                str(settings.get("store", "")),
+                settings.get("voided") is True,
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not the settings of a set: {error!r}") from None

@@ -25,6 +25,7 @@ from amqp_broker.halves.requests import HalfRefused, read_put, read_resolution
 from amqp_broker.registry import NodeRefused
 
 if TYPE_CHECKING:
+    from amqp_broker.half_sets.service import SetService
     from amqp_broker.halves.service import HalfService
     from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
@@ -130,10 +131,10 @@ class HalfResolveNode:
 class HalfNodes:
     """From an address of half messages to its node, if the principal may."""
 
-    def __init__(self, nodes: NodeService, service: HalfService) -> None:
+    def __init__(self, nodes: NodeService, service: HalfService, sets: SetService) -> None:
         self._nodes = nodes
         self._service = service
-        self._sets = SetRequests(nodes)
+        self._sets = SetRequests(nodes, sets)
 
     def address(self, name: str) -> HalfAddress:
         """The parts of an address. Raises NodeRefused: amqp:not-found."""

@@ -45,6 +45,10 @@ MAX_GROUPS: Final = 1_024  # at once; idle ones that peers made by using them ar
 LONGEST_SLEEP_S: Final = 60.0  # the wall clock may be set while we wait
 
 
+VoidSet = Callable[[StagedSet, str, Callable[[Any], None]], None]
+"""Ends a set for a reason; the callback is told the outcome after the commit."""
+
+
 @attrs.frozen
 class Found:
     """What there is of a half message: open (`half`), or a tombstone."""
@@ -148,6 +152,8 @@ class HalfService:
         self.groups: dict[str, HalfGroup] = {}
         for config in nodes.config.half_groups:
             self.groups[config.name] = HalfGroup(config.name, config.settings())
+        self.void_set: VoidSet | None = None
+        """How the answer of a check ends a set; the sets' service says."""
 
     # Groups
 
@@ -347,10 +353,6 @@ class HalfService:
         operation = HalfChange(self, group, half_id, what, resolver, reason, who)
         self.submit(HalfJob(self, operation, answer))
 
-    def void_set(self, staged: StagedSet, reason: str, answer: Callable[[Any], None]) -> None:
-        """A check's answer ends a set; `answer` is told the outcome after the commit."""
-        self._nodes.half_sets.void(staged, Resolver.CHECK, reason, answer)
-
     def put(self, operation: HalfPut, answer: Callable[[Any], None]) -> None:
         """Store a half message; `answer` is told the outcome after the commit."""
         self.submit(HalfJob(self, operation, answer))
@@ -423,6 +425,14 @@ class HalfService:
             )
         self._nodes.writer.submit(Step(verbs, then))
         self.rearm(group)
+
+    def set_stays(self, group: HalfGroup, asked: OpenSet) -> None:
+        """An answer was to end a set and could not: its home decides, or there was no room. It is asked about
+        again.
+        """
+        if group.sets.get(asked.half_id) is asked:
+            group.attempted(asked, self.now_ms())
+            self.attempted(group, asked, _nobody)
 
     # Time
 

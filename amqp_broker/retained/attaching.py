@@ -22,9 +22,9 @@ from amqp_broker.retained.source import CursorReading, RetainedSource
 from amqp_broker.termini import COPY, source_answer
 
 if TYPE_CHECKING:
-    from amqp_broker.connection_task import ConnectionTask
+    from amqp_broker.link_owner import LinkOwner
     from amqp_broker.links import AttachReceived, SenderLink
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.retained.service import RetainedService
 
 SETTLED_MODE: Final = 1  # snd-settle-mode settled (2.8.2)
 
@@ -35,7 +35,7 @@ def reads_by_offset(source: Source) -> bool:
 
 
 async def accept_reader(
-    task: ConnectionTask, nodes: NodeService, link: SenderLink, event: AttachReceived, source: Source
+    task: LinkOwner, service: RetainedService, link: SenderLink, event: AttachReceived, source: Source
 ) -> None:
     """Accept a link that reads by offset. Raises NodeRefused, TerminusRefused, RetainedRefused."""
     if not isinstance(source.address, str) or source.dynamic:
@@ -47,7 +47,6 @@ async def accept_reader(
             f"got {source.distribution_mode!r:.80}",
         )
     request = read_filters(source.filter)
-    service = nodes.retained
     log = await service.log_for(task.principal, source.address)
     answer = source_answer(source, log.address)
     answer.distribution_mode = COPY
@@ -59,7 +58,7 @@ async def accept_reader(
     try:
         if request.cursor is not None:
             service.cursors.read_with(request.cursor, log.log_id, holder)
-        start, bounds = await nodes.sequences.ask(lambda store: _begin(nodes, request, log, store))
+        start, bounds = await service.nodes.writer.ask(lambda store: _begin(service, request, log, store))
     except BaseException:
         service.reader_gone()
         if request.cursor is not None:
@@ -70,12 +69,12 @@ async def accept_reader(
         cursor = CursorReading(request.cursor, holder, start)
     reader = RetainedSource(task, service, log, link, start, request.until, cursor)
     reader.holds = None if request.cursor is None else (request.cursor, holder)
-    task.dispatcher.sources[link] = reader
+    task.dispatcher.serve_source(link, reader)
     link.accept(
         source=answer,
         target=event.attach.target,
         properties={
-            "log": service.store_id,
+            "log": service.nodes.store_id,
             "first": Ulong(bounds.first),
             "next": Ulong(bounds.next_offset),
             "start": Ulong(start),
@@ -84,12 +83,14 @@ async def accept_reader(
     task.log.debug("link.attached", name=link.name, role="sender", source=log.address, offset=start)
 
 
-def _begin(nodes: NodeService, request: ReadRequest, log: RetainedLog, store: Store) -> tuple[int, Bounds]:
+def _begin(
+    service: RetainedService, request: ReadRequest, log: RetainedLog, store: Store
+) -> tuple[int, Bounds]:
     """The first offset of the link, and what there is now."""
     bounds = log.bounds(store)
     start = begin_at(request.start, log, bounds, store)
     if request.cursor is not None:
-        start = nodes.retained.cursors.positions(request.cursor, store).get(log.log_id, start)
+        start = service.cursors.positions(request.cursor, store).get(log.log_id, start)
     if request.until is None:
         return max(start, bounds.first), bounds
     _check_range(log, start, request.until, bounds)

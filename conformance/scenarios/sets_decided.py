@@ -133,7 +133,9 @@ def void(broker: Broker) -> None:
 def status(broker: Broker) -> None:
     """What is decided, and what is staged, for one epoch or for all."""
     sets = Sets(broker)
-    expect_equal("nothing", {"decided": False, "winners": [], "sets": []}, sets.status(1))
+    nothing = sets.status(1)
+    expect_equal("the type of log", str, type(nothing.pop("log", None)))
+    expect_equal("nothing", {"decided": False, "winners": [], "sets": []}, nothing)
     one = sets.sealed("one", b"1")
     link = sets.stager("two", epoch=2)
     sets.stage(link, data(b"2"))

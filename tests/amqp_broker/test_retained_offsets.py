@@ -75,9 +75,7 @@ def test_what_the_store_refuses_leaves_no_hole(refused: tuple[int, ...], commits
             await broker.nodes.store_step([])
             submit(broker, queue, 5)
             await broker.nodes.store_step([])
-            page = await broker.nodes.sequences.ask(
-                lambda there: there.read_retained(queue.queue_id, 0, 100, 10_000)
-            )
+            page = await broker.writer.ask(lambda there: there.read_retained(queue.queue_id, 0, 100, 10_000))
             assert not page.quarantined
             assert queue.next_offset == queue.backlog.available_to == page.next_offset
             return [(record.offset, record.body) for record in page.records]

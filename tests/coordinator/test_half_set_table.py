@@ -45,11 +45,24 @@ def test_what_is_committed_stays_committed() -> None:
         assert after is SetState.COMMITTED and answer is not SetAnswer.DONE
 
 
-def test_the_only_way_to_the_queues_is_sealed_and_named_as_it_is() -> None:
-    """Nothing else commits a set."""
-    pairs = product([None, SetState.OPEN, SetState.SEALED], SetInput)
+def test_the_only_ways_to_the_queues() -> None:
+    """Sealed and named as it is; prepared, and named so by its home. Nothing else commits a set."""
+    pairs = product([state for state in STATES if state is not SetState.COMMITTED], SetInput)
     ways = [(state, what) for state, what in pairs if decide_set(state, what)[1] is SetState.COMMITTED]
-    assert ways == [(SetState.SEALED, SetInput.WIN_SAME)]
+    assert ways == [(SetState.SEALED, SetInput.WIN_SAME), (SetState.PREPARED, SetInput.CARRY_SAME)]
+
+
+def test_only_its_home_ends_what_is_prepared() -> None:
+    """Home's decision, or its word; no age, no other commit, no plain void."""
+    ends = {what for what in SetInput if decide_set(SetState.PREPARED, what)[1] is not SetState.PREPARED}
+    assert ends == {SetInput.CARRY_SAME, SetInput.LOSE_AT_HOME, SetInput.VOID_AT_HOME}
+
+
+def test_what_home_gave_its_word_about_never_comes_back() -> None:
+    """Neither by a late message nor by a commit; the trace ends with its epoch, its age, or by force."""
+    ends = {what for what in SetInput if decide_set(SetState.VOIDED, what)[1] is not SetState.VOIDED}
+    assert ends == {SetInput.LOSE, SetInput.LOSE_AT_HOME, SetInput.AGE, SetInput.VOID_AT_HOME}
+    assert {decide_set(SetState.VOIDED, what)[1] for what in ends} == {None}
 
 
 def test_messages_are_staged_in_an_open_set_only() -> None:
@@ -58,7 +71,7 @@ def test_messages_are_staged_in_an_open_set_only() -> None:
     assert had == [None, SetState.OPEN]
 
 
-@pytest.mark.parametrize("what", [SetInput.LOSE, SetInput.VOID])
+@pytest.mark.parametrize("what", [SetInput.LOSE, SetInput.VOID, SetInput.AGE])
 def test_voiding_leaves_no_trace_and_may_be_repeated(what: SetInput) -> None:
     """Open or sealed: gone; never seen: accepted."""
     for state in (SetState.OPEN, SetState.SEALED):

@@ -12,17 +12,26 @@ from hypothesis import strategies as st
 from amqp_broker.pipeline.errors import OffsetError
 from amqp_broker.pipeline.offsets import (
     Offsets,
+    Place,
     Range,
     admit,
     check_log,
+    check_logs,
+    positions_at,
     ranges_between,
-    read_offsets,
+    read_place,
     read_positions,
     split,
 )
 
 addresses = st.text("abcäü.$-", min_size=1, max_size=6)
 positions = st.dictionaries(addresses, st.integers(0, 2**62), max_size=5)
+BROKERS = ("amqp://a", "amqp://b", "amqp://c")
+
+
+def one(where: dict[str, int]) -> Place:
+    """The place at the one broker there is."""
+    return Place((Offsets("log", where),))
 
 
 @given(positions, st.randoms())
@@ -30,15 +39,15 @@ def test_one_place_is_always_the_same_text(where: dict[str, int], random: Any) -
     """Whatever order the addresses came in, and after a round through JSON."""
     shuffled = list(where.items())
     random.shuffle(shuffled)
-    text = json.dumps(Offsets("log", where).to_dict())
-    assert json.dumps(Offsets("log", dict(shuffled)).to_dict()) == text
-    again = read_offsets(json.loads(text))
-    assert again == Offsets("log", where) and json.dumps(again.to_dict()) == text
+    text = json.dumps(one(where).to_dict())
+    assert json.dumps(one(dict(shuffled)).to_dict()) == text
+    again = read_place(json.loads(text))
+    assert again == one(where) and json.dumps(again.to_dict()) == text
 
 
 def test_the_text_is_the_documented_one() -> None:
     """Keys in order."""
-    assert str(Offsets("u", {"b": 1, "a": 2})) == '{"a":{"a":{"0":2},"b":{"0":1}},"log":"u","v":1}'
+    assert str(Place((Offsets("u", {"b": 1, "a": 2}),))) == '{"a":{"a":{"0":2},"b":{"0":1}},"log":"u","v":1}'
 
 
 @pytest.mark.parametrize(
@@ -54,18 +63,50 @@ def test_the_text_is_the_documented_one() -> None:
         ),
         ({"a": {"q": {"0": "5"}}, "log": "u", "v": 1}, "found '5'"),
         ({"a": {"q": {"7": 5}}, "log": "u", "v": 1}, "expected the one partition 0 of address 'q'"),
+        (
+            {"a": {"q": {"2": 5}}, "log": ["u", "w"], "v": 1},
+            "expected partitions 0 to 1 of address 'q', found 2",
+        ),
+        ({"a": {"q": {"x": 5}}, "log": ["u", "w"], "v": 1}, "expected partitions 0, 1, ... of address 'q'"),
+        ({"a": {}, "log": ["u", 5], "v": 1}, "expected the uuid of a store"),
+        ({"a": {}, "log": [], "v": 1}, "expected the uuid of a store"),
         ({"a": [], "log": "u", "v": 1}, "expected offsets by address"),
     ],
 )
 def test_what_is_no_offset_is_told(found: Any, said: str) -> None:
     """A checkpoint of another source, of another release, an edited one."""
     with pytest.raises(OffsetError, match=said):
-        read_offsets(found)
+        read_place(found)
 
 
 def test_positions_of_an_option_have_words_for_the_ends() -> None:
     """Kafka's -1 and -2, with and without the partition."""
-    assert read_positions({"a": -1, "b": {"0": -2}, "c": 7}) == {"a": -1, "b": -2, "c": 7}
+    found = read_positions({"a": -1, "b": {"0": -2}, "c": 7, "d": {"1": 4}})
+    assert positions_at(found, 0) == {"a": -1, "b": -2, "c": 7}
+    assert positions_at(found, 1) == {"a": -1, "c": 7, "d": 4}
+
+
+def test_several_brokers_have_a_partition_each() -> None:
+    """In the order of the option; an address need not be at all of them."""
+    place = Place((Offsets("u", {"b": 1, "a": 2}), Offsets("w", {"a": 3, "c": 4})))
+    assert str(place) == '{"a":{"a":{"0":2,"1":3},"b":{"0":1},"c":{"1":4}},"log":["u","w"],"v":1}'
+    assert read_place(json.loads(str(place))) == place
+
+
+def test_brokers_are_added_at_the_end_and_nowhere_else() -> None:
+    """What is wrong is told with the broker that it is about."""
+    place = Place((Offsets("u", {"a": 2}), Offsets("w", {"a": 3})))
+    assert check_logs(place, ["u", "w"], BROKERS[:2]) == place
+    assert check_logs(place, ["u", "w", "x"], BROKERS) == Place((*place.brokers, Offsets("x", {})))
+    for logs, said in (
+        (["w", "u"], "another order: expected .* begin with amqp://b; amqp://a, found amqp://a; amqp://b"),
+        (["x", "u", "w"], "begin with amqp://b; amqp://c, found amqp://a; amqp://b; amqp://c"),
+        (["u", "x"], "offsets of the store w, but the store of the broker at amqp://b is x: .* wiped"),
+        (["u"], "at 2 brokers, and the option amqp.url names 1: the one with the store w is missing"),
+        (["u", "u"], "amqp://a and amqp://b are the same broker .store u"),
+    ):
+        with pytest.raises(OffsetError, match=said):
+            check_logs(place, logs, BROKERS[: len(logs)])
 
 
 def test_another_store_is_told() -> None:

@@ -14,6 +14,7 @@ from amqp_broker.pipeline.options import (
     SINK,
     SOURCE,
     BrokerAddress,
+    addresses_at,
     check_batch,
     check_streaming,
     read_options,
@@ -78,6 +79,9 @@ def test_keys_come_in_lower_case_and_values_typed() -> None:
         ("startingTimestamp", "2026-01-31T08:00:00", "startingTimestamp: expected milliseconds since 1970"),
         ("subscription", "a b", "option subscription: expected 1 to 128 of A-Z a-z 0-9 . _ -, found 'a b'"),
         ("amqp.url", "http://x", "option amqp.url: expected a URL amqp://HOST:PORT"),
+        ("amqp.url", f"{URL};{URL}", "option amqp.url: expected each URL once"),
+        ("amqp.url", f"{URL};", "option amqp.url: expected amqp://HOST:PORT"),
+        ("startingOffsets", '{"orders": {"x": 5}}', "startingOffsets: expected partitions 0, 1, ... of"),
         ("amqp.url", " ", "option amqp.url: expected amqp://HOST:PORT"),
         ("amqp.tls.keyFile", "/k", "both of the options amqp.tls.certificateFile and amqp.tls.keyFile"),
         ("assign", '{"orders": [0]}', "subscribe, subscribePattern and assign, found subscribe and"),
@@ -101,7 +105,10 @@ def test_an_address_is_needed_just_once() -> None:
         read_options({"amqp.url": URL}, SOURCE)
     with pytest.raises(OptionError, match="option subscribePattern: '\\[' is no regular expression"):
         read_options({"amqp.url": URL, "subscribePattern": "["}, SOURCE)
-    assert read_options({"amqp.url": URL, "assign": '{"b": [0], "a": [0]}'}, SOURCE)["assign"] == ("a", "b")
+    assert read_options({"amqp.url": URL, "assign": '{"b": [0], "a": [0]}'}, SOURCE)["assign"] == {
+        "a": (0,),
+        "b": (0,),
+    }
     with pytest.raises(OptionError, match="option assign: expected"):
         read_options({"amqp.url": URL, "assign": '{"b": [1]}'}, SOURCE)
 
@@ -126,6 +133,32 @@ def test_two_starts_or_two_ends_are_one_too_many() -> None:
     assert "endingOffsets and endingTimestamp, found both" in wrong(
         endingOffsets="latest", endingTimestamp="5"
     )
+
+
+def test_semicolons_are_between_brokers() -> None:
+    """Commas between the ways to one; an offset is of one broker, and the log of events, too."""
+    two = {"amqp.url": f"{URL}, amqp://also ; amqp://b"}
+    options = read_options(READING | two | {"startingOffsets": '{"orders": {"1": 5}}'}, SOURCE)
+    assert options.brokers == (BrokerAddress((URL, "amqp://also")), BrokerAddress(("amqp://b",)))
+    assert options.broker == options.brokers[0]
+    read_options(READING | two | {"startingOffsets": '{"orders": -1}'}, SOURCE)
+    for given, said in (
+        ({"startingOffsets": '{"orders": 5}'}, "offset of 'orders' for each of 2 brokers, .*, found one: 5"),
+        (
+            {"endingOffsets": '{"orders": {"2": 5}}'},
+            "expected partitions 0 to 1 of address 'orders', found 2",
+        ),
+        ({"isolation": "events", "subscribe": "$events"}, "the log of one broker, found several"),
+    ):
+        with pytest.raises(OptionError, match=said):
+            read_options(READING | two | given, SOURCE)
+    assigned = two | {"assign": '{"b": [1], "a": [1, 0]}'}
+    options = read_options(assigned, SOURCE)
+    assert [addresses_at(options, partition) for partition in (0, 1)] == [("a",), ("a", "b")]
+    with pytest.raises(
+        OptionError, match="option assign: expected partitions 0 to 1 of address 'b', found 2"
+    ):
+        read_options(two | {"assign": '{"b": [2]}'}, SOURCE)
 
 
 def test_streams_and_batches_have_options_of_their_own() -> None:

@@ -81,7 +81,7 @@ def test_starts_and_ends_by_word_number_and_time() -> None:
         ({"startingOffsets": '{"a": -1, "b": -2}'}, {"a": 20, "b": 0}),
         ({"startingTimestamp": "3"}, {"a": 8, "b": 3}),
     ):
-        assert starting(options(**given), client(), nodes, "earliest") == expected
+        assert starting(options(**given), client(), nodes) == expected
     for given, expected in (
         ({}, {"a": 20, "b": 10}),
         ({"endingOffsets": '{"a": 7, "b": -1}'}, {"a": 7, "b": 10}),
@@ -94,13 +94,13 @@ def test_starts_out_of_reach_are_told() -> None:
     """Behind the end, and before what is retained; the latter may be passed over."""
     nodes = nodes_to_read(options(), FOUND)
     with pytest.raises(OptionError, match="option startingOffsets: expected at most 20 for 'a'.*found 21"):
-        starting(options(startingOffsets='{"a": 21}'), client(), nodes, "earliest")
+        starting(options(startingOffsets='{"a": 21}'), client(), nodes)
     early = {"startingOffsets": '{"a": 4}'}
     with pytest.raises(
         DataLoss, match="offset 4 of 'a' is not retained any more, the first is 5.*failOnDataLoss"
     ):
-        starting(options(**early), client(), nodes, "earliest")
-    assert starting(options(**early, failOnDataLoss="false"), client(), nodes, "earliest")["a"] == 4
+        starting(options(**early), client(), nodes)
+    assert starting(options(**early, failOnDataLoss="false"), client(), nodes)["a"] == 4
 
 
 def test_a_place_beyond_the_end_is_told() -> None:
@@ -139,6 +139,6 @@ def test_what_is_dropped_of_a_range_is_named(caplog: pytest.LogCaptureFixture) -
 def test_octets_become_rows_by_the_mean_size() -> None:
     """At least one; where nothing is known a message is a small one."""
     nodes = {"a": NODES["a"], "b": NODES["b"]}
-    assert rows_of_bytes(nodes, 8_000) == 100
-    assert rows_of_bytes(nodes, 1) == 1
-    assert rows_of_bytes({"c.d": NODES["c.d"]}, 512) == 2
+    assert rows_of_bytes(nodes.values(), 8_000) == 100
+    assert rows_of_bytes(nodes.values(), 1) == 1
+    assert rows_of_bytes([NODES["c.d"]], 512) == 2

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 from zlib import crc32
 
+from amqp_broker.persistence import DecidedSet
+
 GROUP: Final = "g"
 PRODUCERS: Final = ("p0", "p1")
 QUEUES: Final = ("bytes", "time")
@@ -30,7 +32,7 @@ IDLE_JUMP_MS: Final = 1_000_000_000
 what is sent later is younger than all before.
 """
 
-Winners = tuple[tuple[str, int, int], ...]
+Winners = tuple[DecidedSet, ...]
 Settings = Mapping[str, str | int]
 
 

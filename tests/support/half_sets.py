@@ -61,21 +61,32 @@ def request(subject: str, body: object, **properties: Any) -> bytes:
     return encode_message(properties=Properties(subject=subject, **properties), body=AmqpValue(body))
 
 
-def seal_of(set_id: str, count: int, total: int, *, epoch: int = 1, producer: str = "p") -> bytes:
-    """A set is complete."""
+def seal_of(
+    set_id: str, count: int, total: int, *, epoch: int = 1, producer: str = "p", **elsewhere: str
+) -> bytes:
+    """A set is complete; `home` decides about it, or `store` has its messages."""
     body = {"producer": producer, "epoch": Ulong(epoch), "set": set_id, "count": Ulong(count)}
-    return request("seal", {**body, "checksum": Ulong(total)})
+    return request("seal", {**body, "checksum": Ulong(total), **elsewhere})
 
 
-def commit_of(*winners: tuple[str, int, int], epoch: int = 1, producer: str = "p") -> bytes:
-    """These sets are the epoch."""
-    sets = [{"set": each[0], "count": Ulong(each[1]), "checksum": Ulong(each[2])} for each in winners]
-    return request("commit-epoch", {"producer": producer, "epoch": Ulong(epoch), "sets": sets})
+Named = tuple[str, int, int] | tuple[str, int, int, str]
+"""A winner as a commit names it, with its store if that is another one."""
 
 
-def void_of(*set_ids: str, epoch: int | None = None, producer: str = "p") -> bytes:
-    """These sets are not wanted."""
-    body: dict[str, Any] = {"producer": producer, "sets": list(set_ids)}
+def commit_of(*winners: Named, epoch: int = 1, producer: str = "p", **elsewhere: str) -> bytes:
+    """These sets are the epoch; so `home` decided."""
+    sets = [
+        {"set": each[0], "count": Ulong(each[1]), "checksum": Ulong(each[2])}
+        | ({"store": each[3]} if len(each) > 3 else {})
+        for each in winners
+    ]
+    body = {"producer": producer, "epoch": Ulong(epoch), "sets": sets, **elsewhere}
+    return request("commit-epoch", body)
+
+
+def void_of(*set_ids: str, epoch: int | None = None, producer: str = "p", **elsewhere: str) -> bytes:
+    """These sets are not wanted; `home` gave its word, or is asked for it about sets of `store`."""
+    body: dict[str, Any] = {"producer": producer, "sets": list(set_ids), **elsewhere}
     return request("void", body if epoch is None else {**body, "epoch": Ulong(epoch)})
 
 
@@ -93,24 +104,25 @@ class SetClient:
         stage(link, *payloads)
         return link
 
-    def seal(self, set_id: str, *payloads: bytes, epoch: int = 1) -> Any:
+    def seal(self, set_id: str, *payloads: bytes, epoch: int = 1, **elsewhere: str) -> Any:
         """Seal it with what was staged; the outcome."""
-        return tell(self.resolve, seal_of(set_id, len(payloads), checksum(*payloads), epoch=epoch))
+        asked = seal_of(set_id, len(payloads), checksum(*payloads), epoch=epoch, **elsewhere)
+        return tell(self.resolve, asked)
 
-    def sealed(self, set_id: str, *payloads: bytes, epoch: int = 1) -> tuple[str, int, int]:
+    def sealed(self, set_id: str, *payloads: bytes, epoch: int = 1, **elsewhere: str) -> tuple[str, int, int]:
         """Stage and seal a set, as a commit names it."""
         self.staged(set_id, *payloads, epoch=epoch).detach()
-        outcome = self.seal(set_id, *payloads, epoch=epoch)
+        outcome = self.seal(set_id, *payloads, epoch=epoch, **elsewhere)
         assert not isinstance(outcome, Rejected), outcome
         return set_id, len(payloads), checksum(*payloads)
 
-    def commit(self, *winners: tuple[str, int, int], epoch: int = 1) -> Any:
+    def commit(self, *winners: Named, epoch: int = 1, **elsewhere: str) -> Any:
         """Commit an epoch; the outcome."""
-        return tell(self.resolve, commit_of(*winners, epoch=epoch))
+        return tell(self.resolve, commit_of(*winners, epoch=epoch, **elsewhere))
 
-    def void(self, *set_ids: str, epoch: int | None = None) -> Any:
+    def void(self, *set_ids: str, epoch: int | None = None, **elsewhere: str) -> Any:
         """Void sets; the outcome."""
-        return tell(self.resolve, void_of(*set_ids, epoch=epoch))
+        return tell(self.resolve, void_of(*set_ids, epoch=epoch, **elsewhere))
 
     def status(self, epoch: int | None = None, producer: str = "p") -> dict[str, Any]:
         """What is decided, and what is staged; numbers as int."""

@@ -11,13 +11,13 @@ import pytest
 
 from amqp_broker.client import connect
 from amqp_broker.pipeline.listener import CursorListener
-from amqp_broker.pipeline.offsets import Offsets
+from amqp_broker.pipeline.offsets import Offsets, Place
 from amqp_broker.pipeline.options import read_options
 from amqp_broker.pipeline.retained_client import RetainedClient
 from amqp_broker.testing import running_broker
 from tests.support.retained import retaining
 
-END = Offsets("log", {"in.a": 7})
+END = Place((Offsets("log", {"in.a": 7}),))
 
 
 def progress(*ends: str | None, name: str = "query") -> Any:
@@ -54,7 +54,7 @@ def test_the_end_of_each_batch_is_moved_to_once() -> None:
     one.onQueryProgress(progress(None))
     one.onQueryProgress(progress(str(END)))
     one.onQueryProgress(progress(str(END)))
-    one.onQueryProgress(progress(str(Offsets("log", {"in.a": 9}))))
+    one.onQueryProgress(progress(str(Place((Offsets("log", {"in.a": 9}),)))))
     assert moved == [("sub", {"in.a": 7}), ("sub", {"in.a": 9})]
 
 

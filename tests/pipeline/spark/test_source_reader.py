@@ -146,10 +146,10 @@ def test_a_restarted_query_takes_hold_of_its_cursor_again(new: New) -> None:
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadMaxRows(5))
     reader.stop()
-    reader._ask().forget("s")
+    reader._brokers[0].client.forget("s")
     again = new()
     assert [offset for _, offset, _ in rows(again, end, again.latestOffset(end, ReadMaxRows(2)))] == [5, 6]
-    assert again._ask().cursor("s") == {"a": 5}
+    assert again._brokers[0].client.cursor("s") == {"a": 5}
 
 
 def test_commit_moves_the_cursor_and_never_raises(new: New, broker: RunningBroker) -> None:
@@ -159,14 +159,11 @@ def test_commit_moves_the_cursor_and_never_raises(new: New, broker: RunningBroke
     end = reader.latestOffset(start, ReadMaxRows(5))
     reader.commit(end)
     reader.commit(start)
-    assert reader._ask().cursor("s") == {"a": 5}
+    assert reader._brokers[0].client.cursor("s") == {"a": 5}
     reader.commit({"rubbish": True})
     broker.stop()
-    reader._options = read_options(
-        {"amqp.url": "amqp://127.0.0.1:1", "subscription": "s", "subscribe": "a"}, SOURCE
-    )
-    reader._client = None
-    reader.commit(end)
+    given = {"amqp.url": "amqp://127.0.0.1:1", "subscription": "s", "subscribe": "a"}
+    AmqpStreamReader(read_options(given, SOURCE), SCHEMA).commit(end)
 
 
 def test_available_now_ends_at_what_there_was(new: New, broker: RunningBroker) -> None:
@@ -289,7 +286,7 @@ def test_retention_that_overtakes_a_stream_is_told_or_passed_over() -> None:
         reader = AmqpStreamReader(read_options(given, SOURCE), SCHEMA)
         start = reader.initialOffset()
         receiver.accept(receiver.receive(10))
-        while reader._ask().describe().nodes["a"].first == 0:
+        while reader._brokers[0].client.describe().nodes["a"].first == 0:
             sender.send_many(b"x" * 500 for _ in range(20))
             for _ in range(20):
                 receiver.accept(receiver.receive(10))
