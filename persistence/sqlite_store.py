@@ -99,9 +99,8 @@ class SqliteStore(StoreReads):
         make_directory(self.directory)
         self._lock = FileLock(str(self.directory / LOCK_NAME))
         try:
-            self._open(
-                Pragmas(page_size_bytes, cache_bytes, checkpoint_bytes * WAL_LIMIT_FACTOR, synchronous)
-            )
+            wal_limit_bytes = checkpoint_bytes * WAL_LIMIT_FACTOR
+            self._open(Pragmas(page_size_bytes, cache_bytes, wal_limit_bytes, synchronous))
             free_bytes = free_bytes or partial(free_bytes_of, os.fspath(self.directory))
             ballast = str(self.directory / BALLAST_NAME)
             self._space = SpaceGuard(ballast, low_water_bytes, ballast_bytes, free_bytes)
