@@ -14,6 +14,7 @@ from amqp_broker.half_sets.attaching import accept_staging, is_set_target
 from amqp_broker.halves.addresses import CHECK, PARKED, is_half_address
 from amqp_broker.halves.checking import CheckSource, ParkedSource
 from amqp_broker.halves.nodes import HALF_MESSAGES, HALF_PROPERTIES, HalfPutNode, HalfResolveNode
+from amqp_broker.halves.runs import HalfNodeLink
 from amqp_broker.links import AttachReceived, ReceiverLink, SenderLink
 from amqp_broker.persistence import StoreFull
 from amqp_broker.producers import Producer
@@ -131,14 +132,17 @@ def _accept_control_node(
     if node.unsettled_only and event.attach.snd_settle_mode == SETTLED_MODE:
         raise TerminusRefused("amqp:not-allowed", UNSETTLED_WANTED)
     answer = target_answer(target, _text(target.address))
-    half = isinstance(node, (HalfPutNode, HalfResolveNode))
-    if half:
+    service = ControlNodeLink(task, node)
+    properties = None
+    if isinstance(node, (HalfPutNode, HalfResolveNode)):
         answer.capabilities = (HALF_MESSAGES,)
-    task.dispatcher.serve_posts(link, ControlNodeLink(task, node))
+        service = HalfNodeLink(task, node)
+        properties = dict(HALF_PROPERTIES)
+    task.dispatcher.serve_posts(link, service)
     link.accept(
         source=event.attach.source,
         target=answer,
-        properties=dict(HALF_PROPERTIES) if half else None,
+        properties=properties,
         max_message_size=nodes.config.limits.max_message_size_bytes,
         credit=nodes.config.limits.link_credit,
     )

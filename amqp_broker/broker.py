@@ -324,6 +324,7 @@ async def _running(
                 broker.nodes.store_id = store.store_id
                 broker.nodes.registry.recover(nodes)
                 retention = broker.services.retained.recover(store)
+                broker.nodes.expiry.recover(nodes)
                 broker.services.half_sets.recover([node for node in nodes if node.kind == SET_KIND])
                 service.start_soon(broker.writer.run)
                 service.start_soon(broker.timers.run)

@@ -88,21 +88,26 @@ def put(
         places = _places(records)
     unit: Unit = []
     for run in _runs(records):
-        unit.append(_log(PUT, now_ms, fields, len(run), _columns_of(run, places)))
+        unit.append(log_run(PUT, now_ms, fields, len(run), _columns_of(run, places)))
     return unit
 
 
-def put_by_half(
-    queue: Queue, record: Record, group: str, half_id: str, producer: str, now_ms: int, txn_id: bytes = b""
-) -> Unit:
-    """A half message was committed: its message becomes available. `producer` is who had put it."""
+def put_by_halves(
+    queue: Queue, records: Sequence[Record], group: str, half_ids: Sequence[str], producer: str, now_ms: int,
+    txn_id: bytes = b"",
+) -> Unit:  # fmt: skip
+    """Half messages were committed: their messages become available. `producer` is who had put them."""
     fields = _fields(queue, producer, txn_id)
     if producer:
         fields["producer"] = producer
     fields["group"] = group
-    fields["half_id"] = half_id
-    places = _places([record])
-    return [_log(PUT_BY_DECISION, now_ms, fields, 1, _columns_of([record], places))]
+    unit: Unit = []
+    for start in range(0, len(records), RUN_ENTRIES):
+        run = records[start : start + RUN_ENTRIES]
+        columns = _columns_of(run, _places(run))
+        columns["half_id"] = [*half_ids[start : start + RUN_ENTRIES]]
+        unit.append(log_run(PUT_BY_DECISION, now_ms, fields, len(run), columns))
+    return unit
 
 
 def put_by_set(
@@ -121,7 +126,7 @@ def put_by_set(
         if records:
             columns = _columns_of(records[start:stop], _places(records[start:stop]))
         columns["offset"] = [*range(first_offset + start, first_offset + stop)]
-        unit.append(_log(PUT_BY_DECISION, now_ms, fields, stop - start, columns))
+        unit.append(log_run(PUT_BY_DECISION, now_ms, fields, stop - start, columns))
     return unit
 
 
@@ -131,7 +136,8 @@ def delivered(queue: Queue, records: Sequence[Record], container: str, now_ms: i
     unit: Unit = []
     for run in _runs(records):
         attempts: Values = [record.delivery_count + 1 for record in run]
-        unit.append(_log(DELIVER, now_ms, fields, len(run), {"offset": _offsets(run), "attempt": attempts}))
+        columns = {"offset": _offsets(run), "attempt": attempts}
+        unit.append(log_run(DELIVER, now_ms, fields, len(run), columns))
     return unit
 
 
@@ -147,7 +153,7 @@ def settled(
         fields["reason"] = reason
     unit: Unit = []
     for run in _runs(records):
-        unit.append(_log(SETTLE, now_ms, fields, len(run), {"offset": _offsets(run)}))
+        unit.append(log_run(SETTLE, now_ms, fields, len(run), {"offset": _offsets(run)}))
     if type(outcome) is Rejected:
         unit.extend(dead(queue, [record.offset for record in records], reason or "rejected", now_ms))
     return unit
@@ -160,7 +166,7 @@ def dead(queue: Queue, offsets: Sequence[int], reason: str, now_ms: int) -> Unit
     unit: Unit = []
     for start in range(0, len(offsets), RUN_ENTRIES):
         run: Values = [*offsets[start : start + RUN_ENTRIES]]
-        unit.append(_log(DEAD, now_ms, fields, len(run), {"offset": run}))
+        unit.append(log_run(DEAD, now_ms, fields, len(run), {"offset": run}))
     return unit
 
 
@@ -172,13 +178,13 @@ def homeless(
         "address": destination, "group": group, "half_id": half_id,
         "reason": f"{reason}: it went to {queue.name!r}"[:TEXT_CHARACTERS],
     }  # fmt: skip
-    return [_log(DEAD, now_ms, fields, 1, {})]
+    return [log_run(DEAD, now_ms, fields, 1, {})]
 
 
 def expired(queue: Queue, records: Sequence[Record], now_ms: int) -> Unit:
     """The time to live of messages ran out."""
     fields = _fields(queue, "", b"")
-    return [_log(EXPIRE, now_ms, fields, len(run), {"offset": _offsets(run)}) for run in _runs(records)]
+    return [log_run(EXPIRE, now_ms, fields, len(run), {"offset": _offsets(run)}) for run in _runs(records)]
 
 
 def refused(
@@ -208,7 +214,7 @@ def refused(
             "seq_stream": streams[start:stop], "seq_id": ids[start:stop], "seq_no": numbers[start:stop],
             "reason": reasons[start:stop],
         }  # fmt: skip
-        unit.append(_log(REJECT, now_ms, fields, stop - start, columns))
+        unit.append(log_run(REJECT, now_ms, fields, stop - start, columns))
     return unit
 
 
@@ -291,7 +297,9 @@ def _runs(records: Sequence[Record]) -> Iterable[Sequence[Record]]:
     return [records[start : start + RUN_ENTRIES] for start in range(0, len(records), RUN_ENTRIES)]
 
 
-def _log(kind: str, now_ms: int, shared: dict[str, str | int], count: int, columns: dict[str, Values]) -> Log:
+def log_run(
+    kind: str, now_ms: int, shared: dict[str, str | int], count: int, columns: dict[str, Values]
+) -> Log:
     """One event; a column whose values are all the same is a field of all."""
     fields = dict(shared)
     own: dict[str, Values] = {}

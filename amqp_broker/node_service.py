@@ -16,11 +16,14 @@ from amqp_broker import message_events
 from amqp_broker.addresses import Address, AddressError, parse_address
 from amqp_broker.authorisation import CREATE, Authoriser, Principal
 from amqp_broker.configuration import BrokerConfig
+from amqp_broker.expiries import Expiries
+from amqp_broker.expiry import ExpirySweep, Swept
 from amqp_broker.jobs import Posting, Step, retire_verbs
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import OutgoingDelivery
 from amqp_broker.live_transactions import LiveTransactions
 from amqp_broker.log_setup import logger
+from amqp_broker.page_turns import PageTurns
 from amqp_broker.persistence import Quarantined, Record, Store, StoreError, Unit
 from amqp_broker.producers import Producer
 from amqp_broker.queue import Consumer, Queue, shown_to
@@ -59,6 +62,8 @@ class NodeService:
         """The uuid of the store, after its recovery."""
         self.on_created: Callable[[Queue], None] | None = None
         """Told of each queue that is made, before anything is posted to it."""
+        self.turns = PageTurns(self)
+        self.expiry = ExpirySweep(self)
         self._paging: set[Queue] = set()
         self._log = logger("nodes")
 
@@ -138,11 +143,14 @@ class NodeService:
             consumer.owner.deliver(consumer, records)
         expired = queue.take_expired()
         if expired:
-            self._expire(queue, expired)
+            self.expire(queue, expired)
         if queue.backlog.aside.count or queue.told_stranded:
             self._tell_stranded(queue)
         if queue.backlog.disk_from >= 0:
             self._page(queue)
+        expiries = queue.expiries
+        if expiries is not None:
+            self.expiry.arm(queue, expiries)
 
     def _tell_stranded(self, queue: Queue) -> None:
         """The log says once that messages are too large for all links, and again when that was over."""
@@ -170,9 +178,14 @@ class NodeService:
             return
         messages, size = backlog.page_room()
         page = store.read(queue.queue_id, backlog.disk_from, messages, size)
-        queue.byte_count += self._adopt(queue, page.records)
-        backlog.paged(page.records, page.next_offset, len(page.quarantined))
-        self._lose(queue, page.quarantined)
+        records = page.records
+        if queue.expiries is not None:
+            gone = queue.expiries.gone
+            records = [record for record in records if record.offset not in gone]
+        queue.byte_count += self._adopt(queue, records)
+        known_gone = len(page.records) - len(records)
+        backlog.paged(records, page.next_offset, len(page.quarantined), known_gone)
+        self.lose(queue, page.quarantined)
         self.pump(queue)
         self._answer_drains(queue)
 
@@ -187,7 +200,7 @@ class NodeService:
             page = store.read(queue.queue_id, start, browser.demand, backlog.window_bytes)
             self._adopt(queue, page.records)
             backlog.lose(len(page.quarantined))
-            self._lose(queue, page.quarantined)
+            self.lose(queue, page.quarantined)
             before = page.next_offset if page.records or page.quarantined else None
             shown, browser.cursor = backlog.shown(page.records, start, before, browser.demand)
             shown = shown_to(browser, shown, self.wall_clock_ms())
@@ -197,7 +210,8 @@ class NodeService:
         self.pump(queue)
         self._answer_drains(queue)
 
-    def _lose(self, queue: Queue, quarantined: list[Quarantined]) -> None:
+    def lose(self, queue: Queue, quarantined: list[Quarantined]) -> None:
+        """The store found messages of `queue` damaged: they are gone."""
         for lost in quarantined:
             self._log.error("message.quarantined", queue=queue.name, offset=lost.offset, reason=lost.reason)
         if quarantined:
@@ -221,6 +235,8 @@ class NodeService:
         """Make records that were read what they are in memory; returns by how many bytes they grew."""
         growth = 0
         for record in records:
+            if record.expires_at_ms and queue.expiries is not None:
+                queue.expiries.note(record.offset, record.expires_at_ms)
             record.acquired_before = record.acquired_before or record.offset < queue.recovered_to
             if record.annotations is not None:
                 growth -= len(record.body)
@@ -228,12 +244,15 @@ class NodeService:
                 growth += len(record.body)
         return growth
 
-    def _expire(self, queue: Queue, expired: list[Record]) -> None:
+    def expire(self, queue: Queue, expired: list[Record], on_disk: Expiries | None = None) -> None:
+        """The time to live of these ran out; the store may still give those that are `on_disk`."""
         queue.retire(expired)
         verbs = retire_verbs(queue.queue_id, expired)
         if queue.events:
             verbs.extend(message_events.expired(queue, expired, self.wall_clock_ms()))
-        if verbs:
+        if on_disk is not None:
+            self.writer.submit(Swept(on_disk, expired, verbs))
+        elif verbs:
             self.writer.submit(Step(verbs))
         self._log.info("messages.expired", queue=queue.name, count=len(expired))
         self.drained(queue)

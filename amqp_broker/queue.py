@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from amqp_broker.backlog import RECORD_OVERHEAD_BYTES, Backlog
+from amqp_broker.expiries import Expiries
 from amqp_broker.persistence import Record
 from amqp_broker.records import octets
 from amqp_broker.sequences.settings import QueueSequences
@@ -116,6 +117,7 @@ class Queue:
         "deleted",
         "events",
         "expired",
+        "expiries",
         "limits",
         "message_count",
         "name",
@@ -158,6 +160,7 @@ class Queue:
         self.deleted = False
         self.blocked: list[Blocked] = []
         self.expired: list[Record] = []
+        self.expiries: Expiries | None = None  # since a message had a ttl
         self._excluded: dict[int, set[Consumer]] = {}
 
     def recover(self, first_offset: int, next_offset: int, messages: int, size: int) -> None:
@@ -184,7 +187,22 @@ class Queue:
         for record in records:
             if not record.durable:
                 self._volatile_bytes += len(record.body) + RECORD_OVERHEAD_BYTES
+            if record.expires_at_ms:
+                self._note_expiry(record)
         self.backlog.add(records)
+
+    def _note_expiry(self, record: Record) -> None:
+        if self.expiries is None:
+            self.expiries = Expiries()
+        self.expiries.note(record.offset, record.expires_at_ms)
+
+    def may_expire(self, first_offset: int, end: int) -> Expiries:
+        """Of stored messages from `first_offset` up to `end` some may have a ttl: they have to be read."""
+        if self.expiries is None:
+            self.expiries = Expiries()
+        if first_offset < end:
+            self.expiries.unread.append((first_offset, end))
+        return self.expiries
 
     def make_stored_available(self, first_offset: int, count: int, size: int) -> None:
         """The same for `count` messages that are on disk only, numbered without holes."""
@@ -379,11 +397,15 @@ class Queue:
         for record in records:
             record.acquired_before = True
             self.backlog.put_back(record)
+            if record.expires_at_ms:
+                self._note_expiry(record)
 
     def take_back(self, records: Iterable[Record]) -> None:
         """Messages that were assigned and never sent are available again: nobody has acquired them."""
         for record in records:
             self.backlog.put_back(record)
+            if record.expires_at_ms:
+                self._note_expiry(record)
 
     def offers(self, offset: int) -> bool:
         """Whether the message of this offset is available, in memory or on disk."""

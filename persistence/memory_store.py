@@ -349,6 +349,10 @@ class MemoryStore:
     def half(self, group: str, half_id: bytes) -> Half | None:
         return self._between_groups("half").half(group, half_id)
 
+    def some_halves(self, group: str, half_ids: Sequence[bytes]) -> dict[bytes, Half | None]:
+        ledger = self._between_groups("some_halves")
+        return {half_id: ledger.half(group, half_id) for half_id in half_ids}
+
     def half_body(self, group: str, half_id: bytes) -> bytes | None:
         return self._between_groups("half_body").body(group, half_id)
 

@@ -185,6 +185,8 @@ class CommitEpoch(SetJob):
         moves = list(self._moves)
         for queue, first_offset, part in moves:
             queue.make_stored_available(first_offset, part.count, part.byte_count)
+            if part.may_expire:
+                queue.may_expire(first_offset, first_offset + part.count)
         for staged in self._ended:
             self.service.ended(staged, decided_error(self._request.epoch))
         for queue in dict.fromkeys([queue for queue, _, _ in moves]):

@@ -305,6 +305,7 @@ class SetService:
         part = SetPart(staged, told.destination, node.queue_id)
         part.next_offset = node.next_offset
         part.add(node.message_count, node.byte_count, 0)
+        part.may_expire = node.message_count > 0
         if told.sealed is not None or told.voided:
             staged.home, staged.store = told.home, told.store
             staged.sealed = told.sealed

@@ -174,6 +174,8 @@ class StagingLink:
                 self._processed(1)
                 continue
             record.durable = True
+            if record.expires_at_ms:
+                self.part.may_expire = True
             records.append(record)
             taken.append(delivery)
         if records:

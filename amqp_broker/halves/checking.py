@@ -225,9 +225,7 @@ class CheckSource:
 class ParkedSource:
     """One link of `$half-parked/<group>`: copies of what is parked, each once, the oldest first."""
 
-    def __init__(
-        self, task: LinkOwner, service: HalfService, group: HalfGroup, link: SenderLink
-    ) -> None:
+    def __init__(self, task: LinkOwner, service: HalfService, group: HalfGroup, link: SenderLink) -> None:
         self._task = task
         self._service = service
         self._group = group

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Protocol
 from amqp_broker.addresses import Address, AddressError, parse_address
 from amqp_broker.authorisation import BROWSE, MANAGE_READ, Principal
 from amqp_broker.jobs import Step
+from amqp_broker.page_turns import PageReader
 from amqp_broker.persistence import Retain, Retained, Store, Unit
 from amqp_broker.registry import NodeRefused
 from amqp_broker.retained.cursors import Cursors
 from amqp_broker.retained.filters import NOT_ALLOWED, RetainedRefused
 from amqp_broker.retained.logs import EVENTS, EVENTS_ID, EventLog, QueueLog, RetainedLog
-from amqp_broker.retained.turns import PageReader, PageTurns
 
 if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
@@ -35,7 +35,7 @@ class RetainedService:
         self.nodes = nodes
         nodes.on_created = self._created
         self.limits = nodes.config.limits
-        self.turns = PageTurns(nodes)
+        self.turns = nodes.turns
         self.cursors = Cursors(nodes, self.turns)
         self.events = EventLog()
         self._logs: dict[Queue, QueueLog] = {}

@@ -10,10 +10,10 @@ import trio
 from amqp_broker.broker import Broker, open_broker
 from amqp_broker.frames import encode_message
 from amqp_broker.jobs import Posting
+from amqp_broker.page_turns import BURST_S, BUSY_JOBS_PER_S, WINDOW_S, Allowance
 from amqp_broker.persistence import MemoryStore, Post, Record, StoreFull, Unit
 from amqp_broker.queue import Queue
 from amqp_broker.records import record_of
-from amqp_broker.retained.turns import BURST_S, BUSY_JOBS_PER_S, WINDOW_S, Allowance
 from tests.support.retained import retaining
 
 

@@ -144,8 +144,8 @@ _STORE: Final = (
     Mutant(
         "segments of retired messages stay for ever",
         "persistence/group_writer.py",
-        "DELETE FROM segment WHERE id BETWEEN ? AND ? AND runs=1",
-        "DELETE FROM segment WHERE id BETWEEN ? AND ? AND runs=7",
+        "    deleted = unit.execute_many(_DELETE_SEGMENTS, ranges)\n",
+        "    deleted = len(segment_ids)\n",
         STORE,
     ),
     Mutant(
