@@ -290,14 +290,14 @@ class SetService:
         for node in damaged:
             told = SetSettings.of_name(node.name, self.now_ms())
             if told is not None:
-                self._recover(node, told)
+                self._recover(node, told, ages=False)  # it may have been promised to its home
         self._rearm()
 
-    def _recover(self, node: RecoveredNode, told: SetSettings) -> None:
+    def _recover(self, node: RecoveredNode, told: SetSettings, *, ages: bool = True) -> None:
         producer = self.producer(told.group, told.producer)
         staged = producer.sets.get(told.set_id)
         if staged is None:
-            deadline_ms = told.begun_at_ms + self.max_age_ms(told.group)
+            deadline_ms = told.begun_at_ms + self.max_age_ms(told.group) if ages else NEVER_MS
             staged = StagedSet(
                 producer, told.set_id, told.epoch, told.begun_at_ms, deadline_ms, told.container_id
             )
