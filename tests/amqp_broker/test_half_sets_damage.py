@@ -117,8 +117,8 @@ def test_a_set_with_a_damaged_part_has_all_of_it_or_is_not_committed(tmp_path: P
 
 @pytest.mark.parametrize("before", [0, 1, 2])
 def test_a_commit_that_is_refused_alone_leaves_no_hole(before: int, tmp_path: Path) -> None:
-    """Damaged rows of one set refuse its epoch only; what shares the group with it, `before` it or behind, has
-    offsets without a hole, and so has what comes later.
+    """Damaged rows of one set refuse its epoch only; what shares the group with it, `before` it or behind,
+    has offsets without a hole, and so has what comes later.
     """
     kept = attrs.evolve(retaining("q"), memory=False, data_dir=str(tmp_path / "data"))
     first = FaultyBroker(kept)
