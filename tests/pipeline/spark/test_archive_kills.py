@@ -10,6 +10,7 @@ import pytest
 from tests.pipeline.spark.archive_kills import differences, life, twice
 
 
+@pytest.mark.timeout(900)
 def test_an_archive_that_was_killed_is_the_log(tmp_path: Path) -> None:
     """Once while a batch was half written, once when the manifest was replaced and nothing removed."""
     assert life(tmp_path, ["A1", "K2"], 60) == []

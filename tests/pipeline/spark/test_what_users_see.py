@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.tidy.sources import ROOT
 
 NOBODY = "amqp://127.0.0.1:1"
@@ -31,6 +33,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.timeout(600)
 def test_a_program_starts_quietly_and_ends_with_what_is_to_do(tmp_path: Path) -> None:
     """Nothing but its own words until something is wrong; then a line of the log, its own place in the
     program, and the error with what to do as the last line.
@@ -48,6 +51,7 @@ def test_a_program_starts_quietly_and_ends_with_what_is_to_do(tmp_path: Path) ->
     assert len(said) < 10
 
 
+@pytest.mark.timeout(600)
 def test_the_command_line_says_what_is_to_do(tmp_path: Path) -> None:
     """And nothing else but its progress."""
     done = run(tmp_path, "-m", "amqp_broker", "pipeline", "archive", NOBODY, str(tmp_path / "archive"))
