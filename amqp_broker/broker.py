@@ -35,6 +35,7 @@ from amqp_broker.retained.administration import (
     durable_cursors,
     retained_nodes,
 )
+from amqp_broker.retained.log_making import make_logs
 from amqp_broker.sequences.administration import PAGE, StreamInfo
 from amqp_broker.services import Services
 from amqp_broker.termini import ANONYMOUS_RELAY
@@ -325,6 +326,7 @@ async def _running(
                 service.start_soon(broker.timers.run)
                 if retention:
                     await broker.nodes.store_step(retention)
+                await make_logs(broker.nodes)
                 await broker.create_queues_at_start()
                 await broker.recover_halves(store)
                 try:

@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.mutants import (
     choice_faults,
+    log_faults,
     outcome_faults,
     request_faults,
     retain_faults,
@@ -318,4 +319,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     + retain_faults.FAULTS
     + set_faults.FAULTS
     + retained_faults.FAULTS
+    + log_faults.FAULTS
 )
