@@ -168,10 +168,13 @@ def judge_winners(
     blocked = _judge_prepared(producer, epoch, home)
     if blocked is not None:
         return blocked
+    as_it_is = SetInput.CARRY_SAME if home else SetInput.WIN_SAME
     winners: list[StagedSet] = []
     for winner in named:
         found = producer.of_epoch(winner.set_id, epoch)
-        answer, _ = decide_set(None if found is None else found.state, _how_named(found, winner, home))
+        same = found is not None and found.is_as(winner.count, winner.checksum)
+        what = as_it_is if same and found is not None and found.store == winner.store else SetInput.WIN_OTHER
+        answer, _ = decide_set(None if found is None else found.state, what)
         if answer is not SetAnswer.DONE or found is None:
             return EpochVerdict(answer, winner)
         winners.append(found)
@@ -180,15 +183,10 @@ def judge_winners(
     return EpochVerdict(SetAnswer.DONE, None, winners, losers)
 
 
-def _how_named(found: StagedSet | None, winner: Winner, home: str) -> SetInput:
-    if found is None or not found.is_as(winner.count, winner.checksum) or found.store != winner.store:
-        return SetInput.WIN_OTHER
-    return SetInput.CARRY_SAME if home else SetInput.WIN_SAME
-
-
 def _judge_prepared(producer: ProducerSets, epoch: int, home: str) -> EpochVerdict | None:
     """Prepared sets lose by their home's word only, and a decision says nothing of earlier epochs'."""
-    prepared = [each for each in producer.up_to(epoch) if each.state is SetState.PREPARED]
+    prepared = [each for each in producer.sets.values() if each.state is SetState.PREPARED]
+    prepared = [each for each in prepared if each.epoch <= epoch]
     foreign = [each for each in prepared if each.home != home]
     if foreign:
         answer, _ = decide_set(SetState.PREPARED, SetInput.LOSE)
