@@ -69,9 +69,9 @@ class OpenHalf:
     ends_by_attempts: ClassVar[bool] = True
 
     __slots__ = (
-        "asked_by", "asked_container", "asked_last", "attempts", "busy", "container_id", "deadline_ms", "destination", "digest",
-        "due_ms", "excluded", "half_id", "locked_until_ms", "message_format", "priority", "put_at_ms",
-        "size_bytes", "state", "ttl_ms",
+        "asked_by", "asked_container", "asked_last", "attempts", "busy", "container_id", "deadline_ms",
+        "destination", "digest", "due_ms", "excluded", "half_id", "locked_until_ms", "message_format",
+        "priority", "put_at_ms", "size_bytes", "state", "ttl_ms",
     )  # fmt: skip
 
     def __init__(
