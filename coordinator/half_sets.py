@@ -67,12 +67,12 @@ class StagedSet:
     that nothing is staged in it any more.
 
     `store` names the one that has its messages (empty: they are here), `home` the one that decides about it
-    (empty: this one does).
+    (empty: this one does). `attempts` is how often it was asked about in vain, and `due_ms` when next.
     """
 
     __slots__ = (
-        "begun_at_ms", "busy", "closing", "container_id", "deadline_ms", "epoch", "home", "parts", "producer",
-        "sealed", "set_id", "state", "store",
+        "attempts", "begun_at_ms", "busy", "closing", "container_id", "deadline_ms", "due_ms", "epoch",
+        "home", "parts", "producer", "sealed", "set_id", "state", "store",
     )  # fmt: skip
 
     def __init__(
@@ -90,6 +90,8 @@ class StagedSet:
         self.sealed: Winner | None = None
         self.store = ""
         self.home = ""
+        self.attempts = 0
+        self.due_ms = 0
         self.busy: Any = None
         self.closing = False
 
