@@ -197,7 +197,7 @@ class Broker:
 
         `force` voids a prepared one, too. **That may lose messages**: if its home decided the epoch with this
         set, or does so later, the epoch is never whole, and its decision cannot be carried out here any more.
-        Ask the home first (`status`); what was forced is a warning in the log and stands in the event log.
+        Ask the home first (`status`); what was forced is an error in the log and stands in the event log.
         """
         administration = self.services.half_set_administration
         await administration.void(group, producer, set_id, who, reason, force=force)
@@ -316,7 +316,12 @@ async def _running(
         try:
             async with trio.open_nursery() as connections:
                 broker = Broker(config, store, connections, faults, wall_clock)
-                nodes = store.recover().nodes
+                recovered = store.recover()
+                nodes = recovered.nodes
+                for damaged in recovered.quarantined:
+                    logger("broker").error(
+                        "node.quarantined", queue_id=damaged.queue_id, reason=damaged.reason
+                    )
                 broker.nodes.store_id = store.store_id
                 broker.nodes.registry.recover(nodes)
                 retention = broker.services.retained.recover(store)
