@@ -34,6 +34,8 @@ class SetBrokers:
         self._group = group
         self._connect = connect
         self._drop = drop
+        self.home = HOME
+        """Which of them decides."""
         self._clients: dict[int, SetClient] = {}
         self._logs: dict[int, str] = {}
 
@@ -88,6 +90,13 @@ class SetBrokers:
     def number_of(self, log: str) -> int | None:
         """Which broker has this store, of those that told theirs."""
         return next((number for number, known in self._logs.items() if known == log), None)
+
+    def find(self, log: str, producer: str, epoch: int) -> int | None:
+        """Which broker has this store; those that did not tell theirs are asked. Raises BrokerUnreachable."""
+        found = self.number_of(log)
+        if found is None:
+            found = next((n for n in range(len(self)) if self.log(n, producer, epoch) == log), None)
+        return found
 
     def close(self) -> None:
         """Detaches everywhere; the connections stay."""

@@ -280,17 +280,21 @@ def carry_out(brokers: SetBrokers, number: int, producer: str, epoch: int, decid
             return  # it had nothing of this epoch, and is beyond it
 
 
-def settle(brokers: SetBrokers, number: int, producer: str, epoch: int) -> None:
-    """Ends an epoch that a shard has prepared sets of: as home decided it, else by the vote."""
-    decided = brokers.status(HOME, producer, epoch)
+def settle(
+    brokers: SetBrokers, number: int, producer: str, epoch: int, set_ids: Sequence[str] | None = None
+) -> None:
+    """Ends an epoch that a shard has prepared sets of: as home decided it, else by the vote, about all of
+    them or these.
+    """
+    decided = brokers.status(brokers.home, producer, epoch)
     if not decided.decided:
         there = brokers.status(number, producer, epoch)
         left = [one["set"] for one in there.sets if one["epoch"] == epoch and one["state"] == PREPARED]
         try:
-            vote(brokers, number, producer, epoch, left)
+            vote(brokers, number, producer, epoch, left if set_ids is None else set_ids)
             return
         except SetDecided:
-            decided = brokers.status(HOME, producer, epoch)
+            decided = brokers.status(brokers.home, producer, epoch)
     carry_out(brokers, number, producer, epoch, decided)
 
 
@@ -299,8 +303,8 @@ def vote(brokers: SetBrokers, number: int, producer: str, epoch: int, set_ids: S
     where one of them has won.
     """
     store = brokers.log(number, producer, epoch)
-    home = brokers.log(HOME, producer, epoch)
-    brokers.ask(HOME, lambda client: client.void(producer, epoch, set_ids, store=store))
+    home = brokers.log(brokers.home, producer, epoch)
+    brokers.ask(brokers.home, lambda client: client.void(producer, epoch, set_ids, store=store))
     brokers.ask(number, lambda client: client.void(producer, epoch, set_ids, home=home))
 
 

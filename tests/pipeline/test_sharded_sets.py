@@ -358,7 +358,7 @@ def test_rows_are_routed_by_partition_then_group_then_task() -> None:
     """
     properties = {"type": "struct", "fields": [{"name": "group_id", "type": "string"}]}
     fields = [("body", "binary"), ("partition", "integer"), ("properties", properties)]
-    columns = {
+    columns: dict[str, list[Any]] = {
         "body": [b"x"] * 4,
         "partition": [2, None, None, None],
         "properties": [{"group_id": "a"}, {"group_id": "a"}, {"group_id": None}, None],
