@@ -14,33 +14,44 @@ from amqp_broker.half_sets.attaching import accept_staging, is_set_target
 from amqp_broker.halves.addresses import CHECK, PARKED, is_half_address
 from amqp_broker.halves.checking import CheckSource, ParkedSource
 from amqp_broker.halves.nodes import HALF_MESSAGES, HALF_PROPERTIES, HalfPutNode, HalfResolveNode
+from amqp_broker.halves.runs import HalfNodeLink
 from amqp_broker.links import AttachReceived, ReceiverLink, SenderLink
 from amqp_broker.persistence import StoreFull
 from amqp_broker.producers import Producer
 from amqp_broker.queue import Consumer, Queue
 from amqp_broker.registry import NodeRefused
-from amqp_broker.retained.attaching import accept_reader, reads_by_offset
+from amqp_broker.retained.attaching import accept_browser, accept_reader, reads_by_offset
 from amqp_broker.retained.filters import RetainedRefused
 from amqp_broker.sequences.attaching import check_stream, sequence_answer
-from amqp_broker.termini import COPY, MOVE, OUTCOMES, TerminusRefused, source_answer, target_answer
+from amqp_broker.termini import (
+    COPY,
+    LOG,
+    MOVE,
+    OUTCOMES,
+    TerminusRefused,
+    no_queue,
+    source_answer,
+    target_answer,
+)
 
 if TYPE_CHECKING:
-    from amqp_broker.connection_task import ConnectionTask
+    from amqp_broker.link_owner import LinkOwner
     from amqp_broker.node_service import NodeService
+    from amqp_broker.services import Services
 
 UNSETTLED_WANTED: Final = "expected snd-settle-mode unsettled or mixed, got settled"
 SETTLED_MODE: Final = 1  # snd-settle-mode settled (2.8.2)
 
 
-async def answer_attach(task: ConnectionTask, nodes: NodeService, event: AttachReceived) -> None:
+async def answer_attach(task: LinkOwner, services: Services, event: AttachReceived) -> None:
     """Accept or refuse the link of `event`; a refusal says why with a null terminus and a detach (2.6.3)."""
     link = event.link
     try:
         if isinstance(link, ReceiverLink):
-            await _accept_producer(task, nodes, link, event)
+            await _accept_producer(task, services, link, event)
         else:
-            await _accept_consumer(task, nodes, link, event)
-        nodes.link_names.take(task.link_key(link), task, link)
+            await _accept_consumer(task, services, link, event)
+        services.nodes.link_names.take(task.link_key(link), task, link)
     except (NodeRefused, TerminusRefused) as refused:
         _refuse(task, link, refused.condition, refused.description)
     except RetainedRefused as refused:
@@ -50,14 +61,15 @@ async def answer_attach(task: ConnectionTask, nodes: NodeService, event: AttachR
         _refuse(task, link, "amqp:resource-limit-exceeded", f"the queue could not be made: {full}")
 
 
-def _refuse(task: ConnectionTask, link: ReceiverLink | SenderLink, condition: str, description: str) -> None:
+def _refuse(task: LinkOwner, link: ReceiverLink | SenderLink, condition: str, description: str) -> None:
     link.refuse(Error(condition=condition, description=description))
     task.log.info("link.refused", name=link.name, condition=condition, reason=description)
 
 
 async def _accept_producer(
-    task: ConnectionTask, nodes: NodeService, link: ReceiverLink, event: AttachReceived
+    task: LinkOwner, services: Services, link: ReceiverLink, event: AttachReceived
 ) -> None:
+    nodes = services.nodes
     target = event.attach.target
     if isinstance(target, Coordinator):
         _accept_control(task, nodes, link, event)
@@ -65,10 +77,10 @@ async def _accept_producer(
     if not isinstance(target, Target):
         raise TerminusRefused("amqp:invalid-field", f"expected a target, got {target!r:.80}")
     if is_set_target(target):
-        await accept_staging(task, nodes, link, event, target)
+        await _accept_staging(task, services, link, event, target)
         return
     if isinstance(target.address, str) and not target.dynamic:
-        node = await nodes.control_node(task.principal, target.address)
+        node = await services.control_node(task.principal, target.address)
         if node is not None:
             _accept_control_node(task, nodes, link, event, node, target)
             return
@@ -87,11 +99,15 @@ async def _accept_producer(
             f"($half/<group>/{queue.name})",
         )
     answer = target_answer(target, None if queue is None else queue.name)
+    if queue is not None and queue.archives:
+        answer.capabilities = (*(no_queue(answer.capabilities) or ()), LOG)
     credit = nodes.config.limits.link_credit
-    stream, properties = await sequence_answer(nodes, task.principal, queue, event.attach, answer)
+    stream, properties = await sequence_answer(
+        services.sequences, task.principal, queue, event.attach, answer
+    )
     producer = Producer(task, link, queue, credit, bool(target.dynamic))
     producer.name_stream(stream)
-    task.dispatcher.posts.producers[link] = producer
+    task.dispatcher.serve_producer(link, producer)
     if queue is not None:
         queue.producers.add(producer)
     full = queue is not None and queue.full()
@@ -108,8 +124,16 @@ async def _accept_producer(
     task.log.debug("link.attached", name=link.name, role="receiver", target=answer.address)
 
 
+async def _accept_staging(
+    task: LinkOwner, services: Services, link: ReceiverLink, event: AttachReceived, target: Target
+) -> None:
+    address = services.half_nodes.address(_text(target.address))
+    services.half_nodes.group(task.principal, address)
+    await accept_staging(task, services.nodes, services.half_sets, link, event, target, address)
+
+
 def _accept_control_node(
-    task: ConnectionTask,
+    task: LinkOwner,
     nodes: NodeService,
     link: ReceiverLink,
     event: AttachReceived,
@@ -119,14 +143,17 @@ def _accept_control_node(
     if node.unsettled_only and event.attach.snd_settle_mode == SETTLED_MODE:
         raise TerminusRefused("amqp:not-allowed", UNSETTLED_WANTED)
     answer = target_answer(target, _text(target.address))
-    half = isinstance(node, (HalfPutNode, HalfResolveNode))
-    if half:
+    service = ControlNodeLink(task, node)
+    properties = None
+    if isinstance(node, (HalfPutNode, HalfResolveNode)):
         answer.capabilities = (HALF_MESSAGES,)
-    task.dispatcher.posts.services[link] = ControlNodeLink(task, node)
+        service = HalfNodeLink(task, node)
+        properties = dict(HALF_PROPERTIES)
+    task.dispatcher.serve_posts(link, service)
     link.accept(
         source=event.attach.source,
         target=answer,
-        properties=dict(HALF_PROPERTIES) if half else None,
+        properties=properties,
         max_message_size=nodes.config.limits.max_message_size_bytes,
         credit=nodes.config.limits.link_credit,
     )
@@ -134,12 +161,12 @@ def _accept_control_node(
 
 
 def _accept_half_source(
-    task: ConnectionTask, nodes: NodeService, link: SenderLink, event: AttachReceived, source: Source
+    task: LinkOwner, services: Services, link: SenderLink, event: AttachReceived, source: Source
 ) -> None:
     """A link on which half messages are asked about, or parked ones are looked at."""
     name = _text(source.address)
-    address = nodes.half_nodes.address(name)
-    group = nodes.half_nodes.group(task.principal, address)
+    address = services.half_nodes.address(name)
+    group = services.half_nodes.group(task.principal, address)
     answer = source_answer(source, name)
     answer.capabilities = (HALF_MESSAGES,)
     if address.kind == CHECK:
@@ -151,34 +178,32 @@ def _accept_half_source(
         answer.default_outcome = Released()
         answer.outcomes = tuple(OUTCOMES.values())
         link.accept(source=answer, target=event.attach.target, properties=dict(HALF_PROPERTIES))
-        check = CheckSource(task, nodes.halves, group, link, address.by_outcome)
-        task.dispatcher.sources[link] = check
+        task.dispatcher.serve_source(
+            link, CheckSource(task, services.halves, group, link, address.by_outcome)
+        )
     elif address.kind == PARKED:
         if source.distribution_mode != COPY:
             raise TerminusRefused(
                 "amqp:not-allowed", "expected distribution-mode copy: it is to look at them"
             )
         link.accept(source=answer, target=event.attach.target, properties=dict(HALF_PROPERTIES))
-        task.dispatcher.sources[link] = ParkedSource(task, nodes.halves, group, link)
+        task.dispatcher.serve_source(link, ParkedSource(task, services.halves, group, link))
     else:
         raise TerminusRefused("amqp:not-allowed", f"{name!r:.120} is sent to, not received from")
     task.log.debug("link.attached", name=link.name, role="sender", source=answer.address)
 
 
-def _accept_control(
-    task: ConnectionTask, nodes: NodeService, link: ReceiverLink, event: AttachReceived
-) -> None:
+def _accept_control(task: LinkOwner, nodes: NodeService, link: ReceiverLink, event: AttachReceived) -> None:
     if not nodes.authoriser.authorise(task.principal, TRANSACT):
         raise TerminusRefused("amqp:unauthorized-access", f"{task.principal.rule_name!r} may not transact")
-    transactions = task.dispatcher.transactions
-    task.dispatcher.posts.services[link] = transactions
-    transactions.attach(link, event)
+    task.dispatcher.serve_transactions(link, event)
     task.log.debug("link.attached", name=link.name, role="receiver", target="the coordinator")
 
 
 async def _accept_consumer(
-    task: ConnectionTask, nodes: NodeService, link: SenderLink, event: AttachReceived
+    task: LinkOwner, services: Services, link: SenderLink, event: AttachReceived
 ) -> None:
+    nodes = services.nodes
     source = event.attach.source
     if not isinstance(source, Source):
         raise TerminusRefused("amqp:invalid-field", f"expected a source, got {source!r:.80}")
@@ -190,10 +215,10 @@ async def _accept_consumer(
     if isinstance(event.attach.target, Coordinator):
         raise TerminusRefused("amqp:not-implemented", "nothing is sent to a coordinator from here (4.5.1)")
     if isinstance(source.address, str) and is_half_address(source.address) and not source.dynamic:
-        _accept_half_source(task, nodes, link, event, source)
+        _accept_half_source(task, services, link, event, source)
         return
     if reads_by_offset(source):
-        await accept_reader(task, nodes, link, event, source)
+        await accept_reader(task, services.retained, link, event, source)
         return
     browser = source.distribution_mode == COPY
     if source.dynamic:
@@ -206,6 +231,9 @@ async def _accept_consumer(
         )
     else:
         queue = await nodes.node_for(task.principal, _text(source.address), BROWSE if browser else RECEIVE)
+    if queue.archives:
+        await accept_browser(task, services.retained, link, event, source, queue)
+        return
     answer = source_answer(source, queue.name)
     consumer = Consumer(
         task,
@@ -218,7 +246,7 @@ async def _accept_consumer(
         temporary=bool(source.dynamic),
         largest=link.remote_max_message_size,
     )
-    task.dispatcher.consumers[link] = consumer
+    task.dispatcher.serve_consumer(link, consumer)
     queue.attach(consumer)
     link.accept(source=answer, target=event.attach.target)
     task.log.debug(

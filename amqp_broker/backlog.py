@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
-from heapq import heappop, heappush
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from amqp_broker.persistence import Record
@@ -23,6 +23,7 @@ from amqp_broker.set_aside import SetAside
 WINDOW_MESSAGES: Final = 8_192  # of each queue in memory: eight times the credit that clients usually give
 WINDOW_BYTES: Final = 8 << 20  # the same bound for large messages
 RECORD_OVERHEAD_BYTES: Final = 300  # what one message costs beside its body
+_NEVER: Final = 1 << 62
 _TRIM_AT: Final = 2_048  # taken messages at the front of the window before their places are freed
 
 
@@ -191,10 +192,12 @@ class Backlog:
         """How many messages and bytes the next page may bring."""
         return self.window_messages - (len(self._ready) - self._head), self.window_bytes - self._ready_bytes
 
-    def paged(self, records: Sequence[Record], next_offset: int, lost: int = 0) -> None:
-        """Take what was read from `disk_from` up to `next_offset`; `lost` of them failed their checksums."""
+    def paged(self, records: Sequence[Record], next_offset: int, lost: int = 0, gone: int = 0) -> None:
+        """Take what was read from `disk_from` up to `next_offset`; `lost` of them failed their checksums.
+        `gone` others were read, too, and are counted no longer.
+        """
         self.disk_count -= len(records) + lost
-        nothing_left = not records and not lost
+        nothing_left = not records and not lost and not gone
         at_end = next_offset >= self.available_to or self.disk_count <= 0 or nothing_left
         self._ready.extend(self._merge_volatile(records, None if at_end else next_offset))
         self._ready_bytes += sum([len(record.body) for record in records])
@@ -216,6 +219,63 @@ class Backlog:
             merged.append(record)
         merged.sort(key=_offset)
         return merged
+
+    def take_expired(self, first: int, end: int, now_ms: int) -> tuple[list[Record], int]:
+        """Remove what is expired of the messages in memory with offsets from `first` up to `end`, and the
+        earliest expiry of those that stay; 0 if none of them ever expires.
+        """
+        lo = bisect_left(self._ready, first, lo=self._head, key=_offset)
+        hi = bisect_left(self._ready, end, lo=lo, key=_offset)
+        window = self._ready[lo:hi]
+        expired, stays = _split(window, first, end, now_ms)
+        if expired:
+            self._ready_bytes -= sum([len(record.body) for record in expired])
+            self._ready[lo:hi] = [record for record in window if not 0 < record.expires_at_ms <= now_ms]
+        others = [record for _, record in self._returned] if self._returned else []
+        gone, earliest = _split(others, first, end, now_ms)
+        if gone:
+            expired.extend(gone)
+            offsets = {record.offset for record in gone}
+            self._returned = [entry for entry in self._returned if entry[0] not in offsets]
+            heapify(self._returned)
+        stays = min(stays, earliest)
+        if self._memory_only:
+            gone, earliest = self._take_expired_volatile(first, end, now_ms)
+            expired.extend(gone)
+            stays = min(stays, earliest)
+        if self.aside.count:
+            gone, earliest = _split(self.aside.records(), first, end, now_ms)
+            self.aside.remove(gone)
+            expired.extend(gone)
+            stays = min(stays, earliest)
+        return expired, 0 if stays == _NEVER else stays
+
+    def _take_expired_volatile(self, first: int, end: int, now_ms: int) -> tuple[list[Record], int]:
+        waiting = self._memory_only
+        lo = bisect_left(waiting, first, key=_offset)
+        hi = bisect_left(waiting, end, lo=lo, key=_offset)
+        waiting.rotate(-lo)
+        between = [waiting.popleft() for _ in range(hi - lo)]
+        expired, earliest = _split(between, first, end, now_ms)
+        if expired:
+            self.volatile_bytes -= sum([len(record.body) + RECORD_OVERHEAD_BYTES for record in expired])
+            between = [record for record in between if not 0 < record.expires_at_ms <= now_ms]
+        waiting.extendleft(reversed(between))
+        waiting.rotate(lo)
+        return expired, earliest
+
+    def first_offset(self) -> int:
+        """At or below the offset of every available message."""
+        first = self.available_to
+        if self._head < len(self._ready):
+            first = self._ready[self._head].offset
+        if self._returned:
+            first = min(first, self._returned[0][0])
+        if self.disk_from >= 0:
+            first = min(first, self.disk_from)
+        if self._memory_only:
+            first = min(first, self._memory_only[0].offset)
+        return min([first, *[record.offset for record in self.aside.records()]])
 
     def lose(self, count: int) -> None:
         """`count` of the messages on disk turned out to be damaged; they are not there any more."""
@@ -274,6 +334,20 @@ class Backlog:
             + self.aside.byte_count
             + in_memory * RECORD_OVERHEAD_BYTES
         )
+
+
+def _split(records: Iterable[Record], first: int, end: int, now_ms: int) -> tuple[list[Record], int]:
+    """The expired ones of `records` between the two offsets, and when the next one of the others expires."""
+    expired: list[Record] = []
+    earliest = _NEVER
+    for record in records:
+        at_ms = record.expires_at_ms
+        if at_ms and first <= record.offset < end:
+            if at_ms <= now_ms:
+                expired.append(record)
+            elif at_ms < earliest:
+                earliest = at_ms
+    return expired, earliest
 
 
 def _offset(record: Record) -> int:

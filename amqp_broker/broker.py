@@ -35,7 +35,9 @@ from amqp_broker.retained.administration import (
     durable_cursors,
     retained_nodes,
 )
+from amqp_broker.retained.log_making import make_logs
 from amqp_broker.sequences.administration import PAGE, StreamInfo
+from amqp_broker.services import Services
 from amqp_broker.termini import ANONYMOUS_RELAY
 from amqp_broker.timers import Timers
 from amqp_broker.writer import Writer
@@ -68,6 +70,7 @@ class Broker:
         self.writer = Writer(store, self.timers)
         authoriser = Authoriser(config.access_rules, users_configured=bool(config.users))
         self.nodes = NodeService(config, self.writer, self.timers, authoriser, wall_clock)
+        self.services = Services(self.nodes)
         self.authenticator = Authenticator(config)
         self._engine_limits = engine_limits(config)
         self._partial_bytes = PartialBytes(config.limits.partial_deliveries_bytes)
@@ -150,7 +153,7 @@ class Broker:
         find = self.nodes.registry.find
         if any(why_elsewhere(half.destination, find(Address(half.destination))) for half in halves):
             await self.nodes.make_dead_letters()
-        self.nodes.halves.recover(halves)
+        self.services.halves.recover(halves)
 
     async def create_queues_at_start(self) -> None:
         """Make the queues that the configuration wants to exist from the start."""
@@ -161,11 +164,11 @@ class Broker:
 
     async def retained(self) -> list[RetainedInfo]:
         """What can be read by offset: the event log, and the queues that retain."""
-        return await retained_nodes(self.nodes)
+        return await retained_nodes(self.services.retained)
 
     async def cursors(self) -> list[CursorInfo]:
         """The durable cursors: where they stand, and who uses them."""
-        return await durable_cursors(self.nodes)
+        return await durable_cursors(self.services.retained)
 
     def transactions(self) -> list[LiveTransaction]:
         """The transactions that are not over, the oldest first: age, container, and the work done in each."""
@@ -181,11 +184,11 @@ class Broker:
     @property
     def half_messages(self) -> HalfAdministration:
         """What there is of half messages, and to have them decided or asked again by hand."""
-        return self.nodes.half_administration
+        return self.services.half_administration
 
     def half_sets(self) -> list[HalfSetInfo]:
         """The sets of half messages that are not decided, the oldest first."""
-        return self.nodes.half_set_administration.describe()
+        return self.services.half_set_administration.describe()
 
     async def void_half_set(
         self, group: str, producer: str, set_id: str, who: str, reason: str = "", *, force: bool = False
@@ -196,18 +199,18 @@ class Broker:
         set, or does so later, the epoch is never whole, and its decision cannot be carried out here any more.
         Ask the home first (`status`); what was forced is a warning in the log and stands in the event log.
         """
-        administration = self.nodes.half_set_administration
+        administration = self.services.half_set_administration
         await administration.void(group, producer, set_id, who, reason, force=force)
 
     async def streams(self, queue: str, after: str = "", count: int = PAGE) -> list[StreamInfo]:
         """Where the sequenced streams of a queue stand: at most `count`, in the order of their names, behind
         the name `after`.
         """
-        return await self.nodes.sequence_administration.streams(queue, after, count)
+        return await self.services.sequence_administration.streams(queue, after, count)
 
     async def reset_stream(self, queue: str, stream: str) -> bool:
         """Have a stream begin anew, and belong to nobody; False if there was none. Raises StoreError."""
-        return await self.nodes.sequence_administration.reset(queue, stream)
+        return await self.services.sequence_administration.reset(queue, stream)
 
     # Stopping
 
@@ -314,13 +317,16 @@ async def _running(
             async with trio.open_nursery() as connections:
                 broker = Broker(config, store, connections, faults, wall_clock)
                 nodes = store.recover().nodes
+                broker.nodes.store_id = store.store_id
                 broker.nodes.registry.recover(nodes)
-                retention = broker.nodes.retained.recover(store)
-                broker.nodes.half_sets.recover([node for node in nodes if node.kind == SET_KIND])
+                retention = broker.services.retained.recover(store)
+                broker.nodes.expiry.recover(nodes)
+                broker.services.half_sets.recover([node for node in nodes if node.kind == SET_KIND])
                 service.start_soon(broker.writer.run)
                 service.start_soon(broker.timers.run)
                 if retention:
                     await broker.nodes.store_step(retention)
+                await make_logs(broker.nodes)
                 await broker.create_queues_at_start()
                 await broker.recover_halves(store)
                 try:

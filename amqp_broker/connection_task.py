@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
@@ -51,29 +51,45 @@ from amqp_broker.sasl_dialogue import SaslDialogue
 from amqp_broker.transport import transport_of
 
 if TYPE_CHECKING:
-    from amqp_broker.broker import Broker
+    from amqp_broker.authentication import Authenticator
+    from amqp_broker.configuration import BrokerConfig
     from amqp_broker.coordinator import Ended
     from amqp_broker.jobs import Posting, Settlement
+    from amqp_broker.links import ConnectionSettings
     from amqp_broker.listener import PeerInfo
     from amqp_broker.producers import Producer
+    from amqp_broker.services import Services
+    from amqp_broker.timers import Timers
     from amqp_broker.transactional_jobs import DischargeJob
 
 CLOSE_GRACE_S: Final = 2.0  # after our close was written, how long the peer's may take
 
 
+class Host(Protocol):
+    """The broker, as its connections know it."""
+
+    config: BrokerConfig
+    services: Services
+    authenticator: Authenticator
+    timers: Timers
+
+    def connection_settings(self, peer: PeerInfo) -> ConnectionSettings:
+        """What a new connection announces and enforces."""
+
+
 class ConnectionTask:
     """Serves one connection until it ends. Made for each accepted socket."""
 
-    def __init__(self, broker: Broker, stream: trio.abc.Stream, peer: PeerInfo) -> None:
+    def __init__(self, broker: Host, stream: trio.abc.Stream, peer: PeerInfo) -> None:
         self._broker = broker
-        self._nodes = broker.nodes
+        self._services = broker.services
         self._stream = stream
         self._transport = transport_of(stream)
         self._peer = peer
         self.log = logger("connection").bind(peer=peer.address)
         self.principal: Principal = ANONYMOUS
         self.engine = Connection(broker.connection_settings(peer), trio.current_time())
-        self.dispatcher = Dispatcher(self, self._nodes)
+        self.dispatcher = Dispatcher(self, self._services)
         self._inbox: bytes | None = None
         self._eof = False
         self._mail = Mailbox(self.wake)
@@ -145,6 +161,10 @@ class ConnectionTask:
     def tell_ended(self, ended: Ended) -> None:
         """A transaction of this connection was rolled back from outside."""
         self._mail.post(self._tell_ended, ended, None)
+
+    def partial_txn_ids(self) -> set[bytes]:
+        """Of the deliveries that are half here; in a turn of this connection."""
+        return self.engine.partial_txn_ids()
 
     def unblock(self, producer: Producer) -> None:
         """A full queue has room again."""
@@ -290,7 +310,7 @@ class ConnectionTask:
         self._read_mail()
         if events := engine.take_events():
             await self._handle(events)
-        self._nodes.writer.commit_or_wake()
+        self._services.nodes.writer.commit_or_wake()
         if self._mail or self._offers:  # the commit was made at once
             self._read_mail()
             self._signalled = self._inbox is not None or self._eof
@@ -358,7 +378,7 @@ class ConnectionTask:
             if order_deadline is not None:
                 deadline = order_deadline if deadline is None else min(deadline, order_deadline)
         if self._writing_since is not None:
-            stall = self._writing_since + self._nodes.config.limits.write_stall_timeout_ms / 1000
+            stall = self._writing_since + self._services.nodes.config.limits.write_stall_timeout_ms / 1000
             deadline = stall if deadline is None else min(deadline, stall)
         if deadline is not None and deadline < self._deadline:
             self._deadline = deadline
@@ -366,7 +386,7 @@ class ConnectionTask:
 
     def _check_write_stall(self, now: float) -> None:
         if self._writing_since is not None:
-            limit = self._nodes.config.limits.write_stall_timeout_ms / 1000
+            limit = self._services.nodes.config.limits.write_stall_timeout_ms / 1000
             if now - self._writing_since >= limit:
                 self.log.warning("connection.write_stalled", seconds=limit)
                 self._broken = True
@@ -437,7 +457,7 @@ class ConnectionTask:
 
     def _on_opened(self, event: ConnectionOpened) -> None:
         self._peer.logged_in()
-        if not self._nodes.authoriser.authorise(self.principal, CONNECT):
+        if not self._services.nodes.authoriser.authorise(self.principal, CONNECT):
             self.engine.close(
                 Error(
                     condition="amqp:unauthorized-access",
@@ -457,7 +477,7 @@ class ConnectionTask:
         if not event.link.session.writable:
             self.engine.answered()  # something before it in the same read ended its session: nobody waits
             return
-        await answer_attach(self, self._nodes, event)
+        await answer_attach(self, self._services, event)
 
 
 def _call(call: Callable[..., None], arguments: tuple[Any, ...]) -> None:

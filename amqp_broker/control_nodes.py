@@ -17,7 +17,7 @@ from amqp_broker.frames import Error, TransactionalState
 from amqp_broker.links import Delivery, ReceiverLink
 
 if TYPE_CHECKING:
-    from amqp_broker.connection_task import ConnectionTask
+    from amqp_broker.link_owner import LinkOwner
 
 
 class ControlPost:
@@ -78,7 +78,7 @@ SETTLED_ERROR = Error(
 class ControlNodeLink:
     """A link of one connection that sends to a control node."""
 
-    def __init__(self, task: ConnectionTask, node: ControlNode) -> None:
+    def __init__(self, task: LinkOwner, node: ControlNode) -> None:
         self._task = task
         self._node = node
         self._ended = False
@@ -115,7 +115,7 @@ class ControlNodeLink:
             self._node.detached()
 
 
-def control_post(task: ConnectionTask, link: ReceiverLink, delivery: Delivery) -> ControlPost:
+def control_post(task: LinkOwner, link: ReceiverLink, delivery: Delivery) -> ControlPost:
     """The message of a delivery, whose answer goes back to its link."""
     answer = partial(task.answered, link, delivery)
     return ControlPost(task.principal, task.container_id, delivery.payload, delivery.message_format, answer)

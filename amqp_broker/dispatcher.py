@@ -7,7 +7,7 @@ attach.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker import message_events
 from amqp_broker.frames import Accepted, Error, Modified, Received, Rejected, Released, TransactionalState
@@ -25,41 +25,32 @@ from amqp_broker.links import (
 from amqp_broker.persistence import Record, Unit
 from amqp_broker.posts import Posts
 from amqp_broker.queue import Consumer
-from amqp_broker.records import annotate, changed, prepare
+from amqp_broker.records import annotate, changed, prepare, takes_annotations
 from amqp_broker.termini import OUTCOMES
 from amqp_broker.transactions import Transactions
 
 if TYPE_CHECKING:
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.link_owner import Service, Source
+    from amqp_broker.links import AttachReceived
+    from amqp_broker.producers import Producer
+    from amqp_broker.services import Services
 
 ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
 
 
-class Source(Protocol):
-    """What stands behind a link on which we send and that is no queue's."""
-
-    def on_credit(self) -> None:
-        """Credit or drain changed, or there is room again."""
-
-    def on_outcomes(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
-        """The receiver gave a run of deliveries this state."""
-
-    def on_detached(self, unsettled: list[OutgoingDelivery]) -> None:
-        """The link is gone."""
-
-
 class Dispatcher:
-    """Serves the links of one connection. `task` is its owner, `nodes` what all connections share.
+    """Serves the links of one connection. `task` is its owner, `services` what all connections share.
 
     What they post is served by `posts`, and what names a transaction by `transactions`.
     """
 
-    def __init__(self, task: Any, nodes: NodeService) -> None:
+    def __init__(self, task: Any, services: Services) -> None:
+        nodes = services.nodes
         self._task = task
         self._nodes = nodes
         self.transactions = Transactions(task, self, nodes)
-        self.posts = Posts(task, nodes, self.transactions)
+        self.posts = Posts(task, services, self.transactions)
         self.sources: dict[SenderLink, Source] = {}
         self.consumers: dict[SenderLink, Consumer] = {}
         self.stalled: set[Consumer] = set()
@@ -74,6 +65,37 @@ class Dispatcher:
     def holds(self, link: object) -> bool:
         """Whether `link` is attached here."""
         return link in self.consumers or link in self.sources or self.posts.holds(link)
+
+    # What an attach puts behind a link
+
+    def serve_source(self, link: SenderLink, source: Source) -> None:
+        """From now on `source` stands behind a link on which we send."""
+        self.sources[link] = source
+
+    def serve_consumer(self, link: SenderLink, consumer: Consumer) -> None:
+        """From now on a queue's consumer does."""
+        self.consumers[link] = consumer
+
+    def serve_posts(self, link: ReceiverLink, service: Service) -> None:
+        """From now on `service` takes what arrives on a link."""
+        self.posts.services[link] = service
+
+    def serve_producer(self, link: ReceiverLink, producer: Producer) -> None:
+        """From now on what arrives on it is posted."""
+        self.posts.producers[link] = producer
+
+    def serve_transactions(self, link: ReceiverLink, event: AttachReceived) -> None:
+        """A control link: the transactions of this connection stand behind it, and accept it (4.1)."""
+        self.posts.services[link] = self.transactions
+        self.transactions.attach(link, event)
+
+    def wait_for_output(self, source: Source) -> None:
+        """Have `source.on_credit` called when the output has room again."""
+        self.stalled_sources.add(source)
+
+    def wait_no_more(self, source: Source) -> None:
+        """It is not to be called; harmless where nothing waits."""
+        self.stalled_sources.discard(source)
 
     # What a client receives
 
@@ -196,6 +218,9 @@ class Dispatcher:
         elif consumer.browser:
             if not settled:
                 consumer.link.settle(deliveries, state)
+        elif type(outcome) is Modified and outcome.message_annotations and self._grow(deliveries, outcome):
+            self._refuse_annotations(consumer, outcome, deliveries)
+            return
         elif transactional:
             self.transactions.dispose(consumer, deliveries, state, settled)
         else:
@@ -233,6 +258,34 @@ class Dispatcher:
         offered = ", ".join(sorted(consumer.outcomes))
         description = f"expected one of the outcomes that the source offers ({offered}), got {state!r:.120}"
         link.detach(Error(condition="amqp:not-allowed", description=description))
+
+    def _grow(self, deliveries: list[OutgoingDelivery], outcome: Modified) -> bool:
+        """Whether some of the messages would have more message-annotations than they may."""
+        return not all(self._takes(delivery.message, outcome) for delivery in deliveries)
+
+    def _takes(self, record: Record, outcome: Any) -> bool:
+        most = self._nodes.config.limits.annotations_bytes
+        return takes_annotations(record, outcome.message_annotations, most)
+
+    def _refuse_annotations(
+        self, consumer: Consumer, outcome: Modified, deliveries: list[OutgoingDelivery]
+    ) -> None:
+        """Detach: what was to be added (3.4.5) is not, so the outcome is not told as done. Everything else of
+        it is: without the count of the try, the message would come back for ever.
+        """
+        bare = Modified(
+            delivery_failed=outcome.delivery_failed, undeliverable_here=outcome.undeliverable_here
+        )
+        consumer.demand = 0
+        free = self.transactions.holder_gone(consumer, deliveries)
+        consumer.decided.update([delivery.number for delivery in deliveries])
+        if free:
+            self._modify(consumer, free, bare, True)
+        most = self._nodes.config.limits.annotations_bytes
+        description = (
+            f"expected message-annotations of at most {most} octets with those of modified, got more"
+        )
+        consumer.link.detach(Error(condition="amqp:resource-limit-exceeded", description=description))
 
     def _retire(
         self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any, settled: bool
@@ -278,7 +331,7 @@ class Dispatcher:
         for record in records:
             if state.delivery_failed:
                 record.delivery_count += 1
-            if state.message_annotations:
+            if state.message_annotations and self._takes(record, state):
                 before = len(record.body)
                 annotate(record, state.message_annotations)
                 queue.grew(record, len(record.body) - before)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from amqp_broker.connection_task import ConnectionTask
+    from amqp_broker.link_owner import LinkOwner
     from amqp_broker.links import ReceiverLink, SenderLink
 
 Key = tuple[str, str, bool, str]
@@ -20,9 +20,9 @@ class LinkNames:
     """The attached links of all connections, by user, container-id, direction and name."""
 
     def __init__(self) -> None:
-        self._holders: dict[Key, tuple[ConnectionTask, ReceiverLink | SenderLink]] = {}
+        self._holders: dict[Key, tuple[LinkOwner, ReceiverLink | SenderLink]] = {}
 
-    def take(self, key: Key, task: ConnectionTask, link: ReceiverLink | SenderLink) -> None:
+    def take(self, key: Key, task: LinkOwner, link: ReceiverLink | SenderLink) -> None:
         """`link` holds the name now; whoever held it on another connection loses its link."""
         holder = self._holders.get(key)
         self._holders[key] = (task, link)

@@ -1,6 +1,7 @@
 """What the event log tells of the messages of a queue with `events`: what becomes of each, from its coming to
 its end.
 
+    put, publish: archived (a log)
     put, publish --> deliver --> settle: accepted, rejected (and dead), released, modified --> deliver ...
                  --> expire, dead                                       reject: it never came
 
@@ -33,6 +34,9 @@ MESSAGE_EVENTS: Final = frozenset((PUT, PUT_BY_DECISION, DELIVER, SETTLE, DEAD, 
 RUN_ENTRIES: Final = 1_024  # of one event: what is read of a run is read as a whole
 TEXT_CHARACTERS: Final = 1_024  # of a message-id, a group-id or a reason: chosen by peers
 LONG_MAX: Final = 2**63 - 1
+ARCHIVED: Final = "archived"
+"""The outcome of a message of a log: it never waits for a consumer."""
+BECAME_LOG: Final = "its queue is a log now"
 OUTCOME_WORDS: Final[dict[type, str]] = {
     Accepted: "accepted", Rejected: "rejected", Released: "released", Modified: "modified",
 }  # fmt: skip
@@ -81,28 +85,33 @@ def put(
     places: dict[int, Place] | None = None,
 ) -> Unit:  # fmt: skip
     """Numbered messages become available. `places`: those in sequenced streams, by the ids of the records."""
-    fields = _fields(queue, container, txn_id)
+    fields = _fields_of_new(queue, container, txn_id)
     if container:
         fields["producer"] = container
     if queue.sequences.off:  # nobody has looked for them
         places = _places(records)
     unit: Unit = []
     for run in _runs(records):
-        unit.append(_log(PUT, now_ms, fields, len(run), _columns_of(run, places)))
+        unit.append(log_run(PUT, now_ms, fields, len(run), _columns_of(run, places)))
     return unit
 
 
-def put_by_half(
-    queue: Queue, record: Record, group: str, half_id: str, producer: str, now_ms: int, txn_id: bytes = b""
-) -> Unit:
-    """A half message was committed: its message becomes available. `producer` is who had put it."""
-    fields = _fields(queue, producer, txn_id)
+def put_by_halves(
+    queue: Queue, records: Sequence[Record], group: str, half_ids: Sequence[str], producer: str, now_ms: int,
+    txn_id: bytes = b"",
+) -> Unit:  # fmt: skip
+    """Half messages were committed: their messages become available. `producer` is who had put them."""
+    fields = _fields_of_new(queue, producer, txn_id)
     if producer:
         fields["producer"] = producer
     fields["group"] = group
-    fields["half_id"] = half_id
-    places = _places([record])
-    return [_log(PUT_BY_DECISION, now_ms, fields, 1, _columns_of([record], places))]
+    unit: Unit = []
+    for start in range(0, len(records), RUN_ENTRIES):
+        run = records[start : start + RUN_ENTRIES]
+        columns = _columns_of(run, _places(run))
+        columns["half_id"] = [*half_ids[start : start + RUN_ENTRIES]]
+        unit.append(log_run(PUT_BY_DECISION, now_ms, fields, len(run), columns))
+    return unit
 
 
 def put_by_set(
@@ -112,7 +121,7 @@ def put_by_set(
     """`count` messages of a set became available by the commit of its epoch; their ids, sizes and places are
     told if `records` has them, in order.
     """
-    fields = _fields(queue, "", b"")
+    fields = _fields_of_new(queue, "", b"")
     fields |= {"producer": producer, "group": group, "set_id": set_id, "epoch": epoch}
     unit: Unit = []
     for start in range(0, count, RUN_ENTRIES):
@@ -121,7 +130,7 @@ def put_by_set(
         if records:
             columns = _columns_of(records[start:stop], _places(records[start:stop]))
         columns["offset"] = [*range(first_offset + start, first_offset + stop)]
-        unit.append(_log(PUT_BY_DECISION, now_ms, fields, stop - start, columns))
+        unit.append(log_run(PUT_BY_DECISION, now_ms, fields, stop - start, columns))
     return unit
 
 
@@ -131,7 +140,8 @@ def delivered(queue: Queue, records: Sequence[Record], container: str, now_ms: i
     unit: Unit = []
     for run in _runs(records):
         attempts: Values = [record.delivery_count + 1 for record in run]
-        unit.append(_log(DELIVER, now_ms, fields, len(run), {"offset": _offsets(run), "attempt": attempts}))
+        columns = {"offset": _offsets(run), "attempt": attempts}
+        unit.append(log_run(DELIVER, now_ms, fields, len(run), columns))
     return unit
 
 
@@ -147,9 +157,24 @@ def settled(
         fields["reason"] = reason
     unit: Unit = []
     for run in _runs(records):
-        unit.append(_log(SETTLE, now_ms, fields, len(run), {"offset": _offsets(run)}))
+        unit.append(log_run(SETTLE, now_ms, fields, len(run), {"offset": _offsets(run)}))
     if type(outcome) is Rejected:
         unit.extend(dead(queue, [record.offset for record in records], reason or "rejected", now_ms))
+    return unit
+
+
+def made_log(queue: Queue, offsets: Sequence[int], again: Sequence[Record], now_ms: int) -> Unit:
+    """Messages waited for a consumer at `offsets` when their queue became a log, and those of `again` got new
+    offsets. They are not named once more: nobody sent them twice.
+    """
+    fields = _fields(queue, "", b"") | {"outcome": ARCHIVED, "reason": BECAME_LOG}
+    unit: Unit = []
+    for start in range(0, len(offsets), RUN_ENTRIES):
+        gone: Values = [*offsets[start : start + RUN_ENTRIES]]
+        unit.append(log_run(SETTLE, now_ms, fields, len(gone), {"offset": gone}))
+    for run in _runs(again):
+        columns: dict[str, Values] = {"offset": _offsets(run), "bytes": [len(each.body) for each in run]}
+        unit.append(log_run(PUT, now_ms, fields, len(run), columns))
     return unit
 
 
@@ -160,7 +185,7 @@ def dead(queue: Queue, offsets: Sequence[int], reason: str, now_ms: int) -> Unit
     unit: Unit = []
     for start in range(0, len(offsets), RUN_ENTRIES):
         run: Values = [*offsets[start : start + RUN_ENTRIES]]
-        unit.append(_log(DEAD, now_ms, fields, len(run), {"offset": run}))
+        unit.append(log_run(DEAD, now_ms, fields, len(run), {"offset": run}))
     return unit
 
 
@@ -172,13 +197,13 @@ def homeless(
         "address": destination, "group": group, "half_id": half_id,
         "reason": f"{reason}: it went to {queue.name!r}"[:TEXT_CHARACTERS],
     }  # fmt: skip
-    return [_log(DEAD, now_ms, fields, 1, {})]
+    return [log_run(DEAD, now_ms, fields, 1, {})]
 
 
 def expired(queue: Queue, records: Sequence[Record], now_ms: int) -> Unit:
     """The time to live of messages ran out."""
     fields = _fields(queue, "", b"")
-    return [_log(EXPIRE, now_ms, fields, len(run), {"offset": _offsets(run)}) for run in _runs(records)]
+    return [log_run(EXPIRE, now_ms, fields, len(run), {"offset": _offsets(run)}) for run in _runs(records)]
 
 
 def refused(
@@ -208,7 +233,7 @@ def refused(
             "seq_stream": streams[start:stop], "seq_id": ids[start:stop], "seq_no": numbers[start:stop],
             "reason": reasons[start:stop],
         }  # fmt: skip
-        unit.append(_log(REJECT, now_ms, fields, stop - start, columns))
+        unit.append(log_run(REJECT, now_ms, fields, stop - start, columns))
     return unit
 
 
@@ -281,6 +306,14 @@ def _fields(queue: Queue, container: str, txn_id: bytes) -> dict[str, str | int]
     return fields
 
 
+def _fields_of_new(queue: Queue, container: str, txn_id: bytes) -> dict[str, str | int]:
+    """Of messages that become available; in a log that is also their end."""
+    fields = _fields(queue, container, txn_id)
+    if queue.archives:
+        fields["outcome"] = ARCHIVED
+    return fields
+
+
 def _offsets(run: Iterable[Record]) -> Values:
     return [record.offset for record in run]
 
@@ -291,7 +324,9 @@ def _runs(records: Sequence[Record]) -> Iterable[Sequence[Record]]:
     return [records[start : start + RUN_ENTRIES] for start in range(0, len(records), RUN_ENTRIES)]
 
 
-def _log(kind: str, now_ms: int, shared: dict[str, str | int], count: int, columns: dict[str, Values]) -> Log:
+def log_run(
+    kind: str, now_ms: int, shared: dict[str, str | int], count: int, columns: dict[str, Values]
+) -> Log:
     """One event; a column whose values are all the same is a field of all."""
     fields = dict(shared)
     own: dict[str, Values] = {}

@@ -14,31 +14,21 @@ import trio
 
 from amqp_broker import message_events
 from amqp_broker.addresses import Address, AddressError, parse_address
-from amqp_broker.authorisation import CREATE, SEND, Authoriser, Principal
+from amqp_broker.authorisation import CREATE, Authoriser, Principal
 from amqp_broker.configuration import BrokerConfig
-from amqp_broker.control_nodes import ControlNode
-from amqp_broker.frames import Error, Message
-from amqp_broker.half_sets.administration import SetAdministration
-from amqp_broker.half_sets.service import SetService
-from amqp_broker.halves.addresses import is_half_address
-from amqp_broker.halves.administration import HalfAdministration
-from amqp_broker.halves.nodes import HalfNodes
-from amqp_broker.halves.service import HalfService
+from amqp_broker.expiries import Expiries
+from amqp_broker.expiry import ExpirySweep, Swept
 from amqp_broker.jobs import Posting, Step, retire_verbs
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import OutgoingDelivery
 from amqp_broker.live_transactions import LiveTransactions
 from amqp_broker.log_setup import logger
-from amqp_broker.outcome_questions import OUTCOME_ADDRESS, OutcomeQuestions
+from amqp_broker.page_turns import PageTurns
 from amqp_broker.persistence import Quarantined, Record, Store, StoreError, Unit
 from amqp_broker.producers import Producer
 from amqp_broker.queue import Consumer, Queue, shown_to
 from amqp_broker.records import record_of, replace_annotations, store_all
 from amqp_broker.registry import NodeRefused, Registry
-from amqp_broker.retained.node import RETAINED_ADDRESS, RetainedNode
-from amqp_broker.retained.service import RetainedService
-from amqp_broker.sequences.administration import SequenceAdministration
-from amqp_broker.sequences.service import SequenceService
 from amqp_broker.timers import Timers
 from amqp_broker.writer import Writer
 
@@ -68,16 +58,12 @@ class NodeService:
         self.registry = Registry(config, self.store_step, self._created)
         self.link_names = LinkNames()
         self.live_transactions = LiveTransactions()
-        self.sequences = SequenceService(self)
-        self.sequence_administration = SequenceAdministration(self)
-        self.control_nodes: dict[str, ControlNode] = {OUTCOME_ADDRESS: OutcomeQuestions(self)}
-        self.retained = RetainedService(self)
-        self.halves = HalfService(self)
-        self.half_sets = SetService(self)
-        self.half_set_administration = SetAdministration(self)
-        self.half_nodes = HalfNodes(self, self.halves)
-        self.half_administration = HalfAdministration(self)
-        self._outcome_questions = OutcomeQuestions(self)
+        self.store_id = ""
+        """The uuid of the store, after its recovery."""
+        self.on_created: Callable[[Queue], None] | None = None
+        """Told of each queue that is made, before anything is posted to it."""
+        self.turns = PageTurns(self)
+        self.expiry = ExpirySweep(self)
         self._paging: set[Queue] = set()
         self._log = logger("nodes")
 
@@ -95,26 +81,6 @@ class NodeService:
             )
         may_create = self.authoriser.authorise(principal, CREATE, parsed)
         return await self.registry.resolve(parsed, may_create=may_create)
-
-    async def control_node(self, principal: Principal, address: str) -> ControlNode | None:
-        """The broker's own node that a link sends to; None if the address is no such. Raises NodeRefused."""
-        if address == OUTCOME_ADDRESS:
-            return self._outcome_questions
-        if address == RETAINED_ADDRESS:
-            return RetainedNode(self)
-        if is_half_address(address):
-            return await self.half_nodes.target(principal, address)
-        return None
-
-    def relayed_node(self, principal: Principal, address: Address) -> ControlNode:
-        """The same for a message through the anonymous terminus. Raises NodeRefused."""
-        if address.name == OUTCOME_ADDRESS:
-            return self._outcome_questions
-        if address.name == RETAINED_ADDRESS:
-            return RetainedNode(self, relayed=True)
-        if is_half_address(address.name):
-            return self.half_nodes.relayed(principal, address.name)
-        raise NodeRefused("amqp:not-found", f"no node {address.name!r}: '$' names the broker's own nodes")
 
     def existing(self, principal: Principal, address: str, action: str) -> Queue:
         """A queue that exists, if `principal` may do `action` there. Raises NodeRefused."""
@@ -151,46 +117,9 @@ class NodeService:
             )
         return self.registry.create_temporary(name)
 
-    def relay_target(self, principal: Principal, payload: bytes) -> Queue | ControlNode | Error:
-        """Where a message sent through the anonymous terminus goes, or why it goes nowhere. Raises
-        DecodeError.
-        """
-        properties = Message(payload).properties
-        address = None if properties is None else properties.to
-        if address is None:
-            return Error(
-                condition="amqp:invalid-field",
-                description="properties.to is missing: the anonymous terminus needs it",
-            )
-        try:
-            parsed = parse_address(address, self.config.limits.address_bytes)
-        except AddressError as error:
-            return Error(condition="amqp:invalid-field", description=str(error))
-        if parsed.reserved:
-            try:
-                return self.relayed_node(principal, parsed)
-            except NodeRefused as refused:
-                return Error(condition=refused.condition, description=refused.description)
-        if not self.authoriser.authorise(principal, SEND, parsed):
-            return Error(
-                condition="amqp:unauthorized-access",
-                description=f"{principal.rule_name!r} may not send to {parsed.name!r}",
-            )
-        queue = self.registry.find(parsed)
-        if queue is None:
-            return Error(condition="amqp:not-found", description=f"no queue {parsed.name!r}")
-        if queue.full():
-            return Error(
-                condition="amqp:resource-limit-exceeded", description=f"queue {parsed.name!r} is full"
-            )
-        return queue
-
     def _created(self, queue: Queue) -> None:
-        """A queue was made: the store is told what it retains, before anything is posted to it."""
-        verb = self.retained.changed(queue, None)
-        if verb is not None:
-            self.retained.keeps(queue)
-            self.writer.submit(Step([verb]))
+        if self.on_created is not None:
+            self.on_created(queue)
 
     # Movement
 
@@ -214,11 +143,14 @@ class NodeService:
             consumer.owner.deliver(consumer, records)
         expired = queue.take_expired()
         if expired:
-            self._expire(queue, expired)
+            self.expire(queue, expired)
         if queue.backlog.aside.count or queue.told_stranded:
             self._tell_stranded(queue)
         if queue.backlog.disk_from >= 0:
             self._page(queue)
+        expiries = queue.expiries
+        if expiries is not None:
+            self.expiry.arm(queue, expiries)
 
     def _tell_stranded(self, queue: Queue) -> None:
         """The log says once that messages are too large for all links, and again when that was over."""
@@ -246,9 +178,14 @@ class NodeService:
             return
         messages, size = backlog.page_room()
         page = store.read(queue.queue_id, backlog.disk_from, messages, size)
-        queue.byte_count += self._adopt(queue, page.records)
-        backlog.paged(page.records, page.next_offset, len(page.quarantined))
-        self._lose(queue, page.quarantined)
+        records = page.records
+        if queue.expiries is not None:
+            gone = queue.expiries.gone
+            records = [record for record in records if record.offset not in gone]
+        queue.byte_count += self._adopt(queue, records)
+        known_gone = len(page.records) - len(records)
+        backlog.paged(records, page.next_offset, len(page.quarantined), known_gone)
+        self.lose(queue, page.quarantined)
         self.pump(queue)
         self._answer_drains(queue)
 
@@ -263,7 +200,7 @@ class NodeService:
             page = store.read(queue.queue_id, start, browser.demand, backlog.window_bytes)
             self._adopt(queue, page.records)
             backlog.lose(len(page.quarantined))
-            self._lose(queue, page.quarantined)
+            self.lose(queue, page.quarantined)
             before = page.next_offset if page.records or page.quarantined else None
             shown, browser.cursor = backlog.shown(page.records, start, before, browser.demand)
             shown = shown_to(browser, shown, self.wall_clock_ms())
@@ -273,7 +210,8 @@ class NodeService:
         self.pump(queue)
         self._answer_drains(queue)
 
-    def _lose(self, queue: Queue, quarantined: list[Quarantined]) -> None:
+    def lose(self, queue: Queue, quarantined: list[Quarantined]) -> None:
+        """The store found messages of `queue` damaged: they are gone."""
         for lost in quarantined:
             self._log.error("message.quarantined", queue=queue.name, offset=lost.offset, reason=lost.reason)
         if quarantined:
@@ -297,6 +235,8 @@ class NodeService:
         """Make records that were read what they are in memory; returns by how many bytes they grew."""
         growth = 0
         for record in records:
+            if record.expires_at_ms and queue.expiries is not None:
+                queue.expiries.note(record.offset, record.expires_at_ms)
             record.acquired_before = record.acquired_before or record.offset < queue.recovered_to
             if record.annotations is not None:
                 growth -= len(record.body)
@@ -304,12 +244,15 @@ class NodeService:
                 growth += len(record.body)
         return growth
 
-    def _expire(self, queue: Queue, expired: list[Record]) -> None:
+    def expire(self, queue: Queue, expired: list[Record], on_disk: Expiries | None = None) -> None:
+        """The time to live of these ran out; the store may still give those that are `on_disk`."""
         queue.retire(expired)
         verbs = retire_verbs(queue.queue_id, expired)
         if queue.events:
             verbs.extend(message_events.expired(queue, expired, self.wall_clock_ms()))
-        if verbs:
+        if on_disk is not None:
+            self.writer.submit(Swept(on_disk, expired, verbs))
+        elif verbs:
             self.writer.submit(Step(verbs))
         self._log.info("messages.expired", queue=queue.name, count=len(expired))
         self.drained(queue)

@@ -5,7 +5,7 @@ Everything here runs in the turn of the connection's own task and waits for noth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.control_nodes import SETTLED_ERROR, control_post
 from amqp_broker.coordinator import TransactionError
@@ -21,7 +21,8 @@ from amqp_broker.sequences.links import SequencedLinks
 if TYPE_CHECKING:
     from amqp_broker.control_nodes import ControlNode
     from amqp_broker.coordinator import Transaction
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.link_owner import Service
+    from amqp_broker.services import Services
     from amqp_broker.transactions import Transactions
 
 ACCEPTED: Final = Accepted()
@@ -32,26 +33,17 @@ def deleted_error(queue: Queue) -> Error:
     return Error(condition="amqp:resource-deleted", description=f"queue {queue.name!r} was deleted")
 
 
-class Service(Protocol):
-    """What stands behind a link that feeds no queue: the coordinator, or a node that answers questions."""
-
-    def on_deliveries(self, link: ReceiverLink, deliveries: list[Delivery]) -> None:
-        """A run of complete messages; the service calls `link.processed`."""
-
-    def on_detached(self, link: ReceiverLink) -> None:
-        """The link is gone."""
-
-
 class Posts:
-    """Serves the receiving links of one connection. `task` is its owner, `nodes` what all connections
+    """Serves the receiving links of one connection. `task` is its owner, `services` what all connections
     share.
     """
 
-    def __init__(self, task: Any, nodes: NodeService, transactions: Transactions) -> None:
+    def __init__(self, task: Any, services: Services, transactions: Transactions) -> None:
         self._task = task
-        self._nodes = nodes
+        self._services = services
+        self._nodes = services.nodes
         self._transactions = transactions
-        self.sequenced = SequencedLinks(task, self, nodes, transactions)
+        self.sequenced = SequencedLinks(task, self, services.nodes, services.sequences, transactions)
         self.producers: dict[ReceiverLink, Producer] = {}
         self.services: dict[ReceiverLink, Service] = {}
 
@@ -185,7 +177,7 @@ class Posts:
         link = producer.link
         now_ms = self._nodes.wall_clock_ms()
         try:
-            found = self._nodes.relay_target(self._task.principal, delivery.payload)
+            found = self._services.relay_target(self._task.principal, delivery.payload)
             if isinstance(found, Error):
                 if transaction is None:
                     self.refuse_posts(link, [delivery], found)

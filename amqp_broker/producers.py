@@ -9,7 +9,7 @@ from amqp_broker.links import ReceiverLink
 from amqp_broker.queue import Queue
 
 if TYPE_CHECKING:
-    from amqp_broker.connection_task import ConnectionTask
+    from amqp_broker.link_owner import LinkOwner
 
 
 class Producer:
@@ -20,7 +20,7 @@ class Producer:
     __slots__ = ("blocked", "credit", "ended", "link", "owner", "placed", "queue", "stream", "temporary")
 
     def __init__(
-        self, owner: ConnectionTask, link: ReceiverLink, queue: Queue | None, credit: int, temporary: bool
+        self, owner: LinkOwner, link: ReceiverLink, queue: Queue | None, credit: int, temporary: bool
     ) -> None:
         self.owner = owner
         self.link = link

@@ -1,7 +1,7 @@
 """A queue: first in, first out, competing consumers, each message to one of them. Pure: no I/O, no clock, no
 engine.
 
-    make_available --> backlog --assign--> consumer (ACQUIRED) --retire--> gone (ARCHIVED)
+    make_available --> backlog --assign--> consumer (ACQUIRED) --retire--> gone (ARCHIVED: in a log at once)
                           ^                   |
                           +-----give_back-----+
 
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from amqp_broker.backlog import RECORD_OVERHEAD_BYTES, Backlog
+from amqp_broker.expiries import Expiries
 from amqp_broker.persistence import Record
 from amqp_broker.records import octets
 from amqp_broker.sequences.settings import QueueSequences
@@ -109,6 +110,7 @@ class Queue:
         "_excluded",
         "_in_transactions",
         "_volatile_bytes",
+        "archives",
         "backlog",
         "blocked",
         "byte_count",
@@ -116,6 +118,7 @@ class Queue:
         "deleted",
         "events",
         "expired",
+        "expiries",
         "limits",
         "message_count",
         "name",
@@ -139,6 +142,7 @@ class Queue:
         self.limits = limits
         self.persistent = persistent
         self.retains = False  # settled messages are kept
+        self.archives = False  # a log: messages are for readers by offset, and in no backlog
         self.stores_all = False  # also those that are not durable: no offset comes twice
         self.told_stranded = False  # the log says that messages are too large for all links
         self.events = False  # whether the event log tells what becomes of each message
@@ -158,6 +162,7 @@ class Queue:
         self.deleted = False
         self.blocked: list[Blocked] = []
         self.expired: list[Record] = []
+        self.expiries: Expiries | None = None  # since a message had a ttl
         self._excluded: dict[int, set[Consumer]] = {}
 
     def recover(self, first_offset: int, next_offset: int, messages: int, size: int) -> None:
@@ -179,15 +184,37 @@ class Queue:
 
     def make_available(self, records: Sequence[Record], size: int) -> None:
         """Make numbered messages of `size` body bytes in all available, once their commit has returned."""
+        if self.archives:
+            if records:
+                self.backlog.available_to = records[-1].offset + 1
+            return
         self.message_count += len(records)
         self.byte_count += size
         for record in records:
             if not record.durable:
                 self._volatile_bytes += len(record.body) + RECORD_OVERHEAD_BYTES
+            if record.expires_at_ms:
+                self._note_expiry(record)
         self.backlog.add(records)
+
+    def _note_expiry(self, record: Record) -> None:
+        if self.expiries is None:
+            self.expiries = Expiries()
+        self.expiries.note(record.offset, record.expires_at_ms)
+
+    def may_expire(self, first_offset: int, end: int) -> Expiries:
+        """Of stored messages from `first_offset` up to `end` some may have a ttl: they have to be read."""
+        if self.expiries is None:
+            self.expiries = Expiries()
+        if first_offset < end:
+            self.expiries.unread.append((first_offset, end))
+        return self.expiries
 
     def make_stored_available(self, first_offset: int, count: int, size: int) -> None:
         """The same for `count` messages that are on disk only, numbered without holes."""
+        if self.archives:
+            self.backlog.available_to = first_offset + count
+            return
         self.message_count += count
         self.byte_count += size
         self.backlog.add_stored(first_offset, count)
@@ -379,11 +406,15 @@ class Queue:
         for record in records:
             record.acquired_before = True
             self.backlog.put_back(record)
+            if record.expires_at_ms:
+                self._note_expiry(record)
 
     def take_back(self, records: Iterable[Record]) -> None:
         """Messages that were assigned and never sent are available again: nobody has acquired them."""
         for record in records:
             self.backlog.put_back(record)
+            if record.expires_at_ms:
+                self._note_expiry(record)
 
     def offers(self, offset: int) -> bool:
         """Whether the message of this offset is available, in memory or on disk."""

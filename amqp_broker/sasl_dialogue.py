@@ -4,21 +4,29 @@ back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from amqp_broker.authentication import Challenge, Login, Success
 
 if TYPE_CHECKING:
     from amqp_broker.authentication import Authenticator
-    from amqp_broker.connection_task import ConnectionTask
-    from amqp_broker.links import SaslInitReceived, SaslResponseReceived
+    from amqp_broker.authorisation import Principal
+    from amqp_broker.links import Connection, SaslInitReceived, SaslResponseReceived
     from amqp_broker.peers import PeerInfo
+
+
+class Dialogist(Protocol):
+    """The connection whose peer logs in."""
+
+    log: Any
+    engine: Connection
+    principal: Principal
 
 
 class SaslDialogue:
     """One for each connection; a success gives the connection its principal."""
 
-    def __init__(self, task: ConnectionTask, authenticator: Authenticator, peer: PeerInfo) -> None:
+    def __init__(self, task: Dialogist, authenticator: Authenticator, peer: PeerInfo) -> None:
         self._task = task
         self._authenticator = authenticator
         self._peer = peer

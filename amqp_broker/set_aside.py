@@ -9,7 +9,7 @@ that links have, and not each time they want something.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from amqp_broker.persistence import Record
@@ -65,6 +65,19 @@ class SetAside:
     def records(self) -> list[Record]:
         """All of them, in no order."""
         return [record for heap in self._heaps.values() for _, record in heap]
+
+    def remove(self, records: list[Record]) -> None:
+        """These are gone."""
+        offsets = {record.offset for record in records}
+        for bound in list(self._heaps) if offsets else ():
+            kept = [entry for entry in self._heaps[bound] if entry[0] not in offsets]
+            if kept:
+                heapify(kept)
+                self._heaps[bound] = kept
+            else:
+                del self._heaps[bound]
+        self.count -= len(records)
+        self.byte_count -= sum([len(record.body) for record in records])
 
     def clear(self) -> None:
         """Forget them."""

@@ -41,9 +41,9 @@ from amqp_broker.message_events import LogJob, Origin, settled
 from amqp_broker.transactional_jobs import DischargeJob, TransactionalPosting, records_of
 
 if TYPE_CHECKING:
-    from amqp_broker.connection_task import ConnectionTask
     from amqp_broker.control_nodes import ControlNode
     from amqp_broker.dispatcher import Dispatcher
+    from amqp_broker.link_owner import TransactionOwner
     from amqp_broker.links import AttachReceived, Delivery, OutgoingDelivery, ReceiverLink, SenderLink
     from amqp_broker.node_service import NodeService
     from amqp_broker.persistence import Record
@@ -57,7 +57,7 @@ TXN_IDS_AT_ONCE: Final = 16  # of random bytes: a system call for each declare w
 class Transactions:
     """Serves one connection; `task` is its owner, `dispatcher` knows its links."""
 
-    def __init__(self, task: ConnectionTask, dispatcher: Dispatcher, nodes: NodeService) -> None:
+    def __init__(self, task: TransactionOwner, dispatcher: Dispatcher, nodes: NodeService) -> None:
         self._task = task
         self._random = b""
         self._dispatcher = dispatcher
@@ -102,7 +102,7 @@ class Transactions:
             self._nodes.live_transactions.enter(transaction, self)
             link.settle([delivery], Declared(txn_id=txn_id))
             return
-        found = self._table.discharge(link, request, self._task.engine.partial_txn_ids())
+        found = self._table.discharge(link, request, self._task.partial_txn_ids())
         if isinstance(found, Ended):
             self._end(found)
             self._answer_when_aborted(found, link, delivery)

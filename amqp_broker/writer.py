@@ -16,6 +16,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
@@ -51,6 +52,16 @@ class Job(Protocol):
 
     def keeps(self) -> bool:
         """Whether a full store is no answer: the job waits for room, because its effect can't be undone."""
+
+
+class JobRun(ABC):
+    """A job that can be done in parts: where the store refuses it, each part is tried alone."""
+
+    @abstractmethod
+    def parts(self) -> list[Job]:
+        """Jobs that do the same one after the other; nothing of it was stored, and `finished` is not called.
+        One part is the job itself.
+        """
 
 
 class CommitThread:
@@ -102,6 +113,7 @@ class Writer:
         self._jobs: list[Job] = []
         self._due = False  # some of the jobs do not wait for company
         self._kept: list[Job] = []  # met a full store, and are tried again
+        self._parts: list[Job] = []  # of runs that were refused
         self._reads: list[Callable[[Store], None]] = []
         self._task: trio.lowlevel.Task | None = None
         self._deferred_at = self._busy_at = trio.current_time()
@@ -197,6 +209,25 @@ class Writer:
         """Have `call(store)` run between two commits, in the loop's thread."""
         self._reads.append(call)
         self._wake()
+
+    async def ask(self, question: Callable[[Store], T]) -> T:
+        """The answer of `question(store)` between two commits; raises what it raises."""
+        done = trio.Event()
+        answers: list[T] = []
+        errors: list[Exception] = []
+
+        def look(store: Store) -> None:
+            try:
+                answers.append(question(store))
+            except Exception as error:  # it is the asker's, and must not end the writer
+                errors.append(error)
+            done.set()
+
+        self.read(look)
+        await done.wait()
+        if errors:
+            raise errors[0]
+        return answers[0]
 
     def stop(self) -> None:
         """Let `run` return once everything submitted was committed."""
@@ -297,8 +328,8 @@ class Writer:
             read(self._store)
 
     def _begin_group(self) -> list[Job]:
-        group = [*self._kept, *self._jobs]
-        self._kept, self._jobs, self._due = [], [], False
+        group = [*self._kept, *self._parts, *self._jobs]
+        self._kept, self._parts, self._jobs, self._due = [], [], [], False
         self._busy_at = trio.current_time()
         self.jobs_begun += len(group)
         return group
@@ -367,6 +398,11 @@ class Writer:
     def _answer(self, job: Job, error: Exception | None) -> None:
         if isinstance(error, StoreFull) and job.keeps():
             self._kept.append(job)
+            return
+        parts = job.parts() if error is not None and isinstance(job, JobRun) else []
+        if len(parts) > 1:
+            self._parts.extend(parts)
+            self._due = True
         else:
             job.finished(error)
 

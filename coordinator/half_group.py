@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import chain
 from typing import Any, ClassVar, Final
 
@@ -33,6 +33,9 @@ MAX_ATTEMPTS: Final = 15  # unknown answers
 LOCK_MS: Final = 30_000  # how long one checker has for its outcome
 RETURNED_MS: Final = 1_000  # until a check that was not asked is offered to another link
 EVERYTHING: Final = 1 << 62
+STALE_ENTRIES: Final = (
+    1_000  # of a table of times that nothing open has any more, at least, until it is tidied
+)
 MAX_PENDING: Final = 10_000  # half messages of one group that are not decided
 TOMBSTONE_MS: Final = 7 * 24 * 3_600_000  # how long a decision is remembered
 ROLLBACK_POLICY: Final = "rollback"
@@ -152,6 +155,23 @@ class HalfGroup:
     def remove(self, half: OpenHalf) -> None:
         """It was decided, or its put was not stored."""
         self.open.pop(half.half_id, None)
+        most = STALE_ENTRIES + 2 * (len(self.open) + len(self.sets))
+        if len(self._deadlines) > most or len(self._due) > most:
+            self._forget_stale()
+
+    def _forget_stale(self) -> None:
+        """Times of what is decided go before they come: else a busy group had hours of them."""
+        opened, find = self.open, self._find
+        self._deadlines = [
+            entry for entry in self._deadlines
+            if (half := opened.get(entry[1])) is not None and half.deadline_ms == entry[0]
+        ]  # fmt: skip
+        self._due = [
+            entry for entry in self._due
+            if (half := find(entry[1])) is not None and half.due_ms == entry[0]
+        ]  # fmt: skip
+        heapify(self._deadlines)
+        heapify(self._due)
 
     def ask_about(self, asked: OpenHalf) -> None:
         """A set is asked about when it is due; its end is not the business of a group."""

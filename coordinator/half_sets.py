@@ -33,12 +33,13 @@ class Winner:
 class SetPart:
     """What a set stages for one destination. What is below `unread_to` was there at the start of the broker,
     and is not in `checksum` yet (0: nothing). `under_way` runs are on their way to the store, and counted.
-    `told` is the shell's: what it will say of the messages (None: it has not looked).
+    `told` is the shell's: what it will say of the messages (None: it has not looked). `may_expire`: some of
+    them may have a ttl.
     """
 
     __slots__ = (
-        "byte_count", "checksum", "count", "destination", "next_offset", "owner", "queue_id", "told",
-        "under_way", "unread_to",
+        "byte_count", "checksum", "count", "destination", "may_expire", "next_offset", "owner", "queue_id",
+        "told", "under_way", "unread_to",
     )  # fmt: skip
 
     def __init__(self, owner: StagedSet, destination: str, queue_id: int) -> None:
@@ -51,6 +52,7 @@ class SetPart:
         self.checksum = 0
         self.unread_to = 0
         self.under_way = 0
+        self.may_expire = False
         self.told: list[Any] | None = None
 
     def add(self, count: int, size: int, checksum: int) -> None:

@@ -22,6 +22,8 @@ from typing import Final
 class HalfState(Enum):
     """Where a half message stands; the values are what the store and the wire say."""
 
+    __hash__ = object.__hash__  # identity: a member is unique
+
     PREPARED = "prepared"
     PARKED = "parked"
     COMMITTED = "committed"
@@ -30,6 +32,8 @@ class HalfState(Enum):
 
 class HalfInput(Enum):
     """What can be asked of one."""
+
+    __hash__ = object.__hash__  # identity: a member is unique
 
     PUT_SAME = "put with the same content"
     PUT_OTHER = "put with other content"
@@ -42,6 +46,8 @@ class HalfInput(Enum):
 class HalfAnswer(Enum):
     """What the asker is told; the values of the refusals are the wire's conditions."""
 
+    __hash__ = object.__hash__  # identity: a member is unique
+
     DONE = "done"
     REPEAT = "repeat"
     """It was so already: accepted, and nothing changes."""
@@ -52,6 +58,8 @@ class HalfAnswer(Enum):
 
 class Resolver(Enum):
     """Who decided."""
+
+    __hash__ = object.__hash__  # identity: a member is unique
 
     PRODUCER = "producer"
     CHECK = "check"

@@ -18,6 +18,7 @@ from amqp_broker.frames.fast_encoding import (
     encode_flow,
     encode_uint,
 )
+from amqp_broker.frames.fast_halves import peek_answer, peek_named
 from amqp_broker.frames.fast_maps import encode_flat_map
 from amqp_broker.frames.fast_path import (
     DISPOSITION_CODE,
@@ -142,6 +143,8 @@ register_composites()
 
 __all__ = [
     "encode_transactional",
+    "peek_answer",
+    "peek_named",
     "read_request",
     "read_transactional_state",
     "AMQP_FRAME",

@@ -24,6 +24,9 @@ _APPLICATION_PROPERTIES: Final = 0x74
 _DATA: Final = 0x75
 _VALUE: Final = 0x77
 _FOOTER: Final = 0x78
+_LIST8_OF_PROPERTIES: Final = b"\x00\x53\x73\xc0"
+_MAP8_OF_PROPERTIES: Final = b"\x00\x53\x74\xc1"
+_DATA8: Final = b"\x00\x53\x75\xa0"
 _LIST0: Final = 0x45
 _NULL: Final = 0x40
 
@@ -65,6 +68,24 @@ def split_many(payloads: list[bytes]) -> list[Sections | None]:
     prefix_bytes = annotations_at = annotations_end = 0
     for data in payloads:
         if prefix_bytes and data[:prefix_bytes] == prefix and len(data) >= annotations_end:
+            # Straight on for what most messages are: properties, application-properties and one data section,
+            # each of them short, or left out.
+            at = annotations_end
+            if data[at : at + 4] == _LIST8_OF_PROPERTIES:
+                at += 5 + data[at + 4]
+                properties = data[annotations_end:at]
+            else:
+                properties = None
+            map_at = at
+            if data[at : at + 4] == _MAP8_OF_PROPERTIES:
+                at += 5 + data[at + 4]
+            if data[at : at + 4] == _DATA8 and at + 5 + data[at + 4] == len(data):
+                found.append((
+                    header, None, data[annotations_at:annotations_end], properties,
+                    data[map_at + 3 : at] if at > map_at else None, _DATA, data[at + 5 :], None,
+                    annotations_end, len(data),
+                ))  # fmt: skip
+                continue
             found.append(
                 _split_from(data, annotations_end, 0x72, header, data[annotations_at:annotations_end])
             )
@@ -161,22 +182,23 @@ class StampReader:
         self._entries = len(first) + len(second) + 16
         self._alone = alone
         self._alone_bytes = len(alone) + len(second) + 16
-        self._whole = struct.Struct(f">{len(alone)}sQ{len(second)}sq").unpack
+        whole = struct.Struct(f">{len(alone)}sQ{len(second)}sq")
+        self._whole = whole.unpack
+        self._wholes = whole.iter_unpack
 
     def read_all(self, maps: "list[bytes | None]") -> "tuple[list[int], list[int], list[bool]] | None":
         """The same of many, as three lists; None where one of them is of another layout."""
+        count = len(maps)
+        if count and None not in maps:
+            parts: list[bytes] = maps  # type: ignore[assignment]
+            if list(map(len, parts)).count(self._alone_bytes) == count:
+                heads, numbers, seconds, times = zip(*self._wholes(b"".join(parts)), strict=True)
+                if heads.count(self._alone) == count and seconds.count(self._second) == count:
+                    return list(numbers), list(times), [False] * count
         offsets: list[int] = []
         times_ms: list[int] = []
         others: list[bool] = []
-        size = self._alone_bytes
         for annotations in maps:
-            if annotations is not None and len(annotations) == size:
-                head, offset, second, time_ms = self._whole(annotations)
-                if head == self._alone and second == self._second:
-                    offsets.append(offset)
-                    times_ms.append(time_ms)
-                    others.append(False)
-                    continue
             found = self.read(annotations)
             if found is None:
                 return None

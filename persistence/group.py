@@ -351,8 +351,11 @@ class Group:
         if isinstance(verb, CreateNode):
             node = NodeState(verb.queue_id, verb.name, verb.kind, verb.settings)
             self.created[verb.queue_id] = node
-            self.queues[verb.queue_id] = QueueChanges(node, self._runs)
+            created = self.queues[verb.queue_id] = QueueChanges(node, self._runs)
             self.node_verbs.append(verb)
+            if verb.keep_ms or verb.keep_bytes:
+                self.retains.add(verb.queue_id)
+                created.retain(Retain(verb.queue_id, verb.keep_ms, verb.keep_bytes))
             return
         changes = self.changes(verb.queue_id)
         if changes is None:

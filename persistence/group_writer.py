@@ -214,7 +214,9 @@ class GroupWriter:
     def _place(self, changes: QueueChanges, moved: MovedRun, at_ms: int) -> None:
         if moved.live_count == 0 and moved.first < changes.keep_from:
             return  # its old row goes with the node that it was in
-        if moved.live_count != moved.run.count and moved.run.ends is None:
+        if moved.run.ends is None and (
+            moved.count != moved.run.count or 0 < moved.live_count < moved.run.count
+        ):
             moved.run.ends = self._load_ends(moved.run)
         run = placed(changes.node.queue_id, moved, at_ms)
         if moved.first >= changes.keep_from:

@@ -280,6 +280,25 @@ def check_halves_are_listed_by_group_and_state(make_store: MakeStore) -> None:
     store.close()
 
 
+def check_several_halves_at_once(make_store: MakeStore) -> None:
+    """Looked up together they are as alone: before and after each change, and however many there are."""
+    store = make_store()
+    names = [half_id(number) for number in range(150)]
+    assert store.some_halves(GROUP, []) == {}
+    for change in (
+        [hold(number) for number in range(0, 150, 2)],
+        [decide(number, COMMITTED if number % 4 else ROLLED_BACK) for number in range(0, 80, 2)],
+    ):
+        alone = {name: store.half(GROUP, name) for name in names}
+        assert store.some_halves(GROUP, names) == alone
+        do(store, *change)
+        together = store.some_halves(GROUP, names)
+        assert together != alone
+        assert together == {name: store.half(GROUP, name) for name in names}
+    assert set(store.some_halves("other", names).values()) == {None}
+    store.close()
+
+
 def check_turns_of_halves(make_store: MakeStore) -> None:
     """All reads are legal right before `apply`, and none between `apply` and `commit`."""
     store = make_store()
@@ -287,6 +306,7 @@ def check_turns_of_halves(make_store: MakeStore) -> None:
     reads: list[Callable[[], object]] = [
         lambda: store.half(GROUP, half_id(1)),
         lambda: store.half_body(GROUP, half_id(1)),
+        lambda: store.some_halves(GROUP, [half_id(1)]),
         store.open_halves,
         lambda: store.halves(GROUP, None, b"", 1),
         lambda: store.stream(queue_id, "s"),
@@ -316,5 +336,6 @@ HALF_CHECKS: Final[tuple[Callable[[MakeStore], None], ...]] = (
     check_refused_and_abandoned_units_leave_no_half,
     check_open_halves_are_told_oldest_first,
     check_halves_are_listed_by_group_and_state,
+    check_several_halves_at_once,
     check_turns_of_halves,
 )

@@ -28,12 +28,13 @@ That is 65,000, 41,000 and 63,000 puts a second; an event with each takes 5 us m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from amqp_broker.persistence.checksums import half_checksum, is_sound
 from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
-from amqp_broker.persistence.half_changes import Found, HalfChanges, Key
+from amqp_broker.persistence.half_changes import Found, HalfChanges, Key, copy_of
 from amqp_broker.persistence.half_rows import COLUMN_COUNT, COLUMNS, body_checksum, half_of, row_of
 from amqp_broker.persistence.halves import COMMITTED, OPEN, ROLLED_BACK, Half
 from amqp_broker.persistence.keep_clock import FORGET_HALVES
@@ -41,9 +42,15 @@ from amqp_broker.persistence.sound_page import sound_page
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
-KNOWN_ROWS: Final = 2048  # that were looked up since the last change: who asks is about to change them
+KNOWN_ROWS: Final = 8192  # that were looked up since the last change: who asks is about to change them
+RECENT_ROWS: Final = 4096  # open ones that were written last: who puts one is about to decide it
+NAMES_AT_ONCE: Final = 64  # that one statement looks up
 FORGET_BYTES: Final = 8 * 1024 * 1024  # of bodies in one step: SQLite reads each page that it frees
 _FIND: Final = f"SELECT {COLUMNS} FROM half WHERE group_name=? AND half_id=?"
+_FIND_SOME: Final = (
+    f"SELECT {COLUMNS} FROM half INDEXED BY half_key WHERE group_name=? "
+    f"AND half_id IN ({', '.join('?' * NAMES_AT_ONCE)})"
+)
 _BODY: Final = "SELECT body, checksum FROM half_body WHERE id=?"
 _OPEN_ONES: Final = f"SELECT {COLUMNS} FROM half INDEXED BY half_open WHERE forget_ms=0 ORDER BY id"
 _LIST: Final = f"SELECT {COLUMNS} FROM half WHERE group_name=? AND half_id>? ORDER BY half_id LIMIT ?"
@@ -77,12 +84,14 @@ _EXPIRED: Final = (
 
 
 class HalfTable:
-    """The tables `half` and `half_body`; memory holds nothing of them but what was just asked for."""
+    """The tables `half` and `half_body`; memory holds nothing of them but what was just asked for or put."""
 
     def __init__(self, unit: UnitOfWork) -> None:
         self._unit = unit
         self._next_number = 1
         self._known: dict[Key, Row | None] = {}  # sound rows as the last commit left them
+        self._recent: dict[Key, Found] = {}  # the same of open ones, as they were written
+        self._written: list[tuple[Key, Found]] = []  # by the group under way
 
     def load(self) -> None:
         """Raises StoreCorrupt, StoreFailed."""
@@ -94,15 +103,51 @@ class HalfTable:
     def find(self, group: str, half_id: bytes) -> Found | None:
         """Its number and itself. Raises RowDamaged, StoreFailed."""
         key = (group, half_id)
-        if key in self._known:
-            row = self._known[key]
-        else:
-            rows = self._read(_FIND, key)
-            row = rows[0] if rows else None
-            if row is not None and not is_sound(half_checksum, row):
-                raise RowDamaged(f"half message {half_id!r} of {group!r} does not match its checksum")
-            self._known[key] = row
+        recent = self._recent.get(key)
+        if recent is not None:
+            return recent[0], copy_of(recent[1])
+        self.check(group, half_id)
+        row = self._known[key]
         return None if row is None else (row[0], half_of(row))
+
+    def check(self, group: str, half_id: bytes) -> None:
+        """Raises RowDamaged if its row is, and StoreFailed."""
+        key = (group, half_id)
+        if key in self._known or key in self._recent:
+            return
+        rows = self._read(_FIND, key)
+        row = rows[0] if rows else None
+        if row is not None and not is_sound(half_checksum, row):
+            raise RowDamaged(f"half message {half_id!r} of {group!r} does not match its checksum")
+        self._known[key] = row
+
+    def some(self, group: str, half_ids: Sequence[bytes]) -> dict[bytes, Half | None]:
+        """See `Store.some_halves`."""
+        if len(self._known) + len(half_ids) > KNOWN_ROWS:
+            self._known.clear()
+        known, recent = self._known, self._recent
+        wanted = [each for each in half_ids if (group, each) not in known and (group, each) not in recent]
+        for start in range(0, len(wanted), NAMES_AT_ONCE):
+            self._look_up(group, wanted[start : start + NAMES_AT_ONCE])
+        found: dict[bytes, Half | None] = {}
+        for half_id in half_ids:
+            key = (group, half_id)
+            if key in known or key in recent:
+                one = self.find(group, half_id)
+                found[half_id] = None if one is None else one[1]
+        return found
+
+    def _look_up(self, group: str, half_ids: list[bytes]) -> None:
+        """What is damaged is left to those who want it."""
+        filled = half_ids + half_ids[-1:] * (NAMES_AT_ONCE - len(half_ids))
+        try:
+            rows = self._read(_FIND_SOME, (group, *filled))
+        except RowDamaged:
+            return
+        there = {row[2]: row for row in rows if is_sound(half_checksum, row)}
+        if len(there) == len(rows):
+            for half_id in half_ids:
+                self._known[group, half_id] = there.get(half_id)
 
     def half(self, group: str, half_id: bytes) -> Half | None:
         """See `Store`."""
@@ -159,7 +204,9 @@ class HalfTable:
         bodies: list[Parameters] = []
         replaced: list[Parameters] = []
         bodiless: list[Parameters] = []
-        for change in changes.halves.values():
+        written = self._written = []
+        for key, change in changes.halves.items():
+            written.append((key, (change.number or number, change.half)))
             if change.number:
                 row = row_of(change, change.number, stamp)
                 updated.append((*row[11:], change.number))
@@ -195,6 +242,13 @@ class HalfTable:
         """The group is durable."""
         self._next_number = next_number
         self._known.clear()
+        recent = self._recent
+        for key, found in self._written:
+            recent.pop(key, None)
+            if found[1].state in OPEN:
+                recent[key] = found
+        while len(recent) > RECENT_ROWS:
+            del recent[next(iter(recent))]
 
     def forget_step(self, clock_ms: int) -> tuple[int, bool]:
         """Forget some that were decided and kept long enough, oldest first: how many, and whether more waits.

@@ -58,7 +58,7 @@ class Ledger:
                 self.epochs.find(decision.group, decision.producer, decision.epoch)
             else:
                 key = verb.half if isinstance(verb, Hold) else verb
-                self.halves.find(key.group, key.half_id)
+                self.halves.check(key.group, key.half_id)
         except RowDamaged as error:
             return error
         return None

@@ -263,7 +263,9 @@ class MemoryStore:
 
     def _run_node_verb(self, verb: NodeVerb) -> None:
         if isinstance(verb, CreateNode):
-            self._queues[verb.queue_id] = _Queue(copy.deepcopy(verb))
+            queue = self._queues[verb.queue_id] = _Queue(copy.deepcopy(verb))
+            if verb.keep_ms or verb.keep_bytes:
+                queue.retain(Retain(verb.queue_id, verb.keep_ms, verb.keep_bytes))
         elif isinstance(verb, Configure):
             self._queues[verb.queue_id].create.settings = copy.deepcopy(verb.settings)
         elif isinstance(verb, Purge):
@@ -348,6 +350,10 @@ class MemoryStore:
 
     def half(self, group: str, half_id: bytes) -> Half | None:
         return self._between_groups("half").half(group, half_id)
+
+    def some_halves(self, group: str, half_ids: Sequence[bytes]) -> dict[bytes, Half | None]:
+        ledger = self._between_groups("some_halves")
+        return {half_id: ledger.half(group, half_id) for half_id in half_ids}
 
     def half_body(self, group: str, half_id: bytes) -> bytes | None:
         return self._between_groups("half_body").body(group, half_id)

@@ -119,8 +119,11 @@ class Store(Protocol):
     def half(self, group: str, half_id: bytes) -> Half | None:
         """A half message, decided ones included until `idle` has forgotten them; None if there is none.
 
-        That may be later than its `expires_at_ms`. Raises RowDamaged or StoreFailed, as the next nine do.
+        That may be later than its `expires_at_ms`. Raises RowDamaged or StoreFailed, as the next ten do.
         """
+
+    def some_halves(self, group: str, half_ids: Sequence[bytes]) -> dict[bytes, Half | None]:
+        """The same of several at once, None for those that there are not; what is damaged is left out."""
 
     def half_body(self, group: str, half_id: bytes) -> bytes | None:
         """The body of a half message; None if that was committed, or there is none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, ParamSpec, TypeVar
 
 from amqp_broker.persistence.epochs import Decision
@@ -43,6 +43,10 @@ class StoreReads(ABC):
     def half(self, group: str, half_id: bytes) -> Half | None:
         """See `Store`."""
         return self._ask(self._ledger.halves.half, group, half_id)
+
+    def some_halves(self, group: str, half_ids: Sequence[bytes]) -> dict[bytes, Half | None]:
+        """See `Store`."""
+        return self._ask(self._ledger.halves.some, group, half_ids)
 
     def half_body(self, group: str, half_id: bytes) -> bytes | None:
         """See `Store`."""

@@ -8,12 +8,17 @@ what runs with Spark.
 from __future__ import annotations
 
 import decimal
+import itertools
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
-from amqp_broker.frames import DecodeError, extend_from_map, read_properties
+from amqp_broker.frames import DecodeError, read_properties
+from amqp_broker.pipeline.arrow_maps import Entries, variants
+from amqp_broker.pipeline.errors import PipelineError
+from amqp_broker.pipeline.layouts import STRING_ID, Group, lay_out, map_layout, properties_layout
 from amqp_broker.pipeline.rows import (
     BODY_TYPES,
     DATA_CODE,
@@ -31,14 +36,15 @@ from amqp_broker.pipeline.rows import (
     without_stamp,
 )
 from amqp_broker.pipeline.rows import times as clamped
-from amqp_broker.pipeline.variants import EMPTY_METADATA, scalar_variants
 
 PROPERTY_NAMES: Final = (
     "message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type",
     "content_encoding", "absolute_expiry_time", "creation_time", "group_id", "group_sequence",
     "reply_to_group_id",
 )  # fmt: skip
-_NO_PROPERTIES: Final = (None,) * len(PROPERTY_NAMES)
+SAMPLE_ROWS: Final = 64
+REPEATS_MIN: Final = 4
+"""Sections are looked up where each comes so often: among the first SAMPLE_ROWS, and then among all."""
 MAX_MEMO_ENTRIES: Final = 1_024  # different headers of one reader that are kept decoded
 _DECIMAL: Final = decimal.Decimal
 
@@ -142,38 +148,103 @@ def _plain(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
+def _repeated(
+    field: pa.Field, batch: _Batch, parts: Sequence[bytes | None], make: Callable[..., pa.Array]
+) -> pa.Array:
+    """The column of `make` from all parts. Where most are like others, each is decoded once."""
+    if len(set(parts[:SAMPLE_ROWS])) * REPEATS_MIN <= len(parts[:SAMPLE_ROWS]):
+        numbers = {part: number for number, part in enumerate(dict.fromkeys(parts))}
+        if len(numbers) * REPEATS_MIN <= len(parts):
+            try:
+                values = make(field, batch, list(numbers))
+            except PipelineError:
+                pass  # the whole says of which message it is
+            else:
+                return values.take(pa.array(list(map(numbers.__getitem__, parts)), pa.int32()))
+    return make(field, batch, parts)
+
+
+def _in_order(found: pa.Array, rows: Sequence[int]) -> pa.Array:
+    """An array whose values are those of `rows`, in the order of the rows."""
+    if isinstance(rows, range):
+        return found
+    places = array("i", bytes(4 * len(rows)))
+    for place, row in enumerate(rows):
+        places[row] = place
+    return found.take(pa.Array.from_buffers(pa.int32(), len(rows), [None, pa.py_buffer(places)]))
+
+
+def _all_rows(groups: Sequence[Group], left: Sequence[int], absent: Sequence[int]) -> Sequence[int]:
+    if len(groups) == 1 and not left and not absent:
+        return groups[0].rows
+    return list(itertools.chain(*(group.rows for group in groups), left, absent))
+
+
 def _properties(field: pa.Field, batch: _Batch) -> pa.Array:
-    rows = batch.decoded("properties", read_properties, batch.properties)
-    count = len(rows)
-    absent = rows.count(None)
-    if absent == count:
-        return pa.nulls(count, field.type)
-    columns = list(zip(*(_NO_PROPERTIES if row is None else row for row in rows), strict=True))
-    ids = {name: id_columns(columns[at]) for name, at in (("message_id", 0), ("correlation_id", 5))}
-    values: dict[str, Sequence[Any]] = {
-        name: columns[at] for at, name in enumerate(PROPERTY_NAMES) if columns[at].count(None) < count
-    }
-    for name, (found, kinds) in ids.items():
-        if name in values:
-            values[name], values[f"{name}_type"] = found, kinds
-    for name in ("to", "reply_to"):
-        if name in values:
-            values[name] = texts(values[name])
+    if not any(batch.properties):
+        return pa.nulls(len(batch), field.type)
+    return _repeated(field, batch, batch.properties, _properties_of)
+
+
+def _properties_of(field: pa.Field, batch: _Batch, parts: Sequence[bytes | None]) -> pa.Array:
+    """Group by group, and what is in none row by row."""
+    groups, left = lay_out(parts, properties_layout)
+    absent = [row for row, part in enumerate(parts) if part is None] if None in parts else []
+    found = [(len(group.rows), _group_values(group)) for group in groups]
+    rows = batch.decoded("properties", read_properties, [parts[row] for row in left], left)
+    if rows:
+        found.append((len(rows), _row_values(rows)))
+    if absent:
+        found.append((len(absent), {}))
+    values: dict[str, Sequence[Any]] = {}
+    for name in {name for _, each in found for name in each}:
+        columns = [each.get(name) or (None,) * count for count, each in found]
+        values[name] = columns[0] if len(columns) == 1 else list(itertools.chain(*columns))
     for name in ("absolute_expiry_time", "creation_time"):
         if name in values:
             values[name] = clamped(values[name])
     fields = list(field.type)
     arrays = [
-        _plain(values[each.name], each.type) if each.name in values else pa.nulls(count, each.type)
+        _plain(values[each.name], each.type) if each.name in values else pa.nulls(len(parts), each.type)
         for each in fields
     ]
-    mask = pa.array([row is None for row in rows], pa.bool_()) if absent else None
-    return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
+    mask = None
+    if absent:
+        mask = pa.array([False] * (len(parts) - len(absent)) + [True] * len(absent), pa.bool_())
+    return _in_order(
+        pa.StructArray.from_arrays(arrays, fields=fields, mask=mask), _all_rows(groups, left, absent)
+    )
+
+
+def _group_values(group: Group) -> dict[str, Sequence[Any]]:
+    values: dict[str, Sequence[Any]] = {}
+    for (name, _, _), column in zip(group.layout.values, group.columns, strict=True):
+        plain, _, kind = name.partition(":")
+        values[plain] = column
+        if plain in ("message_id", "correlation_id"):
+            values[f"{plain}_type"] = (kind or STRING_ID,) * len(column)
+    return values
+
+
+def _row_values(rows: list[Any]) -> dict[str, Sequence[Any]]:
+    """The same of rows with 13 fields each."""
+    columns = dict(zip(PROPERTY_NAMES, zip(*rows, strict=True), strict=True))
+    values: dict[str, Sequence[Any]] = {
+        name: column for name, column in columns.items() if column.count(None) < len(rows)
+    }
+    for name in ("message_id", "correlation_id"):
+        if name in values:
+            values[name], values[f"{name}_type"] = id_columns(values[name])
+    for name in ("to", "reply_to"):
+        if name in values:
+            values[name] = texts(values[name])
+    return values
 
 
 def _seq(field: pa.Field, batch: _Batch) -> pa.Array:
-    others = any(batch.messages.others)
-    if not others and not any(part is not None and b"seq_" in part for part in batch.application_properties):
+    # An octet between two of them, so that nothing is found across.
+    texts_of_all = b" ".join(filter(None, batch.application_properties))
+    if b"seq_" not in texts_of_all and not any(batch.messages.others):
         return pa.nulls(len(batch), field.type)
     pairs = zip(batch.message_annotations, batch.application_properties, strict=True)
     return _struct(field.type, batch.decoded("seq", lambda pair: seq_fields(*pair), list(pairs)))
@@ -186,49 +257,31 @@ def _txn(field: pa.Field, batch: _Batch) -> pa.Array:
 
 
 def _map(field: pa.Field, batch: _Batch, parts: Sequence[bytes | None]) -> pa.Array:
-    if not any(part is not None for part in parts):
+    if not any(parts):
         return pa.nulls(len(parts), field.type)
+    return _repeated(field, batch, parts, _map_of)
+
+
+def _map_of(field: pa.Field, batch: _Batch, parts: Sequence[bytes | None]) -> pa.Array:
+    """Group by group, and what is in none row by row."""
     kind = field.type
     as_variants = pa.types.is_struct(kind.item_type)
-    flat = _flat_map(kind, parts) if as_variants else None
-    if flat is not None:
-        return flat
-    rows = batch.decoded(field.name, map_variants if as_variants else map_texts, parts)
-    offsets = [0]
-    for row in rows:
-        offsets.append(offsets[-1] + (0 if row is None else len(row)))
-    entries = [entry for row in rows if row is not None for entry in row]
-    keys = pa.array([entry[0] for entry in entries], kind.key_type)
+    groups: list[Group] = []
+    left: Sequence[int] = [row for row, part in enumerate(parts) if part is not None]
     if as_variants:
-        values = _variants(
-            kind.item_type, [entry[1] for entry in entries], [entry[2] for entry in entries], None
-        )
-    else:
-        values = pa.array([entry[1] for entry in entries], kind.item_type)
-    mask = pa.array([row is None for row in rows], pa.bool_()) if None in rows else None
-    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, values, type=kind, mask=mask)
-
-
-def _flat_map(kind: pa.MapType, parts: Sequence[bytes | None]) -> pa.Array | None:
-    """Maps of scalars only; None where one is not."""
-    keys: list[str] = []
-    values: list[Any] = []
-    offsets = [0]
-    for part in parts:
-        if part is not None and extend_from_map(part, keys, values) < 0:
-            return None
-        offsets.append(len(keys))
-    octets = pa.array(scalar_variants(values), pa.binary())
-    metadata = pa.repeat(pa.scalar(EMPTY_METADATA, pa.binary()), len(values))
-    items = pa.StructArray.from_arrays([octets, metadata], fields=list(kind.item_type))
-    names = pa.array(keys, kind.key_type)
-    mask = pa.array([part is None for part in parts], pa.bool_()) if None in parts else None
-    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), names, items, type=kind, mask=mask)
-
-
-def _variants(kind: pa.StructType, values: list[bytes], metadata: list[bytes], mask: Any) -> pa.Array:
-    arrays = [pa.array(values, pa.binary()), pa.array(metadata, pa.binary())]
-    return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=mask)
+        groups, left = lay_out(parts, map_layout)
+        left = sorted(left)
+    absent = [row for row, part in enumerate(parts) if part is None] if None in parts else []
+    entries = Entries(kind)
+    for group in groups:
+        entries.add_group(group)
+    if left:
+        chosen = [parts[row] for row in left]
+        if not (as_variants and entries.add_flat(chosen)):
+            decode = map_variants if as_variants else map_texts
+            entries.add_rows(batch.decoded(field.name, decode, chosen, left))
+    found = entries.maps(len(absent))
+    return _in_order(found, _all_rows(groups, left, absent))
 
 
 def _delivery_annotations(field: pa.Field, batch: _Batch) -> pa.Array:
@@ -257,6 +310,8 @@ def _body_type(field: pa.Field, batch: _Batch) -> pa.Array:
 
 
 def _body(field: pa.Field, batch: _Batch) -> pa.Array:
+    if batch.body_codes.count(DATA_CODE) == len(batch):
+        return pa.array(batch.bodies, field.type)
     octets = [
         body if code == DATA_CODE else None for code, body in zip(batch.body_codes, batch.bodies, strict=True)
     ]
@@ -264,18 +319,19 @@ def _body(field: pa.Field, batch: _Batch) -> pa.Array:
 
 
 def _body_value(field: pa.Field, batch: _Batch) -> pa.Array:
+    if set(batch.body_codes) <= {0, DATA_CODE}:
+        return pa.nulls(len(batch), field.type)
     pairs = [
         None if code in (0, DATA_CODE) else (code, body)
         for code, body in zip(batch.body_codes, batch.bodies, strict=True)
     ]
-    if not any(pairs):
-        return pa.nulls(len(batch), field.type)
     if not pa.types.is_struct(field.type):
         return pa.array(batch.decoded(field.name, lambda pair: json_of(body_value(*pair)), pairs), field.type)
     rows = batch.decoded(field.name, lambda pair: body_variant(*pair), pairs)
     mask = pa.array([row is None for row in rows], pa.bool_())
     filled = [row or (b"", b"") for row in rows]
-    return _variants(field.type, [row[0] for row in filled], [row[1] for row in filled], mask)
+    values = pa.array([row[0] for row in filled], pa.binary())
+    return variants(field.type, values, [row[1] for row in filled], mask)
 
 
 def _raw(field: pa.Field, batch: _Batch) -> pa.Array:

@@ -177,13 +177,18 @@ class Messages:
         self.times_ms += more.times_ms
         self.others += more.others
 
-    def decoded(self, column: str, decode: Callable[[Any], Any], parts: Any) -> list[Any]:
-        """`decode` of each part that is not None. Raises PipelineError, which says at which offset."""
+    def decoded(
+        self, column: str, decode: Callable[[Any], Any], parts: Any, rows: Sequence[int] | None = None
+    ) -> list[Any]:
+        """`decode` of each part that is not None; `rows` says of which messages they are, if not of all.
+        Raises PipelineError, which says at which offset.
+        """
         try:
             return [None if part is None else decode(part) for part in parts]
         except DecodeError:
             pass
-        for offset, part in zip(self.offsets, parts, strict=True):
+        offsets = self.offsets if rows is None else [self.offsets[row] for row in rows]
+        for offset, part in zip(offsets, parts, strict=True):
             if part is not None:
                 try:
                     decode(part)

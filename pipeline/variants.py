@@ -77,6 +77,11 @@ def scalar_variants(values: list[Any]) -> list[bytes]:
     return [_SCALARS[type(value)](value) for value in values]
 
 
+def microseconds(time_ms: int) -> int:
+    """Of times beyond the year 290,000, which do not fit: the furthest that does."""
+    return max(_INT8_MIN, min(_INT8_MAX, time_ms * 1_000))
+
+
 def _text(value: str) -> bytes:
     known = _texts.get(value)
     if known is not None:
@@ -108,8 +113,7 @@ def _binary(value: bytes) -> bytes:
 
 
 def _timestamp(value: Timestamp) -> bytes:
-    # Microseconds of times beyond the year 290,000 do not fit: the furthest that does.
-    return _pack_int8(_TIMESTAMP, max(_INT8_MIN, min(_INT8_MAX, value.value * 1_000)))
+    return _pack_int8(_TIMESTAMP, microseconds(value.value))
 
 
 _SCALARS: Final[dict[type, Callable[[Any], bytes]]] = {

@@ -13,7 +13,7 @@ from amqp_broker.halves.administration import HalfRefusedByHand
 from amqp_broker.log_setup import logger
 
 if TYPE_CHECKING:
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.half_sets.service import SetService
 
 
 @attrs.frozen
@@ -44,12 +44,12 @@ class HalfSetInfo:
 class SetAdministration:
     """What `Broker` offers of sets."""
 
-    def __init__(self, nodes: NodeService) -> None:
-        self._nodes = nodes
+    def __init__(self, sets: SetService) -> None:
+        self._sets = sets
 
     def describe(self) -> list[HalfSetInfo]:
         """All that are not decided, the oldest first."""
-        found = sorted(self._nodes.half_sets.sets(), key=_begun_at_ms)
+        found = sorted(self._sets.sets(), key=_begun_at_ms)
         return [self._describe(each) for each in found if each.parts and each.state is not None]
 
     def _describe(self, staged: StagedSet) -> HalfSetInfo:
@@ -62,7 +62,7 @@ class SetAdministration:
             state=staged.state.value,
             count=staged.count,
             byte_count=staged.byte_count,
-            age_ms=max(0, self._nodes.wall_clock_ms() - staged.begun_at_ms),
+            age_ms=max(0, self._sets.now_ms() - staged.begun_at_ms),
             deadline_ms=staged.deadline_ms,
             container_id=staged.container_id,
             destinations={part.destination: part.count for part in staged.parts.values() if not staged.store},
@@ -74,7 +74,7 @@ class SetAdministration:
         self, group: str, producer: str, set_id: str, who: str, reason: str, *, force: bool
     ) -> None:
         """By hand; by `force` also a prepared one. Raises HalfRefusedByHand."""
-        sets = self._nodes.half_sets
+        sets = self._sets
         staged = sets.known(group, producer).sets.get(set_id)
         if staged is None:
             raise HalfRefusedByHand(f"no set {set_id!r} of producer {producer!r} in group {group!r}")

@@ -18,8 +18,9 @@ from amqp_broker.registry import NodeRefused
 from amqp_broker.termini import TerminusRefused, target_answer
 
 if TYPE_CHECKING:
-    from amqp_broker.connection_task import ConnectionTask
     from amqp_broker.coordinator import SetPart
+    from amqp_broker.half_sets.service import SetService
+    from amqp_broker.link_owner import LinkOwner
     from amqp_broker.node_service import NodeService
 
 SETTLED_MODE: Final = 1  # snd-settle-mode settled (2.8.2)
@@ -32,12 +33,11 @@ def is_set_target(target: Target) -> bool:
 
 
 async def accept_staging(
-    task: ConnectionTask, nodes: NodeService, link: ReceiverLink, event: AttachReceived, target: Target
-) -> None:
-    """Accept the link. Raises NodeRefused, TerminusRefused: why not."""
+    task: LinkOwner, nodes: NodeService, sets: SetService, link: ReceiverLink, event: AttachReceived,
+    target: Target, address: HalfAddress,
+) -> None:  # fmt: skip
+    """Accept the link of one who may. Raises NodeRefused, TerminusRefused: why not."""
     assert isinstance(target.address, str), "is_set_target has looked"
-    address = nodes.half_nodes.address(target.address)
-    nodes.half_nodes.group(task.principal, address)
     if event.attach.snd_settle_mode == SETTLED_MODE:
         raise TerminusRefused("amqp:not-allowed", "expected snd-settle-mode unsettled or mixed, got settled")
     queue = await nodes.node_for(task.principal, address.destination, SEND)
@@ -45,11 +45,11 @@ async def accept_staging(
     if not queue.persistent:
         reason = f"queue {queue.name!r} is temporary: what a set stages is for queues that stay"
         raise NodeRefused("amqp:not-allowed", reason)
-    part = await _open_part(task, nodes, address)
+    part = await _open_part(task, nodes, sets, address)
     answer = target_answer(target, target.address)
     answer.capabilities = (HALF_MESSAGES,)
-    staging = StagingLink(task, nodes, nodes.half_sets, part, queue, link)
-    task.dispatcher.posts.services[link] = staging
+    staging = StagingLink(task, nodes, sets, part, queue, link)
+    task.dispatcher.serve_posts(link, staging)
     link.accept(
         source=event.attach.source,
         target=answer,
@@ -60,7 +60,7 @@ async def accept_staging(
     task.log.debug("link.attached", name=link.name, role="receiver", target=answer.address)
 
 
-async def _open_part(task: ConnectionTask, nodes: NodeService, address: HalfAddress) -> SetPart:
+async def _open_part(task: LinkOwner, nodes: NodeService, sets: SetService, address: HalfAddress) -> SetPart:
     done = trio.Event()
     outcomes: list[Any] = []
 
@@ -68,7 +68,7 @@ async def _open_part(task: ConnectionTask, nodes: NodeService, address: HalfAddr
         outcomes.append(outcome)
         done.set()
 
-    job = OpenPart(nodes.half_sets, address, task.container_id, answer)
+    job = OpenPart(sets, address, task.container_id, answer)
     nodes.writer.submit(job)
     await done.wait()
     if isinstance(outcomes[0], Rejected):

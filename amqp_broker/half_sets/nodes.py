@@ -28,6 +28,7 @@ from amqp_broker.registry import NodeRefused
 
 if TYPE_CHECKING:
     from amqp_broker.control_nodes import ControlPost
+    from amqp_broker.half_sets.service import SetService
     from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
 
@@ -46,14 +47,15 @@ def is_about_sets(post: ControlPost) -> bool:
 class SetRequests:
     """Has them judged and answered."""
 
-    def __init__(self, nodes: NodeService) -> None:
+    def __init__(self, nodes: NodeService, sets: SetService) -> None:
         self._nodes = nodes
+        self._sets = sets
 
     def take(self, group: str, post: ControlPost) -> bool:
         """Take a message that is about sets; False if it is not."""
         try:
             message = Message(post.payload)
-            own_store = self._nodes.retained.store_id
+            own_store = self._nodes.store_id
             request = read_set_request(message, message.properties or Properties(), own_store)
         except HalfRefused as refused:
             post.answer(Rejected(error=refused.error))
@@ -68,7 +70,7 @@ class SetRequests:
         return True
 
     def _do(self, group: str, request: SetRequest, post: ControlPost) -> None:
-        sets = self._nodes.half_sets
+        sets = self._sets
         if isinstance(request, SealRequest) and request.store:
             sets.submit(EnlistSet(sets, group, request, post.container_id, post.answer))
         elif isinstance(request, SealRequest):
@@ -116,12 +118,12 @@ class SetRequests:
         except RowDamaged as damaged:
             answer(Rejected(error=internal_error(f"the store: {damaged}")))
             return
-        sets = self._nodes.half_sets.known(group, producer).sets.values()
+        sets = self._sets.known(group, producer).sets.values()
         shown = [
             each
             for each in sets
             if (epoch is None or each.epoch == epoch) and each.state is not SetState.VOIDED
         ][:SETS_SHOWN]
-        payload = write_status(request.correlation_id, self._nodes.retained.store_id, found, latest, shown)
+        payload = write_status(request.correlation_id, self._nodes.store_id, found, latest, shown)
         self._nodes.post(queue, payload)
         answer(Accepted())

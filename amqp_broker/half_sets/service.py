@@ -40,6 +40,7 @@ from amqp_broker.queue import RESUME_PART
 
 if TYPE_CHECKING:
     from amqp_broker.half_sets.staging import StagingLink
+    from amqp_broker.halves.service import HalfService
     from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
     from amqp_broker.writer import Job
@@ -53,14 +54,16 @@ DECISIONS_SEARCHED: Final = 1_000  # of a producer, the newest, where a request 
 class SetService:
     """One for each broker."""
 
-    def __init__(self, nodes: NodeService) -> None:
+    def __init__(self, nodes: NodeService, halves: HalfService) -> None:
         self._nodes = nodes
+        self._halves = halves
+        halves.void_set = self._void_asked
         self._log = logger("half_sets")
         self._deadlines: list[tuple[int, int, StagedSet]] = []
         self._serial = count()
         self._links: dict[SetPart, set[StagingLink]] = {}
         self._waiting: dict[StagingLink, float] = {}  # for room, and since when
-        self._asking = SetAsking(nodes.halves)
+        self._asking = SetAsking(halves)
         self.producers: dict[tuple[str, str], ProducerSets] = {}
         self.part_count = 0
         self.byte_count = 0
@@ -90,7 +93,7 @@ class SetService:
 
     def max_age_ms(self, group: str) -> int:
         """How old a set of this group may become."""
-        found = self._nodes.halves.groups.get(group)
+        found = self._halves.groups.get(group)
         return (HalfSettings() if found is None else found.settings).max_age_ms
 
     def decision(self, producer: ProducerSets, epoch: int) -> Decision | None:
@@ -241,6 +244,10 @@ class SetService:
         request = VoidRequest(staged.producer.name, staged.epoch, (staged.set_id,))
         self.submit(VoidSets(self, staged.producer.group, request, resolver, reason, answer, force=force))
 
+    def _void_asked(self, staged: StagedSet, reason: str, answer: Callable[[Any], None]) -> None:
+        """A check's answer ends a set."""
+        self.void(staged, Resolver.CHECK, reason, answer)
+
     def pump(self, queue: Queue) -> None:
         """Distribute what a commit made available."""
         self._nodes.pump(queue)
@@ -282,6 +289,7 @@ class SetService:
         part = SetPart(staged, told.destination, node.queue_id)
         part.next_offset = node.next_offset
         part.add(node.message_count, node.byte_count, 0)
+        part.may_expire = node.message_count > 0
         staged.home, staged.store = told.home, told.store
         if told.sealed is not None or told.voided:
             staged.sealed = told.sealed

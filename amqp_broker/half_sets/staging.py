@@ -21,8 +21,8 @@ from amqp_broker.records import record_of
 from amqp_broker.sequences.fields import place_of
 
 if TYPE_CHECKING:
-    from amqp_broker.connection_task import ConnectionTask
     from amqp_broker.half_sets.service import SetService
+    from amqp_broker.link_owner import LinkOwner
     from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
 
@@ -99,7 +99,7 @@ class StagingLink:
     """One link of `$half-set/...`; it also stands in the list of those who wait for room in its queue."""
 
     def __init__(
-        self, task: ConnectionTask, nodes: NodeService, service: SetService, part: SetPart, queue: Queue,
+        self, task: LinkOwner, nodes: NodeService, service: SetService, part: SetPart, queue: Queue,
         link: ReceiverLink,
     ) -> None:  # fmt: skip
         self.part = part
@@ -174,6 +174,8 @@ class StagingLink:
                 self._processed(1)
                 continue
             record.durable = True
+            if record.expires_at_ms:
+                self.part.may_expire = True
             records.append(record)
             taken.append(delivery)
         if records:

@@ -26,6 +26,7 @@ from amqp_broker.frames import Rejected
 from amqp_broker.persistence import Event, Half, Store
 
 if TYPE_CHECKING:
+    from amqp_broker.halves.service import HalfService
     from amqp_broker.node_service import NodeService
 
 PAGE: Final = 1_000
@@ -87,8 +88,9 @@ class HalfFigures:
 class HalfAdministration:
     """What `Broker` offers of half messages."""
 
-    def __init__(self, nodes: NodeService) -> None:
+    def __init__(self, nodes: NodeService, service: HalfService) -> None:
         self._nodes = nodes
+        self._service = service
 
     async def messages(
         self, group: str, state: str | None = None, after: object = None, count: int = PAGE
@@ -148,7 +150,7 @@ class HalfAdministration:
 
     def figures(self, group: str) -> HalfFigures:
         """Of one group; zeros for one that there is not."""
-        service = self._nodes.halves
+        service = self._service
         found = service.groups.get(group)
         counted = service.counted(group)
         now_ms = self._nodes.wall_clock_ms()
@@ -179,7 +181,7 @@ class HalfAdministration:
 
     async def _change(self, group: str, half_id: object, what: HalfInput, who: str, reason: str) -> None:
         key = half_id_of(half_id)
-        found: HalfGroup | None = self._nodes.halves.groups.get(group)
+        found: HalfGroup | None = self._service.groups.get(group)
         if key is None or found is None:
             raise HalfRefusedByHand(
                 f"expected the id of a half message of a group, got {group!r}, {half_id!r:.80}"
@@ -191,7 +193,7 @@ class HalfAdministration:
             outcomes.append(outcome)
             done.set()
 
-        self._nodes.halves.change(found, key, what, Resolver.ADMIN, reason, answer, who)
+        self._service.change(found, key, what, Resolver.ADMIN, reason, answer, who)
         await done.wait()
         error = outcomes[0].error if isinstance(outcomes[0], Rejected) else None
         if error is not None:

@@ -33,8 +33,8 @@ from amqp_broker.half_sets.asking import write_set_check
 from amqp_broker.halves.requests import parked_body, write_check
 
 if TYPE_CHECKING:
-    from amqp_broker.connection_task import ConnectionTask
     from amqp_broker.halves.service import HalfService
+    from amqp_broker.link_owner import LinkOwner
     from amqp_broker.links import OutgoingDelivery, SenderLink
 
 CHECK_HEADER: Final = encode_composite(Header(durable=False))
@@ -63,7 +63,7 @@ class CheckSource:
     """One link of `$half-check/<group>`; on `by-outcome` an outcome decides."""
 
     def __init__(
-        self, task: ConnectionTask, service: HalfService, group: HalfGroup, link: SenderLink, by_outcome: bool
+        self, task: LinkOwner, service: HalfService, group: HalfGroup, link: SenderLink, by_outcome: bool
     ) -> None:
         self._task = task
         self._service = service
@@ -199,6 +199,7 @@ class CheckSource:
                 self._service.set_stays(self._group, half)
 
         if isinstance(half, OpenSet):
+            assert self._service.void_set is not None, "sets are asked about, so they have a service"
             self._service.void_set(half.staged, reason, answer)
             return
         who = self._task.principal.name
@@ -224,9 +225,7 @@ class CheckSource:
 class ParkedSource:
     """One link of `$half-parked/<group>`: copies of what is parked, each once, the oldest first."""
 
-    def __init__(
-        self, task: ConnectionTask, service: HalfService, group: HalfGroup, link: SenderLink
-    ) -> None:
+    def __init__(self, task: LinkOwner, service: HalfService, group: HalfGroup, link: SenderLink) -> None:
         self._task = task
         self._service = service
         self._group = group

@@ -21,10 +21,11 @@ from amqp_broker.half_sets.staging import TRANSACTION_ERROR
 from amqp_broker.halves.addresses import CHECK, PARKED, PUT, RESOLVE, SET, HalfAddress, parse_half_address
 from amqp_broker.halves.destinations import check_destination
 from amqp_broker.halves.operations import EnlistedHalf, HalfChange, HalfPut
-from amqp_broker.halves.requests import HalfRefused, read_put, read_resolution
+from amqp_broker.halves.requests import HalfRefused, read_put, read_resolution, resolution_by_bytes
 from amqp_broker.registry import NodeRefused
 
 if TYPE_CHECKING:
+    from amqp_broker.half_sets.service import SetService
     from amqp_broker.halves.service import HalfService
     from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
@@ -40,7 +41,7 @@ class HalfPutNode:
     unsettled_only = True
 
     def __init__(self, service: HalfService, group: HalfGroup, destination: Queue) -> None:
-        self._service = service
+        self.service = service
         self._group = group
         self._destination = destination
 
@@ -50,14 +51,14 @@ class HalfPutNode:
         if isinstance(operation, Error):
             post.answer(Rejected(error=operation))
         else:
-            self._service.put(operation, post.answer)
+            self.service.put(operation, post.answer)
 
     def enlist(self, post: ControlPost, transaction: Transaction) -> Enlisted | Error:
         """Prepared at the discharge; the timers start then."""
         operation = self._operation(post)
         if isinstance(operation, Error):
             return operation
-        found = self._service.known(self._group, operation.half_id)
+        found = self.service.known(self._group, operation.half_id)
         if found is not None:
             same = (found.digest, found.destination) == (operation.request.digest, self._destination.name)
             answer, _ = decide_half(found.state, HalfInput.PUT_SAME if same else HalfInput.PUT_OTHER)
@@ -67,8 +68,14 @@ class HalfPutNode:
         return EnlistedHalf(operation, transaction)
 
     def _operation(self, post: ControlPost) -> HalfPut | Error:
+        return self.operation(post.payload, post.message_format, post.principal, post.container_id)
+
+    def operation(
+        self, payload: bytes, message_format: int, principal: Principal, container_id: str
+    ) -> HalfPut | Error:
+        """What a message asks for, room for it reserved; or what its sender is told."""
         try:
-            request = read_put(post.payload, self._group.settings)
+            request = read_put(payload, self._group.settings)
         except HalfRefused as refused:
             return refused.error
         except DecodeError as error:
@@ -80,7 +87,7 @@ class HalfPutNode:
             return Error(
                 condition="amqp:resource-limit-exceeded", description=f"queue {queue.name!r} is full"
             )
-        return HalfPut(self._service, self._group, request, queue, post.message_format, post.container_id)
+        return HalfPut(self.service, self._group, request, queue, message_format, container_id)
 
 
 class HalfResolveNode:
@@ -89,7 +96,7 @@ class HalfResolveNode:
     unsettled_only = True
 
     def __init__(self, service: HalfService, sets: SetRequests, group: HalfGroup) -> None:
-        self._service = service
+        self.service = service
         self._sets = sets
         self._group = group
 
@@ -101,7 +108,7 @@ class HalfResolveNode:
         if isinstance(operation, Error):
             post.answer(Rejected(error=operation))
         else:
-            self._service.resolve(operation, post.answer)
+            self.service.resolve(operation, post.answer)
 
     def enlist(self, post: ControlPost, transaction: Transaction) -> Enlisted | Error:
         """Provisional, applied at the discharge; what only the store knows is judged there."""
@@ -110,7 +117,7 @@ class HalfResolveNode:
         operation = self._operation(post)
         if isinstance(operation, Error):
             return operation
-        found = self._service.known(self._group, operation.half_id)
+        found = self.service.known(self._group, operation.half_id)
         if found is not None:
             answer, _ = decide_half(found.state, operation.what)
             if answer not in (HalfAnswer.DONE, HalfAnswer.REPEAT):
@@ -124,16 +131,26 @@ class HalfResolveNode:
             return refused.error
         except DecodeError as error:
             return Error(condition=error.condition, description=error.description)
-        return HalfChange.of(self._service, self._group, asked, post.principal.name)
+        return HalfChange.of(self.service, self._group, asked, post.principal.name)
+
+    def operation(
+        self, payload: bytes, message_format: int, principal: Principal, container_id: str
+    ) -> HalfChange | None:
+        """What a message asks for, if it is a resolution of the usual layout."""
+        try:
+            asked = resolution_by_bytes(payload)
+        except DecodeError:
+            return None
+        return None if asked is None else HalfChange.of(self.service, self._group, asked, principal.name)
 
 
 class HalfNodes:
     """From an address of half messages to its node, if the principal may."""
 
-    def __init__(self, nodes: NodeService, service: HalfService) -> None:
+    def __init__(self, nodes: NodeService, service: HalfService, sets: SetService) -> None:
         self._nodes = nodes
         self._service = service
-        self._sets = SetRequests(nodes)
+        self._sets = SetRequests(nodes, sets)
 
     def address(self, name: str) -> HalfAddress:
         """The parts of an address. Raises NodeRefused: amqp:not-found."""

@@ -11,7 +11,7 @@ after it, so that nobody is told of a decision that is not stored.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.coordinator import (
     HalfAnswer,
@@ -27,12 +27,21 @@ from amqp_broker.coordinator import (
 )
 from amqp_broker.frames import Accepted, Error, Rejected
 from amqp_broker.halves.requests import PutRequest, Resolution, delivered_body
-from amqp_broker.message_events import homeless, put_by_half
-from amqp_broker.persistence import Decide, Event, Half, Hold, Log, Post, Record, Reschedule, RowDamaged, Unit
+from amqp_broker.halves.units import HalfUnit, Shared
+from amqp_broker.persistence import Decide, Half, Hold, Record, Reschedule, RowDamaged, Unit
 
 if TYPE_CHECKING:
-    from amqp_broker.halves.service import HalfService
+    from amqp_broker.halves.service import Found, HalfService
     from amqp_broker.queue import Queue
+
+ACCEPTED: Final = Accepted()
+Looked = dict[bytes, Half | None]
+"""What the store told of several half messages; None: there is none."""
+NOT_LOOKED: Final[Looked] = {}
+
+
+Posted = dict["Queue", list[Record]]
+"""Messages of committed half messages, by queue, in order."""
 
 
 class HalfOperation(ABC):
@@ -55,38 +64,58 @@ class HalfOperation(ABC):
 
     def outcome(self) -> Any:
         """What the asker is told after the commit."""
-        return Accepted() if self.error is None else Rejected(error=self.error)
+        return ACCEPTED if self.error is None else Rejected(error=self.error)
 
     def verbs(self) -> Unit:
         """Decide what it means, by what there is now."""
+        unit = HalfUnit(self.service.now_ms(), self._txn_id())
+        self.judge(unit, NOT_LOOKED)
+        return unit.verbs()
+
+    def judge(self, unit: HalfUnit, looked: Looked) -> None:
+        """The same, as a part of `unit`; `looked` spares asking the store."""
         self.error = None
+        self.waits = False
         self.group = self.service.present(self.group)
-        if not self._free():
-            return []
+        half = self.group.open.get(self.half_id)
+        if half is not None and half.busy is not None and half.busy is not self.token:
+            self.waits = True
+            return
         try:
-            return self._judge()
+            found = self.service.find(self.group, self.half_id, looked)
+            self._judge(unit, found)
         except RowDamaged as damaged:
             self.withdraw()
             self.error = Error(condition="amqp:internal-error", description=f"the store: {damaged}")
-            return []
 
     @abstractmethod
-    def _judge(self) -> Unit:
-        """The verbs, and `error` where it can't be; may raise RowDamaged."""
+    def _judge(self, unit: HalfUnit, found: Found | None) -> None:
+        """Add the verbs, or set `error` where it can't be; may raise RowDamaged before anything is added."""
 
     @abstractmethod
     def withdraw(self) -> None:
         """Nothing was stored."""
 
-    def _free(self) -> bool:
-        """Whether no other unit of this group changes it."""
-        half = self.group.open.get(self.half_id)
-        self.waits = half is not None and half.busy not in (None, self.token)
-        return not self.waits
+    @abstractmethod
+    def again(self) -> None:
+        """Nothing was stored, and it will be judged again: behind what others have numbered meanwhile."""
 
-    def _log(self, what: str, now_ms: int, **fields: str | int) -> Log:
-        fields = {"group": self.group.name, "half_id": shown_half_id(self.half_id), **fields}
-        return Log(Event(f"half.{what}", now_ms, fields))
+    @abstractmethod
+    def done(self, posted: Posted) -> None:
+        """It is stored; what became available is put into `posted`."""
+
+    def committed(self) -> None:
+        """It is stored."""
+        posted: Posted = {}
+        self.done(posted)
+        self.service.available(posted)
+        self.service.rearm(self.group)
+
+    def _txn_id(self) -> bytes:
+        return self.token.txn_id if isinstance(self.token, Transaction) else b""
+
+    def _fields(self, *fields: tuple[str, str | int]) -> Shared:
+        return (("group", self.group.name), *fields)
 
 
 class HalfPut(HalfOperation):
@@ -103,31 +132,26 @@ class HalfPut(HalfOperation):
         self.container_id = container_id
         self.size_bytes = len(request.body)
 
-    def _judge(self) -> Unit:
-        request = self.request
-        name = self.destination.name
-        found = self.service.find(self.group, self.half_id)
-        same = found is None or (found.digest, found.destination) == (request.digest, name)
-        state = None if found is None else found.state
-        answer, _ = decide_half(state, HalfInput.PUT_SAME if same else HalfInput.PUT_OTHER)
-        if answer is HalfAnswer.REPEAT:
-            return []
-        if answer is not HalfAnswer.DONE:
-            assert found is not None, "without a trace a put is done"
-            self.error = found.refusal(answer)
-            return []
+    def _judge(self, unit: HalfUnit, found: Found | None) -> None:
+        if found is not None:
+            same = (found.digest, found.destination) == (self.request.digest, self.destination.name)
+            answer, _ = decide_half(found.state, HalfInput.PUT_SAME if same else HalfInput.PUT_OTHER)
+            if answer is not HalfAnswer.REPEAT:
+                assert answer is not HalfAnswer.DONE, "only without a trace a put is done"
+                self.error = found.refusal(answer)
+            return
         if self.group.full():
             most = self.group.settings.max_pending
             self.error = Error(
                 condition="amqp:resource-limit-exceeded",
                 description=f"group {self.group.name!r} has {most} pending half messages (max_pending)",
             )
-            return []
-        return self._hold()
+            return
+        self._hold(unit)
 
-    def _hold(self) -> Unit:
+    def _hold(self, unit: HalfUnit) -> None:
         request = self.request
-        now_ms = self.service.now_ms()
+        now_ms = unit.now_ms
         half = self.half = OpenHalf(
             self.half_id, self.destination.name, request.digest, now_ms, now_ms + request.first_check_ms,
             now_ms + request.max_age_ms, self.container_id, self.size_bytes,
@@ -143,10 +167,9 @@ class HalfPut(HalfOperation):
             half.due_ms, half.deadline_ms, self.container_id, self.size_bytes, self.message_format,
             request.priority, request.ttl_ms,
         )  # fmt: skip
-        fields: dict[str, str | int] = {
-            "destination": half.destination, "container": self.container_id, "bytes": self.size_bytes
-        }  # fmt: skip
-        return [Hold(stored, request.body), self._log("put", now_ms, **fields)]
+        unit.add(Hold(stored, request.body))
+        shared = self._fields(("destination", half.destination), ("container", self.container_id))
+        unit.log("half.put", shared, {"half_id": shown_half_id(self.half_id), "bytes": self.size_bytes})
 
     def withdraw(self) -> None:
         """Nothing was stored."""
@@ -155,7 +178,11 @@ class HalfPut(HalfOperation):
             self.group.remove(half)
             self.service.drop_body(half)
 
-    def committed(self) -> None:
+    def again(self) -> None:
+        """Nothing was stored; its room is kept."""
+        self.withdraw()
+
+    def done(self, posted: Posted) -> None:
         """It is prepared: the timers start."""
         half = self.half
         if half is None:
@@ -164,7 +191,6 @@ class HalfPut(HalfOperation):
         half.busy = None
         self.service.hold_room(half, self.destination)
         self.group.schedule(half)
-        self.service.rearm(self.group)
 
     def rolled_back(self) -> None:
         """It never was; its room is free."""
@@ -194,56 +220,53 @@ class HalfChange(HalfOperation):
         """What a producer, or whoever has the right, resolves."""
         return cls(service, group, asked.half_id, asked.what, Resolver.PRODUCER, asked.reason, who)
 
-    def _judge(self) -> Unit:
-        found = self.service.find(self.group, self.half_id)
+    def _judge(self, unit: HalfUnit, found: Found | None) -> None:
         answer, after = decide_half(None if found is None else found.state, self.what)
         if answer is HalfAnswer.REPEAT:
-            return []
+            return
         if answer is not HalfAnswer.DONE or found is None or found.half is None or after is None:
             self.error = self.service.unknown(self.half_id) if found is None else found.refusal(answer)
-            return []
+            return
         half = self.half = found.half
         self._before = half.state
         half.state = after
         half.busy = self.token
         if after is HalfState.COMMITTED:
-            return self._commit(half)
-        now_ms = self.service.now_ms()
+            self._commit(half, unit)
+            return
+        now_ms = unit.now_ms
         if after is HalfState.ROLLED_BACK:
-            return [self._decide(half, now_ms), self._log("rolled_back", now_ms, **self._by())]
-        if after is HalfState.PARKED:
-            verb = self._reschedule(half, half.attempts, half.due_ms, half.deadline_ms)
-            return [verb, self._log("parked", now_ms, **self._by())]
-        verb = self._reschedule(half, 0, now_ms, now_ms + self.group.settings.max_age_ms)
-        return [verb, self._log("resumed", now_ms, **self._by())]
+            unit.add(self._decide(half, now_ms))
+            what = "half.rolled_back"
+        elif after is HalfState.PARKED:
+            unit.add(self._reschedule(half, half.attempts, half.due_ms, half.deadline_ms))
+            what = "half.parked"
+        else:
+            unit.add(self._reschedule(half, 0, now_ms, now_ms + self.group.settings.max_age_ms))
+            what = "half.resumed"
+        unit.log(what, self._fields(*self._by()), {"half_id": shown_half_id(half.half_id)})
 
-    def _commit(self, half: OpenHalf) -> Unit:
+    def _commit(self, half: OpenHalf, unit: HalfUnit) -> None:
         """The message gets its place in the queue now: the order of commits is the order of the queue."""
-        now_ms = self.service.now_ms()
+        now_ms = unit.now_ms
         queue, reason = self.service.destination_of(half)
+        body = delivered_body(half, self.service.body_of(self.group, half), reason)
         self._queue = queue
-        body = self.service.body_of(self.group, half)
         expires_at_ms = now_ms + half.ttl_ms if half.ttl_ms else 0
         record = self._record = Record(
-            0, body, half.message_format, half.priority, expires_at_ms, now_ms, queue.persistent
-        )
+            queue.next_offset, body, half.message_format, half.priority, expires_at_ms, now_ms,
+            queue.persistent,
+        )  # fmt: skip
         record.queue_id = queue.queue_id
-        record.body = delivered_body(half, body, reason)
         queue.pending_posts += 1
-        queue.number([record])
-        unit: Unit = [Post(queue.queue_id, [record])] if record.durable else []
+        queue.next_offset += 1
+        unit.post(queue, record)
+        shown = shown_half_id(half.half_id)
         if queue.events:
-            unit.extend(self._message_events(half, queue, record, reason, now_ms))
-        fields = {"queue": queue.name, "offset": record.offset, **self._by()}
-        return [*unit, self._decide(half, now_ms), self._log("committed", now_ms, **fields)]
-
-    def _message_events(self, half: OpenHalf, queue: Queue, record: Record, reason: str, now_ms: int) -> Unit:
-        group, half_id = self.group.name, shown_half_id(half.half_id)
-        txn_id = self.token.txn_id if isinstance(self.token, Transaction) else b""
-        unit = put_by_half(queue, record, group, half_id, half.container_id, now_ms, txn_id)
-        if reason:
-            unit.extend(homeless(queue, half.destination, group, half_id, reason, now_ms))
-        return unit
+            unit.placed(queue, record, self.group.name, half, reason)
+        unit.add(self._decide(half, now_ms))
+        shared = self._fields(("queue", queue.name), *self._by())
+        unit.log("half.committed", shared, {"half_id": shown, "offset": record.offset})
 
     def _decide(self, half: OpenHalf, now_ms: int) -> Decide:
         verb = Decide(
@@ -257,13 +280,17 @@ class HalfChange(HalfOperation):
     def _reschedule(self, half: OpenHalf, attempts: int, due_ms: int, deadline_ms: int) -> Reschedule:
         return Reschedule(self.group.name, half.half_id, half.state.value, attempts, due_ms, deadline_ms)
 
-    def _by(self) -> dict[str, str | int]:
-        return {"resolver": self.resolver.value, "who": self.who, "reason": self.reason}
+    def _by(self) -> Shared:
+        return (("resolver", self.resolver.value), ("who", self.who), ("reason", self.reason))
 
     def withdraw(self) -> None:
         """Nothing was stored: it stands where it stood, and is asked as before."""
         if self._queue is not None and self._record is not None:
             self._queue.next_offset = self._record.offset
+        self.rolled_back()
+
+    def again(self) -> None:
+        """Nothing was stored; its number stays free."""
         self.rolled_back()
 
     def _end_numbering(self) -> tuple[Queue, Record] | None:
@@ -274,7 +301,7 @@ class HalfChange(HalfOperation):
         queue.pending_posts -= 1
         return queue, record
 
-    def committed(self) -> None:
+    def done(self, posted: Posted) -> None:
         """It is stored."""
         half, self.half = self.half, None
         if half is None:
@@ -287,11 +314,14 @@ class HalfChange(HalfOperation):
         else:
             self.group.remove(half)
             self.service.decided(self.group, half, self.resolver)
-            posted = self._end_numbering()
-            if posted is not None and not posted[0].deleted:
-                posted[0].make_available([posted[1]], len(posted[1].body))
-                self.service.pump(posted[0])
-        self.service.rearm(self.group)
+            placed = self._end_numbering()
+            if placed is not None:
+                queue, record = placed
+                records = posted.get(queue)
+                if records is None:
+                    posted[queue] = [record]
+                else:
+                    records.append(record)
 
     def rolled_back(self) -> None:
         """It does not happen; the number that its message was given stays free."""
@@ -301,6 +331,13 @@ class HalfChange(HalfOperation):
             half.state = self._before
             half.busy = None
             self.group.schedule(half)
+
+
+def refusal_of(error: Exception) -> Error:
+    """What the asker is told where the store could not."""
+    damaged = isinstance(error, RowDamaged)
+    condition = "amqp:internal-error" if damaged else "amqp:resource-limit-exceeded"
+    return Error(condition=condition, description=str(error))
 
 
 class HalfJob:
@@ -328,10 +365,7 @@ class HalfJob:
         operation = self._operation
         if error is not None:
             operation.rolled_back()
-            damaged = isinstance(error, RowDamaged)
-            condition = "amqp:internal-error" if damaged else "amqp:resource-limit-exceeded"
-            described = Error(condition=condition, description=str(error))
-            self._answer(Rejected(error=described))
+            self._answer(Rejected(error=refusal_of(error)))
         elif operation.waits:
             self._service.submit(self)
         else:

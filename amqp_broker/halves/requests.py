@@ -14,7 +14,14 @@ from typing import Any, Final
 
 import attrs
 
-from amqp_broker.coordinator import HalfInput, HalfSettings, OpenHalf, half_id_of, half_id_value
+from amqp_broker.coordinator import (
+    HalfInput,
+    HalfSettings,
+    OpenHalf,
+    half_id_of,
+    half_id_of_octets,
+    half_id_value,
+)
 from amqp_broker.frames import (
     Byte,
     Error,
@@ -32,7 +39,9 @@ from amqp_broker.frames import (
     decode_value,
     encode_message,
     encode_section,
+    peek_answer,
     peek_header,
+    peek_named,
 )
 from amqp_broker.halves.addresses import resolve_address
 
@@ -52,6 +61,14 @@ DEAD_LETTER_REASON: Final = "x-opt-dead-letter-reason"
 CHECK_BODY_BYTES: Final = 256 * 1_024  # a larger body is left out of a check: it is only a reminder
 REASON_CHARACTERS: Final = 1_024  # of a resolver's reason that are kept
 SUBJECTS: Final = {"commit": HalfInput.COMMIT, "rollback": HalfInput.ROLLBACK}
+_SUBJECT_OCTETS: Final = {name.encode(): what for name, what in SUBJECTS.items()}
+
+# The section of annotations of one half-id, as the encoder writes it, before a message without its own.
+_ANNOTATIONS_HEAD: Final = b"\x00\x53\x72\xc1"
+_PROPERTIES_HEAD: Final = b"\x00\x53\x73"
+_ID_KEY: Final = b"\xa3" + bytes((len(HALF_ID_ANNOTATION),)) + HALF_ID_ANNOTATION.encode()
+_ID_CODES: Final = {ord("s"): 0xA1, ord("b"): 0xA0}
+_SHORT_ID: Final = 200  # octets: the map is of the short form
 
 _INTEGERS: Final = (Ubyte, Ushort, Uint, Ulong, Byte, Short, Int, Long)
 
@@ -64,7 +81,7 @@ class HalfRefused(Exception):
         self.error = Error(condition=condition, description=description, info=info)
 
 
-@attrs.frozen
+@attrs.define
 class PutRequest:
     """What a message to `$half/<group>/<destination>` says. `body` is everything after the header."""
 
@@ -77,7 +94,7 @@ class PutRequest:
     ttl_ms: int
 
 
-@attrs.frozen
+@attrs.define
 class Resolution:
     """What a message to `$half-resolve/<group>` says: `what` is COMMIT or ROLLBACK."""
 
@@ -88,6 +105,35 @@ class Resolution:
 
 def read_put(payload: bytes, settings: HalfSettings) -> PutRequest:
     """The put of a message. Raises HalfRefused, and DecodeError where its sections are malformed."""
+    return _put_by_bytes(payload, settings) or _put_by_sections(payload, settings)
+
+
+def _put_by_bytes(payload: bytes, settings: HalfSettings) -> PutRequest | None:
+    """The same for the layouts that most clients send; None for every other."""
+    _durable, priority, ttl_ms, _first, _count, end = peek_header(payload)
+    body = payload[end:]
+    found = peek_named(body)
+    if found is None:
+        return None
+    constructor, octets, properties, after, names = found
+    half_id = half_id_of_octets(constructor, octets)
+    if half_id is None:
+        return None
+    for key in names:
+        if key in FORBIDDEN_PROPERTIES or key.startswith(HALF_PREFIX):
+            return None
+    return PutRequest(
+        half_id,
+        hashlib.sha256(properties + body[after:]).digest(),
+        body,
+        min(settings.first_check_ms, settings.max_age_ms),
+        settings.max_age_ms,
+        4 if priority is None else priority,
+        ttl_ms or 0,
+    )
+
+
+def _put_by_sections(payload: bytes, settings: HalfSettings) -> PutRequest:
     message = Message(payload)
     message.check_sections()
     named = message.application_properties or {}
@@ -153,6 +199,22 @@ def digest_of(message: Message) -> bytes:
 
 def read_resolution(payload: bytes) -> Resolution:
     """The resolution that a message is. Raises HalfRefused, and DecodeError."""
+    return resolution_by_bytes(payload) or _resolution_by_sections(payload)
+
+
+def resolution_by_bytes(payload: bytes) -> Resolution | None:
+    """The same for the layouts that most clients send; None for every other, and for what is no resolution.
+    Raises DecodeError.
+    """
+    found = peek_answer(payload[peek_header(payload)[5] :])
+    if found is None:
+        return None
+    what = _SUBJECT_OCTETS.get(found[0])
+    half_id = half_id_of_octets(found[1], found[2])
+    return None if what is None or half_id is None else Resolution(half_id, what, "")
+
+
+def _resolution_by_sections(payload: bytes) -> Resolution:
     message = Message(payload)
     properties = message.properties or Properties()
     what = SUBJECTS.get(properties.subject or "")
@@ -210,6 +272,11 @@ def delivered_body(half: OpenHalf, body: bytes, reason: str) -> bytes:
     """The message as it is delivered: octet for octet, with the annotation that names its half-id. In another
     queue than its own, that of the dead letters, the annotations say for which `reason`.
     """
+    kind = _ID_CODES.get(half.half_id[0])
+    if kind is not None and body[:3] == _PROPERTIES_HEAD and not reason and len(half.half_id) <= _SHORT_ID:
+        octets = half.half_id[1:]
+        value = bytes((kind, len(octets))) + octets
+        return _ANNOTATIONS_HEAD + bytes((len(value) + len(_ID_KEY) + 1, 2)) + _ID_KEY + value + body
     message = Message(body)
     annotations = dict(message.message_annotations or {})
     annotations[Symbol(HALF_ID_ANNOTATION)] = half_id_value(half.half_id)

@@ -29,7 +29,7 @@ from amqp_broker.coordinator import (
 )
 from amqp_broker.frames import Error
 from amqp_broker.halves.destinations import why_elsewhere
-from amqp_broker.halves.operations import HalfChange, HalfJob, HalfPut
+from amqp_broker.halves.operations import NOT_LOOKED, HalfChange, HalfJob, HalfPut, Looked, Posted
 from amqp_broker.jobs import Step
 from amqp_broker.log_setup import logger
 from amqp_broker.persistence import Event, Half, Log, Reschedule, RowDamaged, Store, Unit
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from amqp_broker.halves.checking import CheckSource, ParkedSource
     from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
+    from amqp_broker.writer import Job
 
 BODY_CACHE_BYTES: Final = 32 << 20  # bodies of open half messages that are kept in memory: the newest
 RECENT_DECISIONS: Final = 65_536  # known without the disk: for the provisional answers of transactions
@@ -45,7 +46,11 @@ MAX_GROUPS: Final = 1_024  # at once; idle ones that peers made by using them ar
 LONGEST_SLEEP_S: Final = 60.0  # the wall clock may be set while we wait
 
 
-@attrs.frozen
+VoidSet = Callable[[StagedSet, str, Callable[[Any], None]], None]
+"""Ends a set for a reason; the callback is told the outcome after the commit."""
+
+
+@attrs.define
 class Found:
     """What there is of a half message: open (`half`), or a tombstone."""
 
@@ -148,6 +153,8 @@ class HalfService:
         self.groups: dict[str, HalfGroup] = {}
         for config in nodes.config.half_groups:
             self.groups[config.name] = HalfGroup(config.name, config.settings())
+        self.void_set: VoidSet | None = None
+        """How the answer of a check ends a set; the sets' service says."""
 
     # Groups
 
@@ -213,22 +220,37 @@ class HalfService:
         """The broker's wall clock."""
         return self._nodes.wall_clock_ms()
 
-    def find(self, group: HalfGroup, half_id: bytes) -> Found | None:
+    def find(self, group: HalfGroup, half_id: bytes, looked: Looked = NOT_LOOKED) -> Found | None:
         """What there is of it; only in a job's `unit`, since it may ask the store."""
         half = group.open.get(half_id)
         if half is not None:
             return Found(half.state, half.digest, half.destination, half)
+        if half_id in looked:
+            stored = looked[half_id]
+        else:
 
-        def look(store: Store) -> Half | None:
-            return store.half(group.name, half_id)
+            def look(store: Store) -> Half | None:
+                return store.half(group.name, half_id)
 
-        stored = self._nodes.writer.lookup(look)
+            stored = self._nodes.writer.lookup(look)
         if stored is None or 0 < stored.expires_at_ms <= self.now_ms():
             return None  # the store may be later than that with forgetting it
         return Found(
             HalfState(stored.state), stored.digest, stored.destination, None, stored.resolved_at_ms,
             stored.resolver,
         )  # fmt: skip
+
+    def look_up(self, group: HalfGroup, half_ids: list[bytes]) -> Looked:
+        """What the store has of those that are not open; only in a job's `unit`."""
+        open_ones = group.open
+        closed = [half_id for half_id in half_ids if half_id not in open_ones]
+        if len(closed) < 2:
+            return NOT_LOOKED
+
+        def look(store: Store) -> Looked:
+            return store.some_halves(group.name, closed)
+
+        return self._nodes.writer.lookup(look)
 
     def known(self, group: HalfGroup, half_id: bytes) -> Found | None:
         """What memory knows of it, for a provisional answer; None is also: the store would have to be
@@ -295,20 +317,24 @@ class HalfService:
         """Senders that wait for room may go on."""
         self._nodes.drained(queue)
 
-    def pump(self, queue: Queue) -> None:
-        """Distribute what a commit made available."""
-        self._nodes.pump(queue)
+    def available(self, posted: Posted) -> None:
+        """Distribute what commits made available, and the room that they gave back."""
+        for queue, records in posted.items():
+            if not queue.deleted:
+                queue.make_available(records, sum([len(record.body) for record in records]))
+                self._nodes.pump(queue)
 
     def decided(self, group: HalfGroup, half: OpenHalf, resolver: Resolver) -> None:
         """It was committed or rolled back, and that is stored."""
-        self.counted(group.name).decision(half.state, resolver, half.age_ms(self.now_ms()))
+        now_ms = self.now_ms()
+        self.counted(group.name).decision(half.state, resolver, half.age_ms(now_ms))
         self.drop_body(half)
         queue = self._rooms.pop(half, None)
         if queue is not None:
             queue.unreserve(1, half.size_bytes)
             self._nodes.drained(queue)
         self._recent[group.name, half.half_id] = Found(
-            half.state, half.digest, half.destination, None, self.now_ms(), resolver.value
+            half.state, half.digest, half.destination, None, now_ms, resolver.value
         )
         if len(self._recent) > RECENT_DECISIONS:
             self._recent.popitem(last=False)
@@ -335,9 +361,13 @@ class HalfService:
             source: CheckSource = checker.owner
             source.settle_released(half)
 
-    def submit(self, job: HalfJob) -> None:
-        """Have an operation judged and stored with the next group."""
+    def submit(self, job: Job) -> None:
+        """Have operations judged and stored with the next group."""
         self._nodes.writer.submit(job)
+
+    def collect(self, job: Job) -> None:
+        """The same at the end of a connection's turn."""
+        self._nodes.writer.collect(job)
 
     def change(
         self, group: HalfGroup, half_id: bytes, what: HalfInput, resolver: Resolver, reason: str,
@@ -346,10 +376,6 @@ class HalfService:
         """Commit, roll back, park or resume; `answer` is told the outcome after the commit."""
         operation = HalfChange(self, group, half_id, what, resolver, reason, who)
         self.submit(HalfJob(self, operation, answer))
-
-    def void_set(self, staged: StagedSet, reason: str, answer: Callable[[Any], None]) -> None:
-        """A check's answer ends a set; `answer` is told the outcome after the commit."""
-        self._nodes.half_sets.void(staged, Resolver.CHECK, reason, answer)
 
     def put(self, operation: HalfPut, answer: Callable[[Any], None]) -> None:
         """Store a half message; `answer` is told the outcome after the commit."""

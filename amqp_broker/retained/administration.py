@@ -11,17 +11,20 @@ from amqp_broker.retained.cursors import by_name
 from amqp_broker.retained.logs import RetainedLog
 
 if TYPE_CHECKING:
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.retained.service import RetainedService
 
 
 @attrs.frozen
 class RetainedInfo:
-    """What can be read by offset at one address: from `first`, before `next_offset`; bytes of bodies."""
+    """What can be read by offset at one address: from `first`, before `next_offset`; bytes of bodies. `kind`
+    is `queue`, `log`, or `events` for the event log.
+    """
 
     address: str
     first: int
     next_offset: int
     byte_count: int
+    kind: str
 
 
 @attrs.frozen
@@ -33,26 +36,24 @@ class CursorInfo:
     held_by: str | None
 
 
-async def retained_nodes(nodes: NodeService) -> list[RetainedInfo]:
+async def retained_nodes(service: RetainedService) -> list[RetainedInfo]:
     """Everything that can be read by offset, the event log first."""
-    service = nodes.retained
 
     def described(log: RetainedLog, store: Store) -> RetainedInfo:
         bounds = log.bounds(store)
-        return RetainedInfo(log.address, bounds.first, bounds.next_offset, bounds.byte_count)
+        return RetainedInfo(log.address, bounds.first, bounds.next_offset, bounds.byte_count, log.kind)
 
-    return await nodes.sequences.ask(lambda store: [described(log, store) for log in service.logs()])
+    return await service.nodes.writer.ask(lambda store: [described(log, store) for log in service.logs()])
 
 
-async def durable_cursors(nodes: NodeService) -> list[CursorInfo]:
+async def durable_cursors(service: RetainedService) -> list[CursorInfo]:
     """All of them, in the order of their names."""
-    service = nodes.retained
     addresses = service.addresses()
 
     def described(name: str, store: Store) -> CursorInfo:
         positions = by_name(service.cursors.positions(name, store), addresses)
         return CursorInfo(name, positions, service.cursors.held_by(name))
 
-    return await nodes.sequences.ask(
+    return await service.nodes.writer.ask(
         lambda store: [described(name, store) for name in service.cursors.names()]
     )

@@ -15,7 +15,7 @@ from amqp_broker.retained.filters import LOCKED, NO_ROOM, RetainedRefused
 
 if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
-    from amqp_broker.retained.turns import PageTurns
+    from amqp_broker.page_turns import PageTurns
 
 NAMES_PAGE: Final = 1_000
 

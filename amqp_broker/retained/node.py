@@ -35,7 +35,7 @@ from amqp_broker.retained.logs import QueueLog, RetainedLog, begin_at
 from amqp_broker.retained.requests import Request, read_request
 
 if TYPE_CHECKING:
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.retained.service import RetainedService
 
 RETAINED_ADDRESS: Final = "$retained"
 WAIT_MS_MAX: Final = 10_000
@@ -47,8 +47,9 @@ Reply = dict[str, Any]
 class Asked:
     """One request: how its asker is answered, once."""
 
-    def __init__(self, nodes: NodeService, post: ControlPost, request: Request, queue: Queue) -> None:
-        self.nodes = nodes
+    def __init__(self, service: RetainedService, post: ControlPost, request: Request, queue: Queue) -> None:
+        self.service = service
+        self.nodes = service.nodes
         self.principal = post.principal
         self.container_id = post.container_id
         self.request = request
@@ -102,12 +103,12 @@ class Waiting:
         self._asked.nodes.timers.set(trio.current_time() + timeout_ms / 1000, self)
         for log, known in zip(self._logs, self._known, strict=True):
             if not self._over:
-                self._asked.nodes.retained.wait(log, self, known)
+                self._asked.service.wait(log, self, known)
 
     def grown(self) -> None:
         """One has."""
         self.end()
-        self._asked.look(partial(_described, self._asked.nodes, self._logs))
+        self._asked.look(partial(_described, self._asked.service, self._logs))
 
     def wake(self) -> None:
         """The time is over."""
@@ -119,7 +120,7 @@ class Waiting:
         self._over = True
         self._asked.nodes.timers.forget(self)
         for log in self._logs:
-            self._asked.nodes.retained.wait_no_more(log, self)
+            self._asked.service.wait_no_more(log, self)
 
 
 class RetainedNode(HoldingNode):
@@ -127,9 +128,8 @@ class RetainedNode(HoldingNode):
     nothing.
     """
 
-    def __init__(self, nodes: NodeService, *, relayed: bool = False) -> None:
-        self._nodes = nodes
-        self._service = nodes.retained
+    def __init__(self, service: RetainedService, *, relayed: bool = False) -> None:
+        self._service = service
         self._relayed = relayed
         self._holds: dict[str, Holder] = {}
         self._gone = False
@@ -153,11 +153,11 @@ class RetainedNode(HoldingNode):
                 raise RetainedRefused(
                     INVALID, f"expected the subject to be one of {names}, got {properties.subject!r:.80}"
                 )
-            queue = reply_queue(self._nodes, post.principal, properties.reply_to)
+            queue = reply_queue(self._service.nodes, post.principal, properties.reply_to)
             if isinstance(queue, Error):
                 post.answer(Rejected(error=queue))
                 return
-            operation(Asked(self._nodes, post, read_request(post.payload, properties), queue))
+            operation(Asked(self._service, post, read_request(post.payload, properties), queue))
         except RetainedRefused as refused:
             post.answer(Rejected(error=refused.error))
         except DecodeError as error:
@@ -182,7 +182,7 @@ class RetainedNode(HoldingNode):
                 )
         else:
             logs = [self._service.log_at(asked.principal, address)]
-        asked.look(partial(_described, self._nodes, logs))
+        asked.look(partial(_described, self._service, logs))
 
     def _find(self, asked: Asked) -> None:
         log = self._service.log_at(asked.principal, asked.request.optional("address"))
@@ -234,7 +234,7 @@ class RetainedNode(HoldingNode):
 
         def then(error: Exception | None) -> None:
             if error is None:
-                self._tell_positions(asked, name, {"log": self._service.store_id})
+                self._tell_positions(asked, name, {"log": self._service.nodes.store_id})
                 return
             if not known:
                 self._holds.pop(name, None)
@@ -295,7 +295,7 @@ class RetainedNode(HoldingNode):
             else:
                 self._service.cursors.forget(name, then)
 
-        self._nodes.writer.read(there)
+        self._service.nodes.writer.read(there)
 
     def _tell_positions(self, asked: Asked, name: str, more: Reply) -> None:
         def question(store: Store) -> Reply:
@@ -316,18 +316,19 @@ class RetainedNode(HoldingNode):
                 )
 
 
-def _described(nodes: NodeService, logs: list[RetainedLog], store: Store) -> Reply:
-    service = nodes.retained
+def _described(service: RetainedService, logs: list[RetainedLog], store: Store) -> Reply:
+    config = service.nodes.config
     described: list[dict[str, Any]] = []
     for log in logs:
         bounds = log.bounds(store)
-        keep_ms, keep_bytes = nodes.config.limits.event_keep_ms, 0
+        keep_ms, keep_bytes = config.limits.event_keep_ms, 0
         if isinstance(log, QueueLog):
-            policy = nodes.config.policy_of(log.address)
+            policy = config.policy_of(log.address)
             keep_ms, keep_bytes = policy.retention_ms, policy.retention_bytes
         described.append(
             {
                 "address": log.address,
+                "kind": log.kind,
                 "first": Ulong(bounds.first),
                 "next": Ulong(bounds.next_offset),
                 "bytes": Ulong(bounds.byte_count),
@@ -335,4 +336,4 @@ def _described(nodes: NodeService, logs: list[RetainedLog], store: Store) -> Rep
                 "retention_bytes": Ulong(keep_bytes),
             }
         )
-    return {"log": service.store_id, "nodes": described}
+    return {"log": service.nodes.store_id, "nodes": described}

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from amqp_broker.addresses import Address, AddressError, parse_address
 from amqp_broker.authorisation import BROWSE, MANAGE_READ, Principal
+from amqp_broker.page_turns import PageReader
 from amqp_broker.persistence import Retain, Retained, Store, Unit
 from amqp_broker.registry import NodeRefused
 from amqp_broker.retained.cursors import Cursors
 from amqp_broker.retained.filters import NOT_ALLOWED, RetainedRefused
 from amqp_broker.retained.logs import EVENTS, EVENTS_ID, EventLog, QueueLog, RetainedLog
-from amqp_broker.retained.turns import PageReader, PageTurns
 
 if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
@@ -31,11 +31,11 @@ class RetainedService:
     """One for each broker."""
 
     def __init__(self, nodes: NodeService) -> None:
-        self._nodes = nodes
+        self.nodes = nodes
+        nodes.on_created = self._created
         self.limits = nodes.config.limits
-        self.turns = PageTurns(nodes)
+        self.turns = nodes.turns
         self.cursors = Cursors(nodes, self.turns)
-        self.store_id = ""
         self.events = EventLog()
         self._logs: dict[Queue, QueueLog] = {}
         self._waiting: dict[RetainedLog, dict[Waiter, int]] = {}
@@ -45,11 +45,10 @@ class RetainedService:
 
     def recover(self, store: Store) -> Unit:
         """Take up what the store has; what it has to be told of the configuration. Before the writer runs."""
-        self.store_id = store.store_id
         self.events.bounds(store)
         self.cursors.recover(store)
         unit: Unit = []
-        for queue in self._nodes.registry.queues():
+        for queue in self.nodes.registry.queues():
             verb = self.changed(queue, store.retained(queue.queue_id))
             if verb is not None:
                 unit.append(verb)
@@ -59,15 +58,20 @@ class RetainedService:
 
     def changed(self, queue: Queue, stored: Retained | None) -> Retain | None:
         """What the store has to be told if it keeps `queue` otherwise than the configuration says."""
-        policy = self._nodes.config.policy_of(queue.name)
+        policy = self.nodes.config.policy_of(queue.name)
         before = (0, 0) if stored is None else (stored.keep_ms, stored.keep_bytes)
         if before == (policy.retention_ms, policy.retention_bytes):
             return None
         return Retain(queue.queue_id, policy.retention_ms, policy.retention_bytes)
 
+    def _created(self, queue: Queue) -> None:
+        """A queue was made, and the store told what it retains, before anything is posted to it."""
+        if queue.retains:
+            self.keeps(queue)
+
     def keeps(self, queue: Queue) -> None:
         """From now on the offsets of `queue` have no holes: what the store refuses gives its number back."""
-        self._nodes.writer.dense.add(queue.queue_id)
+        self.nodes.writer.dense.add(queue.queue_id)
 
     # Logs
 
@@ -96,7 +100,7 @@ class RetainedService:
             )
         if parsed.name == EVENTS:
             return self.events
-        queue = self._nodes.registry.find(parsed)
+        queue = self.nodes.registry.find(parsed)
         if queue is None:
             raise RetainedRefused("amqp:not-found", f"no queue {parsed.name!r}")
         return self.log_of(queue)
@@ -104,7 +108,7 @@ class RetainedService:
     async def log_for(self, principal: Principal, address: str) -> RetainedLog:
         """The same for a link; a queue is made on first use. Raises NodeRefused, RetainedRefused."""
         if address != EVENTS:
-            return self.log_of(await self._nodes.node_for(principal, address, BROWSE))
+            return self.log_of(await self.nodes.node_for(principal, address, BROWSE))
         if not self.may_read(principal, address):
             raise NodeRefused(
                 "amqp:unauthorized-access", f"{principal.rule_name!r} may not read the event log"
@@ -113,7 +117,7 @@ class RetainedService:
 
     def may_read(self, principal: Principal, address: str) -> bool:
         """Whether `principal` may read there by offset."""
-        authorise = self._nodes.authoriser.authorise
+        authorise = self.nodes.authoriser.authorise
         if address == EVENTS:
             return authorise(principal, MANAGE_READ)
         return authorise(principal, BROWSE, Address(address))
@@ -121,7 +125,7 @@ class RetainedService:
     def logs(self, principal: Principal | None = None) -> list[RetainedLog]:
         """Everything that can be read by offset, by that principal or at all, in the order of addresses."""
         queues = sorted(
-            [queue for queue in self._nodes.registry.queues() if queue.retains], key=lambda queue: queue.name
+            [queue for queue in self.nodes.registry.queues() if queue.retains], key=lambda queue: queue.name
         )
         found: list[RetainedLog] = [self.events, *[self.log_of(queue) for queue in queues]]
         if principal is None:
@@ -130,7 +134,7 @@ class RetainedService:
 
     def addresses(self) -> dict[int, str]:
         """The addresses of all logs by their ids."""
-        found = {queue.queue_id: queue.name for queue in self._nodes.registry.queues()}
+        found = {queue.queue_id: queue.name for queue in self.nodes.registry.queues()}
         found[EVENTS_ID] = EVENTS
         return found
 
@@ -160,11 +164,11 @@ class RetainedService:
     def wait(self, log: RetainedLog, waiter: Waiter, known: int) -> None:
         """Have `waiter.grown()` called once when `log` has more than `known`, perhaps at once."""
         self._waiting.setdefault(log, {})[waiter] = known
-        self._nodes.writer.after_commit = self._after_commit
+        self.nodes.writer.after_commit = self._after_commit
         if log.end > known:
             self._tell(log)
         elif log is self.events:
-            self._nodes.writer.read(self._look_at_events)  # it may have grown since the last look
+            self.nodes.writer.read(self._look_at_events)  # it may have grown since the last look
 
     def wait_no_more(self, log: RetainedLog, waiter: Waiter) -> None:
         """It is gone; harmless when it does not wait."""
@@ -185,7 +189,7 @@ class RetainedService:
         for log in list(self._waiting):
             self._tell(log)
         if not self._waiting:
-            self._nodes.writer.after_commit = None
+            self.nodes.writer.after_commit = None
 
     def _tell(self, log: RetainedLog) -> None:
         waiting = self._waiting.get(log)

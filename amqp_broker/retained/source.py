@@ -20,7 +20,7 @@ from amqp_broker.retained.filters import DROPPED
 from amqp_broker.retained.logs import Page, RetainedLog
 
 if TYPE_CHECKING:
-    from amqp_broker.connection_task import ConnectionTask
+    from amqp_broker.link_owner import LinkOwner
     from amqp_broker.links import OutgoingDelivery, SenderLink
     from amqp_broker.retained.service import RetainedService
 
@@ -44,7 +44,7 @@ class RetainedSource:
     """One link that reads `log` from `position` on, up to and without `until` if there is one."""
 
     def __init__(
-        self, task: ConnectionTask, service: RetainedService, log: RetainedLog, link: SenderLink,
+        self, task: LinkOwner, service: RetainedService, log: RetainedLog, link: SenderLink,
         position: int, until: int | None, cursor: CursorReading | None,
     ) -> None:  # fmt: skip
         self._task = task
@@ -176,7 +176,7 @@ class RetainedSource:
                 self._reading = True
                 self._service.turns.ask(self)
             else:
-                self._task.dispatcher.stalled_sources.add(self)
+                self._task.dispatcher.wait_for_output(self)
         else:
             self._service.wait(self._log, self, end)
             link.drained()
@@ -191,7 +191,7 @@ class RetainedSource:
         self._sent += taken
         if self._sent < len(page):
             if link.credit > 0:
-                self._task.dispatcher.stalled_sources.add(self)
+                self._task.dispatcher.wait_for_output(self)
             return False
         self._page = []
         self._sent = 0
@@ -296,7 +296,7 @@ class RetainedSource:
         self._page = []
         self._service.forget_reader(self)
         self._service.wait_no_more(self._log, self)
-        self._task.dispatcher.stalled_sources.discard(self)
+        self._task.dispatcher.wait_no_more(self)
         if self.holds is not None:
             name, holder = self.holds
             self._service.cursors.read_no_more(name, self._log.log_id, holder)

@@ -14,6 +14,7 @@ from amqp_broker.sequences.jobs import Reset
 if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
+    from amqp_broker.sequences.service import SequenceService
 
 PAGE: Final = 1_000
 
@@ -40,8 +41,9 @@ class StreamInfo:
 class SequenceAdministration:
     """What `Broker` offers of streams."""
 
-    def __init__(self, nodes: NodeService) -> None:
+    def __init__(self, nodes: NodeService, sequences: SequenceService) -> None:
         self._nodes = nodes
+        self._sequences = sequences
 
     async def streams(self, queue: str, after: str = "", count: int = PAGE) -> list[StreamInfo]:
         """At most `count` streams of a queue, in the order of their names, behind the name `after`; none if
@@ -51,14 +53,14 @@ class SequenceAdministration:
         if found is None:
             return []
         if found.persistent:
-            sequences = self._nodes.sequences
+            sequences = self._sequences
 
             def page(store: Store) -> list[Stream]:
                 return [
                     sequences.positions.latest(each) for each in store.streams(found.queue_id, after, count)
                 ]
 
-            streams = await sequences.ask(page)
+            streams = await self._nodes.writer.ask(page)
         else:
             local = found.sequences.local
             streams = [local[name] for name in sorted(local) if name > after][:count]
@@ -79,7 +81,7 @@ class SequenceAdministration:
                 failures.append(error)
             done.set()
 
-        self._nodes.writer.submit(Reset(self._nodes.sequences, found, stream, then))
+        self._nodes.writer.submit(Reset(self._sequences, found, stream, then))
         await done.wait()
         if failures:
             raise failures[0]

@@ -17,8 +17,8 @@ from amqp_broker.sequences.positions import TooManyStreams
 from amqp_broker.termini import TerminusRefused
 
 if TYPE_CHECKING:
-    from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
+    from amqp_broker.sequences.service import SequenceService
 
 TX_SEQUENCE: Final = "tx-sequence"
 
@@ -31,7 +31,7 @@ def check_stream(attach: Attach) -> None:
 
 
 async def sequence_answer(
-    nodes: NodeService, principal: Principal, queue: Queue | None, attach: Attach, target: Target
+    sequences: SequenceService, principal: Principal, queue: Queue | None, attach: Attach, target: Target
 ) -> tuple[str | None, dict[str, Any] | None]:
     """The stream of the link's messages, and the properties of our attach; `target`, the one that we answer
     with, gets the capability. A link to the anonymous terminus (`queue` None) may name a stream, which is
@@ -46,14 +46,14 @@ async def sequence_answer(
     if queue is None or not isinstance(stream, str):
         return stream if isinstance(stream, str) else None, None
     try:
-        found = await nodes.sequences.position(queue, stream)
+        found = await sequences.position(queue, stream)
     except RowDamaged as error:
         raise TerminusRefused(
             "amqp:internal-error", f"where stream {stream!r} stands is not known: {error}"
         ) from None
     except TooManyStreams as error:
         raise TerminusRefused("amqp:resource-limit-exceeded", str(error)) from None
-    if found.owner not in ("", principal.rule_name) and not nodes.sequences.may_use(principal, queue):
+    if found.owner not in ("", principal.rule_name) and not sequences.may_use(principal, queue):
         raise TerminusRefused(
             "amqp:unauthorized-access",
             f"stream {stream!r} belongs to another principal than {principal.rule_name!r}",

@@ -29,16 +29,25 @@ if TYPE_CHECKING:
     from amqp_broker.posts import Posts
     from amqp_broker.producers import Producer
     from amqp_broker.queue import Queue
+    from amqp_broker.sequences.service import SequenceService
     from amqp_broker.transactions import Transactions
 
 
 class SequencedLinks:
     """`task` is the owner of the connection, `posts` serves its receiving links."""
 
-    def __init__(self, task: Any, posts: Posts, nodes: NodeService, transactions: Transactions) -> None:
+    def __init__(
+        self,
+        task: Any,
+        posts: Posts,
+        nodes: NodeService,
+        sequences: SequenceService,
+        transactions: Transactions,
+    ) -> None:
         self._task = task
         self._posts = posts
         self._nodes = nodes
+        self._sequences = sequences
         self._transactions = transactions
         self._timers: dict[ReceiverLink, OrderTimer] = {}
 
@@ -63,7 +72,7 @@ class SequencedLinks:
         link = producer.link
         if transaction is None:
             posting = SequencedPosting(
-                self._nodes.sequences, self._task, self._task.principal, link, deliveries, queue, records,
+                self._sequences, self._task, self._task.principal, link, deliveries, queue, records,
                 places, self._posted,
             )  # fmt: skip
             self._nodes.writer.collect(posting)
@@ -77,7 +86,7 @@ class SequencedLinks:
     ) -> None:  # fmt: skip
         settled = [delivery.settled for delivery in deliveries]
         enlistment = SequencedEnlistment(
-            self._nodes.sequences, self._task.principal, transaction, queue, records, places, settled,
+            self._sequences, self._task.principal, transaction, queue, records, places, settled,
             self._task.container_id,
         )  # fmt: skip
         refused = self._transactions.enlist(transaction, enlistment)

@@ -4,15 +4,12 @@ would make of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-import trio
-
 from amqp_broker.addresses import Address
 from amqp_broker.authorisation import SEQUENCE, Principal
-from amqp_broker.persistence import Store, Stream
+from amqp_broker.persistence import Stream
 from amqp_broker.sequences.judging import Judging
 from amqp_broker.sequences.positions import Key, StreamPositions
 
@@ -71,23 +68,4 @@ class SequenceService:
 
     async def position(self, queue: Queue, name: str) -> Stream:
         """Where a stream stands. Raises RowDamaged, TooManyStreams."""
-        return await self.ask(lambda _store: self.positions.find(queue, name))
-
-    async def ask(self, question: Callable[[Store], T]) -> T:
-        """The answer of `question(store)` between two commits; raises what it raises."""
-        done = trio.Event()
-        answers: list[T] = []
-        errors: list[Exception] = []
-
-        def look(store: Store) -> None:
-            try:
-                answers.append(question(store))
-            except Exception as error:  # it is the asker's, and must not end the writer
-                errors.append(error)
-            done.set()
-
-        self.nodes.writer.read(look)
-        await done.wait()
-        if errors:
-            raise errors[0]
-        return answers[0]
+        return await self.nodes.writer.ask(lambda _store: self.positions.find(queue, name))

@@ -65,6 +65,10 @@ class FaultyStore:
         """As the real store."""
         return self._store.half(group, half_id)
 
+    def some_halves(self, group: str, half_ids: Sequence[bytes]) -> dict[bytes, Half | None]:
+        """As the real store."""
+        return self._store.some_halves(group, half_ids)
+
     def half_body(self, group: str, half_id: bytes) -> bytes | None:
         """As the real store."""
         return self._store.half_body(group, half_id)

@@ -195,8 +195,8 @@ def test_cursors_are_there_after_a_restart(disk: bool, tmp_path: Path) -> None:
         async with open_broker(config, store=store) as broker:
             queue = await broker.nodes.registry.create("kept")
             done = trio.Event()
-            if not broker.nodes.retained.cursors.names():
-                broker.nodes.retained.cursors.move(
+            if not broker.services.retained.cursors.names():
+                broker.services.retained.cursors.move(
                     "c", lambda _store: {queue.queue_id: 0}, lambda _error: done.set()
                 )
                 await done.wait()

@@ -10,10 +10,10 @@ import trio
 from amqp_broker.broker import Broker, open_broker
 from amqp_broker.frames import encode_message
 from amqp_broker.jobs import Posting
+from amqp_broker.page_turns import BURST_S, BUSY_JOBS_PER_S, WINDOW_S, Allowance
 from amqp_broker.persistence import MemoryStore, Post, Record, StoreFull, Unit
 from amqp_broker.queue import Queue
 from amqp_broker.records import record_of
-from amqp_broker.retained.turns import BURST_S, BUSY_JOBS_PER_S, WINDOW_S, Allowance
 from tests.support.retained import retaining
 
 
@@ -75,9 +75,7 @@ def test_what_the_store_refuses_leaves_no_hole(refused: tuple[int, ...], commits
             await broker.nodes.store_step([])
             submit(broker, queue, 5)
             await broker.nodes.store_step([])
-            page = await broker.nodes.sequences.ask(
-                lambda there: there.read_retained(queue.queue_id, 0, 100, 10_000)
-            )
+            page = await broker.writer.ask(lambda there: there.read_retained(queue.queue_id, 0, 100, 10_000))
             assert not page.quarantined
             assert queue.next_offset == queue.backlog.available_to == page.next_offset
             return [(record.offset, record.body) for record in page.records]

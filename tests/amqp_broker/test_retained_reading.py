@@ -366,7 +366,7 @@ def test_retention_that_is_switched_off_drops_what_was_kept(disk: bool, tmp_path
             queue = await broker.nodes.registry.create("kept")
             broker.nodes.post(queue, encode_message(body=b"x"))
             await broker.nodes.store_step([])
-            found = await broker.nodes.sequences.ask(lambda there: there.retained(queue.queue_id))
+            found = await broker.writer.ask(lambda there: there.retained(queue.queue_id))
             return None if found is None else (found.first_offset, found.next_offset)
 
     keeps = QueuePolicy(pattern="kept", retention_ms=1_000)

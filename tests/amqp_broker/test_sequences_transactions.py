@@ -8,6 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 
+from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerLimits, QueuePolicy
 from amqp_broker.embedding import RunningBroker, running_broker
 from amqp_broker.frames import Accepted, Discharge, TransactionalState
@@ -78,8 +79,9 @@ def reserved(broker: RunningBroker, name: str) -> tuple[int, int]:
     """(messages, octets) that open transactions keep in a queue, and what is kept of tentative streams."""
 
     def there(running: object) -> tuple[int, int]:
-        nodes = running.nodes  # type: ignore[attr-defined]
-        return nodes.registry._queues[name].reserved_messages, len(nodes.sequences._tentative)
+        assert isinstance(running, Broker)
+        queue = running.nodes.registry._queues[name]
+        return queue.reserved_messages, len(running.services.sequences._tentative)
 
     found = broker.call(there)
     assert isinstance(found, tuple)

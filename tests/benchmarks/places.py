@@ -69,7 +69,7 @@ async def measure(sequence: str) -> dict[str, tuple[float, float]]:
         writer.collect = jobs.append
         owner: Any = Owner()
         none: Any = None
-        posts = Posts(owner, broker.nodes, none)
+        posts = Posts(owner, broker.services, none)
         producer = Producer(owner, none, queue, 100, False)
         gc.disable()
         for number in range(ROUNDS):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amqp_broker.coordinator.half_checks import CheckEffect, CheckGiven
-from amqp_broker.coordinator.half_group import Checker, HalfGroup, HalfSettings, OpenHalf
+from amqp_broker.coordinator.half_group import STALE_ENTRIES, Checker, HalfGroup, HalfSettings, OpenHalf
 from amqp_broker.coordinator.half_states import HalfState
 
 HOUR_MS = 3_600_000
@@ -201,3 +201,14 @@ def test_figures_are_read_from_what_is_there(group: HalfGroup) -> None:
     tiny = HalfGroup("tiny", HalfSettings(max_pending=1))
     put(tiny)
     assert tiny.full()
+
+
+def test_times_of_what_is_decided_are_forgotten(group: HalfGroup) -> None:
+    """Before they come: thousands that are decided at once leave no hours of them."""
+    kept = [put(group, b"kept%d" % number, number) for number in range(3)]
+    for number in range(10 * STALE_ENTRIES):
+        group.remove(put(group, b"%d" % number, 5))
+    assert len(group._due) + len(group._deadlines) < 3 * STALE_ENTRIES
+    asked = checker(group, demand=9)
+    assert group.assign(6_002) == [(asked, half) for half in kept]
+    assert group.expired(4 * HOUR_MS + 2) == kept

@@ -241,10 +241,10 @@ FAULTS: Final = (
     Mutant(
         "a control link has to wish for something",
         "amqp_broker/attaching.py",
-        "    transactions = task.dispatcher.transactions\n",
+        "    task.dispatcher.serve_transactions(link, event)\n",
         "    if not event.attach.target.capabilities:\n"
         "        raise TerminusRefused('amqp:not-implemented', 'x')\n"
-        "    transactions = task.dispatcher.transactions\n",
+        "    task.dispatcher.serve_transactions(link, event)\n",
         scenarios("4.5.1/no-wish"),
         "requests",
     ),

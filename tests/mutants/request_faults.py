@@ -187,11 +187,11 @@ FAULTS: Final = (
     Mutant(
         "the rollback of an unknown transaction is accepted",
         SERVICE,
-        "        found = self._table.discharge(link, request, self._task.engine.partial_txn_ids())\n",
+        "        found = self._table.discharge(link, request, self._task.partial_txn_ids())\n",
         "        if request.fail and request.txn_id not in self._table._live:\n"
         "            link.settle([delivery], ACCEPTED)\n"
         "            return\n"
-        "        found = self._table.discharge(link, request, self._task.engine.partial_txn_ids())\n",
+        "        found = self._table.discharge(link, request, self._task.partial_txn_ids())\n",
         scenarios("4.3/unknown-id-with-fail"),
         "unknown id",
     ),
@@ -265,10 +265,10 @@ FAULTS: Final = (
         "the time to live begins with the commit",
         JOBS,
         "        for record in self.records:\n"
-        "            if record.expires_at_ms:\n"
+        "            if record.expires_at_ms and not queue.archives:\n"
         "                self.records",
         "        for record in self.records:\n"
-        "            if record.expires_at_ms:\n"
+        "            if record.expires_at_ms and not queue.archives:\n"
         "                record.expires_at_ms = now_ms + 60000\n"
         "                self.records",
         scenarios("4.4.1/expires"),

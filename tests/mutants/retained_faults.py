@@ -100,7 +100,7 @@ FAULTS: Final = (
     ),
     Mutant(
         "readers use as much time as they like",
-        "amqp_broker/retained/turns.py",
+        "amqp_broker/page_turns.py",
         "        if self._left_s > 0 or not self._busy or self._share >= 1:\n",
         "        if self._left_s > -1 or not self._busy or self._share >= 1:\n",
         OFFSETS,

@@ -156,7 +156,7 @@ _CONTROL_LINKS: Final = (
     Mutant(
         "a half sent delivery does not hinder its commit",
         SERVICE,
-        "request, self._task.engine.partial_txn_ids())",
+        "request, self._task.partial_txn_ids())",
         "request, ())",
         scenarios("4.4.1/partial"),
         "6",

@@ -140,6 +140,9 @@ def test_damaged_rows_are_told_and_never_believed(tmp_path: Path) -> None:
         with pytest.raises(RowDamaged):
             question()
     assert store.half(GROUP, half_id(3)) == half(3)
+    some = store.some_halves(GROUP, [half_id(number) for number in (3, 99)])
+    assert some == {half_id(3): half(3), half_id(99): None}
+    assert not {half_id(0), half_id(2)} & store.some_halves(GROUP, [half_id(n) for n in range(4)]).keys()
     assert numbers(store.halves(GROUP, None, b"", 5)) == [1, 3, 4, 5, 6]
     assert numbers(store.open_halves())[:3] == [3, 6, 7]
     assert [one.seq_no for one in store.streams(queue_id, "stream-1", 3)] == [2, 4, 5]

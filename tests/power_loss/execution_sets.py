@@ -258,9 +258,9 @@ def _set_of(body: bytes) -> str | None:
 def _publication(found: FoundSets) -> Iterator[str]:
     """A decision and the messages of its winners are one."""
     winners = {
-        (producer, epoch, set_id): (count, checksum)
+        (producer, epoch, one[0]): (one[1], one[2])
         for (producer, epoch), named in found.decisions.items()
-        for set_id, count, checksum in named
+        for one in named
     }
     published: dict[tuple[str, int, str], list[bytes]] = {}
     for name, queue in found.queues.items():

@@ -39,7 +39,7 @@ def nothing_is_held(broker: RunningBroker) -> None:
     """No change is on its way, and the figures are the sums of what is there."""
 
     def there(running: Broker) -> tuple[Any, ...]:
-        service = running.nodes.half_sets
+        service = running.services.half_sets
         staged = service.sets()
         assert not any(each.busy or each.under_way for each in staged)
         assert not any(producer.deciding for producer in service.producers.values())

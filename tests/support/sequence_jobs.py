@@ -43,7 +43,7 @@ class Bench:
         self.store = store
         self.queue = queue
         self.owner = Owner()
-        self.service = broker.nodes.sequences
+        self.service = broker.services.sequences
 
     def posting(
         self,

@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
+from mypy.graph_utils import strongly_connected_components
 
 from tests.tidy.rooms_contract import RoomsContract
 from tests.tidy.sources import ROOMS, ROOT
@@ -21,6 +23,9 @@ CONTRACT = RoomsContract(
         "second_doors": ["amqp_broker.persistence.sqlite"],
     },
 )
+
+LARGEST_CIRCLE = 6  # files that know each other, be it for types only: one thing in several files
+ENGINE = "amqp_broker.links."  # the engine of a connection is one thing in more of them
 
 
 def test_the_contracts_are_kept() -> None:
@@ -60,3 +65,15 @@ def test_an_import_around_the_door_is_objected_to(importer: str, imported: str) 
 def test_an_import_through_the_door_is_not(importer: str, imported: str) -> None:
     """What the laws allow stays allowed."""
     assert CONTRACT.objection(importer, imported) is None
+
+
+def test_no_circle_of_imports_grows_beyond_one_thing() -> None:
+    """A file is read without the fifty others: what two need stands below both (imports for types count)."""
+    graph = grimp.build_graph("amqp_broker", cache_dir=None)
+    edges = {module: list(graph.find_modules_directly_imported_by(module)) for module in graph.modules}
+    assert len(edges) > 400
+    circles = [sorted(found) for found in strongly_connected_components(set(edges), edges) if len(found) > 1]
+    assert circles
+    assert [
+        circle for circle in circles if len(circle) > LARGEST_CIRCLE and not circle[0].startswith(ENGINE)
+    ] == []

@@ -1,0 +1,331 @@
+"""Sections of many messages read column by column: those of one layout together, in one pass of `struct`.
+
+    00 53 73 c0 23 03 a1 07 | o r d e r - 1 | 40 40 a1 05 | o r d e r | ...
+    a constant                a hole          a constant    a hole
+
+A producer's messages differ in their values, less often in which fields they have, and in how long each is.
+Sections of one size are read by the layout of the first of them: where its values are, and what is between,
+which has to be the same octets in the others. Those that differ are laid out by one of their own. What is
+rare (few of a layout, types that are not here, what is malformed) is left to the general readers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import attrs
+
+from amqp_broker.pipeline.packed_variants import (
+    BOOLEANS,
+    Packed,
+    Unlike,
+    booleans_packed,
+    check_utf8,
+    doubles_packed,
+    integers_packed,
+    octets_packed,
+    texts_packed,
+    times_packed,
+)
+
+GROUP_MIN: Final = 8
+"""Fewer sections of one layout are not worth one."""
+LAYOUTS_MAX: Final = 64
+"""Layouts that are tried for the sections of one size."""
+
+_LIST8: Final = 0xC0
+_MAP8: Final = 0xC1
+_MAP32: Final = 0xD1
+_NULL: Final = 0x40
+_STR8: Final = 0xA1
+_SYM8: Final = 0xA3
+_VBIN8: Final = 0xA0
+_ULONG: Final = 0x80
+_UUID: Final = 0x98
+_TIMESTAMP: Final = 0x83
+_unpack_u32: Final = struct.Struct(">I").unpack_from
+
+Column = Sequence[Any]
+Convert = Callable[[Column], Any]
+
+
+@attrs.frozen
+class Layout:
+    """Where the values of a section are: `read_values` takes them out of many sections, one behind the other,
+    and `read_constants` what is between them, which has to be `expected`. `values` has for each of them its
+    name, its place in what is read (NO_HOLE: its constructor is all of it), and how its column becomes what
+    is wanted.
+    """
+
+    values: tuple[tuple[str, int, Convert], ...]
+    expected: tuple[bytes, ...]
+    read_constants: Callable[[bytes], Iterable[tuple[Any, ...]]]
+    read_values: Callable[[bytes], Iterable[tuple[Any, ...]]]
+
+    def columns(self, sections: bytes) -> list[Any]:
+        """The column of each value. Raises ValueError where one cannot be what is wanted."""
+        found = list(zip(*self.read_values(sections), strict=True))
+        return [convert(found[place] if place != NO_HOLE else ()) for _, place, convert in self.values]
+
+
+NO_HOLE: Final = -1
+
+
+@attrs.frozen
+class Group:
+    """Sections of one layout: their rows, and the values of each hole."""
+
+    rows: Sequence[int]
+    layout: Layout
+    columns: list[Any]
+
+
+Learn = Callable[[bytes], Layout | None]
+
+
+def lay_out(parts: Sequence[bytes | None], learn: Learn) -> tuple[list[Group], list[int]]:
+    """Groups of the parts that are there, and the rows of those that are in none."""
+    by_size: dict[int, Sequence[int]] = {}
+    first = parts[0]
+    if None not in parts and first is not None:
+        sizes = list(map(len, parts))  # type: ignore[arg-type]
+        if sizes.count(len(first)) == len(parts):
+            by_size[len(first)] = range(len(parts))
+    if not by_size:
+        listed: defaultdict[int, list[int]] = defaultdict(list)
+        for row, part in enumerate(parts):
+            if part is not None:
+                listed[len(part)].append(row)
+        by_size.update(listed)
+    groups: list[Group] = []
+    left: list[int] = []
+    for rows in by_size.values():
+        left += _of_one_size(parts, rows, learn, groups)
+    return groups, left
+
+
+def _of_one_size(parts: Sequence[Any], rows: Sequence[int], learn: Learn, groups: list[Group]) -> list[int]:
+    """Appends the groups of these rows; gives back those that are in none."""
+    left: list[int] = []
+    waiting = [rows]
+    for _ in range(LAYOUTS_MAX):
+        if not waiting:
+            return left
+        rows = waiting.pop()
+        if len(rows) < GROUP_MIN:
+            left += rows
+            continue
+        layout = learn(parts[rows[0]])
+        if layout is None:
+            left.append(rows[0])
+            waiting.append(rows[1:])
+            continue
+        chosen = parts if len(rows) == len(parts) else [parts[row] for row in rows]
+        sections = b"".join(chosen)
+        constants = list(layout.read_constants(sections))
+        if constants.count(layout.expected) < len(rows):
+            fits = list(map(layout.expected.__eq__, constants))
+            waiting.append([row for row, fit in zip(rows, fits, strict=True) if not fit])
+            rows = list(itertools.compress(rows, fits))
+            sections = b"".join(itertools.compress(chosen, fits))
+        try:
+            groups.append(Group(rows, layout, layout.columns(sections)))
+        except Unlike as unlike:
+            waiting += _alike(rows, unlike.marks)
+        except ValueError:
+            left += rows
+    for rows in waiting:
+        left += rows
+    return left
+
+
+def _alike(rows: Sequence[int], marks: Iterable[Any]) -> Iterable[list[int]]:
+    """The rows of each mark."""
+    found: defaultdict[Any, list[int]] = defaultdict(list)
+    for row, mark in zip(rows, marks, strict=True):
+        found[mark].append(row)
+    return found.values()
+
+
+class _Pieces:
+    """A layout in the making: octets between values are one constant."""
+
+    def __init__(self, section: bytes) -> None:
+        self._section = section
+        self._done = 0
+        self._constants = [">"]
+        self._holes = [">"]
+        self._values: list[tuple[str, int, Convert]] = []
+        self._expected: list[bytes] = []
+
+    def hole(self, at: int, form: str, size: int, name: str, convert: Convert) -> None:
+        """A value of so many octets."""
+        self._constant(at)
+        self._values.append((name, sum(place != NO_HOLE for _, place, _ in self._values), convert))
+        self._constants.append(f"{size}x")
+        self._holes.append(form)
+        self._done = at + size
+
+    def constant(self, name: str, convert: Convert) -> None:
+        """A value that its constructor tells: it is the same in all sections of the layout."""
+        self._values.append((name, NO_HOLE, convert))
+
+    def _constant(self, until: int) -> None:
+        if until > self._done:
+            size = until - self._done
+            self._expected.append(self._section[self._done : until])
+            self._constants.append(f"{size}s")
+            self._holes.append(f"{size}x")
+
+    def layout(self) -> Layout:
+        """The whole."""
+        self._constant(len(self._section))
+        return Layout(
+            tuple(self._values),
+            tuple(self._expected),
+            struct.Struct("".join(self._constants)).iter_unpack,
+            struct.Struct("".join(self._holes)).iter_unpack,
+        )
+
+
+# --- properties (3.2.4)
+
+_FIELDS: Final = (
+    "message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type",
+    "content_encoding", "absolute_expiry_time", "creation_time", "group_id", "group_sequence",
+    "reply_to_group_id",
+)  # fmt: skip
+STRING_ID, ULONG_ID, UUID_ID = "string", "ulong", "uuid"
+_IDS: Final = (0, 5)
+_STRINGS: Final = (0, 2, 3, 4, 5, 10, 12)
+_SYMBOLS: Final = (6, 7)
+_TIMES: Final = (8, 9)
+
+
+def _same(column: Column) -> Column:
+    return column
+
+
+def _utf8(column: Column) -> Column:
+    check_utf8(column)
+    return column
+
+
+def _ascii(column: Column) -> Column:
+    b"".join(column).decode("ascii")
+    return column
+
+
+def _numbers_as_texts(column: Column) -> Column:
+    return list(map(str, column))
+
+
+def _uuids_as_texts(column: Column) -> Column:
+    return [str(uuid.UUID(bytes=octets)) for octets in column]
+
+
+def properties_layout(section: bytes) -> Layout | None:
+    """Of a properties section. The names are those of the fields; an id that is not a string has its type
+    behind it: "message_id:ulong".
+    """
+    if section[3] != _LIST8 or section[5] > len(_FIELDS):
+        return None
+    pieces = _Pieces(section)
+    at = 6
+    try:
+        for index in range(section[5]):
+            code = section[at]
+            name = _FIELDS[index]
+            if code == _NULL:
+                at += 1
+                continue
+            if code == (_SYM8 if index in _SYMBOLS else _STR8) and (index in _SYMBOLS or index in _STRINGS):
+                size = section[at + 1]
+                pieces.hole(at + 2, f"{size}s", size, name, _ascii if code == _SYM8 else _utf8)
+                at += 2 + size
+            elif code == _TIMESTAMP and index in _TIMES:
+                pieces.hole(at + 1, "q", 8, name, _same)
+                at += 9
+            elif code == _ULONG and index in _IDS:
+                pieces.hole(at + 1, "Q", 8, f"{name}:{ULONG_ID}", _numbers_as_texts)
+                at += 9
+            elif code == _UUID and index in _IDS:
+                pieces.hole(at + 1, "16s", 16, f"{name}:{UUID_ID}", _uuids_as_texts)
+                at += 17
+            elif index == 11 and code in (0x70, 0x52):
+                size = 4 if code == 0x70 else 1
+                pieces.hole(at + 1, "I" if size == 4 else "B", size, name, _same)
+                at += 1 + size
+            else:
+                return None
+    except IndexError:
+        return None
+    return pieces.layout() if at == len(section) else None
+
+
+# --- maps of scalars, as VARIANT
+
+# Constructor of a number: its form, its size, and what becomes of it (1.6).
+_NUMBERS: Final[dict[int, tuple[str, int, Convert]]] = {
+    0x50: ("B", 1, integers_packed), 0x51: ("b", 1, integers_packed), 0x52: ("B", 1, integers_packed),
+    0x53: ("B", 1, integers_packed), 0x54: ("b", 1, integers_packed), 0x55: ("b", 1, integers_packed),
+    0x60: ("H", 2, integers_packed), 0x61: ("h", 2, integers_packed), 0x70: ("I", 4, integers_packed),
+    0x71: ("i", 4, integers_packed), 0x80: ("Q", 8, integers_packed), 0x81: ("q", 8, integers_packed),
+    0x82: ("d", 8, doubles_packed), 0x83: ("q", 8, times_packed),
+}  # fmt: skip
+_CONSTANTS: Final = {_NULL: b"\x00", 0x43: b"\x0c\x00", 0x44: b"\x0c\x00"}
+"""Values without octets of their own, as VARIANT: null, and zero as uint and ulong."""
+
+
+def map_layout(encoded: bytes) -> Layout | None:
+    """Of a map with its constructor whose keys are short strings and whose values are scalars. The names are
+    the keys, the columns become VARIANT values.
+    """
+    if encoded[0] == _MAP8:
+        count, at = encoded[2], 3
+    elif encoded[0] == _MAP32:
+        count, at = int(_unpack_u32(encoded, 5)[0]), 9
+    else:
+        return None
+    pieces = _Pieces(encoded)
+    names: list[str] = []
+    try:
+        for _ in range(count >> 1):
+            if encoded[at] not in (_STR8, _SYM8):
+                return None
+            value_at = at + 2 + encoded[at + 1]
+            name = encoded[at + 2 : value_at].decode()
+            names.append(name)
+            at = _scalar(encoded, value_at, name, pieces)
+            if at < 0:
+                return None
+    except (IndexError, UnicodeDecodeError):
+        return None
+    whole = at == len(encoded) and not count & 1 and len(set(names)) == len(names)
+    return pieces.layout() if whole else None
+
+
+def _scalar(encoded: bytes, at: int, name: str, pieces: _Pieces) -> int:
+    """Adds the value at `at`; where the next entry begins, -1 for types that are not here."""
+    code = encoded[at]
+    if code in (_STR8, _SYM8, _VBIN8):
+        size = encoded[at + 1]
+        pieces.hole(at + 2, f"{size}s", size, name, octets_packed if code == _VBIN8 else texts_packed)
+        return at + 2 + size
+    if code in _NUMBERS:
+        form, size, convert = _NUMBERS[code]
+        pieces.hole(at + 1, form, size, name, convert)
+        return at + 1 + size
+    if code in BOOLEANS:
+        pieces.hole(at, "B", 1, name, booleans_packed)
+        return at + 1
+    if code in _CONSTANTS:
+        octets = _CONSTANTS[code]
+        pieces.constant(name, lambda column: Packed(octets, "", 0, ()))
+        return at + 1
+    return -1
