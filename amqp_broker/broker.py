@@ -316,7 +316,12 @@ async def _running(
         try:
             async with trio.open_nursery() as connections:
                 broker = Broker(config, store, connections, faults, wall_clock)
-                nodes = store.recover().nodes
+                recovered = store.recover()
+                nodes = recovered.nodes
+                for damaged in recovered.quarantined:
+                    logger("broker").error(
+                        "node.quarantined", queue_id=damaged.queue_id, reason=damaged.reason
+                    )
                 broker.nodes.store_id = store.store_id
                 broker.nodes.registry.recover(nodes)
                 retention = broker.services.retained.recover(store)

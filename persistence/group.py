@@ -37,8 +37,8 @@ class NodeState:
     """What memory holds of one node, as the last commit left it."""
 
     __slots__ = (
-        "changed_high", "changed_low", "durable_next", "keep_from", "kind", "live_count", "name",
-        "next_offset", "purged_to", "queue_id", "retention", "settings", "top_end",
+        "changed_high", "changed_low", "durable_next", "identity", "keep_from", "kind", "live_count",
+        "name", "next_offset", "purged_to", "queue_id", "retention", "settings", "top_end",
     )  # fmt: skip
 
     def __init__(self, queue_id: int, name: str, kind: str, settings: dict[str, object]) -> None:
@@ -46,6 +46,7 @@ class NodeState:
         self.name = name
         self.kind = kind
         self.settings = settings
+        self.identity = 0  # of its row (node_rows.py)
         self.next_offset = 0
         self.durable_next = 0  # column next_offset
         self.top_end = (

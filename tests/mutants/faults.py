@@ -35,8 +35,8 @@ _DURABILITY: Final = (
     Mutant(
         "NORMAL instead of FULL",
         "persistence/sqlite_store.py",
-        "checkpoint_bytes * WAL_LIMIT_FACTOR, synchronous)",
-        'checkpoint_bytes * WAL_LIMIT_FACTOR, "NORMAL")',
+        "cache_bytes, wal_limit_bytes, synchronous)",
+        'cache_bytes, wal_limit_bytes, "NORMAL")',
         POWER_LOSS,
     ),
     Mutant(

@@ -71,6 +71,13 @@ FAULTS: Final = (
         (f"{DAMAGE_TESTS}::test_damaged_decisions_are_told_and_never_believed",),
     ),
     Mutant(
+        "a damaged row of a node, hence a seal, is believed",
+        "persistence/node_rows.py",
+        "    damaged = [row for row in rows if not is_sound(node_checksum, row)]\n",
+        "    return []\n    damaged = []\n",
+        ("tests/persistence/test_node_rows.py::test_a_damaged_row_is_put_away",),
+    ),
+    Mutant(
         "an epoch may be decided twice",
         "persistence/half_changes.py",
         "assert key not in self.decisions and not self._is_decided(*key), ",

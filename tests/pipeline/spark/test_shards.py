@@ -132,7 +132,8 @@ def test_a_batch_goes_both_ways(spark: Any, two: Two, query: Query) -> None:
         writer = rows.write.format("amqp").mode("append").option("amqp.url", ";".join(two.urls))
         writer.option("address", query.input).option("txnAppId", query.name).option("txnVersion", "1").save()
     reader = spark.read.format("amqp").option("amqp.url", ";".join(two.urls)).option("subscribe", query.input)
-    found = reader.load().selectExpr("partition", "offset", "cast(cast(body as string) as int) as body").collect()
+    columns = ("partition", "offset", "cast(cast(body as string) as int) as body")
+    found = reader.load().selectExpr(*columns).collect()
     for number, count in enumerate(ROWS):
         mine = [row for row in found if row.partition == number]
         assert [row.offset for row in mine] == list(range(count + 50))
