@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+import attrs
 import pytest
 
 from amqp_broker.client import BlockingConnection, ConnectionGone, connect
@@ -16,9 +17,10 @@ from amqp_broker.frames import Header, encode_message, encode_section
 from amqp_broker.pipeline.errors import BrokerUnreachable, EpochError, SchemaError
 from amqp_broker.pipeline.messages_of_rows import Encoded, RowEncoder
 from amqp_broker.pipeline.set_brokers import HOME, SetBrokers
-from amqp_broker.pipeline.set_client import SealedSet, SetClient, SetGone, SetPrepared
+from amqp_broker.pipeline.set_client import SealedSet, SetClient, SetGone, SetPrepared, StaleEpoch
 from amqp_broker.pipeline.set_writer import Written, decide, write_set
 from amqp_broker.pipeline.sharded_sets import (
+    carry_out,
     decide_sharded,
     send_to_all,
     settle,
@@ -282,6 +284,18 @@ def test_an_epoch_that_is_decided_meanwhile_is_carried_out_instead(
     assert bodies(connections, producer) == [[], [b"1"], []]
 
 
+def test_a_shard_may_be_beyond_an_epoch_that_it_has_nothing_of(brokers: SetBrokers, producer: str) -> None:
+    """A driver that is gone brings an old word; where rows would be missing it is an error."""
+    first = [write_sharded(brokers, producer, 1, [batch(b"1", shards=[0])], producer)]
+    brokers.ask(HOME, lambda client: client.commit_epoch(producer, 1, first[0].sets))
+    decided = brokers.status(HOME, producer, 1)
+    decide_sharded(brokers, [write_sharded(brokers, producer, 2, [batch(b"2", shards=[1])], producer)], 9_000)
+    carry_out(brokers, 1, producer, 1, decided)
+    missing = SealedSet("s", 1, 1, brokers.log(1, producer, 1))
+    with pytest.raises(StaleEpoch, match=f"the broker at {brokers.names[1]}"):
+        carry_out(brokers, 1, producer, 1, attrs.evolve(decided, winners=(missing,)))
+
+
 def test_another_order_of_the_brokers_is_told(
     urls: list[str], connections: list[BlockingConnection], brokers: SetBrokers, producer: str
 ) -> None:
@@ -361,10 +375,11 @@ def test_rows_are_routed_by_partition_then_group_then_task() -> None:
     columns: dict[str, list[Any]] = {
         "body": [b"x"] * 4,
         "partition": [2, None, None, None],
-        "properties": [{"group_id": "a"}, {"group_id": "a"}, {"group_id": None}, None],
+        "properties": [{"group_id": "b"}, {"group_id": "b"}, {"group_id": None}, None],
     }
-    # CRC-32 of "a" is 0xE8B7BE43.
-    assert RowEncoder(fields, "q", 3).encode(columns, 4, task=4).shards == [2, 0xE8B7BE43 % 3, 1, 1]
+    # CRC-32 of "b" is 0x71BEEFF9, which is 2 modulo 3 and 1 modulo 4.
+    assert RowEncoder(fields, "q", 3).encode(columns, 4, task=4).shards == [2, 2, 1, 1]
+    assert RowEncoder(fields, "q", 4).encode(columns, 4, task=4).shards == [2, 1, 0, 0]
     assert RowEncoder(fields[:1], "q", 3).encode(columns, 4, task=5).shards == [2] * 4
     assert RowEncoder(fields[:1], "q").encode(columns, 4, task=5).shards is None
     with pytest.raises(SchemaError, match="column partition, row 0 .* 0 to 1, found 2"):
