@@ -23,7 +23,7 @@ from typing import Final, Protocol, TypeVar
 
 import trio
 
-from amqp_broker.persistence import Post, Store, StoreFailed, StoreFull, Unit
+from amqp_broker.persistence import Move, Post, Store, StoreFailed, StoreFull, Unit
 from amqp_broker.timers import Timers
 
 T = TypeVar("T")
@@ -384,7 +384,7 @@ class Writer:
         if not self.dense or not any(errors):
             return False
         return any(
-            isinstance(verb, Post) and verb.queue_id in self.dense
+            isinstance(verb, Post | Move) and verb.queue_id in self.dense
             for unit, error in zip(units, errors, strict=True)
             if error is not None
             for verb in unit
