@@ -3,8 +3,8 @@
     {"query": "enrich", "batch": 7, "messages": 12, "ranges": ["offsets 0 to 11 of 'orders'"]}
 
 Offsets are dense, so a batch has as many rows as its offsets say, or lacks some. Spark tells a listener both
-numbers; which messages they were is what the broker retains no more. Where that is not the same number (damage
-in the midst of a range, retention that went on since then), `ranges` are those in which they were.
+numbers; which messages they were is what the broker retains no more. Where that is not the same number
+(damage in the midst of a range, retention that went on since then), `ranges` are those in which they were.
 """
 
 from __future__ import annotations
