@@ -29,7 +29,16 @@ from amqp_broker.coordinator import (
 )
 from amqp_broker.frames import Error
 from amqp_broker.halves.destinations import why_elsewhere
-from amqp_broker.halves.operations import NOT_LOOKED, HalfChange, HalfJob, HalfPut, Looked, Posted
+from amqp_broker.halves.operations import (
+    NOT_LOOKED,
+    RESOLVERS,
+    STATES,
+    HalfChange,
+    HalfJob,
+    HalfPut,
+    Looked,
+    Posted,
+)  # fmt: skip
 from amqp_broker.jobs import Step
 from amqp_broker.log_setup import logger
 from amqp_broker.persistence import Event, Half, Log, Reschedule, RowDamaged, Store, Unit
@@ -93,7 +102,7 @@ class Counted:
 
     def decision(self, state: HalfState, resolver: Resolver, age_ms: int) -> None:
         """One was committed or rolled back, so long after it was stored."""
-        self.decided[state.value, resolver.value] += 1
+        self.decided[STATES[state], RESOLVERS[resolver]] += 1
         self._resolution_ms += age_ms
 
     def refusal(self, error: Error) -> None:
@@ -303,7 +312,9 @@ class HalfService:
         """Where its message goes: the dead letters, if its queue is gone or takes no such messages any more,
         and why.
         """
-        queue = self._nodes.registry.find(Address(half.destination))
+        queue = self._rooms.get(half)
+        if queue is None or queue.deleted:  # there may be a new one of this name
+            queue = self._nodes.registry.find(Address(half.destination))
         reason = why_elsewhere(half.destination, queue)
         if queue is None or reason:
             queue = self._nodes.dead_letters
@@ -334,7 +345,7 @@ class HalfService:
             queue.unreserve(1, half.size_bytes)
             self._nodes.drained(queue)
         self._recent[group.name, half.half_id] = Found(
-            half.state, half.digest, half.destination, None, now_ms, resolver.value
+            half.state, half.digest, half.destination, None, now_ms, RESOLVERS[resolver]
         )
         if len(self._recent) > RECENT_DECISIONS:
             self._recent.popitem(last=False)
