@@ -20,10 +20,19 @@ from amqp_broker.persistence import StoreFull
 from amqp_broker.producers import Producer
 from amqp_broker.queue import Consumer, Queue
 from amqp_broker.registry import NodeRefused
-from amqp_broker.retained.attaching import accept_reader, reads_by_offset
+from amqp_broker.retained.attaching import accept_browser, accept_reader, reads_by_offset
 from amqp_broker.retained.filters import RetainedRefused
 from amqp_broker.sequences.attaching import check_stream, sequence_answer
-from amqp_broker.termini import COPY, MOVE, OUTCOMES, TerminusRefused, source_answer, target_answer
+from amqp_broker.termini import (
+    COPY,
+    LOG,
+    MOVE,
+    OUTCOMES,
+    TerminusRefused,
+    no_queue,
+    source_answer,
+    target_answer,
+)
 
 if TYPE_CHECKING:
     from amqp_broker.link_owner import LinkOwner
@@ -90,6 +99,8 @@ async def _accept_producer(
             f"($half/<group>/{queue.name})",
         )
     answer = target_answer(target, None if queue is None else queue.name)
+    if queue is not None and queue.archives:
+        answer.capabilities = (*(no_queue(answer.capabilities) or ()), LOG)
     credit = nodes.config.limits.link_credit
     stream, properties = await sequence_answer(
         services.sequences, task.principal, queue, event.attach, answer
@@ -220,6 +231,9 @@ async def _accept_consumer(
         )
     else:
         queue = await nodes.node_for(task.principal, _text(source.address), BROWSE if browser else RECEIVE)
+    if queue.archives:
+        await accept_browser(task, services.retained, link, event, source, queue)
+        return
     answer = source_answer(source, queue.name)
     consumer = Consumer(
         task,

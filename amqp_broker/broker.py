@@ -35,6 +35,7 @@ from amqp_broker.retained.administration import (
     durable_cursors,
     retained_nodes,
 )
+from amqp_broker.retained.log_making import make_logs
 from amqp_broker.sequences.administration import PAGE, StreamInfo
 from amqp_broker.services import Services
 from amqp_broker.termini import ANONYMOUS_RELAY
@@ -315,7 +316,12 @@ async def _running(
         try:
             async with trio.open_nursery() as connections:
                 broker = Broker(config, store, connections, faults, wall_clock)
-                nodes = store.recover().nodes
+                recovered = store.recover()
+                nodes = recovered.nodes
+                for damaged in recovered.quarantined:
+                    logger("broker").error(
+                        "node.quarantined", queue_id=damaged.queue_id, reason=damaged.reason
+                    )
                 broker.nodes.store_id = store.store_id
                 broker.nodes.registry.recover(nodes)
                 retention = broker.services.retained.recover(store)
@@ -325,6 +331,7 @@ async def _running(
                 service.start_soon(broker.timers.run)
                 if retention:
                     await broker.nodes.store_step(retention)
+                await make_logs(broker.nodes)
                 await broker.create_queues_at_start()
                 await broker.recover_halves(store)
                 try:

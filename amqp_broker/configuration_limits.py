@@ -41,6 +41,7 @@ MAX_FRAME_SIZE_BYTES: Final = 64 * KIB  # one read of the socket; larger frames 
 # Messages.
 MAX_MESSAGE_SIZE_BYTES: Final = 16 * MIB  # announced in attach; larger things belong into an object store
 PARTIAL_DELIVERIES_BYTES: Final = 256 * MIB  # sixteen senders in the midst of the largest message
+ANNOTATIONS_BYTES: Final = 64 * KIB  # message-annotations as consumers may make them: dozens of tries' worth
 PARTIAL_IDLE_MS: Final = (
     60_000  # a delivery that makes no progress for so long is given up, its link detached
 )
@@ -124,6 +125,7 @@ class BrokerLimits:
 
     max_message_size_bytes: int = _limit(MAX_MESSAGE_SIZE_BYTES, 1_024, 2 * GIB - 1, "bytes")
     partial_deliveries_bytes: int = _limit(PARTIAL_DELIVERIES_BYTES, 64 * KIB, 64 * GIB, "bytes")
+    annotations_bytes: int = _limit(ANNOTATIONS_BYTES, 256, MIB, "bytes")
     partial_idle_ms: int = _limit(PARTIAL_IDLE_MS, 100, HOUR_MS, "milliseconds")
 
     max_connections: int = _limit(MAX_CONNECTIONS, 1, 1_000_000, "connections")

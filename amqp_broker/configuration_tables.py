@@ -36,6 +36,8 @@ PATH_BYTES_MAX: Final = 4_096
 ON_FIRST_USE: Final = "on-first-use"
 AT_START: Final = "at-start"
 STRICT: Final = "strict"
+QUEUE_KIND: Final = "queue"
+LOG_KIND: Final = "log"  # nobody takes messages, they are read by offset
 MIXED_MESSAGES: Final = "mixed"
 NORMAL_MESSAGES: Final = "normal"  # no half messages
 TRANSACTION_MESSAGES: Final = "transaction"  # half messages only, as RocketMQ has it
@@ -153,8 +155,11 @@ class QueuePolicy:
     """One `[[queue]]`: what holds for the queues that the pattern names; the most specific pattern wins.
 
     `create`: `on-first-use` makes the queue when a link asks for it, `strict` answers amqp:not-found unless
-    it exists, `at-start` (exact names only) makes it when the broker starts.  In `max_messages` and
-    `max_bytes` 0 means: no bound but the disk's.  `max_volatile_bytes` bounds what only memory holds.
+    it exists, `at-start` (exact names only) makes it when the broker starts.
+    `kind` `log` archives each message when it becomes available: nobody can take it, it is read by offset
+    until retention drops it.  A log needs `retention_ms` or `retention_bytes`, and has no other bounds.
+    In `max_messages` and `max_bytes` 0 means: no bound but the disk's.  `max_volatile_bytes` bounds what only
+    memory holds.
     `message_type` says whether half messages, ordinary ones or both (`mixed`) are taken.
     `sequence` says whether messages may, must or cannot be of a stream that is accepted in order and exactly
     once; outcomes of such messages are told `order_debounce_ms` (in TOML `ack_debounce_ms`, MSMQ's word)
@@ -167,6 +172,7 @@ class QueuePolicy:
 
     pattern: str = attrs.field(validator=_pattern)
     create: str = attrs.field(default=ON_FIRST_USE, validator=one_of(ON_FIRST_USE, STRICT, AT_START))
+    kind: str = attrs.field(default=QUEUE_KIND, validator=one_of(QUEUE_KIND, LOG_KIND))
     max_messages: int = attrs.field(default=0, validator=whole_number(0, 2**48, "messages, 0 for no bound"))
     max_bytes: int = attrs.field(default=0, validator=whole_number(0, 2**60, "bytes, 0 for no bound"))
     max_volatile_bytes: int = attrs.field(
@@ -207,6 +213,31 @@ class QueuePolicy:
                 raise ConfigurationError(
                     "pattern", shown(self.pattern), "'$' is kept for the broker's own nodes"
                 )
+        if self.kind == LOG_KIND:
+            self._check_log()
+
+    def _check_log(self) -> None:
+        if not self.retains:
+            raise ConfigurationError(
+                "retention_ms",
+                "0",
+                'must be above 0 where kind is "log" (or else retention_bytes): what bounds it is what it '
+                f"keeps; {RETENTION_MS_MAX} is a century",
+            )
+        for name, default in (("max_messages", 0), ("max_bytes", 0), ("max_volatile_bytes", VOLATILE_BYTES)):
+            value = getattr(self, name)
+            if value != default:
+                raise ConfigurationError(
+                    name,
+                    shown(value),
+                    'is for kind "queue" only: a log takes every message, and drops the oldest ones by '
+                    "retention_ms and retention_bytes",
+                )
+
+    @property
+    def archives(self) -> bool:
+        """Whether it is for logs."""
+        return self.kind == LOG_KIND
 
     @property
     def retains(self) -> bool:

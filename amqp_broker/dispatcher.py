@@ -25,7 +25,7 @@ from amqp_broker.links import (
 from amqp_broker.persistence import Record, Unit
 from amqp_broker.posts import Posts
 from amqp_broker.queue import Consumer
-from amqp_broker.records import annotate, changed, prepare
+from amqp_broker.records import annotate, changed, prepare, takes_annotations
 from amqp_broker.termini import OUTCOMES
 from amqp_broker.transactions import Transactions
 
@@ -218,6 +218,9 @@ class Dispatcher:
         elif consumer.browser:
             if not settled:
                 consumer.link.settle(deliveries, state)
+        elif type(outcome) is Modified and outcome.message_annotations and self._grow(deliveries, outcome):
+            self._refuse_annotations(consumer, outcome, deliveries)
+            return
         elif transactional:
             self.transactions.dispose(consumer, deliveries, state, settled)
         else:
@@ -255,6 +258,34 @@ class Dispatcher:
         offered = ", ".join(sorted(consumer.outcomes))
         description = f"expected one of the outcomes that the source offers ({offered}), got {state!r:.120}"
         link.detach(Error(condition="amqp:not-allowed", description=description))
+
+    def _grow(self, deliveries: list[OutgoingDelivery], outcome: Modified) -> bool:
+        """Whether some of the messages would have more message-annotations than they may."""
+        return not all(self._takes(delivery.message, outcome) for delivery in deliveries)
+
+    def _takes(self, record: Record, outcome: Any) -> bool:
+        most = self._nodes.config.limits.annotations_bytes
+        return takes_annotations(record, outcome.message_annotations, most)
+
+    def _refuse_annotations(
+        self, consumer: Consumer, outcome: Modified, deliveries: list[OutgoingDelivery]
+    ) -> None:
+        """Detach: what was to be added (3.4.5) is not, so the outcome is not told as done. Everything else of
+        it is: without the count of the try, the message would come back for ever.
+        """
+        bare = Modified(
+            delivery_failed=outcome.delivery_failed, undeliverable_here=outcome.undeliverable_here
+        )
+        consumer.demand = 0
+        free = self.transactions.holder_gone(consumer, deliveries)
+        consumer.decided.update([delivery.number for delivery in deliveries])
+        if free:
+            self._modify(consumer, free, bare, True)
+        most = self._nodes.config.limits.annotations_bytes
+        description = (
+            f"expected message-annotations of at most {most} octets with those of modified, got more"
+        )
+        consumer.link.detach(Error(condition="amqp:resource-limit-exceeded", description=description))
 
     def _retire(
         self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any, settled: bool
@@ -300,7 +331,7 @@ class Dispatcher:
         for record in records:
             if state.delivery_failed:
                 record.delivery_count += 1
-            if state.message_annotations:
+            if state.message_annotations and self._takes(record, state):
                 before = len(record.body)
                 annotate(record, state.message_annotations)
                 queue.grew(record, len(record.body) - before)

@@ -78,11 +78,11 @@ class ExpirySweep:
         self._serial = count()
 
     def recover(self, nodes: Iterable[RecoveredNode]) -> None:
-        """After a start: what has had messages with a ttl is read through."""
+        """After a start: what has had messages with a ttl is read through; in a log nothing expires."""
         by_id = {queue.queue_id: queue for queue in self._nodes.registry.queues()}
         for node in nodes:
             queue = by_id.get(node.queue_id)
-            if queue is not None and node.settings.get(EXPIRES):
+            if queue is not None and not queue.archives and node.settings.get(EXPIRES):
                 expiries = queue.may_expire(node.first_offset, node.next_offset)
                 expiries.kept = True
                 self.arm(queue, expiries)

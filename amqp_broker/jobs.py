@@ -60,13 +60,20 @@ def retire_verbs(queue_id: int, records: Sequence[Record]) -> Unit:
     return unit
 
 
-def post_verbs(queue_id: int, records: Sequence[Record], durable_count: int) -> Unit:
+def post_verbs(queue: Queue, records: Sequence[Record], durable_count: int) -> Unit:
     """What the store has to take of numbered messages, of which `durable_count` are durable."""
     if not durable_count:
         return []
+    if queue.archives:
+        return [Post(queue.queue_id, records), archive_verb(queue, records[0].offset, len(records))]
     if durable_count == len(records):
-        return [Post(queue_id, records)]
-    return [Post(queue_id, run) for run in _durable_runs(records)]
+        return [Post(queue.queue_id, records)]
+    return [Post(queue.queue_id, run) for run in _durable_runs(records)]
+
+
+def archive_verb(queue: Queue, first_offset: int, count: int) -> Retire:
+    """What makes messages of a log ARCHIVED, in the unit that posts them: it retains, so they are kept."""
+    return Retire(queue.queue_id, first_offset, first_offset + count - 1)
 
 
 class Posting:
@@ -96,7 +103,7 @@ class Posting:
     def unit(self) -> Unit:
         queue = self.queue
         queue.number(self.records)
-        unit = post_verbs(queue.queue_id, self.records, self.durable_count)
+        unit = post_verbs(queue, self.records, self.durable_count)
         if queue.events:
             container = "" if self.owner is None else self.owner.container_id
             unit.extend(put(queue, self.records, container, self.nodes.wall_clock_ms()))

@@ -1,6 +1,7 @@
 """What the event log tells of the messages of a queue with `events`: what becomes of each, from its coming to
 its end.
 
+    put, publish: archived (a log)
     put, publish --> deliver --> settle: accepted, rejected (and dead), released, modified --> deliver ...
                  --> expire, dead                                       reject: it never came
 
@@ -33,6 +34,9 @@ MESSAGE_EVENTS: Final = frozenset((PUT, PUT_BY_DECISION, DELIVER, SETTLE, DEAD, 
 RUN_ENTRIES: Final = 1_024  # of one event: what is read of a run is read as a whole
 TEXT_CHARACTERS: Final = 1_024  # of a message-id, a group-id or a reason: chosen by peers
 LONG_MAX: Final = 2**63 - 1
+ARCHIVED: Final = "archived"
+"""The outcome of a message of a log: it never waits for a consumer."""
+BECAME_LOG: Final = "its queue is a log now"
 OUTCOME_WORDS: Final[dict[type, str]] = {
     Accepted: "accepted", Rejected: "rejected", Released: "released", Modified: "modified",
 }  # fmt: skip
@@ -81,7 +85,7 @@ def put(
     places: dict[int, Place] | None = None,
 ) -> Unit:  # fmt: skip
     """Numbered messages become available. `places`: those in sequenced streams, by the ids of the records."""
-    fields = _fields(queue, container, txn_id)
+    fields = _fields_of_new(queue, container, txn_id)
     if container:
         fields["producer"] = container
     if queue.sequences.off:  # nobody has looked for them
@@ -97,7 +101,7 @@ def put_by_halves(
     txn_id: bytes = b"",
 ) -> Unit:  # fmt: skip
     """Half messages were committed: their messages become available. `producer` is who had put them."""
-    fields = _fields(queue, producer, txn_id)
+    fields = _fields_of_new(queue, producer, txn_id)
     if producer:
         fields["producer"] = producer
     fields["group"] = group
@@ -117,7 +121,7 @@ def put_by_set(
     """`count` messages of a set became available by the commit of its epoch; their ids, sizes and places are
     told if `records` has them, in order.
     """
-    fields = _fields(queue, "", b"")
+    fields = _fields_of_new(queue, "", b"")
     fields |= {"producer": producer, "group": group, "set_id": set_id, "epoch": epoch}
     unit: Unit = []
     for start in range(0, count, RUN_ENTRIES):
@@ -156,6 +160,21 @@ def settled(
         unit.append(log_run(SETTLE, now_ms, fields, len(run), {"offset": _offsets(run)}))
     if type(outcome) is Rejected:
         unit.extend(dead(queue, [record.offset for record in records], reason or "rejected", now_ms))
+    return unit
+
+
+def made_log(queue: Queue, offsets: Sequence[int], again: Sequence[Record], now_ms: int) -> Unit:
+    """Messages waited for a consumer at `offsets` when their queue became a log, and those of `again` got new
+    offsets. They are not named once more: nobody sent them twice.
+    """
+    fields = _fields(queue, "", b"") | {"outcome": ARCHIVED, "reason": BECAME_LOG}
+    unit: Unit = []
+    for start in range(0, len(offsets), RUN_ENTRIES):
+        gone: Values = [*offsets[start : start + RUN_ENTRIES]]
+        unit.append(log_run(SETTLE, now_ms, fields, len(gone), {"offset": gone}))
+    for run in _runs(again):
+        columns: dict[str, Values] = {"offset": _offsets(run), "bytes": [len(each.body) for each in run]}
+        unit.append(log_run(PUT, now_ms, fields, len(run), columns))
     return unit
 
 
@@ -284,6 +303,14 @@ def _fields(queue: Queue, container: str, txn_id: bytes) -> dict[str, str | int]
         fields["container"] = container
     if txn_id:
         fields["txn_id"] = txn_id.hex()
+    return fields
+
+
+def _fields_of_new(queue: Queue, container: str, txn_id: bytes) -> dict[str, str | int]:
+    """Of messages that become available; in a log that is also their end."""
+    fields = _fields(queue, container, txn_id)
+    if queue.archives:
+        fields["outcome"] = ARCHIVED
     return fields
 
 

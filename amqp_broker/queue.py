@@ -1,7 +1,7 @@
 """A queue: first in, first out, competing consumers, each message to one of them. Pure: no I/O, no clock, no
 engine.
 
-    make_available --> backlog --assign--> consumer (ACQUIRED) --retire--> gone (ARCHIVED)
+    make_available --> backlog --assign--> consumer (ACQUIRED) --retire--> gone (ARCHIVED: in a log at once)
                           ^                   |
                           +-----give_back-----+
 
@@ -110,6 +110,7 @@ class Queue:
         "_excluded",
         "_in_transactions",
         "_volatile_bytes",
+        "archives",
         "backlog",
         "blocked",
         "byte_count",
@@ -141,6 +142,7 @@ class Queue:
         self.limits = limits
         self.persistent = persistent
         self.retains = False  # settled messages are kept
+        self.archives = False  # a log: messages are for readers by offset, and in no backlog
         self.stores_all = False  # also those that are not durable: no offset comes twice
         self.told_stranded = False  # the log says that messages are too large for all links
         self.events = False  # whether the event log tells what becomes of each message
@@ -182,6 +184,10 @@ class Queue:
 
     def make_available(self, records: Sequence[Record], size: int) -> None:
         """Make numbered messages of `size` body bytes in all available, once their commit has returned."""
+        if self.archives:
+            if records:
+                self.backlog.available_to = records[-1].offset + 1
+            return
         self.message_count += len(records)
         self.byte_count += size
         for record in records:
@@ -206,6 +212,9 @@ class Queue:
 
     def make_stored_available(self, first_offset: int, count: int, size: int) -> None:
         """The same for `count` messages that are on disk only, numbered without holes."""
+        if self.archives:
+            self.backlog.available_to = first_offset + count
+            return
         self.message_count += count
         self.byte_count += size
         self.backlog.add_stored(first_offset, count)

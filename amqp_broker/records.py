@@ -140,6 +140,14 @@ def annotated(record: Record, annotations: dict[str, object]) -> bytes:
     return encode_section("message-annotations", merged)
 
 
+def takes_annotations(record: Record, annotations: dict[str, object], most: int) -> bool:
+    """Whether the message-annotations have at most `most` octets, or as many as now, with those of a modified
+    outcome.
+    """
+    size = len(annotated(record, annotations))
+    return size <= most or size <= Message(record.body).after_message_annotations_offset
+
+
 def annotate(record: Record, annotations: dict[str, object]) -> None:
     """Merge the message-annotations of a modified outcome into the message (3.4.5)."""
     record.annotations = annotated(record, annotations)

@@ -87,7 +87,8 @@ class Registry:
             if name in self._queues:
                 return self._queues[name]
             self._check_room()
-            verb = CreateNode(name, QUEUE)
+            policy = self._config.policy_of(name)
+            verb = CreateNode(name, QUEUE, keep_ms=policy.retention_ms, keep_bytes=policy.retention_bytes)
             await self._store_step([verb], partial(self._created, verb))
             return self._queues[name]
 
@@ -124,6 +125,7 @@ class Registry:
         queue = self._queues[name] = Queue(name, queue_id, limits, persistent=persistent)
         queue.sequences = QueueSequences(policy.sequence, policy.order_debounce_ms, policy.order_max_delay_ms)
         queue.retains = policy.retains and persistent
+        queue.archives = policy.archives and persistent
         queue.stores_all = (policy.retains or policy.events) and persistent
         queue.events = policy.events
         queue.backlog.window_messages = self._config.limits.queue_window_messages

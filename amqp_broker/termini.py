@@ -20,7 +20,9 @@ OUTCOMES: Final[dict[type, str]] = {
 OUTCOME_SYMBOLS: Final = frozenset(OUTCOMES.values())
 MOVE: Final = "move"
 COPY: Final = "copy"
-QUEUE_CAPABILITIES: Final = ("queue", "temporary-queue")
+QUEUE: Final = "queue"
+QUEUE_CAPABILITIES: Final = (QUEUE, "temporary-queue")
+LOG: Final = "log"  # of a target: what is sent there is kept for readers, and nobody takes it
 UNSUPPORTED_CAPABILITIES: Final = ("topic", "temporary-topic", "shared", "global")
 ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
 EXPIRY_WITH_LINK: Final = "link-detach"  # a terminus ends with its link: no resumption is offered
@@ -47,6 +49,11 @@ def check_capabilities(asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
             )
     held = tuple(capability for capability in asked or () if capability in QUEUE_CAPABILITIES)
     return held or None
+
+
+def no_queue(capabilities: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The capabilities without that of a queue, from which consumers take: a log is none."""
+    return tuple(capability for capability in capabilities or () if capability != QUEUE) or None
 
 
 def source_answer(asked: Source, address: str) -> Source:

@@ -36,17 +36,19 @@ class TransactionalPosting:
         self.size_bytes = sum([len(record.body) for record in records])
 
     def verbs(self) -> Unit:
-        """Number the messages and store them; what has outlived its ttl by now is left out."""
+        """Number the messages and store them; what has outlived its ttl by now is left out, but in a log
+        nothing expires.
+        """
         queue = self.queue
         self._numbered = True
         queue.pending_posts += 1
         now_ms = self._nodes.wall_clock_ms()
         for record in self.records:
-            if record.expires_at_ms:
+            if record.expires_at_ms and not queue.archives:
                 self.records = fresh(self.records, now_ms)
                 break
         queue.number(self.records)
-        unit = post_verbs(queue.queue_id, self.records, sum([record.durable for record in self.records]))
+        unit = post_verbs(queue, self.records, sum([record.durable for record in self.records]))
         origin = self.origin
         if origin is not None:
             unit.extend(put(queue, self.records, origin.container, now_ms, origin.txn_id, origin.places))

@@ -47,7 +47,12 @@ VOIDED = "half:voided"
 INVALID = "amqp:invalid-field"
 NOT_ALLOWED = "amqp:not-allowed"
 
+PREPARED = "half:prepared"
+UNDECIDED = "half:undecided"
+
 Winner = tuple[str, int, int]
+Named = Winner | tuple[str, int, int, str]
+"""A winner as a commit names it, with the id of its store if that is another one."""
 
 
 def checksum(*payloads: bytes) -> int:
@@ -101,14 +106,14 @@ class Sets:
         for payload in payloads:
             expect_state(self.answer(link.send(payload)), Accepted)
 
-    def sealed(self, set_id: str, *bodies: bytes, epoch: int = 1) -> Winner:
-        """Stages a set and seals it; returns how a commit names it."""
+    def sealed(self, set_id: str, *bodies: bytes, epoch: int = 1, **elsewhere: str) -> Winner:
+        """Stages a set and seals it, for a ``home`` if there is one; returns how a commit names it."""
         payloads = [data(body) for body in bodies]
         link = self.stager(set_id, epoch)
         self.stage(link, *payloads)
         link.detach()
         winner = (set_id, len(payloads), checksum(*payloads))
-        self.seal(winner, epoch)
+        self.seal(winner, epoch, **elsewhere)
         return winner
 
     def answer(self, number: int) -> Any:
@@ -129,33 +134,38 @@ class Sets:
         """Sends a request and returns its outcome."""
         return self.answer(self.ask(subject, body))
 
-    def asked_to_seal(self, winner: Winner, epoch: int = 1) -> Any:
-        """Returns the outcome of a seal."""
+    def asked_to_seal(self, winner: Winner, epoch: int = 1, **elsewhere: str) -> Any:
+        """Returns the outcome of a seal; with ``store`` the set is enlisted."""
         set_id, count, total = winner
         body = {"producer": "p", "epoch": Ulong(epoch), "set": set_id, "count": Ulong(count)}
-        return self.tell("seal", {**body, "checksum": Ulong(total)})
+        return self.tell("seal", {**body, "checksum": Ulong(total), **elsewhere})
 
-    def seal(self, winner: Winner, epoch: int = 1) -> None:
+    def seal(self, winner: Winner, epoch: int = 1, **elsewhere: str) -> None:
         """Seals a set; that must be accepted."""
-        expect_state(self.asked_to_seal(winner, epoch), Accepted)
+        expect_state(self.asked_to_seal(winner, epoch, **elsewhere), Accepted)
 
-    def asked_to_commit(self, winners: Iterable[Winner], epoch: int = 1) -> Any:
-        """Returns the outcome of the commit of an epoch."""
-        sets = [{"set": one, "count": Ulong(count), "checksum": Ulong(sum_)} for one, count, sum_ in winners]
-        return self.tell("commit-epoch", {"producer": "p", "epoch": Ulong(epoch), "sets": sets})
+    def asked_to_commit(self, winners: Iterable[Named], epoch: int = 1, **elsewhere: str) -> Any:
+        """Returns the outcome of the commit of an epoch, or (``home``) of carrying it out."""
+        sets = [
+            {"set": one[0], "count": Ulong(one[1]), "checksum": Ulong(one[2])}
+            | ({"store": one[3]} if len(one) > 3 else {})
+            for one in winners
+        ]
+        body = {"producer": "p", "epoch": Ulong(epoch), "sets": sets}
+        return self.tell("commit-epoch", {**body, **elsewhere})
 
-    def commit(self, *winners: Winner, epoch: int = 1) -> None:
+    def commit(self, *winners: Named, epoch: int = 1, **elsewhere: str) -> None:
         """Commits an epoch; that must be accepted."""
-        expect_state(self.asked_to_commit(winners, epoch), Accepted)
+        expect_state(self.asked_to_commit(winners, epoch, **elsewhere), Accepted)
 
-    def asked_to_void(self, *set_ids: str, epoch: int | None = None) -> Any:
-        """Returns the outcome of a void."""
-        body: dict[str, Any] = {"producer": "p", "sets": [*set_ids]}
+    def asked_to_void(self, *set_ids: str, epoch: int | None = None, **elsewhere: str) -> Any:
+        """Returns the outcome of a void, or (``store``) of a vote."""
+        body: dict[str, Any] = {"producer": "p", "sets": [*set_ids], **elsewhere}
         return self.tell("void", body if epoch is None else {**body, "epoch": Ulong(epoch)})
 
-    def void(self, *set_ids: str, epoch: int | None = None) -> None:
+    def void(self, *set_ids: str, epoch: int | None = None, **elsewhere: str) -> None:
         """Voids sets; that must be accepted."""
-        expect_state(self.asked_to_void(*set_ids, epoch=epoch), Accepted)
+        expect_state(self.asked_to_void(*set_ids, epoch=epoch, **elsewhere), Accepted)
 
     def status(self, epoch: int | None = None) -> dict[str, Any]:
         """Returns what is decided and what is staged, numbers as numbers."""

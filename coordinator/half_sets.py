@@ -67,12 +67,12 @@ class StagedSet:
     that nothing is staged in it any more.
 
     `store` names the one that has its messages (empty: they are here), `home` the one that decides about it
-    (empty: this one does).
+    (empty: this one does). `attempts` is how often it was asked about in vain, and `due_ms` when next.
     """
 
     __slots__ = (
-        "begun_at_ms", "busy", "closing", "container_id", "deadline_ms", "epoch", "home", "parts", "producer",
-        "sealed", "set_id", "state", "store",
+        "attempts", "begun_at_ms", "busy", "closing", "container_id", "deadline_ms", "due_ms", "epoch",
+        "home", "parts", "producer", "sealed", "set_id", "state", "store",
     )  # fmt: skip
 
     def __init__(
@@ -90,6 +90,8 @@ class StagedSet:
         self.sealed: Winner | None = None
         self.store = ""
         self.home = ""
+        self.attempts = 0
+        self.due_ms = 0
         self.busy: Any = None
         self.closing = False
 
@@ -168,10 +170,13 @@ def judge_winners(
     blocked = _judge_prepared(producer, epoch, home)
     if blocked is not None:
         return blocked
+    as_it_is = SetInput.CARRY_SAME if home else SetInput.WIN_SAME
     winners: list[StagedSet] = []
     for winner in named:
         found = producer.of_epoch(winner.set_id, epoch)
-        answer, _ = decide_set(None if found is None else found.state, _how_named(found, winner, home))
+        same = found is not None and found.is_as(winner.count, winner.checksum)
+        what = as_it_is if same and found is not None and found.store == winner.store else SetInput.WIN_OTHER
+        answer, _ = decide_set(None if found is None else found.state, what)
         if answer is not SetAnswer.DONE or found is None:
             return EpochVerdict(answer, winner)
         winners.append(found)
@@ -180,15 +185,10 @@ def judge_winners(
     return EpochVerdict(SetAnswer.DONE, None, winners, losers)
 
 
-def _how_named(found: StagedSet | None, winner: Winner, home: str) -> SetInput:
-    if found is None or not found.is_as(winner.count, winner.checksum) or found.store != winner.store:
-        return SetInput.WIN_OTHER
-    return SetInput.CARRY_SAME if home else SetInput.WIN_SAME
-
-
 def _judge_prepared(producer: ProducerSets, epoch: int, home: str) -> EpochVerdict | None:
     """Prepared sets lose by their home's word only, and a decision says nothing of earlier epochs'."""
-    prepared = [each for each in producer.up_to(epoch) if each.state is SetState.PREPARED]
+    prepared = [each for each in producer.sets.values() if each.state is SetState.PREPARED]
+    prepared = [each for each in prepared if each.epoch <= epoch]
     foreign = [each for each in prepared if each.home != home]
     if foreign:
         answer, _ = decide_set(SetState.PREPARED, SetInput.LOSE)

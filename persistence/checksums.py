@@ -23,6 +23,8 @@ _RETAINED: Final = struct.Struct("<6q").pack
 _CURSOR: Final = struct.Struct("<3q").pack
 _EVENT: Final = struct.Struct("<4q").pack
 _COUNT: Final = struct.Struct("<q").pack
+_IDENTITY: Final = struct.Struct("<4q").pack
+_NUMBERS: Final = struct.Struct("<2q").pack
 _EPOCH: Final = struct.Struct("<5q").pack
 
 
@@ -149,6 +151,24 @@ def epoch_checksum(group: bytes, producer: bytes, epoch: int, decided_at_ms: int
     """Of a row of `epoch`, in the order of its columns; texts are encoded."""
     fields = _EPOCH(epoch, decided_at_ms, len(group), len(producer), len(winners))
     return crc32(b"".join((fields, group, producer, winners)))
+
+
+def node_identity(queue_id: int, name: bytes | None, kind: bytes, settings: bytes) -> int:
+    """Of the columns of a row of `node` that are not numbers; texts are encoded, `name` None if deleted."""
+    fields = _IDENTITY(queue_id, -1 if name is None else len(name), len(kind), len(settings))
+    return crc32(b"".join((fields, name or b"", kind, settings)))
+
+
+def numbered_checksum(identity: int, next_offset: int, purged_to: int) -> int:
+    """Of a row of `node`, of which `node_identity` is known."""
+    return crc32(_NUMBERS(next_offset, purged_to), identity)
+
+
+def node_checksum(
+    queue_id: int, name: bytes | None, kind: bytes, settings: bytes, next_offset: int, purged_to: int
+) -> int:
+    """Of a row of `node`, in the order of its columns."""
+    return numbered_checksum(node_identity(queue_id, name, kind, settings), next_offset, purged_to)
 
 
 def is_sound(checksum_of: Callable[..., int], row: Sequence[object]) -> bool:

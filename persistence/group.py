@@ -38,8 +38,8 @@ class NodeState:
     """What memory holds of one node, as the last commit left it."""
 
     __slots__ = (
-        "changed_high", "changed_low", "durable_next", "keep_from", "kind", "live_count", "name",
-        "next_offset", "purged_to", "queue_id", "retention", "settings", "top_end",
+        "changed_high", "changed_low", "durable_next", "identity", "keep_from", "kind", "live_count",
+        "name", "next_offset", "purged_to", "queue_id", "retention", "settings", "top_end",
     )  # fmt: skip
 
     def __init__(self, queue_id: int, name: str, kind: str, settings: dict[str, object]) -> None:
@@ -47,6 +47,7 @@ class NodeState:
         self.name = name
         self.kind = kind
         self.settings = settings
+        self.identity = 0  # of its row (node_rows.py)
         self.next_offset = 0
         self.durable_next = 0  # column next_offset
         self.top_end = (
@@ -353,8 +354,11 @@ class Group:
         if isinstance(verb, CreateNode):
             node = NodeState(verb.queue_id, verb.name, verb.kind, verb.settings)
             self.created[verb.queue_id] = node
-            self.queues[verb.queue_id] = QueueChanges(node, self._runs)
+            created = self.queues[verb.queue_id] = QueueChanges(node, self._runs)
             self.node_verbs.append(verb)
+            if verb.keep_ms or verb.keep_bytes:
+                self.retains.add(verb.queue_id)
+                created.retain(Retain(verb.queue_id, verb.keep_ms, verb.keep_bytes))
             return
         changes = self.changes(verb.queue_id)
         if changes is None:

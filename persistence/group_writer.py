@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from amqp_broker.persistence.checksums import changed_checksum
+from amqp_broker.persistence.checksums import changed_checksum, numbered_checksum
 from amqp_broker.persistence.directory import DirectoryDamaged, decode_directory, encode_segment
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.group import (
@@ -21,6 +20,16 @@ from amqp_broker.persistence.group import (
     TouchedRun,
 )
 from amqp_broker.persistence.moving import bytes_of_moved, former_rows, more_runs, placed
+from amqp_broker.persistence.node_rows import (
+    CONFIGURE_NODE,
+    INSERT_NODE,
+    SET_NEXT_OFFSET,
+    SET_PURGED_TO,
+    TOMBSTONE_NODE,
+    encoded_settings,
+    identity_of,
+    tombstone_identity,
+)
 from amqp_broker.persistence.retained_table import DELETE_RETAINED, NO_RUN, REPLACE_RETAINED, Retention
 from amqp_broker.persistence.runs import RUN_COLUMNS, Run, RunCache, bytes_of_bits
 from amqp_broker.persistence.sqlite_library import Parameters
@@ -37,18 +46,8 @@ _LEAVE_SEGMENT: Final = "UPDATE segment SET runs=runs-? WHERE id=?"
 _SHARE_SEGMENT: Final = "UPDATE segment SET runs=runs+? WHERE id=?"
 _MOVED_ROW_BYTES: Final = 128  # of WAL, twice: where it was, and where it is
 _SELECT_DIRECTORY: Final = "SELECT directory FROM segment WHERE id=?"
-_SET_NEXT_OFFSET: Final = "UPDATE node SET next_offset=? WHERE id=?"
-_SET_PURGED_TO: Final = "UPDATE node SET next_offset=?, purged_to=? WHERE id=?"
-_INSERT_NODE: Final = (
-    "INSERT INTO node (id, name, kind, settings, next_offset, purged_to) VALUES (?, ?, ?, ?, 0, 0)"
-)
-_CONFIGURE_NODE: Final = "UPDATE node SET settings=? WHERE id=?"
-_TOMBSTONE_NODE: Final = "UPDATE node SET name=NULL, settings='{}', purged_to=? WHERE id=?"
 _DELETE_CHANGED: Final = "DELETE FROM changed WHERE queue_id=? AND offset BETWEEN ? AND ?"
 _REPLACE_CHANGED: Final = "REPLACE INTO changed VALUES (?, ?, ?, ?, ?, ?)"
-
-
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class GroupWriter:
@@ -58,6 +57,7 @@ class GroupWriter:
         "_at_ms",
         "_deletes_segments",
         "_durable_next",
+        "_identities",
         "_moved",
         "_moved_kept",
         "_moved_rows",
@@ -74,6 +74,7 @@ class GroupWriter:
         self._unit = unit
         self._deletes_segments = deletes_segments
         self._durable_next: dict[int, int] = {}
+        self._identities: dict[int, int] = {}  # of nodes with other settings, and of new ones
         self._at_ms: dict[int, int] = {}  # when the latest messages of retaining nodes were published
         self.next_segment_id = next_segment_id
         self._moved: list[MovedRun] = []
@@ -124,14 +125,21 @@ class GroupWriter:
 
     def _write_nodes(self, group: Group) -> None:
         for verb in group.node_verbs:
+            queue_id = verb.from_queue_id if isinstance(verb, Move) else verb.queue_id
+            node = group.queues[queue_id].node
             if isinstance(verb, CreateNode):
-                settings = _encode(verb.settings)
-                self._unit.execute(_INSERT_NODE, (verb.queue_id, verb.name, verb.kind, settings))
+                settings = encoded_settings(verb.settings)
+                identity = self._identities[queue_id] = identity_of(queue_id, verb.name, verb.kind, settings)
+                checksum = numbered_checksum(identity, 0, 0)
+                self._unit.execute(INSERT_NODE, (queue_id, verb.name, verb.kind, settings, checksum))
             elif isinstance(verb, Configure):
-                self._unit.execute(_CONFIGURE_NODE, (_encode(verb.settings), verb.queue_id))
+                settings = encoded_settings(verb.settings)
+                identity = self._identities[queue_id] = identity_of(queue_id, node.name, node.kind, settings)
+                checksum = numbered_checksum(identity, node.durable_next, node.purged_to)
+                self._unit.execute(CONFIGURE_NODE, (settings, checksum, queue_id))
             else:
-                queue_id = verb.from_queue_id if isinstance(verb, Move) else verb.queue_id
-                self._unit.execute(_TOMBSTONE_NODE, (EVERYTHING, queue_id))
+                checksum = numbered_checksum(tombstone_identity(node), node.durable_next, EVERYTHING)
+                self._unit.execute(TOMBSTONE_NODE, (EVERYTHING, checksum, queue_id))
 
     def _write_touched(self, changes: QueueChanges) -> list[int]:
         """One statement for each run that lives on, one for each chain of neighbours that are wholly gone."""
@@ -214,7 +222,9 @@ class GroupWriter:
     def _place(self, changes: QueueChanges, moved: MovedRun, at_ms: int) -> None:
         if moved.live_count == 0 and moved.first < changes.keep_from:
             return  # its old row goes with the node that it was in
-        if moved.live_count != moved.run.count and moved.run.ends is None:
+        if moved.run.ends is None and (
+            moved.count != moved.run.count or 0 < moved.live_count < moved.run.count
+        ):
             moved.run.ends = self._load_ends(moved.run)
         run = placed(changes.node.queue_id, moved, at_ms)
         if moved.first >= changes.keep_from:
@@ -236,12 +246,18 @@ class GroupWriter:
         """The highest run tells `next_offset`; where it goes, the node's row has to."""
         node = changes.node
         if changes.purged_to != node.purged_to:
-            self._unit.execute(_SET_PURGED_TO, (changes.next_offset, changes.purged_to, queue_id))
+            checksum = self._node_checksum(node, changes)
+            self._unit.execute(SET_PURGED_TO, (changes.next_offset, changes.purged_to, checksum, queue_id))
             self._durable_next[queue_id] = changes.next_offset
             return
         if max(node.durable_next, self._top_end(changes)) < changes.next_offset:
-            self._unit.execute(_SET_NEXT_OFFSET, (changes.next_offset, queue_id))
+            checksum = self._node_checksum(node, changes)
+            self._unit.execute(SET_NEXT_OFFSET, (changes.next_offset, checksum, queue_id))
             self._durable_next[queue_id] = changes.next_offset
+
+    def _node_checksum(self, node: NodeState, changes: QueueChanges) -> int:
+        identity = self._identities.get(node.queue_id, node.identity)
+        return numbered_checksum(identity, changes.next_offset, changes.purged_to)
 
     def _top_end(self, changes: QueueChanges) -> int:
         """Where the highest run ends after this group, 0 if it is not known any more."""
@@ -295,6 +311,8 @@ class GroupWriter:
         for verb in group.node_verbs:
             if isinstance(verb, Configure):
                 nodes[verb.queue_id].settings = verb.settings
+        for queue_id, identity in self._identities.items():
+            nodes[queue_id].identity = identity
         sweep: set[int] = set()
         for queue_id, changes in group.queues.items():
             if changes.purged_to != changes.node.purged_to:

@@ -263,7 +263,9 @@ class MemoryStore:
 
     def _run_node_verb(self, verb: NodeVerb) -> None:
         if isinstance(verb, CreateNode):
-            self._queues[verb.queue_id] = _Queue(copy.deepcopy(verb))
+            queue = self._queues[verb.queue_id] = _Queue(copy.deepcopy(verb))
+            if verb.keep_ms or verb.keep_bytes:
+                queue.retain(Retain(verb.queue_id, verb.keep_ms, verb.keep_bytes))
         elif isinstance(verb, Configure):
             self._queues[verb.queue_id].create.settings = copy.deepcopy(verb.settings)
         elif isinstance(verb, Purge):

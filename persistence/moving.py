@@ -182,10 +182,10 @@ def _copy(record: Record, offset: int) -> Record:
 
 
 def placed(queue_id: int, moved: MovedRun, at_ms: int) -> Run:
-    """The row of its new place. `moved.run.ends` is known if not all of that run is in it, and live."""
+    """The row of its new place. `moved.run.ends` is known if only a part of that run is in it, or live."""
     run = moved.run
-    live_bytes = run.live_bytes
-    if moved.live_count != run.count:
+    live_bytes = run.live_bytes if moved.live_count else 0
+    if 0 < moved.live_count != run.count:
         assert run.ends is not None
         live = bits_between(0, moved.count - 1, 0) & ~moved.gone
         live_bytes = bytes_of_bits(live, run.ends, run.position + moved.skipped)

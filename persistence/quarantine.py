@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from amqp_broker.persistence.checksums import numbered_checksum
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.group import Group, NodeState
 from amqp_broker.persistence.group_writer import GroupWriter
+from amqp_broker.persistence.node_rows import SET_NEXT_OFFSET
 from amqp_broker.persistence.reader import Damage
 from amqp_broker.persistence.runs import RunCache
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 
 _INSERT: Final = "INSERT INTO quarantine (queue_id, offset, segment_id, reason, bytes) VALUES (?, ?, ?, ?, ?)"
 _DELETE_ROW: Final = "DELETE FROM run WHERE queue_id=? AND first_offset=?"
-_SET_NEXT_OFFSET: Final = "UPDATE node SET next_offset=? WHERE id=?"
 
 
 def put_into_quarantine(unit: UnitOfWork, damages: list[Damage], node: NodeState, runs: RunCache) -> None:
@@ -38,7 +39,8 @@ def put_into_quarantine(unit: UnitOfWork, damages: list[Damage], node: NodeState
     damaged_rows = [(node.queue_id, d.damaged_row) for d in damages if d.damaged_row is not None]
     if damaged_rows:
         unit.execute_many(_DELETE_ROW, damaged_rows)
-        unit.execute(_SET_NEXT_OFFSET, (node.next_offset, node.queue_id))
+        checksum = numbered_checksum(node.identity, node.next_offset, node.purged_to)
+        unit.execute(SET_NEXT_OFFSET, (node.next_offset, checksum, node.queue_id))
     writer.write(group)
     fault_point("quarantine.before_commit")
     unit.commit()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
 import attrs
 
 from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.group import EVERYTHING, NodeState
+from amqp_broker.persistence.node_rows import read_nodes
 from amqp_broker.persistence.retained_table import load_retentions, measure
 from amqp_broker.persistence.runs import RunCache, run_from_row
 from amqp_broker.persistence.store import Recovered, RecoveredNode
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 
-_NODES: Final = "SELECT id, name, kind, settings, next_offset, purged_to FROM node ORDER BY id"
 # For each node a range of the index; rows below the purge mark wait to be swept.
 _COUNTS: Final = (
     "SELECT n.id, sum(r.live_count), sum(r.live_bytes), max(r.first_offset+r.count) "
@@ -55,11 +54,11 @@ def _load(unit: UnitOfWork, runs: RunCache) -> Loaded:
     recovered = Recovered([])
     nodes: dict[int, NodeState] = {}
     sweep: dict[int, int] = {}
-    for queue_id, name, kind, settings, next_offset, purged_to in unit.query(_NODES):
-        if name is None:
+    for node, next_offset, purged_to in read_nodes(unit):
+        queue_id = node.queue_id
+        if not node.name:
             sweep[queue_id] = EVERYTHING
             continue
-        node = NodeState(queue_id, name, kind, _settings(name, settings))
         message_count, byte_count, top_end = counts.get(queue_id, (0, 0, 0))
         node.durable_next = next_offset
         node.top_end = top_end
@@ -79,22 +78,19 @@ def _load(unit: UnitOfWork, runs: RunCache) -> Loaded:
         first_offset = _first_live(runs, node)
         recovered.nodes.append(
             RecoveredNode(
-                queue_id, name, kind, node.settings, node.next_offset, message_count, byte_count, first_offset
-            )
+                queue_id,
+                node.name,
+                node.kind,
+                node.settings,
+                node.next_offset,
+                message_count,
+                byte_count,
+                first_offset,
+            )  # fmt: skip
         )
     ((last_segment_id,),) = unit.query(_SEGMENT_IDS)
     ((last_node_id,),) = unit.query(_LAST_NODE_ID)
     return Loaded(recovered, nodes, sweep, last_segment_id + 1, last_node_id)
-
-
-def _settings(name: str, text: str) -> dict[str, object]:
-    try:
-        settings = json.loads(text)
-    except ValueError as error:
-        raise StoreCorrupt(f"the settings of node {name!r} are no JSON: {error}") from error
-    if not isinstance(settings, dict):
-        raise StoreCorrupt(f"the settings of node {name!r} are no JSON object")
-    return settings
 
 
 def _first_live(runs: RunCache, node: NodeState) -> int:

@@ -6,11 +6,13 @@ from typing import Final
 
 import attrs
 
+from amqp_broker.persistence.checksums import numbered_checksum
 from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.group import NodeState
 from amqp_broker.persistence.group_writer import delete_segments
 from amqp_broker.persistence.housekeeping import SWEEP_BYTES
+from amqp_broker.persistence.node_rows import SET_NEXT_OFFSET
 from amqp_broker.persistence.retain_clock import SWEEP_RETAINED
 from amqp_broker.persistence.retained_table import DELETE_RETAINED, NO_RUN, REPLACE_RETAINED, Retention
 from amqp_broker.persistence.runs import RUN_COLUMNS, Run, RunCache, run_from_row
@@ -21,7 +23,6 @@ _SELECT: Final = (
 )
 _DELETE_RUN: Final = "DELETE FROM run WHERE queue_id=? AND first_offset=?"
 _DELETE_CHANGED: Final = "DELETE FROM changed WHERE queue_id=? AND offset BETWEEN ? AND ?"
-_SET_NEXT_OFFSET: Final = "UPDATE node SET next_offset=? WHERE id=?"
 
 
 @attrs.define
@@ -118,7 +119,8 @@ def _write(
     else:
         unit.execute(REPLACE_RETAINED, dropping.after.row(queue_id))
     if _loses_top(node, dropping):
-        unit.execute(_SET_NEXT_OFFSET, (node.next_offset, queue_id))
+        checksum = numbered_checksum(node.identity, node.next_offset, node.purged_to)
+        unit.execute(SET_NEXT_OFFSET, (node.next_offset, checksum, queue_id))
     fault_point("retain.after_drop")
     unit.commit()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from amqp_broker.persistence.errors import NoSuchNode
+from amqp_broker.persistence.errors import NodeExists, NoSuchNode
 from amqp_broker.persistence.half_keeping_checks import forget_all
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.retention import (
@@ -123,6 +123,31 @@ def check_posted_and_retired_in_one_group_is_retained(make_store: MakeStore) -> 
     store.abandon()
     assert offsets(store, queue_id) == [2001]
     assert store.retained(queue_id) == Retained(0, 1 << 40, 0, 2002, 20020)
+    store.close()
+
+
+def check_a_node_is_made_with_its_retention(make_store: MakeStore) -> None:
+    """In one unit: what comes right after it is kept, also when its own unit retires it; moved, too."""
+    store = make_store()
+    create, source = CreateNode("log", "queue", keep_ms=DAY_MS, keep_bytes=1 << 40), new_queue(store, "set")
+    do(store, Post(source, messages(0, 5)), Retire(source, 2, 2))
+    assert do_units(store, [[create], [CreateNode("log", "queue", keep_ms=1)]])[1].__class__ is NodeExists
+    queue_id = create.queue_id
+    assert store.retained(queue_id) == Retained(DAY_MS, 1 << 40, 0, 0, 0)
+    do(store, Post(queue_id, messages(0, 3)), Retire(queue_id, 0, 2))
+    do(store, Move(source, queue_id, 3, NOON_MS), Retire(queue_id, 3, 6), Post(queue_id, messages(7, 1)))
+    do(store, Retire(queue_id, 7, 7))
+    assert retained_offsets(store, queue_id) == [*range(8)] and offsets(store, queue_id) == []
+    bodies = [record.body[:2] for record in store.read_retained(queue_id, 0, 99, 9999).records]
+    assert bodies == [b"0:", b"1:", b"2:", b"0:", b"1:", b"3:", b"4:", b"7:"]
+    assert store.retained(queue_id) == Retained(DAY_MS, 1 << 40, 0, 8, 80)
+    made = CreateNode("both", "queue", keep_bytes=1 << 40)
+    store.apply([[made]])
+    store.abandon()
+    store.apply([[made]])
+    store.commit()
+    do(store, Post(made.queue_id, messages(0, 2)), Retire(made.queue_id, 0, 1))
+    assert retained_offsets(store, made.queue_id) == [0, 1]
     store.close()
 
 
@@ -324,6 +349,7 @@ RETENTION_CHECKS: Final[tuple[Callable[[MakeStore], None], ...]] = (
     check_retained_messages_come_back,
     check_retention_begins_at_the_next_message,
     check_posted_and_retired_in_one_group_is_retained,
+    check_a_node_is_made_with_its_retention,
     check_retained_pages_keep_their_bounds,
     check_dropping_by_age,
     check_dropping_by_size,

@@ -6,15 +6,15 @@ a segment; a set bit of `gone` is a retired message (NULL: none is). Bodies and 
 can be stored now and get its place in a queue later. `changed`: what was returned with changed header
 effects. `node.next_offset` is written only when the highest run goes, since otherwise that run tells it;
 everything below `node.purged_to` is gone and is swept later; a deleted node keeps its row, without a name,
-until it is swept. `checksum` columns: checksums.py. `quarantine`: what did not match its checksum, for a
-human to look at. `discharge`: the transactions that were committed, by the generation in which they are
-forgotten (outcomes.py). `half` and `half_body`: half messages and their bodies (half_table.py); `forget_ms`
-tells when a decided one is forgotten, by the store's own clock (keep_clock.py), and is 0 before. `stream`:
-positions of sequenced streams (stream_table.py). `event`: the append-only log (event_table.py); a row may
-stand for `count` entries. `retained`: the policy of a node that keeps what is retired from it, and the
-watermark below which that was dropped (retained_table.py); `run.at_ms` is when a run of such a node was
-published, else 0. `cursor`: durable named cursors (cursor_table.py). `epoch`: what was decided about sets of
-half messages.
+until it is swept (node_rows.py). `checksum` columns: checksums.py. `quarantine`: what did not match its
+checksum, for a human to look at. `discharge`: the transactions that were committed, by the generation in
+which they are forgotten (outcomes.py). `half` and `half_body`: half messages and their bodies
+(half_table.py); `forget_ms` tells when a decided one is forgotten, by the store's own clock (keep_clock.py),
+and is 0 before. `stream`: positions of sequenced streams (stream_table.py). `event`: the append-only log
+(event_table.py); a row may stand for `count` entries. `retained`: the policy of a node that keeps what is
+retired from it, and the watermark below which that was dropped (retained_table.py); `run.at_ms` is when a run
+of such a node was published, else 0. `cursor`: durable named cursors (cursor_table.py). `epoch`: what was
+decided about sets of half messages.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from amqp_broker.persistence.checksums import node_checksum
 from amqp_broker.persistence.errors import StoreCorrupt, StoreTooNew
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.sqlite_library import DATABASE_ERRORS, Connection, raise_translated
@@ -182,17 +183,33 @@ def _fourth_version(database: Database) -> None:
         database.execute(statement).fetchall()
 
 
+_ADD_CHECKSUM: Final = "ALTER TABLE node ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0"
+_NODE_ROWS: Final = (
+    "SELECT id, CAST(name AS BLOB), CAST(kind AS BLOB), CAST(settings AS BLOB), next_offset, purged_to "
+    "FROM node"
+)
+
+
+def _fifth_version(database: Database) -> None:
+    database.execute(_ADD_CHECKSUM).fetchall()
+    for row in database.execute(_NODE_ROWS).fetchall():
+        checksum = node_checksum(*row)
+        database.execute("UPDATE node SET checksum=? WHERE id=?", [checksum, row[0]]).fetchall()
+
+
 # Step n makes version n out of version n-1. A step is never changed once it was released.
 MIGRATIONS: Final[tuple[Callable[[Database], None], ...]] = (
     _first_version,
     _second_version,
     _third_version,
     _fourth_version,
+    _fifth_version,
 )
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 DISCHARGE_VERSION: Final = 2  # the first one with the tables of outcomes
 HALF_VERSION: Final = 3  # the first one with half messages, streams and events
 RETAIN_VERSION: Final = 4  # the first one with retention, cursors and epochs; a row may be many events
+NODE_VERSION: Final = 5  # the first one in which rows of nodes have checksums
 
 
 def bring_up_to_date(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from amqp_broker.persistence.epochs import KEEP_DECISIONS, LAST_EPOCH, DecideEpoch, Decision
+from amqp_broker.persistence.epochs import KEEP_DECISIONS, LAST_EPOCH, DecidedSet, DecideEpoch, Decision
 from amqp_broker.persistence.errors import NoSuchNode
 from amqp_broker.persistence.half_checks import is_a_mistake
 from amqp_broker.persistence.records import Record
@@ -36,9 +36,17 @@ AT_MS: Final = 1_800_000_000_000
 FAR: Final = 1 << 40
 
 
-def decision(epoch: int, *winners: tuple[str, int, int], producer: str = "p", group: str = "g") -> Decision:
+def decision(
+    epoch: int, *winners: DecidedSet, producer: str = "p", group: str = "g", home: str = ""
+) -> Decision:
     """One that differs from the others."""
-    return Decision(group, producer, epoch, AT_MS + epoch % 1000, winners)
+    return Decision(group, producer, epoch, AT_MS + epoch % 1000, winners, home)
+
+
+def sharded_decision(epoch: int) -> Decision:
+    """One that names sets of another store, or one that another store has decided."""
+    far = ("far", epoch, 2**64 - 1, "another store")
+    return decision(epoch, ("near", 1, 2), far) if epoch % 2 else decision(epoch, ("near", 1, 2), home="home")
 
 
 def bodies(store: Store, queue_id: int) -> list[tuple[int, bytes]]:
@@ -240,6 +248,8 @@ def check_decisions_come_back(make_store: MakeStore) -> None:
         decision(6, ("ü", 2**40, 17)),
         decision(LAST_EPOCH, producer="öther"),
         decision(0, ("x", 1, 1), group="h"),
+        sharded_decision(1),
+        sharded_decision(2),
     ]
     assert store.decision("g", "p", 5) is None and store.latest_decision("g", "p") is None
     assert store.decisions("g", "p", 10) == []
@@ -250,7 +260,7 @@ def check_decisions_come_back(make_store: MakeStore) -> None:
     assert store.decision("g", "p", 8) is None and store.decision("h", "p", 5) is None
     assert store.latest_decision("g", "p") == kept[1]
     assert store.latest_decision("g", "öther") == kept[3]
-    assert store.decisions("g", "p", 10) == [kept[1], kept[2], kept[0]]
+    assert store.decisions("g", "p", 10) == [kept[1], kept[2], kept[0], kept[6], kept[5]]
     assert store.decisions("g", "p", 2) == [kept[1], kept[2]]
     store.apply([[DecideEpoch(decision(9))]])
     store.abandon()

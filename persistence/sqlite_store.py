@@ -29,6 +29,7 @@ from amqp_broker.persistence.housekeeping import Compactor, orphan_step, sweep_s
 from amqp_broker.persistence.keep_clock import KEEP_EVENTS_MS
 from amqp_broker.persistence.ledger import Ledger, pass_after_commit, pass_before_commit
 from amqp_broker.persistence.moving import Mover
+from amqp_broker.persistence.node_rows import mend_nodes
 from amqp_broker.persistence.node_table import NEW_DATA, NodeTable, Objectionable
 from amqp_broker.persistence.outcomes import Outcomes
 from amqp_broker.persistence.quarantine import put_into_quarantine
@@ -40,7 +41,7 @@ from amqp_broker.persistence.retained_sweep import drop_step
 from amqp_broker.persistence.runs import CACHE_MESSAGES, RunCache
 from amqp_broker.persistence.schema import bring_up_to_date
 from amqp_broker.persistence.sqlite_library import Pragmas, check_library, library_version, open_connection
-from amqp_broker.persistence.store import ReadResult, Recovered, SpaceState
+from amqp_broker.persistence.store import Quarantined, ReadResult, Recovered, SpaceState
 from amqp_broker.persistence.store_reads import STORE_ID, StoreReads
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.verbs import Move, Unit
@@ -98,9 +99,8 @@ class SqliteStore(StoreReads):
         make_directory(self.directory)
         self._lock = FileLock(str(self.directory / LOCK_NAME))
         try:
-            self._open(
-                Pragmas(page_size_bytes, cache_bytes, checkpoint_bytes * WAL_LIMIT_FACTOR, synchronous)
-            )
+            wal_limit_bytes = checkpoint_bytes * WAL_LIMIT_FACTOR
+            self._open(Pragmas(page_size_bytes, cache_bytes, wal_limit_bytes, synchronous))
             free_bytes = free_bytes or partial(free_bytes_of, os.fspath(self.directory))
             ballast = str(self.directory / BALLAST_NAME)
             self._space = SpaceGuard(ballast, low_water_bytes, ballast_bytes, free_bytes)
@@ -121,6 +121,7 @@ class SqliteStore(StoreReads):
         self._retain_clock = RetainClock()
         self._orphans: list[int] = []  # segments without runs that are still to be deleted
         self._next_segment_id = 0  # until loaded
+        self._mended: list[Quarantined] = []  # damaged rows of nodes, as far as they were found
         self._turn = _IDLE
         self._group: Group | None = None
         self._writer: GroupWriter | None = None
@@ -169,7 +170,10 @@ class SqliteStore(StoreReads):
             self._turn = _IDLE
 
     def _load(self) -> Recovered:
+        if not self._next_segment_id:
+            self._mended += mend_nodes(self._unit)
         loaded = load(self._unit, self._runs)
+        loaded.recovered.quarantined = [*self._mended]
         if not self._next_segment_id:
             self._outcomes.load()
             self._ledger.load()

@@ -23,6 +23,18 @@ MISSING_AT_ONCE: Final = 1024  # numbers without a message that one page of `rea
 
 
 @attrs.define
+class Quarantined:
+    """A message whose stored bytes do not match their checksum. It left its queue and is never delivered.
+
+    Of a node, `offset` is -1.
+    """
+
+    queue_id: int
+    offset: int
+    reason: str
+
+
+@attrs.define
 class RecoveredNode:
     """A node as the store holds it. `first_offset` is that of its oldest message, or `next_offset` if it has
     none.
@@ -42,18 +54,14 @@ class RecoveredNode:
 
 @attrs.define
 class Recovered:
-    """What a store holds at its start, nodes in the order of their creation."""
+    """What a store holds at its start, nodes in the order of their creation.
+
+    `quarantined` are nodes whose own row was damaged, since the store was opened: their messages are there,
+    their settings are not.
+    """
 
     nodes: list[RecoveredNode]
-
-
-@attrs.define
-class Quarantined:
-    """A message whose stored bytes do not match their checksum. It left its queue and is never delivered."""
-
-    queue_id: int
-    offset: int
-    reason: str
+    quarantined: list[Quarantined] = attrs.field(factory=list)
 
 
 @attrs.define
@@ -84,7 +92,9 @@ class Store(Protocol):
     """Where durable messages are. What `commit` returned for is there after any crash."""
 
     def recover(self) -> Recovered:
-        """What is stored: nodes, numbering and counts. Raises StoreFailed."""
+        """What is stored: nodes, numbering and counts. Raises StoreFailed, and StoreFull if a damaged row of
+        a node cannot be put away.
+        """
 
     def apply(self, units: Sequence[Unit]) -> list[Exception | None]:
         """Run the units, in order. One entry for each: None, or why it did not happen (NodeExists,

@@ -8,19 +8,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from amqp_broker.persistence.checksums import changed_is_sound
+from amqp_broker.persistence.checksums import changed_is_sound, is_sound, node_checksum
 from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decode_directory
 from amqp_broker.persistence.epoch_checker import epoch_findings
 from amqp_broker.persistence.errors import StoreTooNew
 from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.group import EVERYTHING
 from amqp_broker.persistence.half_checker import half_findings
+from amqp_broker.persistence.node_rows import FORMER_NODE_COLUMNS, NODE_COLUMNS
 from amqp_broker.persistence.outcomes_checker import outcome_findings
 from amqp_broker.persistence.retained_checker import RetainedChecker
 from amqp_broker.persistence.runs import FORMER_RUN_COLUMNS, RUN_COLUMNS, Run, bytes_of_bits, run_from_row
 from amqp_broker.persistence.schema import (
     DISCHARGE_VERSION,
     HALF_VERSION,
+    NODE_VERSION,
     RETAIN_VERSION,
     SCHEMA_VERSION,
     schema_version,
@@ -104,8 +106,14 @@ class _Checker:
             yield from epoch_findings(self._unit)
 
     def _nodes(self) -> Iterator[str]:
-        rows = self._unit.query("SELECT id, name, settings, next_offset, purged_to FROM node")
-        for queue_id, name, settings, next_offset, purged_to in rows:
+        columns = NODE_COLUMNS if self._version >= NODE_VERSION else f"{FORMER_NODE_COLUMNS}, NULL"
+        rows = self._unit.query(f"SELECT {columns} FROM node ORDER BY id")
+        for row in rows:
+            queue_id, called, _, settings, next_offset, purged_to, checksum = row
+            if checksum is not None and not is_sound(node_checksum, row):
+                yield f"node {queue_id} ({called!r}): the row does not match its checksum"
+                continue
+            name = called.decode(errors="replace") if isinstance(called, bytes) else None
             if name is None:
                 if purged_to != EVERYTHING:
                     yield f"node {queue_id} has no name, but its messages are not marked as deleted"

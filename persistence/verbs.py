@@ -17,12 +17,16 @@ from amqp_broker.persistence.retention import ForgetCursor, MoveCursor, Retain
 class CreateNode:
     """Make a node. `settings` is kept as JSON. The receipt is `queue_id`, which the store writes when it
     applies.
+
+    It retains from its first message on if `keep_ms` or `keep_bytes` (as in `Retain`) is not 0.
     """
 
     name: str
     kind: str
     settings: dict[str, object] = attrs.field(factory=dict)
     queue_id: int = 0
+    keep_ms: int = 0
+    keep_bytes: int = 0
 
 
 @attrs.define

@@ -19,6 +19,7 @@ from amqp_broker.pipeline.archive_layout import ArchiveLayout
 from amqp_broker.pipeline.audit_result import FAIL, AuditResult, text_of
 from amqp_broker.pipeline.errors import PipelineError
 from amqp_broker.pipeline.progress import Progress
+from amqp_broker.pipeline.told import told
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -51,10 +52,13 @@ def run(argv: Sequence[str]) -> int:
     progress = Progress(quiet=options.quiet)
     try:
         status: int = options.run(options, progress)
-    except PipelineError as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return WRONG
     except KeyboardInterrupt:
+        return WRONG
+    except Exception as error:
+        text = str(error) if isinstance(error, PipelineError) else told(error)
+        if text is None:
+            raise
+        print(f"{PROGRAM}: {text}", file=sys.stderr)
         return WRONG
     return status
 

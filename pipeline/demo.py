@@ -25,6 +25,7 @@ from amqp_broker.pipeline.demo_traffic import CONFIGURATION, INVOICES, ORDERS, C
 from amqp_broker.pipeline.errors import PipelineError
 from amqp_broker.pipeline.history_file import HistoryWriter
 from amqp_broker.pipeline.progress import Progress
+from amqp_broker.pipeline.told import told
 
 SUBSCRIPTION: Final = "invoicing"
 
@@ -118,7 +119,8 @@ def _wait_for_invoices(clerk: Consumer, count: int, query: Any) -> None:
     except TimeoutError:
         if query.exception() is None:
             raise
-        raise PipelineError(f"the query failed: {query.exception()}") from None
+        failed = query.exception()
+        raise PipelineError(f"the query failed: {told(failed) or failed}") from None
 
 
 def main(argv: Sequence[str] | None = None) -> int:

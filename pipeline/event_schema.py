@@ -22,7 +22,10 @@ EVENT_COLUMNS: Final[tuple[tuple[str, str], ...]] = (
     ("set_id", "string"),
     ("epoch", "bigint"),  # a sink's
     ("attempt", "int"),  # the number of a check or of a delivery
-    ("outcome", "string"),  # of a settlement: accepted, ...; of a decision: committed, rolled-back
+    (
+        "outcome",
+        "string",
+    ),  # of a settlement: accepted, ...; of a decision: committed, ...; in a log: archived
     ("resolver", "string"),  # who decided: producer, check, admin, deadline
     ("reason", "string"),
     ("seq_stream", "string"),
@@ -59,5 +62,7 @@ EVENT_TYPES: Final = (
 AVAILABLE: Final = ("put", "publish")
 """The types with which a message becomes available."""
 
+ARCHIVED: Final = "archived"
+"""The outcome of a message of a log, told with its coming: nobody takes it."""
 COMMITTED: Final = "committed"
 ROLLED_BACK: Final = "rolled-back"

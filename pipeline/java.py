@@ -40,6 +40,7 @@ for argument do
 done
 exec {java} "$@"
 """
+_WRAPPER_HEAD: Final = _WRAPPER[: _WRAPPER.index("for ")].encode()
 
 
 def find_java(
@@ -100,18 +101,40 @@ def wrapper_for(home: Path, cache: Path | None = None) -> Path:
     """A home whose bin/java is that of `home` without the argument that it does not know. Made once for each
     user and home, in `cache` (by default the user's cache folder), so that processes of another day find it.
     """
+    if is_wrapper(home):
+        return home
     text = _WRAPPER.format(module=VECTOR_MODULE, java=shlex.quote(str(home / "bin" / "java")))
-    name = f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    folder = (_cache() if cache is None else cache) / name
-    java = folder / "bin" / "java"
-    if not _is(java, text):
+    return _kept(Path(f"java-{_mark(text)}") / "bin" / "java", text, cache).parent.parent
+
+
+def is_wrapper(home: Path) -> bool:
+    """Whether it is one of ours."""
+    try:
+        with (home / "bin" / "java").open("rb") as file:
+            return file.read(len(_WRAPPER_HEAD)) == _WRAPPER_HEAD
+    except OSError:
+        return False
+
+
+def cached_file(name: str, suffix: str, text: str, cache: Path | None = None) -> Path:
+    """A file with this text, beside the wrappers."""
+    return _kept(Path(f"{name}-{_mark(text)}.{suffix}"), text, cache)
+
+
+def _mark(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _kept(name: Path, text: str, cache: Path | None) -> Path:
+    path = (_cache() if cache is None else cache) / name
+    if not _is(path, text):
         try:
-            _write(java, text)
+            _write(path, text)
         except OSError:
             # A home that cannot be written: a folder of this process only.
-            folder = Path(tempfile.mkdtemp(prefix="amqp-broker-java-"))
-            _write(folder / "bin" / "java", text)
-    return folder
+            path = Path(tempfile.mkdtemp(prefix="amqp-broker-java-")) / name
+            _write(path, text)
+    return path
 
 
 def _release(home: Path) -> str:

@@ -18,8 +18,11 @@ from typing import Any, Final
 
 import amqp_broker
 from amqp_broker.pipeline.errors import PipelineError
-from amqp_broker.pipeline.java import find_java
+from amqp_broker.pipeline.java import find_java, wrapper_for
+from amqp_broker.pipeline.spark_log import SETTING, java_option
+from amqp_broker.pipeline.told import tell_at_the_end
 
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 SETTINGS: Final[dict[str, str]] = {
     "spark.ui.enabled": "false",
     # Nobody else on the network has to find the driver.
@@ -29,7 +32,7 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.driver.memory": "512m",
     "spark.sql.session.timeZone": "UTC",
     # One collector thread: two cores have other things to do.
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    JAVA_OPTIONS: "-XX:+UseSerialGC",
     "spark.ui.showConsoleProgress": "false",
     # A Python worker that starts on a busy machine takes its time.
     "spark.python.authenticate.socketTimeout": "120s",
@@ -50,6 +53,9 @@ def spark_session(
     `tries`: how often a task may fail before its job does, plain local mode never tries again. `master` is
     for a cluster; `settings` override SETTINGS. Finds a Java and tells it, and this Python, to Spark by the
     environment. Raises NoJava, PipelineError without pyspark.
+
+    Spark starts without a word, and says warnings and errors in a line each (`spark_log`); a program that
+    ends by an error of the data source says that error at its end, not the traceback of Spark (`told`).
     """
     try:
         from pyspark.sql import SparkSession
@@ -59,6 +65,9 @@ def spark_session(
         ) from None
     prepare_environment()
     chosen = SETTINGS | dict(settings or {})
+    if SETTING not in chosen[JAVA_OPTIONS]:
+        chosen[JAVA_OPTIONS] += f" {java_option()}"
+    tell_at_the_end()
     where = master or (f"local[{cores}]" if tries == 1 else f"local[{cores},{tries}]")
     builder = SparkSession.builder.master(where).appName(name)
     for key, value in chosen.items():
@@ -70,7 +79,8 @@ def prepare_environment() -> Path:
     """Sets JAVA_HOME, PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON for the Spark that this process starts; the
     Java's home. Without the second, workers run whatever `python3` is on the path.
     """
-    home = find_java()
+    # The module that the wrapper leaves out is for MLlib, and Java warns of it at every start.
+    home = wrapper_for(find_java())
     os.environ["JAVA_HOME"] = str(home)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

@@ -55,7 +55,10 @@ class SetAsking:
         """Ask about it, when the time of a first check is over."""
         name = staged.producer.group
         group = self._halves.groups.setdefault(name, HalfGroup(name, HalfSettings()))
-        group.ask_about(OpenSet(staged, staged.begun_at_ms + group.settings.first_check_ms))
+        first_ms = staged.begun_at_ms + group.settings.first_check_ms
+        asked = OpenSet(staged, staged.due_ms if staged.attempts else first_ms)
+        asked.attempts = staged.attempts
+        group.ask_about(asked)
         self._halves.rearm(group)
 
     def for_ever(self, staged: StagedSet) -> None:

@@ -31,6 +31,7 @@ from amqp_broker.half_sets.answers import (
 )
 from amqp_broker.half_sets.jobs import Answer, SetJob
 from amqp_broker.half_sets.requests import CommitRequest, VoidRequest
+from amqp_broker.jobs import archive_verb
 from amqp_broker.message_events import put_by_set
 from amqp_broker.persistence import DecidedSet, DecideEpoch, Decision, DeleteNode, Move, Unit
 
@@ -129,6 +130,7 @@ class CommitEpoch(SetJob):
             unit.append(Move(part.queue_id, queue.queue_id, first_offset, now_ms))
             if queue.events:
                 unit.extend(self._events_of(part, queue, first_offset, now_ms))
+        unit.extend(self._archived())
         nowhere = [*losers, *[each for each in winners if each.store]]
         unit.extend([DeleteNode(part.queue_id) for each in nowhere for part in each.parts.values()])
         named = tuple(_decided_set(each) for each in request.winners)
@@ -147,6 +149,14 @@ class CommitEpoch(SetJob):
                     self.log("set.voided", now_ms, set_id=each.set_id, epoch=each.epoch, reason=reason)
                 )
         return unit
+
+    def _archived(self) -> Unit:
+        """Into a log the messages move as one range, which is archived as one."""
+        firsts: dict[Queue, int] = {}
+        for queue, first_offset, _ in self._moves:
+            if queue.archives:
+                firsts.setdefault(queue, first_offset)
+        return [archive_verb(queue, first, queue.next_offset - first) for queue, first in firsts.items()]
 
     def _events_of(self, part: SetPart, queue: Queue, first_offset: int, now_ms: int) -> Unit:
         """What the messages are called was read before; only a queue with events pays that."""
@@ -185,7 +195,7 @@ class CommitEpoch(SetJob):
         moves = list(self._moves)
         for queue, first_offset, part in moves:
             queue.make_stored_available(first_offset, part.count, part.byte_count)
-            if part.may_expire:
+            if part.may_expire and not queue.archives:
                 queue.may_expire(first_offset, first_offset + part.count)
         for staged in self._ended:
             self.service.ended(staged, decided_error(self._request.epoch))

@@ -86,7 +86,7 @@ class EnlistSet(PartJob):
         fields: dict[str, str | int] = {
             "set_id": staged.set_id,
             "epoch": staged.epoch,
-            "count": request.count,
+            "count": 0,  # so many became hidden here
             "store": staged.store,
         }
         return [self._verb, self.log("set.sealed", self.service.now_ms(), **fields)]

@@ -3,6 +3,7 @@ verbs, between two commits and in the order of the jobs.
 
     OpenPart      a link begins to stage in a set
     SealSet       it is complete; for a home that decides about it: prepared
+    CountAsk      it was asked about in vain
     CommitEpoch   half_set_deciding: the winners are in their queues, the decision is kept, all others are
     VoidSets      voided; or by the producer, a check, an administrator, or its age
 
@@ -204,6 +205,25 @@ class OpenPart(PartJob):
         self._create(staged, address.destination)
         assert self._verb is not None, "it was made now"
         return [self._verb]
+
+
+class CountAsk(SetJob):
+    """A set was asked about in vain: one row of it says how often, and when next."""
+
+    def __init__(self, service: SetService, staged: StagedSet, log: Log, answer: Answer) -> None:
+        super().__init__(service, staged.producer.group, staged.producer.name, answer)
+        self._staged = staged
+        self._log = log
+
+    def _judge(self) -> Unit:
+        staged = self._staged
+        if self.producer.deciding is not None or staged.busy is not None:
+            return self._wait()
+        parts = [] if staged.state is None else [*staged.parts.values()][:1]
+        return [self._log, *[Configure(part.queue_id, settings_of(part)) for part in parts]]
+
+    def _done(self) -> None:
+        """Nothing waits for it."""
 
 
 class SealSet(SetJob):

@@ -20,6 +20,7 @@ from amqp_broker.coordinator import (
     NEVER_MS,
     EpochState,
     HalfSettings,
+    OpenSet,
     ProducerSets,
     Resolver,
     SetPart,
@@ -31,11 +32,12 @@ from amqp_broker.frames import Error
 from amqp_broker.half_sets.answers import elsewhere_error
 from amqp_broker.half_sets.asking import SetAsking
 from amqp_broker.half_sets.deciding import VoidSets
+from amqp_broker.half_sets.jobs import CountAsk
 from amqp_broker.half_sets.reading import NameReading, ReadBack
 from amqp_broker.half_sets.requests import VoidRequest
 from amqp_broker.half_sets.settings import SetSettings
 from amqp_broker.log_setup import logger
-from amqp_broker.persistence import Decision, RecoveredNode, Store
+from amqp_broker.persistence import Decision, Log, RecoveredNode, Store
 from amqp_broker.queue import RESUME_PART
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class SetService:
         self._nodes = nodes
         self._halves = halves
         halves.void_set = self._void_asked
+        halves.keep_ask = self._keep_ask
         self._log = logger("half_sets")
         self._deadlines: list[tuple[int, int, StagedSet]] = []
         self._serial = count()
@@ -248,6 +251,11 @@ class SetService:
         """A check's answer ends a set."""
         self.void(staged, Resolver.CHECK, reason, answer)
 
+    def _keep_ask(self, asked: OpenSet, log: Log, then: Callable[[None], None]) -> None:
+        """An answer that leaves it undecided is kept; `then` is called after the commit."""
+        asked.staged.attempts, asked.staged.due_ms = asked.attempts, asked.due_ms
+        self.submit(CountAsk(self, asked.staged, log, lambda _outcome: then(None)))
+
     def pump(self, queue: Queue) -> None:
         """Distribute what a commit made available."""
         self._nodes.pump(queue)
@@ -269,16 +277,23 @@ class SetService:
     # Start and time
 
     def recover(self, nodes: Iterable[RecoveredNode]) -> None:
-        """Take up what the store has staged."""
+        """Take up what the store has staged. Of a damaged node nothing but its name is believed: its set is
+        sealed only if another part of it says so, and then all that was sealed has to be there.
+        """
+        damaged: list[RecoveredNode] = []
         for node in nodes:
             try:
-                self._recover(node)
+                self._recover(node, SetSettings.read(node.settings))
             except ValueError as error:
                 self._log.error("set.damaged", name=node.name, reason=repr(error))
+                damaged.append(node)
+        for node in damaged:
+            told = SetSettings.of_name(node.name, self.now_ms())
+            if told is not None:
+                self._recover(node, told)
         self._rearm()
 
-    def _recover(self, node: RecoveredNode) -> None:
-        told = SetSettings.read(node.settings)
+    def _recover(self, node: RecoveredNode, told: SetSettings) -> None:
         producer = self.producer(told.group, told.producer)
         staged = producer.sets.get(told.set_id)
         if staged is None:
@@ -286,12 +301,13 @@ class SetService:
             staged = StagedSet(
                 producer, told.set_id, told.epoch, told.begun_at_ms, deadline_ms, told.container_id
             )
+            staged.attempts, staged.due_ms = told.attempts, told.due_at_ms
         part = SetPart(staged, told.destination, node.queue_id)
         part.next_offset = node.next_offset
         part.add(node.message_count, node.byte_count, 0)
         part.may_expire = node.message_count > 0
-        staged.home, staged.store = told.home, told.store
         if told.sealed is not None or told.voided:
+            staged.home, staged.store = told.home, told.store
             staged.sealed = told.sealed
             staged.state = _closed_state(told)
             staged.closing = True

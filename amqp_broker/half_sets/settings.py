@@ -7,6 +7,8 @@ from typing import Any, Final
 import attrs
 
 from amqp_broker.coordinator import SetPart, SetState, Winner
+from amqp_broker.halves.addresses import SET as SET_ADDRESS
+from amqp_broker.halves.addresses import parse_half_address
 
 SET_KIND: Final = "set"  # of the hidden nodes
 
@@ -30,6 +32,9 @@ def settings_of(part: SetPart, voided_at_ms: int | None = None) -> dict[str, obj
         settings["home"] = staged.home
     if staged.store:
         settings["store"] = staged.store
+    if staged.attempts:
+        settings["attempts"] = staged.attempts
+        settings["due_at_ms"] = staged.due_ms
     if voided_at_ms is not None:
         settings["begun_at_ms"] = voided_at_ms
     if voided_at_ms is not None or staged.state is SetState.VOIDED:
@@ -52,6 +57,8 @@ class SetSettings:
     home: str = ""
     store: str = ""
     voided: bool = False
+    attempts: int = 0
+    due_at_ms: int = 0
 
     @classmethod
     def read(cls, settings: dict[str, Any]) -> SetSettings:
@@ -73,6 +80,19 @@ class SetSettings:
                 str(settings.get("home", "")),
                 str(settings.get("store", "")),
                 settings.get("voided") is True,
+                int(settings.get("attempts", 0)),
+                int(settings.get("due_at_ms", 0)),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not the settings of a set: {error!r}") from None
+
+    @classmethod
+    def of_name(cls, name: str, now_ms: int) -> SetSettings | None:
+        """What the name of a node says whose settings are lost: of an open set, as old as can be known."""
+        address = parse_half_address(name)
+        if address is None or address.kind != SET_ADDRESS:
+            return None
+        return cls(
+            address.group, address.producer, address.epoch, address.set_id, address.destination, now_ms, "",
+            None,
+        )  # fmt: skip

@@ -56,6 +56,7 @@ LONGEST_SLEEP_S: Final = 60.0  # the wall clock may be set while we wait
 
 
 VoidSet = Callable[[StagedSet, str, Callable[[Any], None]], None]
+KeepAsk = Callable[[OpenSet, Log, Callable[[None], None]], None]
 """Ends a set for a reason; the callback is told the outcome after the commit."""
 
 
@@ -164,6 +165,8 @@ class HalfService:
             self.groups[config.name] = HalfGroup(config.name, config.settings())
         self.void_set: VoidSet | None = None
         """How the answer of a check ends a set; the sets' service says."""
+        self.keep_ask: KeepAsk | None = None
+        """How it is kept that one was asked about in vain; the same says."""
 
     # Groups
 
@@ -451,14 +454,15 @@ class HalfService:
             **half.names(),
             "attempts": half.attempts,
         }
-        verbs: Unit = [Log(Event("half.answered", now_ms, fields))]
-        if not isinstance(half, OpenSet):  # of a set the store does not know how often it was asked about
-            verbs.append(
-                Reschedule(
-                    group.name, half.half_id, half.state.value, half.attempts, half.due_ms, half.deadline_ms
-                )
+        log = Log(Event("half.answered", now_ms, fields))
+        if isinstance(half, OpenSet):
+            assert self.keep_ask is not None, "sets are asked about, so they have a service"
+            self.keep_ask(half, log, then)
+        else:
+            kept = Reschedule(
+                group.name, half.half_id, half.state.value, half.attempts, half.due_ms, half.deadline_ms
             )
-        self._nodes.writer.submit(Step(verbs, then))
+            self._nodes.writer.submit(Step([log, kept], then))
         self.rearm(group)
 
     def set_stays(self, group: HalfGroup, asked: OpenSet) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from amqp_broker.coordinator import OpenHalf, shown_half_id
+from amqp_broker.jobs import post_verbs
 from amqp_broker.message_events import RUN_ENTRIES, Values, homeless, log_run, put_by_halves
-from amqp_broker.persistence import Post, Record, Unit
+from amqp_broker.persistence import Record, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.persistence import Verb
@@ -52,7 +53,7 @@ class HalfUnit:
     def __init__(self, now_ms: int, txn_id: bytes = b"") -> None:
         self.now_ms = now_ms
         self._txn_id = txn_id
-        self._posts: dict[int, list[Record]] = {}
+        self._posts: dict[Queue, list[Record]] = {}
         self._rest: Unit = []
         self._placed: _Placed | None = None
         self._kind = ""
@@ -67,9 +68,9 @@ class HalfUnit:
     def post(self, queue: Queue, record: Record) -> None:
         """A message that has its number; those of a queue without holes come in order."""
         if record.durable:
-            records = self._posts.get(queue.queue_id)
+            records = self._posts.get(queue)
             if records is None:
-                self._posts[queue.queue_id] = [record]
+                self._posts[queue] = [record]
             else:
                 records.append(record)
 
@@ -129,5 +130,7 @@ class HalfUnit:
         self._end_run()
         if not self._posts:
             return self._rest
-        posts: Unit = [Post(queue_id, records) for queue_id, records in self._posts.items()]
+        posts: Unit = []
+        for queue, records in self._posts.items():
+            posts.extend(post_verbs(queue, records, len(records)))
         return posts + self._rest

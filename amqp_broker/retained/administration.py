@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class RetainedInfo:
-    """What can be read by offset at one address: from `first`, before `next_offset`; bytes of bodies."""
+    """What can be read by offset at one address: from `first`, before `next_offset`; bytes of bodies. `kind`
+    is `queue`, `log`, or `events` for the event log.
+    """
 
     address: str
     first: int
     next_offset: int
     byte_count: int
+    kind: str
 
 
 @attrs.frozen
@@ -38,7 +41,7 @@ async def retained_nodes(service: RetainedService) -> list[RetainedInfo]:
 
     def described(log: RetainedLog, store: Store) -> RetainedInfo:
         bounds = log.bounds(store)
-        return RetainedInfo(log.address, bounds.first, bounds.next_offset, bounds.byte_count)
+        return RetainedInfo(log.address, bounds.first, bounds.next_offset, bounds.byte_count, log.kind)
 
     return await service.nodes.writer.ask(lambda store: [described(log, store) for log in service.logs()])
 

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
+from amqp_broker.configuration_tables import QUEUE_KIND
 from amqp_broker.frames import Accepted, Source, Ulong
 from amqp_broker.persistence import Store
 from amqp_broker.retained.cursors import Holder
 from amqp_broker.retained.filters import (
     BEYOND,
     DROPPED,
+    FIRST,
     INVALID,
     NOT_ALLOWED,
+    OFFSET_SPEC,
     ReadRequest,
     RetainedRefused,
+    Start,
     asks_to_read,
     read_filters,
 )
 from amqp_broker.retained.logs import EVENTS, Bounds, RetainedLog, begin_at
 from amqp_broker.retained.source import CursorReading, RetainedSource
-from amqp_broker.termini import COPY, source_answer
+from amqp_broker.termini import COPY, no_queue, source_answer
 
 if TYPE_CHECKING:
     from amqp_broker.link_owner import LinkOwner
     from amqp_broker.links import AttachReceived, SenderLink
+    from amqp_broker.queue import Queue
     from amqp_broker.retained.service import RetainedService
 
 SETTLED_MODE: Final = 1  # snd-settle-mode settled (2.8.2)
@@ -34,10 +41,37 @@ def reads_by_offset(source: Source) -> bool:
     return source.address == EVENTS or asks_to_read(source.filter)
 
 
-async def accept_reader(
-    task: LinkOwner, service: RetainedService, link: SenderLink, event: AttachReceived, source: Source
+async def accept_browser(
+    task: LinkOwner,
+    service: RetainedService,
+    link: SenderLink,
+    event: AttachReceived,
+    source: Source,
+    queue: Queue,
 ) -> None:
-    """Accept a link that reads by offset. Raises NodeRefused, TerminusRefused, RetainedRefused."""
+    """Accept a link to a log that names no offset: who browses is shown everything that is kept, as in any
+    queue; who would take messages is told how to read them. Raises as `accept_reader`.
+    """
+    if source.distribution_mode != COPY:
+        raise RetainedRefused(
+            NOT_ALLOWED,
+            f"{queue.name!r} is a log: nobody takes messages from it. Attach with distribution-mode copy, "
+            f"and with a filter {OFFSET_SPEC} that says where to begin (PIPELINE.md)",
+        )
+    await accept_reader(task, service, link, event, source, Start(FIRST))
+
+
+async def accept_reader(
+    task: LinkOwner,
+    service: RetainedService,
+    link: SenderLink,
+    event: AttachReceived,
+    source: Source,
+    start_at: Start | None = None,
+) -> None:
+    """Accept a link that reads by offset: from `start_at`, or where its filters say. Raises NodeRefused,
+    TerminusRefused, RetainedRefused.
+    """
     if not isinstance(source.address, str) or source.dynamic:
         raise RetainedRefused(INVALID, "expected the address of a node that is there to be read by offset")
     if source.distribution_mode not in (None, COPY):
@@ -47,9 +81,13 @@ async def accept_reader(
             f"got {source.distribution_mode!r:.80}",
         )
     request = read_filters(source.filter)
+    if start_at is not None:
+        request = attrs.evolve(request, start=start_at)
     log = await service.log_for(task.principal, source.address)
     answer = source_answer(source, log.address)
     answer.distribution_mode = COPY
+    if log.kind != QUEUE_KIND:
+        answer.capabilities = no_queue(answer.capabilities)
     answer.filter = request.effective or None
     if source.default_outcome is None:
         answer.default_outcome = Accepted()
@@ -75,6 +113,7 @@ async def accept_reader(
         target=event.attach.target,
         properties={
             "log": service.nodes.store_id,
+            "kind": log.kind,
             "first": Ulong(bounds.first),
             "next": Ulong(bounds.next_offset),
             "start": Ulong(start),

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import attrs
 
+from amqp_broker.configuration_tables import LOG_KIND, QUEUE_KIND
 from amqp_broker.event_types import event_fields, event_type
 from amqp_broker.frames import Header, OffsetStamp, Properties, encode_composite, encode_flat_map
 from amqp_broker.frames import encode_section as section
@@ -23,6 +24,8 @@ from amqp_broker.retained.filters import AT_OFFSET, AT_TIME, FIRST, LAST, Start
 EVENTS: Final = "$events"
 EVENTS_ID: Final = EVENT_LOG
 """What cursors know the event log by."""
+
+EVENTS_KIND: Final = "events"
 
 STAMP: Final = OffsetStamp("x-stream-offset", "x-opt-enqueued-time")
 _EVENT_HEADER: Final = encode_composite(Header(durable=True))
@@ -56,6 +59,7 @@ class RetainedLog(Protocol):
 
     address: str
     log_id: int
+    kind: str
 
     def bounds(self, store: Store) -> Bounds:
         """What can be read now."""
@@ -78,6 +82,7 @@ class QueueLog:
         self.queue = queue
         self.address = queue.name
         self.log_id = queue.queue_id
+        self.kind = LOG_KIND if queue.archives else QUEUE_KIND
         self._log = logger("retained")
 
     def bounds(self, store: Store) -> Bounds:
@@ -125,6 +130,7 @@ class EventLog:
     def __init__(self) -> None:
         self.address = EVENTS
         self.log_id = EVENTS_ID
+        self.kind = EVENTS_KIND
         self.end = 0
 
     def bounds(self, store: Store) -> Bounds:

@@ -328,6 +328,7 @@ def _described(service: RetainedService, logs: list[RetainedLog], store: Store) 
         described.append(
             {
                 "address": log.address,
+                "kind": log.kind,
                 "first": Ulong(bounds.first),
                 "next": Ulong(bounds.next_offset),
                 "bytes": Ulong(bounds.byte_count),

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from amqp_broker.addresses import Address, AddressError, parse_address
 from amqp_broker.authorisation import BROWSE, MANAGE_READ, Principal
-from amqp_broker.jobs import Step
 from amqp_broker.page_turns import PageReader
 from amqp_broker.persistence import Retain, Retained, Store, Unit
 from amqp_broker.registry import NodeRefused
@@ -66,11 +65,9 @@ class RetainedService:
         return Retain(queue.queue_id, policy.retention_ms, policy.retention_bytes)
 
     def _created(self, queue: Queue) -> None:
-        """A queue was made: the store is told what it retains, before anything is posted to it."""
-        verb = self.changed(queue, None)
-        if verb is not None:
+        """A queue was made, and the store told what it retains, before anything is posted to it."""
+        if queue.retains:
             self.keeps(queue)
-            self.nodes.writer.submit(Step([verb]))
 
     def keeps(self, queue: Queue) -> None:
         """From now on the offsets of `queue` have no holes: what the store refuses gives its number back."""

@@ -88,7 +88,7 @@ class SequencedPosting:
         self._changes = judging.changes(now_ms)
         queue.number(self._taken)
         self._numbered = bool(self._taken)
-        unit = post_verbs(queue.queue_id, self._taken, sum([record.durable for record in self._taken]))
+        unit = post_verbs(queue, self._taken, sum([record.durable for record in self._taken]))
         if queue.events:
             places, container = places_of(self._records, self._places), self._owner.container_id
             unit.extend(put(queue, self._taken, container, now_ms, b"", places))

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from amqp_broker.pipeline.audits import history_halves, history_order, history_transactions
 from amqp_broker.pipeline.audits.findings import Rule, judge, words
 from amqp_broker.pipeline.audits.history_transactions import ABSENT, COMMITTED
-from amqp_broker.pipeline.event_schema import AVAILABLE
+from amqp_broker.pipeline.event_schema import ARCHIVED, AVAILABLE
 from amqp_broker.pipeline.history_file import KINDS
 
 AUDIT: Final = "history"
@@ -74,17 +74,25 @@ def _stories(lines: DataFrame) -> DataFrame:
 
 
 def _with_events(stories: DataFrame, events: DataFrame | None) -> DataFrame:
-    """Columns puts and offset of the log; null where there is no log of this address."""
+    """Columns puts and offset of the log, null where there is no log of this address, and archived: it is for
+    those who read by offset, and no consumer receives it.
+    """
     if events is None:
         nothing = F.lit(None).cast("bigint")
-        return stories.withColumn("puts", nothing).withColumn("offset", nothing)
+        stories = stories.withColumn("puts", nothing).withColumn("offset", nothing)
+        return stories.withColumn("archived", F.lit(False))
     available = events.where(F.col("type").isin(*AVAILABLE))
     heard_of = available.select("address").distinct().withColumn("heard_of", F.lit(0).cast("bigint"))
-    puts = available.groupBy(*_MESSAGE).agg(F.count(F.lit(1)).alias("found"), F.min("offset").alias("offset"))
+    puts = available.groupBy(*_MESSAGE).agg(
+        F.count(F.lit(1)).alias("found"),
+        F.min("offset").alias("offset"),
+        F.max(F.col("outcome") == ARCHIVED).alias("in_a_log"),
+    )
     return (
         stories.join(puts, _MESSAGE, "left")
         .join(F.broadcast(heard_of), "address", "left")
         .withColumn("puts", F.coalesce("found", "heard_of"))
+        .withColumn("archived", F.coalesce("in_a_log", F.lit(False)))
     )
 
 
@@ -126,7 +134,7 @@ def _rules(drained: bool) -> list[Rule]:
              words("refused, and it is there"), places),
     ]  # fmt: skip
     if drained:
-        gone = promised & (F.coalesce(F.col("puts"), F.lit(1)) > 0)
+        gone = promised & (F.coalesce(F.col("puts"), F.lit(1)) > 0) & ~F.col("archived")
         rules += [
             Rule("not-received", gone & never, key, words("promised, and never received"), places),
             Rule("not-removed", ~never & F.col("removed_at").isNull(), key,

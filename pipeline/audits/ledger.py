@@ -60,6 +60,9 @@ def _fates(messages: DataFrame, span: Span, drained: bool) -> DataFrame:
     put, ended = F.col("puts") > 0, F.col("end_lsn").isNotNull()
     seen = F.lit(span.complete) | (F.col("offset") >= F.col("first_offset"))
     overtaken = (F.col("deliveries") == 0) & (F.col("offset") + OVERTAKEN_BY <= F.col("delivered_offset"))
+    other_end = (F.col("accepts") + F.col("rejects") + F.col("deads") + F.col("expires")) > 0
+    archived = F.col("archive_lsn")
+    taken = archived.isNotNull() & (other_end | (F.col("last_deliver_lsn") > archived))
     rules = [
         Rule("number-twice", F.col("puts") > 1, key, words("{n} messages have one number", n="puts"),
              words("put lsn {one} and lsn {other}", one="put_lsn", other="last_put_lsn")),
@@ -71,6 +74,8 @@ def _fates(messages: DataFrame, span: Span, drained: bool) -> DataFrame:
              words("it was accepted and delivered again"), places),
         Rule("settled-twice", (F.col("accepts") + F.col("rejects")) > 1, key,
              words("accepted {a} times and rejected {r} times", a="accepts", r="rejects"), places),
+        Rule("archived-and-taken", taken, key,
+             words("a log archived it, and it was delivered afterwards or has another outcome"), places),
     ]  # fmt: skip
     if drained:
         lost = Rule("lost", put & ~ended, key, words("it came in and never came out"), places)

@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from amqp_broker.pipeline.event_schema import AVAILABLE
+from amqp_broker.pipeline.event_schema import ARCHIVED, AVAILABLE
 
 MESSAGE_EVENTS: Final = (*AVAILABLE, "deliver", "settle", "dead", "expire")
 MILLISECOND: Final = 1000  # of the microseconds in which times are kept here
@@ -21,16 +21,17 @@ def messages(events: DataFrame) -> DataFrame:
     """One row for each (address, offset) of the log.
 
     Counts: puts, deliveries, accepts, rejects, deads, silent_deads (without a reason), expires. Places in
-    the log (lsn): put_lsn and last_put_lsn, first_deliver_lsn, last_deliver_lsn, accept_lsn, end_lsn (the
-    last outcome that ended it), dead_lsn. Times in microseconds of the Unix epoch: put_us, deliver_us,
-    end_us. And bytes.
+    the log (lsn): put_lsn and last_put_lsn, first_deliver_lsn, last_deliver_lsn, accept_lsn, archive_lsn (by
+    a log, with its put), end_lsn (the last outcome that ended it), dead_lsn. Times in microseconds of the
+    Unix epoch: put_us, deliver_us, end_us. And bytes.
     """
     kind, lsn = F.col("type"), F.col("lsn")
     put = kind.isin(*AVAILABLE)
     deliver, dead, expire = kind == "deliver", kind == "dead", kind == "expire"
     accept = (kind == "settle") & (F.col("outcome") == "accepted")
     reject = (kind == "settle") & (F.col("outcome") == "rejected")
-    end = accept | reject | dead | expire
+    archive = (put | (kind == "settle")) & F.coalesce(F.col("outcome") == ARCHIVED, F.lit(False))
+    end = accept | reject | dead | expire | archive
     at_us = F.unix_micros("time")
     return (
         events.where(kind.isin(*MESSAGE_EVENTS) & F.col("address").isNotNull() & F.col("offset").isNotNull())
@@ -48,6 +49,7 @@ def messages(events: DataFrame) -> DataFrame:
             F.count_if(accept).alias("accepts"),
             _first(accept, lsn).alias("accept_lsn"),
             F.count_if(reject).alias("rejects"),
+            _last(archive, lsn).alias("archive_lsn"),
             F.count_if(dead).alias("deads"),
             F.count_if(dead & (F.coalesce(F.col("reason"), F.lit("")) == "")).alias("silent_deads"),
             _first(dead | expire, lsn).alias("dead_lsn"),

@@ -29,8 +29,9 @@ def table(messages: DataFrame, step_s: int = STEPS_S[-1]) -> DataFrame:
     """Rows (address, step, came, bytes, went, redelivered, p50_ms, p95_ms, p99_ms, max_ms, backlog).
 
     `step` counts steps of `step_s` seconds from the Unix epoch. A message counts as come with its put and as
-    gone with its end, and the latencies are those of the messages that went, from put to end. `backlog` is
-    what waits at the end of the step, of what the log has seen come.
+    gone with its end, and the latencies are those of the messages that went, from put to end; what a log
+    archives waits for nobody, is gone with its put, and has none. `backlog` is what waits at the end of the
+    step, of what the log has seen come.
     """
     came = messages.where("puts > 0").select(
         "address", _step("put_us", step_s), F.lit(1).alias("came"),
@@ -39,7 +40,8 @@ def table(messages: DataFrame, step_s: int = STEPS_S[-1]) -> DataFrame:
     )  # fmt: skip
     went = messages.where(F.col("end_lsn").isNotNull() & (F.col("puts") > 0)).select(
         "address", _step("end_us", step_s), F.lit(0), F.lit(0), F.lit(1),
-        F.greatest(F.col("deliveries") - 1, F.lit(0)), F.col("end_us") - F.col("put_us"),
+        F.greatest(F.col("deliveries") - 1, F.lit(0)),
+        F.when(F.col("archive_lsn").isNull(), F.col("end_us") - F.col("put_us")),
     )  # fmt: skip
     percentiles = F.percentile_approx("took_us", [0.5, 0.95, 0.99], 200)
     steps = (

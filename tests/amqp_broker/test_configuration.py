@@ -267,6 +267,40 @@ def test_anonymous_access_is_for_loopback_without_users_unless_a_setting_says_ot
     assert config.anonymous_allowed(listener) is allowed
 
 
+LOG = '[[queue]]\npattern = "log.**"\nkind = "log"\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "field", "words"),
+    [
+        ("", "queue[0].retention_ms", "or else retention_bytes"),
+        ("retention_ms = 0\nretention_bytes = 0", "queue[0].retention_ms", "3153600000000 is a century"),
+        ("retention_ms = 1\nmax_messages = 5", "queue[0].max_messages", 'for kind "queue" only'),
+        ("retention_ms = 1\nmax_bytes = 5", "queue[0].max_bytes", "drops the oldest"),
+        (
+            "retention_ms = 1\nmax_volatile_bytes = 70000",
+            "queue[0].max_volatile_bytes",
+            "takes every message",
+        ),
+    ],
+)
+def test_what_does_not_go_with_a_log_is_refused_by_name(more: str, field: str, words: str) -> None:
+    """A log has to be bounded by what it keeps, and by nothing else."""
+    with pytest.raises(ConfigurationError) as caught:
+        parse_configuration(LOG + more)
+    assert caught.value.field == field and words in str(caught.value)
+
+
+def test_a_log_is_a_kind_of_queue() -> None:
+    """Everything about those who send goes with it; other kinds there are none."""
+    more = 'retention_bytes = 9\nsequence = "required"\nmessage_type = "transaction"\nevents = true'
+    (policy,) = parse_configuration(LOG + more).queue_policies
+    assert policy.archives and policy.retains
+    assert not QueuePolicy(pattern="a", retention_ms=1).archives
+    with pytest.raises(ConfigurationError, match=r'"queue".*"log"'):
+        QueuePolicy(pattern="a", kind="topic")
+
+
 def test_python_callers_are_checked_as_well() -> None:
     """A list instead of a tuple, or a queue policy of the wrong type, is an error with a name."""
     with pytest.raises(ConfigurationError, match="listener"):

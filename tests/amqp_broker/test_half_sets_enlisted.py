@@ -106,6 +106,8 @@ def test_it_wins_like_any_other(broker: FaultyBroker, client: SetClient) -> None
     found = client.status(1)
     assert found["winners"] == winners and "home" not in found
     assert staged(client) == {"later"}
+    sealed = [event.fields for event in events_of(broker) if event.kind == "set.sealed"]
+    assert [(each["count"], each.get("store")) for each in sealed] == [*[(0, SHARD)] * 3, *[(1, None)] * 2]
     assert bodies(receive(client.session.attach_receiver("r", "q", credit=10), 2)) == [b"2", b"1"]
     assert condition_of(enlist(client)) == "half:decided"
     nothing_is_held(broker)

@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
-SECONDS_TO_LISTEN: Final = 20.0
+SECONDS_TO_LISTEN: Final = 60.0
 COMMAND: Final = (sys.executable, "-c", "from amqp_broker.command_line import main; raise SystemExit(main())")
 
 

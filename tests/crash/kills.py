@@ -30,7 +30,7 @@ MAX_SECONDS_WHILE_STARTING: Final = 0.6
 MAX_SECONDS_OF_TRAFFIC: Final = 0.6
 SHARE_AT_A_POINT: Final = 0.3
 MOST_PASSES: Final = 12
-SECONDS_TO_REACH: Final = 5.0
+SECONDS_TO_REACH: Final = 20.0
 KILLS_THAT_REACH_ALL: Final = 200
 """After so many kills every point of a discharge has had its death."""
 

@@ -41,7 +41,7 @@ POINTS: Final = (
 QUEUES: Final = ("orders", "invoices")
 MOST_PASSES: Final = 12
 MAX_SECONDS_OF_TRAFFIC: Final = 0.5
-SECONDS_TO_REACH: Final = 5.0
+SECONDS_TO_REACH: Final = 30.0
 JOIN_SECONDS: Final = 60.0
 
 

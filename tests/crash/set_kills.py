@@ -5,6 +5,9 @@ The first lives end at the named points on the way of an epoch, one each, and on
 and none is committed; the others at random. In its next life each producer asks what became of its last
 epoch, and commits the same sets again, or stages new ones. At the end both destinations are drained: every
 epoch is wholly there, once and in order, or wholly absent, as its decision says.
+
+One producer's sets are prepared, for a home that is elsewhere: nobody else ends them, in any life. Another
+one's epochs have a set of another store each, which is enlisted before the commit and stands in the decision.
 """
 
 from __future__ import annotations
@@ -13,15 +16,26 @@ import argparse
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
+from typing import Any
+from uuid import uuid4
+
+from attrs import evolve
 
 from amqp_broker.client import ClientError, connect
-from amqp_broker.frames import encode_message
+from amqp_broker.frames import Ulong, encode_message
 from amqp_broker.persistence.fault_points import POINTS
-from amqp_broker.pipeline.set_client import EpochDecided, SealedSet, SetClient, SetDecided, SetRefused
+from amqp_broker.pipeline.set_client import (
+    EpochDecided,
+    EpochStatus,
+    SealedSet,
+    SetClient,
+    SetDecided,
+    SetRefused,
+)
 from tests.crash.broker_process import BrokerProcess, NotListening
 from tests.crash.deaths import died_at_a_point
 from tests.crash.set_history import Attempt, EpochStory, SetHistory, Winners, check_fates
@@ -32,6 +46,9 @@ DESTINATIONS = ("q0", "q1")
 SECONDS_OF_TRAFFIC = 1.0
 SECONDS_TO_A_POINT = 20.0
 SEALED = "sealed"
+HOME = "1f6e0a52-2c52-4e50-8c0c-7f3b6a4d9e01"
+STORE = "1f6e0a52-2c52-4e50-8c0c-7f3b6a4d9e02"
+FAR = "far-"  # what the sets of another store begin with
 POINTS_OF_SETS = (
     SEALED,
     *[point for point in sorted(POINTS) if point.split(".")[0] in ("move", "epoch", "apply", "commit")],
@@ -59,6 +76,39 @@ class Life:
             raise BrokerGone
 
 
+class PreparingClient(SetClient):
+    """Its sets have a home elsewhere, whose words it brings."""
+
+    def _tell(self, subject: str, body: dict[str, Any]) -> None:
+        super()._tell(subject, {**body, "home": HOME})
+
+
+class EnlistingClient(SetClient):
+    """With each epoch a set wins whose messages are elsewhere."""
+
+    def commit_epoch(self, producer: str, epoch: int, winners: Sequence[SealedSet]) -> None:
+        """Enlists one more before."""
+        far = {**SealedSet(f"{FAR}{uuid4()}", 3, 33).described(), "store": STORE}
+        try:
+            self._tell("seal", {"producer": producer, "epoch": Ulong(epoch), **far})
+        except EpochDecided:
+            super().commit_epoch(producer, epoch, winners)
+            return
+        sets = [far, *[one.described() for one in winners]]
+        self._tell("commit-epoch", {"producer": producer, "epoch": Ulong(epoch), "sets": sets})
+
+    def status(self, producer: str, epoch: int | None = None) -> EpochStatus:
+        """Without the one that is elsewhere, which has to be there. Raises SetRefused."""
+        found = super().status(producer, epoch)
+        far = [one for one in found.winners if one.set_id.startswith(FAR)]
+        if found.decided and [(one.count, one.checksum) for one in far] != [(3, 33)]:
+            raise SetRefused(f"epoch {epoch} was decided without the set of another store: {found}")
+        return evolve(found, winners=tuple(one for one in found.winners if one not in far))
+
+
+CLIENTS: dict[str, type[SetClient]] = {"p1": EnlistingClient, "p2": PreparingClient}
+
+
 class Producer(Thread):
     """One producer in one life of the broker."""
 
@@ -75,7 +125,7 @@ class Producer(Thread):
         """Until the broker is gone."""
         try:
             with connect(f"amqp://127.0.0.1:{self._port}", container_id=self._name) as connection:
-                self._sets = SetClient(connection, GROUP)
+                self._sets = CLIENTS.get(self._name, SetClient)(connection, GROUP)
                 while True:
                     self._epoch(self._history.current(self._name))
         except SetRefused as error:
@@ -86,7 +136,7 @@ class Producer(Thread):
     def ask_once(self) -> None:
         """What became of the last epoch."""
         with connect(f"amqp://127.0.0.1:{self._port}", container_id=self._name) as connection:
-            self._sets = SetClient(connection, GROUP)
+            self._sets = CLIENTS.get(self._name, SetClient)(connection, GROUP)
             self._ask(self._history.current(self._name))
 
     def _epoch(self, story: EpochStory) -> None:
@@ -161,7 +211,7 @@ class Producer(Thread):
         which = self._chance.randrange(6)
         winners = story.decided or ()
         if which == 0:
-            self._sets.commit_epoch(self._name, story.epoch, [])  # repeated, with other sets: nothing happens
+            self._repeat(story.epoch, sealed_sets(winners))
         elif which == 1 and winners:
             set_ids = [set_id for set_id, _, _ in winners]
             self._refused(SetDecided, lambda: self._sets.void(self._name, story.epoch, set_ids))
@@ -172,6 +222,15 @@ class Producer(Thread):
         if which < 3:
             self._history.repeats += 1
             self._ask(story)
+
+    def _repeat(self, epoch: int, winners: list[SealedSet]) -> None:
+        """Nothing happens, also with other sets; who brings a home's word is told that it was another."""
+        if not isinstance(self._sets, PreparingClient):
+            self._sets.commit_epoch(self._name, epoch, [])
+            return
+        self._sets.commit_epoch(self._name, epoch, winners)
+        if winners:
+            self._refused(SetDecided, lambda: self._sets.commit_epoch(self._name, epoch, []))
 
     def _refused(self, kind: type[SetRefused], do: Callable[[], object]) -> None:
         try:

@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.mutants import (
     choice_faults,
+    log_faults,
     outcome_faults,
     request_faults,
     retain_faults,
@@ -34,8 +35,8 @@ _DURABILITY: Final = (
     Mutant(
         "NORMAL instead of FULL",
         "persistence/sqlite_store.py",
-        "checkpoint_bytes * WAL_LIMIT_FACTOR, synchronous)",
-        'checkpoint_bytes * WAL_LIMIT_FACTOR, "NORMAL")',
+        "cache_bytes, wal_limit_bytes, synchronous)",
+        'cache_bytes, wal_limit_bytes, "NORMAL")',
         POWER_LOSS,
     ),
     Mutant(
@@ -144,8 +145,8 @@ _STORE: Final = (
     Mutant(
         "segments of retired messages stay for ever",
         "persistence/group_writer.py",
-        "DELETE FROM segment WHERE id BETWEEN ? AND ? AND runs=1",
-        "DELETE FROM segment WHERE id BETWEEN ? AND ? AND runs=7",
+        "    deleted = unit.execute_many(_DELETE_SEGMENTS, ranges)\n",
+        "    deleted = len(segment_ids)\n",
         STORE,
     ),
     Mutant(
@@ -318,4 +319,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     + retain_faults.FAULTS
     + set_faults.FAULTS
     + retained_faults.FAULTS
+    + log_faults.FAULTS
 )

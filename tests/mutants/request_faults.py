@@ -265,10 +265,10 @@ FAULTS: Final = (
         "the time to live begins with the commit",
         JOBS,
         "        for record in self.records:\n"
-        "            if record.expires_at_ms:\n"
+        "            if record.expires_at_ms and not queue.archives:\n"
         "                self.records",
         "        for record in self.records:\n"
-        "            if record.expires_at_ms:\n"
+        "            if record.expires_at_ms and not queue.archives:\n"
         "                record.expires_at_ms = now_ms + 60000\n"
         "                self.records",
         scenarios("4.4.1/expires"),

@@ -49,7 +49,7 @@ FAULTS: Final = (
     Mutant(
         "dropping forgets the numbering",
         "persistence/retained_sweep.py",
-        "        unit.execute(_SET_NEXT_OFFSET, (node.next_offset, queue_id))\n",
+        "        unit.execute(SET_NEXT_OFFSET, (node.next_offset, checksum, queue_id))\n",
         "        pass\n",
         (f"{RETENTION_TESTS}::test_dropping_takes_bounded_steps",),
     ),

@@ -9,6 +9,8 @@ from tests.mutants.mutant import Mutant
 STORE_TESTS: Final = "tests/persistence/test_store_checks.py"
 DAMAGE_TESTS: Final = "tests/persistence/test_set_damage.py"
 KILL_TESTS: Final = "tests/persistence/test_set_fault_points.py"
+PREPARED_TESTS: Final = "tests/amqp_broker/test_half_sets_prepared.py"
+ENLISTED_TESTS: Final = "tests/amqp_broker/test_half_sets_enlisted.py"
 
 FAULTS: Final = (
     Mutant(
@@ -69,6 +71,13 @@ FAULTS: Final = (
         (f"{DAMAGE_TESTS}::test_damaged_decisions_are_told_and_never_believed",),
     ),
     Mutant(
+        "a damaged row of a node, hence a seal, is believed",
+        "persistence/node_rows.py",
+        "    damaged = [row for row in rows if not is_sound(node_checksum, row)]\n",
+        "    return []\n    damaged = []\n",
+        ("tests/persistence/test_node_rows.py::test_a_damaged_row_is_put_away",),
+    ),
+    Mutant(
         "an epoch may be decided twice",
         "persistence/half_changes.py",
         "assert key not in self.decisions and not self._is_decided(*key), ",
@@ -81,5 +90,71 @@ FAULTS: Final = (
         "        self._unit.execute_many(_FORGET, [(*producer, KEEP_DECISIONS) for producer in producers])\n",
         "",
         (f"{STORE_TESTS}",),
+    ),
+    Mutant(
+        "any commit ends prepared sets",
+        "coordinator/half_sets.py",
+        "    blocked = _judge_prepared(producer, epoch, home)\n",
+        "    blocked = None\n",
+        (
+            f"{PREPARED_TESTS}::test_no_other_commit_voids_a_prepared_set",
+            f"{PREPARED_TESTS}::test_earlier_epochs_come_first",
+        ),
+    ),
+    Mutant(
+        "an age ends prepared sets",
+        "amqp_broker/half_sets/service.py",
+        "            if staged.state is SetState.PREPARED:\n                staged.deadline_ms = NEVER_MS\n",
+        "            if staged.state is SetState.PREPARED:\n                staged.state = SetState.SEALED\n",
+        (f"{PREPARED_TESTS}::test_it_is_prepared_after_a_restart",),
+    ),
+    Mutant(
+        "whose a prepared set is, is not stored",
+        "amqp_broker/half_sets/settings.py",
+        '        settings["home"] = staged.home\n',
+        "        pass\n",
+        (f"{PREPARED_TESTS}::test_it_is_prepared_after_a_restart",),
+    ),
+    Mutant(
+        "the outcome of a check ends what is asked about a prepared set",
+        "amqp_broker/halves/checking.py",
+        "                self._service.set_stays(self._group, half)\n",
+        "                pass\n",
+        (f"{PREPARED_TESTS}::test_rejected_by_outcome_does_not_end_it",),
+    ),
+    Mutant(
+        "another decision than home's is taken for the same",
+        "amqp_broker/half_sets/deciding.py",
+        "            if decided != named:\n",
+        "            if not decided:\n",
+        (f"{PREPARED_TESTS}::test_who_says_otherwise_than_before_is_told",),
+    ),
+    Mutant(
+        "home's word is forgotten at a restart",
+        "amqp_broker/half_sets/enlisting.py",
+        "settings_of(part, voided_at_ms=now_ms)",
+        "settings_of(part)",
+        (f"{ENLISTED_TESTS}::test_a_word_is_kept_over_a_restart",),
+    ),
+    Mutant(
+        "home gives its word about what it may have forgotten",
+        "amqp_broker/half_sets/enlisting.py",
+        "        elif self.service.may_have_forgotten(self.producer, epoch):\n",
+        "        elif False:\n",
+        (f"{ENLISTED_TESTS}::test_no_word_about_what_may_be_forgotten",),
+    ),
+    Mutant(
+        "home gives no lasting word about sets that it does not know",
+        "amqp_broker/half_sets/enlisting.py",
+        "        for set_id in absent:\n",
+        "        for set_id in ():\n",
+        (f"{ENLISTED_TESTS}::test_a_word_is_kept",),
+    ),
+    Mutant(
+        "where a winner is, is not in the decision",
+        "amqp_broker/half_sets/deciding.py",
+        "    return (*known, winner.store) if winner.store else known\n",
+        "    return known\n",
+        (f"{ENLISTED_TESTS}::test_it_wins_like_any_other",),
     ),
 )

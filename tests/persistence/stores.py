@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from amqp_broker.persistence.checksums import node_checksum
+from amqp_broker.persistence.node_rows import FORMER_NODE_COLUMNS
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
@@ -27,6 +29,13 @@ def edit(directory: Path, sql: str, *parameters: object) -> list[tuple[Any, ...]
         return connection.execute(sql, parameters).fetchall()
     finally:
         connection.close()
+
+
+def edit_nodes(directory: Path, sql: str) -> None:
+    """The same where the rows of nodes are right afterwards, as if the store had written them so."""
+    edit(directory, sql)
+    for row in edit(directory, f"SELECT {FORMER_NODE_COLUMNS} FROM node"):
+        edit(directory, "UPDATE node SET checksum=? WHERE id=?", node_checksum(*row), row[0])
 
 
 def run_child(code: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -23,7 +23,7 @@ from amqp_broker.persistence.generations import GENERATION_OUTCOMES, STEP_OUTCOM
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from amqp_broker.persistence.store_checks import do, do_units, messages, new_queue, offsets
-from tests.persistence.stores import edit, small_store
+from tests.persistence.stores import edit, edit_nodes, small_store
 
 INDEX_LEAF = 0x0A  # the first byte of such a page; a table WITHOUT ROWID is an index
 
@@ -187,7 +187,7 @@ def test_forgetting_waits_for_no_sweep(tmp_path: Path) -> None:
     for offset in range(600):
         do(store, Post(queue_id, messages(offset, 1)))
     store.close()
-    edit(tmp_path, "UPDATE node SET next_offset=600, purged_to=600")
+    edit_nodes(tmp_path, "UPDATE node SET next_offset=600, purged_to=600")
     store = small_store(tmp_path, synchronous="OFF", discharge_keep_count=16)
     discharge(store, 0, 100)
     assert store.idle(0.0) is True

@@ -21,7 +21,7 @@ from amqp_broker.persistence.retain_clock import SWEEP_RETAINED, RetainClock
 from amqp_broker.persistence.retention_checks import NOON_MS, at, retained_offsets
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.persistence.store_checks import do, messages, new_queue, node_of, offsets, read_all_retained
-from tests.persistence.stores import edit, small_store
+from tests.persistence.stores import edit, edit_nodes, small_store
 
 DAY_MS = 86_400_000
 
@@ -63,7 +63,7 @@ def test_damage_is_told_as_holes(name: str, retire: bool, tmp_path: Path) -> Non
     sql, bad = DAMAGE[name]
     edit(tmp_path, sql)
     if name == "the last row":  # it told where the numbering stands
-        edit(tmp_path, "UPDATE node SET next_offset=15")
+        edit_nodes(tmp_path, "UPDATE node SET next_offset=15")
     assert check_directory(tmp_path) != []
     store = small_store(tmp_path)
     for begin in (0, 2, 3, 4, 9, 11, 12, 13, 0):
@@ -114,7 +114,7 @@ def test_what_the_queue_put_away_stays_a_hole(name: str, tmp_path: Path) -> None
 def test_checker_finds_damage(sql: str, finding: str, tmp_path: Path) -> None:
     """Of what is not a message; the store opens all the same."""
     filled(tmp_path)
-    edit(tmp_path, sql)
+    edit_nodes(tmp_path, sql)
     findings = check_directory(tmp_path)
     assert any(finding in one for one in findings), findings
     store = small_store(tmp_path)

@@ -38,8 +38,9 @@ from tests.persistence.stores import edit, run_child, small_store
 from tests.persistence.version_1 import write_version_1
 from tests.persistence.version_2 import write_version_2
 from tests.persistence.version_3 import write_version_3
+from tests.persistence.version_4 import write_version_4
 
-WRITE_VERSION = {1: write_version_1, 2: write_version_2, 3: write_version_3}
+WRITE_VERSION = {1: write_version_1, 2: write_version_2, 3: write_version_3, 4: write_version_4}
 
 
 def test_newer_schema_is_refused(tmp_path: Path) -> None:
@@ -198,6 +199,29 @@ def test_version_3_is_migrated(tmp_path: Path) -> None:
     assert store.cursors("c") == [Cursor("c", 1, 7, 5)]
     assert store.decision("group", "producer", 1) == decision
     store.close()
+
+
+def test_version_4_is_migrated(tmp_path: Path) -> None:
+    """A store with retention, cursors and sets keeps them; rows of nodes get their checksums."""
+    write_version_4(tmp_path)
+    assert check_directory(tmp_path) == [], "the checker knows older versions"
+    assert edit(tmp_path, "PRAGMA user_version") == [(4,)], "and leaves them as they are"
+    before = edit(tmp_path, "SELECT * FROM node ORDER BY id")
+    small_store(tmp_path).close()
+    assert check_directory(tmp_path) == []
+    assert edit(tmp_path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
+    assert [row[:-1] for row in edit(tmp_path, "SELECT * FROM node ORDER BY id")] == before
+    store = small_store(tmp_path)
+    recovered = store.recover()
+    assert recovered.quarantined == []
+    (sealed,) = [node for node in recovered.nodes if node.kind == "set"]
+    assert (sealed.name, sealed.next_offset) == ("$half-set/g/p/7/s/t\u00fcr", 2)
+    assert (sealed.settings["destination"], sealed.settings["sealed_checksum"]) == ("t\u00fcr", 9)
+    assert store.cursors("c") == [Cursor("c", 1, 4, 5)]
+    assert offsets(store, 1) == [0, 3, 4, 5]
+    store.close()
+    edit(tmp_path, "UPDATE node SET settings='{}' WHERE id=4")
+    assert check_directory(tmp_path) != []
 
 
 @pytest.mark.parametrize("version", [*WRITE_VERSION])

@@ -144,15 +144,23 @@ def test_damaged_decisions_are_told_and_never_believed(tmp_path: Path) -> None:
     store.close()
 
 
+HOMES = (
+    (5, '{"home":"h"}'),
+    (6, '{"home":1,"sets":[]}'),
+    (7, '{"home":"h","sets":[["set",1]]}'),
+    (8, '[["set",1,1,7]]'),
+)
+
+
 def test_checker_finds_winners_that_are_none(tmp_path: Path) -> None:
     """With a right checksum: the mistake of a writer."""
     filled(tmp_path)
-    for epoch, winners in ((1, "[["), (2, '{"a":1}'), (3, '[["set",1]]'), (4, '[["set",true,1]]')):
+    for epoch, winners in ((1, "[["), (2, '{"a":1}'), (3, '[["set",1]]'), (4, '[["set",true,1]]'), *HOMES):
         checksum = epoch_checksum(b"g", b"p", epoch, AT_MS + epoch, winners.encode())
         edit(tmp_path, "UPDATE epoch SET winners=?, checksum=? WHERE epoch=?", winners, checksum, epoch)
     assert check_directory(tmp_path) == [
         f"group b'g', producer b'p', epoch {epoch}: the winners are no list of (set, count, checksum)"
-        for epoch in range(1, 5)
+        for epoch in range(1, 5 + len(HOMES))
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from amqp_broker.persistence import Configure, DecideEpoch, Move, Post, Retire
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm
-from amqp_broker.persistence.set_checks import AT_MS, decision
+from amqp_broker.persistence.set_checks import AT_MS, decision, sharded_decision
 from amqp_broker.persistence.sqlite import check_directory
 from amqp_broker.persistence.store_checks import do, messages, new_queue, node_of, read_all
 from tests.persistence.stores import run_child, small_store
@@ -22,7 +22,7 @@ WORK = """
 import sys
 from pathlib import Path
 from amqp_broker.persistence import Configure, CreateNode, DecideEpoch, DeleteNode, Move, Post, Record, Retire
-from amqp_broker.persistence.set_checks import AT_MS, decision
+from amqp_broker.persistence.set_checks import AT_MS, decision, sharded_decision
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.persistence.store_checks import do, do_units, new_queue
 
@@ -42,7 +42,7 @@ for epoch in range(12):
     do_units(store, [
         [Post(target, [Record(offset, b"%d" % epoch)])],
         [Move(sets[0], target, offset + 1, AT_MS), Move(sets[1], target, second, AT_MS),
-         DeleteNode(sets[2]), DecideEpoch(decision(epoch))],
+         DeleteNode(sets[2]), DecideEpoch(sharded_decision(epoch))],
     ])
     offset = second + epoch + 1 - len(gone)
     print("done", epoch, flush=True)
@@ -79,7 +79,7 @@ def test_kill(point: str, nth: int, tmp_path: Path) -> None:
     assert epochs in (done, len(lines) - done), f"{epochs} epochs are there, {done} were promised"
     if point.startswith(VERBS):
         assert epochs == done + point.endswith("after_commit"), "it is there from its COMMIT on"
-    assert decided == [decision(epoch) for epoch in reversed(range(epochs))]
+    assert decided == [sharded_decision(epoch) for epoch in reversed(range(epochs))]
     nodes = {node.name: node for node in store.recover().nodes}
     target = nodes.pop("orders")
     found = [record.body for record in read_all(store, target.queue_id)]

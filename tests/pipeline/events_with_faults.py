@@ -124,6 +124,27 @@ def accepted_and_rejected(world: World) -> Expected:
 
 
 @fault
+def taken_from_a_log(world: World) -> Expected:
+    """Somebody was given a message that a log had archived."""
+    world.deliver("log", 1)
+    return {ledger("archived-and-taken", world, "log", 1)}
+
+
+@fault
+def accepted_out_of_a_log(world: World) -> Expected:
+    """The delivery was not noted, and the outcome was."""
+    world.settle("log", 3)
+    return {ledger("archived-and-taken", world, "log", 3)}
+
+
+@fault
+def missing_in_a_log(world: World) -> Expected:
+    """A log has no holes either."""
+    _drop(world, "log", 1, "put")
+    return {_missing(world, "log", 1)}
+
+
+@fault
 def out_of_order(world: World) -> Expected:
     """The second message of a pair came in before the first."""
     one, other = world.index("put", "plain", 4), world.index("put", "plain", 5)

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from amqp_broker.pipeline.event_schema import COMMITTED, ROLLED_BACK
+from amqp_broker.pipeline.event_schema import ARCHIVED, COMMITTED, ROLLED_BACK
 from amqp_broker.pipeline.history_file import HISTORY_COLUMNS
 from tests.pipeline.truthful_day import Event, World, clock
 
@@ -91,7 +91,7 @@ class Clients:
 def truthful_clients(name: str, numbers: Iterator[int], world: World) -> Clients:
     """Messages 1 to 4 plain; 5 released first; 6 and 7 in a transaction; 8 in one that is rolled back; 9 in
     one whose answer was lost, and which was committed; 10 retired in a transaction; 11 refused; 12 whose
-    answer never came, and which is there.
+    answer never came, and which is there; 13 is archived, because the queue is a log by then.
     """
     clients = Clients(name, numbers, world)
     clients.say("credit", link=f"{name}/in", count=20)
@@ -112,6 +112,9 @@ def truthful_clients(name: str, numbers: Iterator[int], world: World) -> Clients
     clients.about(12, "sent", producer=f"{name}/out", number=12)
     world.put("queue", message_id=clients.message(12))
     clients.receive(12)
+    clients.about(13, "sent", producer=f"{name}/out", number=13)
+    world.put("queue", message_id=clients.message(13), outcome=ARCHIVED)
+    clients.about(13, "accepted")
     _halves(clients)
     return clients
 

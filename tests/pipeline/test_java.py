@@ -100,7 +100,10 @@ def test_workers_are_shown_where_we_are(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("PYTHONPATH", "/mine")
     monkeypatch.setenv("PYSPARK_PYTHON", "python3")
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "python3")
-    assert session.prepare_environment() == chosen
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    wrapper = session.prepare_environment()
+    assert str(chosen / "bin" / "java") in (wrapper / "bin" / "java").read_text()
+    assert wrapper_for(wrapper) == wrapper
     first = os.environ["PYTHONPATH"]
     session.prepare_environment()
     assert os.environ["PYTHONPATH"] == first and first.endswith("/mine")

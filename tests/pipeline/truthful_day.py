@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from amqp_broker.pipeline.event_schema import COMMITTED, EVENT_COLUMNS, ROLLED_BACK
+from amqp_broker.pipeline.event_schema import ARCHIVED, COMMITTED, EVENT_COLUMNS, ROLLED_BACK
 
 MORNING = datetime(2026, 11, 1, 8, tzinfo=UTC)
 TICK = timedelta(milliseconds=20)
@@ -88,6 +88,7 @@ def truthful_world(name: str, ticks: Iterator[datetime]) -> World:
     _sequenced(world)
     _halves(world)
     _sets(world)
+    _logs(world)
     return world
 
 
@@ -180,6 +181,23 @@ def _sets(world: World) -> None:
                     "rich", "publish", **about, set_id=f"{epoch}-{task}", message_id=f"{epoch}-{task}-{row}"
                 )
                 world.consume("rich", offset)
+
+
+def _logs(world: World) -> None:
+    """A log archives what comes, whoever it comes from; and a queue was made one while messages waited."""
+    for _ in range(3):
+        world.put("log", outcome=ARCHIVED)
+    about = {"group": world.name, "half_id": "logged"}
+    half(world, "logged")
+    world.say("decide", **about, outcome=COMMITTED, resolver="producer")
+    world.put("log", "publish", **about, outcome=ARCHIVED)
+    made = {"outcome": ARCHIVED, "reason": "its queue is a log now"}
+    waited = [world.put("turned") for _ in range(2)]
+    world.consume("turned", world.put("turned"))
+    world.deliver("turned", waited[0])
+    for offset in waited:
+        world.say("settle", address=world.at("turned"), offset=offset, **made)
+        world.put("turned", message_id=None, container=None, producer=None, **made)
 
 
 def numbered(worlds: Iterable[World], first_lsn: int = 1) -> list[Event]:

@@ -1,8 +1,8 @@
 """The event log, replayed: what has to be in the queues if it tells the truth. A pure function of events.
 
-put, publish       the message is there
+put, publish       the message is there; with the outcome archived it is in a log, and waits for nobody
 deliver            it is shown to be there
-settle             accepted or rejected: it is gone; released or modified: it stays
+settle             accepted, rejected or archived: it is gone; released or modified: it stays
 expire, dead       it is gone (a rejected one is dead, too)
 """
 
@@ -63,7 +63,10 @@ class Replay:
     def _put(self, key: Key, event: Event) -> None:
         if key in self.live or key in self.gone:
             self.problems.append(f"event {event.seq}: {event.kind} of {key}, which was there before")
-        self.live[key] = event.fields
+        if event.fields.get("outcome") == "archived":  # in a log, where nobody takes it
+            self.gone[key] = "archived"
+        else:
+            self.live[key] = event.fields
 
     def offsets(self, address: str) -> list[int]:
         """Of the live messages of one queue."""

@@ -129,8 +129,8 @@ class SetClient:
         if self._replies is None:
             link = attach_with(self.session, "replies", source=Source(dynamic=True))
             assert isinstance(link, WireReceiver)
-            link.flow(100)
             self._replies = link
+        self._replies.flow(1)
         body: dict[str, Any] = {"producer": producer}
         asked = body if epoch is None else {**body, "epoch": Ulong(epoch)}
         question = request("status", asked, reply_to=address_of(self._replies), correlation_id="asked")

@@ -1,0 +1,121 @@
+"""Faults in logs: what is not archived, not kept, or taken all the same."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+
+LOGS: Final = "tests/amqp_broker/test_logs.py"
+MAKING: Final = "tests/amqp_broker/test_log_making.py"
+WAYS: Final = f"{LOGS}::test_every_way_in_is_archived_at_once"
+MAKING_FILE: Final = "amqp_broker/retained/log_making.py"
+
+FAULTS: Final = (
+    Mutant(
+        "what is posted to a log waits on disk for a consumer",
+        "amqp_broker/jobs.py",
+        "[Post(queue.queue_id, records), archive_verb(queue, records[0].offset, len(records))]",
+        "[Post(queue.queue_id, records)]",
+        (f"{WAYS}[disk-posted]",),
+    ),
+    Mutant(
+        "a set that is committed to a log waits on disk for a consumer",
+        "amqp_broker/half_sets/deciding.py",
+        "        unit.extend(self._archived())\n",
+        "",
+        (f"{WAYS}[disk-sets]",),
+    ),
+    Mutant(
+        "of several sets that are committed to a log the first one is archived",
+        "amqp_broker/half_sets/deciding.py",
+        "archive_verb(queue, first, queue.next_offset - first)",
+        "archive_verb(queue, first, 1)",
+        (f"{WAYS}[disk-sets]",),
+    ),
+    Mutant(
+        "messages of a log take room in memory",
+        "amqp_broker/queue.py",
+        "        if self.archives:\n            if records:\n",
+        "        if False:\n            if records:\n",
+        (f"{WAYS}[disk-posted]",),
+    ),
+    Mutant(
+        "sets of a log take room in memory",
+        "amqp_broker/queue.py",
+        "        if self.archives:\n            self.backlog.available_to = first_offset + count\n",
+        "        if False:\n            self.backlog.available_to = first_offset + count\n",
+        (f"{WAYS}[disk-sets]",),
+    ),
+    Mutant(
+        "a log is made before its retention",
+        "amqp_broker/registry.py",
+        "keep_ms=policy.retention_ms, keep_bytes=policy.retention_bytes",
+        "keep_ms=0, keep_bytes=0",
+        (f"{MAKING}::test_no_message_comes_before_the_retention_of_its_log",),
+    ),
+    Mutant(
+        "a consumer takes messages from a log",
+        "amqp_broker/attaching.py",
+        "    if queue.archives:\n        await accept_browser",
+        "    if queue.archives and browser:\n        await accept_browser",
+        (f"{LOGS}::test_nobody_takes_messages[memory-move]",),
+    ),
+    Mutant(
+        "a browser of a log begins at what comes",
+        "amqp_broker/retained/attaching.py",
+        "source, Start(FIRST))",
+        "source)",
+        (f"{LOGS}::test_a_browser_is_shown_everything_from_the_first_on[memory]",),
+    ),
+    Mutant(
+        "a time to live ends in a transaction for a log, too",
+        "amqp_broker/transactional_jobs.py",
+        "            if record.expires_at_ms and not queue.archives:\n",
+        "            if record.expires_at_ms:\n                now_ms += 1000\n",
+        (f"{WAYS}[memory-in_transactions]",),
+    ),
+    Mutant(
+        "the event log lets messages of a log wait for ever",
+        "amqp_broker/message_events.py",
+        '    if queue.archives:\n        fields["outcome"] = ARCHIVED\n',
+        "",
+        (f"{WAYS}[memory-posted]",),
+    ),
+    Mutant(
+        "what was not kept goes when its queue becomes a log",
+        MAKING_FILE,
+        "again = [record for record in records if record.offset < first_kept]",
+        "again = records[:0]",
+        (f"{MAKING}::test_a_queue_becomes_a_log[0-False]",),
+    ),
+    Mutant(
+        "what is posted again stays where it was, too",
+        MAKING_FILE,
+        "        unit = retire_verbs(queue.queue_id, records)\n",
+        "        unit = retire_verbs(queue.queue_id, records[1:])\n",
+        (f"{MAKING}::test_making_a_log_goes_on_where_it_was_cut_off[3-True]",),
+    ),
+    Mutant(
+        "a queue becomes a log in two commits for each page",
+        MAKING_FILE,
+        "            await self._nodes.store_step(self._verbs(page.records, first_kept))\n",
+        "            for verb in self._verbs(page.records, first_kept):\n"
+        "                await self._nodes.store_step([verb])\n",
+        (f"{MAKING}::test_making_a_log_goes_on_where_it_was_cut_off[3-False]",),
+    ),
+    Mutant(
+        "what retention kept waits on although its queue became a log",
+        MAKING_FILE,
+        "            await self._nodes.store_step([Retire(queue.queue_id, first_kept, end - 1)])\n",
+        "",
+        (f"{MAKING}::test_a_queue_becomes_a_log[86400000-False]",),
+    ),
+    Mutant(
+        "a set that is archived at once counts as live in its rows",
+        "persistence/moving.py",
+        "    live_bytes = run.live_bytes if moved.live_count else 0\n",
+        "    live_bytes = run.live_bytes\n",
+        (f"{MAKING}::test_a_log_is_there_after_a_restart",),
+    ),
+)
