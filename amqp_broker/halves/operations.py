@@ -26,17 +26,16 @@ from amqp_broker.coordinator import (
     shown_half_id,
 )
 from amqp_broker.frames import Accepted, Error, Rejected
+from amqp_broker.halves.found import RESOLVERS, STATES, Found
 from amqp_broker.halves.requests import PutRequest, Resolution, delivered_body
 from amqp_broker.halves.units import COMMITTED, PUT, HalfUnit
 from amqp_broker.persistence import Decide, Half, Hold, Record, Reschedule, RowDamaged, Unit
 
 if TYPE_CHECKING:
-    from amqp_broker.halves.service import Found, HalfService
+    from amqp_broker.halves.service import HalfService
     from amqp_broker.queue import Queue
 
 ACCEPTED: Final = Accepted()
-STATES: Final = {state: state.value for state in HalfState}
-RESOLVERS: Final = {resolver: resolver.value for resolver in Resolver}
 PREPARED: Final = HalfState.PREPARED.value
 _PRODUCER: Final = Resolver.PRODUCER
 Looked = dict[bytes, Half | None]
