@@ -197,7 +197,7 @@ class Broker:
 
         `force` voids a prepared one, too. **That may lose messages**: if its home decided the epoch with this
         set, or does so later, the epoch is never whole, and its decision cannot be carried out here any more.
-        Ask the home first (`status`); what was forced is a warning in the log and stands in the event log.
+        Ask the home first (`status`); what was forced is an error in the log and stands in the event log.
         """
         administration = self.services.half_set_administration
         await administration.void(group, producer, set_id, who, reason, force=force)
@@ -269,13 +269,18 @@ def open_store(config: BrokerConfig) -> Store:
     StoreFailed.
     """
     if config.memory:
-        return MemoryStore(event_keep_ms=config.limits.event_keep_ms, store_id=str(uuid.uuid4()))
+        return MemoryStore(
+            event_keep_ms=config.limits.event_keep_ms,
+            event_keep_bytes=config.limits.event_keep_bytes,
+            store_id=str(uuid.uuid4()),
+        )
     from amqp_broker.persistence.sqlite import SqliteStore
 
     return SqliteStore(
         Path(config.data_dir),
         allow_unsafe_sqlite=config.allow_unsafe_sqlite,
         event_keep_ms=config.limits.event_keep_ms,
+        event_keep_bytes=config.limits.event_keep_bytes,
     )
 
 

@@ -69,9 +69,9 @@ class OpenHalf:
     ends_by_attempts: ClassVar[bool] = True
 
     __slots__ = (
-        "asked_by", "asked_last", "attempts", "busy", "container_id", "deadline_ms", "destination", "digest",
-        "due_ms", "excluded", "half_id", "locked_until_ms", "message_format", "priority", "put_at_ms",
-        "size_bytes", "state", "ttl_ms",
+        "asked_by", "asked_container", "asked_last", "attempts", "busy", "container_id", "deadline_ms",
+        "destination", "digest", "due_ms", "excluded", "half_id", "locked_until_ms", "message_format",
+        "priority", "put_at_ms", "size_bytes", "state", "ttl_ms",
     )  # fmt: skip
 
     def __init__(
@@ -90,6 +90,7 @@ class OpenHalf:
         self.state = state
         self.asked_by: Checker | None = None
         self.asked_last: Checker | None = None
+        self.asked_container = ""  # that was sent a check last, unless it said that it was not asked
         self.locked_until_ms = 0
         self.busy: Any = None  # whose change of it is on its way to the store
         self.message_format = 0
@@ -247,6 +248,8 @@ class HalfGroup:
         half.asked_by = None
         half.asked_last = checker
         half.locked_until_ms = 0
+        if given in (CheckGiven.RELEASED, CheckGiven.MODIFIED):
+            half.asked_container = ""
         if never_here and checker is not None:
             half.excluded.add(checker)
         if effect is CheckEffect.ATTEMPT:
@@ -274,6 +277,7 @@ class HalfGroup:
         half.due_ms = now_ms
         half.deadline_ms = now_ms + self.settings.max_age_ms
         half.excluded.clear()
+        half.asked_container = ""
         self.schedule(half)
 
     # Checkers

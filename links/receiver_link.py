@@ -93,8 +93,12 @@ class ReceiverLink(Link):
     def set_credit(self, target: int) -> None:
         """The level of credit that is kept from now on; what is beyond it is taken back. At most the
         unsettled limit.
+
+        A drain that is not answered yet ends by it: the sender is told, no CreditDrained follows, and where
+        its answer crosses ours the level is restored.
         """
         state = self.flow_state
+        draining = state.drain
         target = max(0, min(target, state.unsettled_limit))
         if state.kept and target == state.target and target <= state.outstanding * 2:
             return
@@ -103,7 +107,7 @@ class ReceiverLink(Link):
         state.target = target
         if self.state is _ATTACHED:
             room = state.room()
-            if room != state.outstanding:
+            if draining or room != state.outstanding:
                 self._send_flow(room, False)
 
     def flow(
@@ -214,6 +218,8 @@ class ReceiverLink(Link):
         if state.drain and state.outstanding == 0:
             state.drain = False
             self.session.connection.events.tell(CreditDrained(self))
+        elif state.renewable():
+            self.renew()  # the sender gave credit back that we want kept
 
     def on_transfer(self, head: TransferHead, payload: bytes, state: object) -> Delivery | None:
         """One transfer; the delivery when it is complete. Raises RemoteProtocolError."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from amqp_broker.coordinator import Resolver, SetState, StagedSet
+from amqp_broker.coordinator import Resolver, StagedSet
 from amqp_broker.frames import Rejected
 from amqp_broker.halves.administration import HalfRefusedByHand
 from amqp_broker.log_setup import logger
@@ -86,17 +86,18 @@ class SetAdministration:
             done.set()
 
         why = f"{who}: {reason}" if reason else who
-        if force and staged.state is SetState.PREPARED:
+        if force:
             why = f"by force: {why}"
-            logger("half_sets").warning(
-                "set.forced", group=group, producer=producer, epoch=staged.epoch, set=set_id,
-                home=staged.home, who=who, reason=reason,
-            )  # fmt: skip
         sets.void(staged, Resolver.ADMIN, why, answer, force=force)
         await done.wait()
         error = outcomes[0].error if isinstance(outcomes[0], Rejected) else None
         if error is not None:
             raise HalfRefusedByHand(f"{error.condition}: {error.description}")
+        if force:  # whoever finds an epoch in part has to find this, too
+            logger("half_sets").error(
+                "set.forced", group=group, producer=producer, epoch=staged.epoch, set=set_id,
+                home=staged.home, who=who, reason=reason,
+            )  # fmt: skip
 
 
 def _begun_at_ms(staged: StagedSet) -> int:

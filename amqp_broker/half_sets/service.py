@@ -171,7 +171,7 @@ class SetService:
         """It is stored."""
         if not staged.parts:
             staged.producer.sets[staged.set_id] = staged
-            if staged.state is not SetState.PREPARED:
+            if staged.deadline_ms != NEVER_MS:
                 heappush(self._deadlines, (staged.deadline_ms, next(self._serial), staged))
                 self._rearm()
             if staged.state is not SetState.VOIDED:
@@ -278,7 +278,8 @@ class SetService:
 
     def recover(self, nodes: Iterable[RecoveredNode]) -> None:
         """Take up what the store has staged. Of a damaged node nothing but its name is believed: its set is
-        sealed only if another part of it says so, and then all that was sealed has to be there.
+        sealed only if another part of it says so, and then all that was sealed has to be there. No age ends
+        it: it may have been prepared, and can be again.
         """
         damaged: list[RecoveredNode] = []
         for node in nodes:
@@ -290,14 +291,15 @@ class SetService:
         for node in damaged:
             told = SetSettings.of_name(node.name, self.now_ms())
             if told is not None:
-                self._recover(node, told)
+                self._recover(node, told, None if told.voided else NEVER_MS)
         self._rearm()
 
-    def _recover(self, node: RecoveredNode, told: SetSettings) -> None:
+    def _recover(self, node: RecoveredNode, told: SetSettings, deadline_ms: int | None = None) -> None:
         producer = self.producer(told.group, told.producer)
         staged = producer.sets.get(told.set_id)
         if staged is None:
-            deadline_ms = told.begun_at_ms + self.max_age_ms(told.group)
+            if deadline_ms is None:
+                deadline_ms = told.begun_at_ms + self.max_age_ms(told.group)
             staged = StagedSet(
                 producer, told.set_id, told.epoch, told.begun_at_ms, deadline_ms, told.container_id
             )
@@ -336,7 +338,7 @@ class SetService:
         now_ms, now = self.now_ms(), trio.current_time()
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             staged = heappop(self._deadlines)[2]
-            if staged.state is None or staged.state is SetState.PREPARED:
+            if staged.state is None or staged.deadline_ms == NEVER_MS:
                 continue
             if staged.deadline_ms > now_ms:  # it was put off
                 heappush(self._deadlines, (staged.deadline_ms, next(self._serial), staged))

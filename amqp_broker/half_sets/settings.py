@@ -6,11 +6,13 @@ from typing import Any, Final
 
 import attrs
 
-from amqp_broker.coordinator import SetPart, SetState, Winner
+from amqp_broker.coordinator import ELSEWHERE, SetPart, SetState, Winner
 from amqp_broker.halves.addresses import SET as SET_ADDRESS
 from amqp_broker.halves.addresses import parse_half_address
 
 SET_KIND: Final = "set"  # of the hidden nodes
+LOST_STORE: Final = "unknown"  # which store has the messages of a set, where that is damaged
+LEVELS: Final = 5  # of the names of hidden nodes, before the destination
 
 
 def settings_of(part: SetPart, voided_at_ms: int | None = None) -> dict[str, object]:
@@ -88,7 +90,12 @@ class SetSettings:
 
     @classmethod
     def of_name(cls, name: str, now_ms: int) -> SetSettings | None:
-        """What the name of a node says whose settings are lost: of an open set, as old as can be known."""
+        """What the name of a node says whose settings are lost: of an open set, as old as can be known. If
+        another store has its messages, it never wins, since that may have been said.
+        """
+        if name.endswith("/") and name.count("/") == LEVELS:  # without a destination
+            found = cls.of_name(f"{name}{LOST_STORE}", now_ms)
+            return found and attrs.evolve(found, destination=ELSEWHERE, store=LOST_STORE, voided=True)
         address = parse_half_address(name)
         if address is None or address.kind != SET_ADDRESS:
             return None

@@ -128,6 +128,7 @@ class CheckSource:
                 break
             self._waiting.popleft()
             assert check.half is not None
+            check.half.asked_container = self._checker.container_id
             self._out[check.half] = link.session.unsettled_out[first]
 
     def _release(self, half: OpenHalf) -> None:

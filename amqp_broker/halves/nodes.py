@@ -131,7 +131,7 @@ class HalfResolveNode:
             return refused.error
         except DecodeError as error:
             return Error(condition=error.condition, description=error.description)
-        return HalfChange.of(self.service, self._group, asked, post.principal.name)
+        return HalfChange.of(self.service, self._group, asked, post.principal.name, post.container_id)
 
     def operation(
         self, payload: bytes, message_format: int, principal: Principal, container_id: str
@@ -141,7 +141,9 @@ class HalfResolveNode:
             asked = resolution_by_bytes(payload)
         except DecodeError:
             return None
-        return None if asked is None else HalfChange.of(self.service, self._group, asked, principal.name)
+        if asked is None:
+            return None
+        return HalfChange.of(self.service, self._group, asked, principal.name, container_id)
 
 
 class HalfNodes:

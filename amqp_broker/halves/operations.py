@@ -215,14 +215,25 @@ class HalfChange(HalfOperation):
         self.resolver = resolver
         self.reason = reason
         self.who = who
+        self._container_id = ""  # of who resolves by a message
         self._before = HalfState.PREPARED
         self._queue: Queue | None = None
         self._record: Record | None = None
 
     @classmethod
+<<<<<<< HEAD
     def of(cls, service: HalfService, group: HalfGroup, asked: Resolution, who: str) -> HalfChange:
         """What a producer, or whoever has the right, resolves."""
         return cls(service, group, asked.half_id, asked.what, _PRODUCER, asked.reason, who)
+=======
+    def of(
+        cls, service: HalfService, group: HalfGroup, asked: Resolution, who: str, container_id: str
+    ) -> HalfChange:
+        """What a producer, a checker, or whoever has the right, resolves by a message."""
+        change = cls(service, group, asked.half_id, asked.what, Resolver.PRODUCER, asked.reason, who)
+        change._container_id = container_id
+        return change
+>>>>>>> main
 
     def _judge(self, unit: HalfUnit, found: Found | None) -> None:
         answer, after = decide_half(None if found is None else found.state, self.what)
@@ -232,6 +243,9 @@ class HalfChange(HalfOperation):
             self.error = self.service.unknown(self.half_id) if found is None else found.refusal(answer)
             return
         half = self.half = found.half
+        if self._container_id:
+            asked = half.asked_container == self._container_id
+            self.resolver = Resolver.CHECK if asked else Resolver.PRODUCER
         self._before = half.state
         half.state = after
         half.busy = self.token

@@ -385,7 +385,7 @@ def test_the_event_log_has_every_step(broker: JumpingBroker) -> None:
         events = broker.call(there)
         assert [each.kind for each in events] == ["half.put", "half.asked", "half.answered", "half.committed"]
         assert [each.seq for each in events] == list(range(events[0].seq, events[0].seq + 4))
-        assert events[-1].fields["resolver"] == "producer" and events[-1].fields["half_id"] == "string:1"
+        assert events[-1].fields["resolver"] == "check" and events[-1].fields["half_id"] == "string:1"
         assert events[1].at_ms - events[0].at_ms == 6_000
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -214,8 +215,10 @@ def test_rejected_by_outcome_does_not_end_it(broker: FaultyBroker, client: SetCl
         assert states(client) == {"one": "prepared"}
 
 
-def test_an_administrator_may_force_it(broker: FaultyBroker, client: SetClient) -> None:
-    """Not without `force`; what was forced stands in the event log."""
+def test_an_administrator_may_force_it(
+    broker: FaultyBroker, client: SetClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not without `force`; what was forced stands in the log and in the event log."""
     client.sealed("one", row(b"1"), home=HOME)
     (found,) = half_sets(broker)
     assert (found.state, found.home, found.store, found.deadline_ms) == ("prepared", HOME, "", 2**63 - 1)
@@ -225,8 +228,10 @@ def test_an_administrator_may_force_it(broker: FaultyBroker, client: SetClient) 
 
     with pytest.raises(HalfRefusedByHand, match="half:prepared"):
         broker.call(lambda running: void(running, False))
-    assert states(client) == {"one": "prepared"}
+    assert states(client) == {"one": "prepared"} and "set.forced" not in capsys.readouterr().err
     broker.call(lambda running: void(running, True))
+    logged = json.loads(capsys.readouterr().err)
+    assert (logged["event"], logged["home"], logged["who"]) == ("set.forced", HOME, "ann")
     assert states(client) == {}
     voided = [event.fields for event in events_of(broker) if event.kind == "set.voided"]
     assert [(each["resolver"], each["reason"]) for each in voided] == [

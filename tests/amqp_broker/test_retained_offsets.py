@@ -8,12 +8,14 @@ import pytest
 import trio
 
 from amqp_broker.broker import Broker, open_broker
+from amqp_broker.configuration import BrokerConfig
 from amqp_broker.frames import encode_message
 from amqp_broker.jobs import Posting
 from amqp_broker.page_turns import BURST_S, BUSY_JOBS_PER_S, WINDOW_S, Allowance
 from amqp_broker.persistence import MemoryStore, Post, Record, StoreFull, Unit
 from amqp_broker.queue import Queue
 from amqp_broker.records import record_of
+from tests.support.logs import logs
 from tests.support.retained import retaining
 
 
@@ -58,7 +60,10 @@ def submit(broker: Broker, queue: Queue, number: int) -> Record:
 
 @pytest.mark.parametrize("refused", [(0,), (1,), (4,), (0, 2, 3), (0, 1, 2, 3, 4)])
 @pytest.mark.parametrize("commits", [0, 1])
-def test_what_the_store_refuses_leaves_no_hole(refused: tuple[int, ...], commits: int) -> None:
+@pytest.mark.parametrize("config", [retaining("kept"), logs("kept")], ids=["queue", "log"])
+def test_what_the_store_refuses_leaves_no_hole(
+    config: BrokerConfig, refused: tuple[int, ...], commits: int
+) -> None:
     """Those behind it in the same group get the numbers, and the next group goes on where they end; also
     where the commit finds the disk full, which may cost one message more.
     """
@@ -66,7 +71,7 @@ def test_what_the_store_refuses_leaves_no_hole(refused: tuple[int, ...], commits
     async def main() -> list[tuple[int, bytes]]:
         store = Refusing()
         store.refused = {body(number) for number in refused}
-        async with open_broker(retaining("kept"), store=store) as broker:
+        async with open_broker(config, store=store) as broker:
             queue = await broker.nodes.registry.create("kept")
             await broker.nodes.store_step([])
             store.refuse_commits = commits

@@ -1,9 +1,9 @@
 """What retention costs: `python -m tests.benchmarks.retention [DIRECTORY]`.
 
-Messages of 100 B, 900,000 in commits of 300 and 60,000 in commits of 1, in a node that retains and in one
-that does not: microseconds of processor time a message to post and retire, and to read from the middle as
-readers of what is retained do (the longest page too); the restart, finding a time, memory, and how fast it is
-all dropped. No syncs.
+Messages of 100 B, 900,000 in commits of 300 and 60,000 in commits of 1, in a node that does not retain, in
+one that does, and in a log: microseconds of processor time a message to post and retire, and to read from the
+middle as readers of what is retained do (the longest page too); the restart, finding a time, memory, and how
+fast it is all dropped. No syncs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ DAY_MS = 86_400_000
 class Case:
     """One store, filled in groups of `batch`."""
 
-    def __init__(self, directory: Path, batch: int, retains: bool) -> None:
-        self.path = directory / f"{batch}{retains}"
+    def __init__(self, directory: Path, batch: int, retains: bool, log: bool = False) -> None:
+        self.path = directory / f"{batch}{retains}{log}"
+        self.log = log
         self.batch = batch
         self.count = COUNTS[batch]
         self.retains = retains
@@ -47,13 +48,12 @@ class Case:
         return time.process_time() - begin
 
     def fill(self) -> float:
-        """Microseconds a message to post, and to retire the batch before last."""
+        """Microseconds a message to post, and to retire the batch before last; a log retires at once."""
         begin = time.process_time()
         for first in range(0, self.count, self.batch):
             records = [Record(o, b"x" * 100, enqueued_at_ms=first) for o in range(first, first + self.batch)]
-            self.store.apply(
-                [[Post(self.queue_id, records)], [Retire(self.queue_id, first - self.batch, first - 1)]]
-            )
+            post, past = Post(self.queue_id, records), 0 if self.log else self.batch
+            self.store.apply([[post, Retire(self.queue_id, first - past, first - past + self.batch - 1)]])
             self.store.commit()
             if self.store.checkpoint_due:
                 self.store.idle(0.0)
@@ -100,7 +100,12 @@ def main() -> None:
         for batch, count in COUNTS.items():
             plain = Case(Path(name), batch, retains=False).fill()
             case = Case(Path(name), batch, retains=True)
-            print(f"commits of {batch}: post and retire {plain:.2f} us, retained {case.fill():.2f} us each")
+            log = Case(Path(name), batch, retains=True, log=True)
+            print(
+                f"commits of {batch}: post and retire {plain:.2f} us, retained {case.fill():.2f} us each, "
+                f"in a log {log.fill():.2f} us"
+            )
+            log.store.close()
             case.store.close()
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             restart = case.open()

@@ -258,7 +258,7 @@ def test_the_checker_decides(
         assert table.next().half_id == "order-2"
         found = halves(broker, GROUP)["order-1"]
         assert found.state == ("committed" if answer is COMMIT else "rolled-back")
-        assert found.resolver == ("check" if by_outcome else "producer")
+        assert found.resolver == "check"
         assert shipped(connection)[:1] == bodies
 
 

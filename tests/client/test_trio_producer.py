@@ -162,7 +162,7 @@ def test_the_checker_decides(by_outcome: bool) -> None:
         assert await shipped(client) == ["one"]
         found = await trio.to_thread.run_sync(halves, broker, GROUP)
         assert (found["order-1"].state, found["order-2"].state) == ("committed", "rolled-back")
-        assert found["order-2"].resolver == ("check" if by_outcome else "producer")
+        assert found["order-2"].resolver == "check"
 
     with_shop(main)
 

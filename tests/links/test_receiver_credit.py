@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from amqp_broker.frames import (
     Accepted,
     Disposition,
@@ -12,7 +14,7 @@ from amqp_broker.links import (
     CreditDrained,
     Limits,
 )
-from tests.links.pair import Message, Pair, of_type
+from tests.links.pair import Message, Pair, of_type, taken
 from tests.links.raw_peer import RawPeer, attached, deliveries, detached_with, flow, transfer
 
 
@@ -113,3 +115,41 @@ def test_a_receiver_that_drains() -> None:
     receiver.flow(1)
     pair.flush()
     assert sender.credit == 1 and not sender.drain
+
+
+@pytest.mark.parametrize("level", [5, 3, 8, 0])
+def test_a_level_of_credit_ends_a_drain(level: int) -> None:
+    """2.6.7: the sender is told, also where the credit itself is the same; nothing is drained any more."""
+    pair = Pair().open()
+    session, _ = pair.begin()
+    receiver, sender = pair.receiving_client(session)
+    receiver.flow(5, drain=True)
+    pair.flush()
+    receiver.set_credit(level)
+    pair.flush()
+    assert (sender.drain, sender.credit, receiver.credit) == (False, level, level)
+    assert of_type(pair.client_events, CreditDrained) == []
+    sender.send([Message(b"later")])
+    pair.flush()
+    assert len(deliveries(pair.client_events)) == min(level, 1)
+
+
+def test_a_drain_whose_answer_crosses_a_level_of_credit() -> None:
+    """The sender has given the credit back already: it gets the level anew, and nobody waits for ever."""
+    pair = Pair().open()
+    session, _ = pair.begin()
+    receiver, sender = pair.receiving_client(session)
+    receiver.flow(5, drain=True)
+    pair.flush()
+    sender.drained()
+    answered = taken(pair.server)
+    receiver.set_credit(5)
+    pair.flush()
+    assert sender.credit == 0
+    pair.give(pair.client, answered)
+    pair.flush()
+    assert (sender.drain, sender.credit, receiver.credit) == (False, 5, 5)
+    assert of_type(pair.client_events, CreditDrained) == []
+    sender.send([Message(b"later")] * 5)
+    pair.flush()
+    assert len(deliveries(pair.client_events)) == 5

@@ -34,6 +34,13 @@ FAULTS: Final = (
         (f"{WAYS}[disk-sets]",),
     ),
     Mutant(
+        "a half message that is committed to a log waits on disk for a consumer",
+        "amqp_broker/halves/units.py",
+        "post_verbs(queue, records, len(records))",
+        "post_verbs(queue, records, len(records))[:1]",
+        (f"{WAYS}[disk-halves]",),
+    ),
+    Mutant(
         "messages of a log take room in memory",
         "amqp_broker/queue.py",
         "        if self.archives:\n            if records:\n",
@@ -81,6 +88,13 @@ FAULTS: Final = (
         '    if queue.archives:\n        fields["outcome"] = ARCHIVED\n',
         "",
         (f"{WAYS}[memory-posted]",),
+    ),
+    Mutant(
+        "what has expired does not become a part of the log",
+        "amqp_broker/expiry.py",
+        "if queue is not None and not queue.archives and node.settings.get(EXPIRES):",
+        "if queue is not None and node.settings.get(EXPIRES):",
+        (f"{MAKING}::test_nothing_expires_any_more_when_a_queue_is_a_log",),
     ),
     Mutant(
         "what was not kept goes when its queue becomes a log",

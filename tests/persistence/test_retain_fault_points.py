@@ -109,3 +109,61 @@ def test_other_groups_pass_none_of_them(tmp_path: Path) -> None:
         store.close()
     finally:
         disarm()
+
+
+# Group n posts three messages to a log and moves two of a set behind them; all five are retired in the
+# unit that brings them, as a log has it. Between groups what is beyond 20 kilobytes is dropped.
+LOG_WORK = """
+import sys
+from pathlib import Path
+from amqp_broker.persistence import CreateNode, Move, Post, Retire
+from amqp_broker.persistence.sqlite import SqliteStore
+from amqp_broker.persistence.store_checks import do, messages, new_queue
+
+store = SqliteStore(Path(sys.argv[1]), ballast_bytes=0, checkpoint_bytes=128 * 1024)
+create = CreateNode("log", "queue", keep_bytes=20_000)
+do(store, create)
+log = create.queue_id
+for number in range(16):
+    staged = new_queue(store, f"set {number}")
+    do(store, Post(staged, messages(0, 2, size=1000)))
+    print("begin", number, flush=True)
+    first = 5 * number
+    do(
+        store,
+        Post(log, messages(first, 3, size=1000)),
+        Retire(log, first, first + 2),
+        Move(staged, log, first + 3, number),
+        Retire(log, first + 3, first + 4),
+    )
+    print("done", number, flush=True)
+    while store.idle(0.0):
+        pass
+store.close()
+"""
+LOG_PASSES = [(point, 1) for point in POINTS if point.startswith("retain") and "drop" not in point]
+LOG_PASSES += [(point, nth) for point in POINTS if "drop" in point for nth in (1, 2, 5)]
+LOG_PASSES += [(point, nth) for point in ("move.before_rows", "move.after_rows") for nth in (1, 5)]
+LOG_PASSES += [(point, nth) for point in ("apply.done", "commit.before", "commit.after") for nth in (7, 20)]
+
+
+@pytest.mark.parametrize(("point", "nth"), LOG_PASSES)
+def test_kill_of_a_log(point: str, nth: int, tmp_path: Path) -> None:
+    """Nothing of it is ever live, its offsets have no holes, and what was promised is there."""
+    child = run_child(LOG_WORK, tmp_path, **{ENVIRONMENT_VARIABLE: f"{point}:{nth}"})
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    words = [line.split()[0] for line in child.stdout.splitlines()]
+    assert check_directory(tmp_path) == []
+    store = small_store(tmp_path)
+    logs = [node for node in store.recover().nodes if node.name == "log"]
+    begun, done = words.count("begin"), words.count("done")
+    assert logs or not begun
+    for node in logs:
+        assert node.next_offset in (5 * done, 5 * begun) and node.message_count == 0
+        retained = store.retained(node.queue_id)
+        assert retained is not None and retained.keep_bytes == 20_000
+        found, missing = read_all_retained(store, node.queue_id)
+        assert missing == [] and retained.first_offset <= max(0, node.next_offset - 20)
+        assert [each[1] for each in found] == [*range(retained.first_offset, node.next_offset)]
+    store.close()
+    assert check_directory(tmp_path) == []

@@ -97,9 +97,13 @@ class StoreModel(RuleBasedStateMachine):
     def offset_in(self, queue_id: int, choice: int) -> int:
         return choice % (self.next_offset(queue_id) + 2)
 
-    @rule(name=NAMES, limit=CHOICE, ends=ENDS)
-    def create(self, name: str, limit: int, ends: bool) -> None:
-        one, two = (CreateNode(name, "queue", {"limit": limit}) for _ in range(2))
+    @rule(name=NAMES, limit=CHOICE, policy=POLICIES, ends=ENDS)
+    def create(self, name: str, limit: int, policy: tuple[int, int], ends: bool) -> None:
+        """Perhaps with its retention."""
+        one, two = (
+            CreateNode(name, "queue", {"limit": limit}, keep_ms=policy[0], keep_bytes=policy[1])
+            for _ in range(2)
+        )
         self.unit_both([one], [two], ends)
 
     @rule(choice=CHOICE, odds=st.integers(0, 4), ends=ENDS)
@@ -114,10 +118,16 @@ class StoreModel(RuleBasedStateMachine):
         self.unit_both([verb], [verb], ends)
 
     @rule(
-        choices=st.lists(CHOICE, min_size=1, max_size=3), to=CHOICE, gap=st.sampled_from([0, 0, 5]), ends=ENDS
+        choices=st.lists(CHOICE, min_size=1, max_size=3),
+        to=CHOICE,
+        gap=st.sampled_from([0, 0, 5]),
+        archives=st.booleans(),
+        ends=ENDS,
     )
-    def move(self, choices: list[int], to: int, gap: int, ends: bool) -> None:
-        """Some queues become a part of another one, in one unit; beyond whatever they may hold."""
+    def move(self, choices: list[int], to: int, gap: int, archives: bool, ends: bool) -> None:
+        """Some queues become a part of another one, in one unit; beyond whatever they may hold; perhaps
+        retired at once, as by a log.
+        """
         self.group_ends()  # the time of what is posted and moved in one group is nobody's to tell
         target = self.queue(to)
         retained = self.model.retained(target)
@@ -130,6 +140,10 @@ class StoreModel(RuleBasedStateMachine):
                 first = self.next_offset(target) + gap
                 unit.append(Move(queue_id, target, first, self.at_ms))
                 self.next_offsets[target] = first + self.next_offset(queue_id)
+        if archives and unit:
+            first_move = unit[0]
+            assert isinstance(first_move, Move)
+            unit.append(Retire(target, first_move.first_offset, self.next_offset(target)))
         self.unit_both(unit, unit, ends=ends or retained is not None)
 
     @rule(
@@ -138,10 +152,11 @@ class StoreModel(RuleBasedStateMachine):
         size=st.sampled_from([0, 1, 20, 400]),
         gap=st.sampled_from([0, 0, 0, 1, 7]),
         hole=st.booleans(),
-        extras=st.integers(0, 31),
+        extras=st.integers(0, 63),
         ends=ENDS,
     )
     def post(self, choice: int, count: int, size: int, gap: int, hole: bool, extras: int, ends: bool) -> None:
+        """Perhaps retired in the same unit, as by a log."""
         queue_id = self.queue(choice)
         first = self.next_offset(queue_id) + gap
         records = []
@@ -157,8 +172,10 @@ class StoreModel(RuleBasedStateMachine):
                 record.annotations = b"x" * index
             records.append(record)
         self.next_offsets[queue_id] = records[-1].offset + 1
-        verb = Post(queue_id, records)
-        self.unit_both([verb], [verb], ends)
+        unit: Unit = [Post(queue_id, records)]
+        if extras & 32:
+            unit.append(Retire(queue_id, first, records[-1].offset))
+        self.unit_both(unit, unit, ends)
 
     @rule(forward=st.sampled_from([-50, 1, 1, 2, 500]))
     def time_passes(self, forward: int) -> None:

@@ -24,6 +24,8 @@ from amqp_broker.frames import (
 from amqp_broker.pipeline.messages_of_rows import POSITIONS
 from amqp_broker.testing import running_broker
 from tests.pipeline.receiving import drained
+from tests.support.logs import log_policy, nothing_waits, with_policies
+from tests.support.message_events import log_of, told
 from tests.support.retained import retaining
 
 RICH = [
@@ -47,8 +49,10 @@ RICH = [
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    """A broker in memory; `in.*` retain, and have the messages."""
-    with running_broker(retaining("in.*")) as running:
+    """A broker in memory; `in.*` retain, and have the messages; `log` is a log."""
+    config = retaining("in.*")
+    policies = (*config.queue_policies, log_policy("log", events=True))
+    with running_broker(with_policies(config, *policies)) as running:
         with connect(running.url) as connection:
             connection.open_sender("in.rich").send_many(OutgoingMessage(payload) for payload in RICH)
         yield running
@@ -95,3 +99,24 @@ def test_columns_are_the_same_messages(
     ]
     assert [message.footer for message in found] == [message.footer for message in sent]
     assert [message.body_sections() for message in found] == [message.body_sections() for message in sent]
+
+
+def test_a_log_between_two_jobs(spark: Any, broker: RunningBroker, connection: BlockingConnection) -> None:
+    """What one job writes into a log another one reads, as often as it likes; no consumer has to take it."""
+    del connection
+    rows = spark.read.format("amqp").option("amqp.url", broker.url)
+    for job in (1, 2):
+        first = rows.option("subscribe", "in.rich").option("includeRaw", "true").load()
+        frame = first.selectExpr("raw").repartition(2)
+        frame.write.format("amqp").mode("append").option("amqp.url", broker.url).option(
+            "address", "log"
+        ).save()
+        found = (
+            rows.option("subscribe", "log").option("includeRaw", "true").load().selectExpr("offset", "raw")
+        )
+        read = sorted((row["offset"], bytes(row["raw"])) for row in found.collect())
+        assert [offset for offset, _ in read] == [*range(job * len(RICH))]
+        assert sorted(raw for _, raw in read) == sorted(job * [Message(payload).bare for payload in RICH])
+    assert nothing_waits(broker, "log")
+    published = told(log_of(broker), "publish", "address", "outcome")
+    assert published == [("log", "archived")] * (2 * len(RICH))
