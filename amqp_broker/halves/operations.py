@@ -203,7 +203,7 @@ class HalfPut(HalfOperation):
 class HalfChange(HalfOperation):
     """Commit, roll back, park or resume: `what`, by `resolver` with a `reason`."""
 
-    __slots__ = ("_before", "_queue", "_record", "reason", "resolver", "what", "who")
+    __slots__ = ("_before", "_container_id", "_queue", "_record", "reason", "resolver", "what", "who")
     size_bytes = 0
 
     def __init__(
@@ -221,19 +221,13 @@ class HalfChange(HalfOperation):
         self._record: Record | None = None
 
     @classmethod
-<<<<<<< HEAD
-    def of(cls, service: HalfService, group: HalfGroup, asked: Resolution, who: str) -> HalfChange:
-        """What a producer, or whoever has the right, resolves."""
-        return cls(service, group, asked.half_id, asked.what, _PRODUCER, asked.reason, who)
-=======
     def of(
         cls, service: HalfService, group: HalfGroup, asked: Resolution, who: str, container_id: str
     ) -> HalfChange:
         """What a producer, a checker, or whoever has the right, resolves by a message."""
-        change = cls(service, group, asked.half_id, asked.what, Resolver.PRODUCER, asked.reason, who)
+        change = cls(service, group, asked.half_id, asked.what, _PRODUCER, asked.reason, who)
         change._container_id = container_id
         return change
->>>>>>> main
 
     def _judge(self, unit: HalfUnit, found: Found | None) -> None:
         answer, after = decide_half(None if found is None else found.state, self.what)
