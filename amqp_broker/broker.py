@@ -269,13 +269,18 @@ def open_store(config: BrokerConfig) -> Store:
     StoreFailed.
     """
     if config.memory:
-        return MemoryStore(event_keep_ms=config.limits.event_keep_ms, store_id=str(uuid.uuid4()))
+        return MemoryStore(
+            event_keep_ms=config.limits.event_keep_ms,
+            event_keep_bytes=config.limits.event_keep_bytes,
+            store_id=str(uuid.uuid4()),
+        )
     from amqp_broker.persistence.sqlite import SqliteStore
 
     return SqliteStore(
         Path(config.data_dir),
         allow_unsafe_sqlite=config.allow_unsafe_sqlite,
         event_keep_ms=config.limits.event_keep_ms,
+        event_keep_bytes=config.limits.event_keep_bytes,
     )
 
 

@@ -78,6 +78,7 @@ HALF_SET_DESTINATIONS: Final = 64  # of one set: a task writes to a few addresse
 HALF_SET_BYTES: Final = 4 * GIB  # staged on disk and not decided, in all: beyond it senders get no credit
 HALF_SET_WAIT_MS: Final = 30_000  # without room for so long a link is detached: who waits may be the cause
 
+EVENT_KEEP_BYTES: Final = 0  # without bound, as `retention_bytes`: time is what readers can plan with
 EVENT_KEEP_MS: Final = 7 * 24 * HOUR_MS  # the event log: a week to read what happened to half messages
 
 # Nodes.
@@ -148,6 +149,7 @@ class BrokerLimits:
     transaction_operations: int = _limit(TRANSACTION_OPERATIONS, 1, 10_000_000, "operations")
     transaction_bytes: int = _limit(TRANSACTION_BYTES, 1_024, 64 * GIB, "bytes")
 
+    event_keep_bytes: int = _limit(EVENT_KEEP_BYTES, 0, 1 << 50, "bytes")
     event_keep_ms: int = _limit(EVENT_KEEP_MS, 1_000, 10 * 365 * 24 * HOUR_MS, "milliseconds")
     max_half_sets: int = _limit(MAX_HALF_SETS, 1, 1_000_000, "parts of sets")
     half_set_destinations: int = _limit(HALF_SET_DESTINATIONS, 1, 10_000, "destinations")

@@ -17,12 +17,13 @@ import queue
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
 import trio
 
-from amqp_broker.persistence import Post, Store, StoreFailed, StoreFull, Unit
+from amqp_broker.persistence import Move, Post, Store, StoreFailed, StoreFull, Unit
 from amqp_broker.timers import Timers
 
 T = TypeVar("T")
@@ -32,6 +33,8 @@ INLINE_JOBS: Final = 8  # of a group that is committed in the loop: larger ones 
 COMMIT_TIME_WEIGHT: Final = 0.1  # of the newest commit in the average that predicts the next
 DEFER_S: Final = 0.01  # how long work that nobody waits for may wait for a commit that happens anyway
 DEFERRED_JOBS: Final = 64  # of them at most: beyond it they are a group of their own
+READ_TURN_S: Final = 0.005  # of reads without a pause: a page or two of the largest window
+READ_PART: Final = 1.0  # of an average commit's time is what reads have between two commits
 HOUSEKEEPING_EVERY_S: Final = 1.0  # a step of it also where there is never a pause
 IDLE_AFTER_S: Final = (
     0.2  # without work for so long, the writer offers the store time for its own (checkpoints)
@@ -114,7 +117,7 @@ class Writer:
         self._due = False  # some of the jobs do not wait for company
         self._kept: list[Job] = []  # met a full store, and are tried again
         self._parts: list[Job] = []  # of runs that were refused
-        self._reads: list[Callable[[Store], None]] = []
+        self._reads: deque[Callable[[Store], None]] = deque()
         self._task: trio.lowlevel.Task | None = None
         self._deferred_at = self._busy_at = trio.current_time()
         self._housekeeping_at = self._busy_at + HOUSEKEEPING_EVERY_S
@@ -252,7 +255,7 @@ class Writer:
                     await self._housekeeping(thread)
                 if self._reads:
                     self._run_reads()
-                    if self._reads:  # a page led to the next one: others have a turn in between
+                    if self._reads:  # their time is over, or a page led to the next one: others have a turn
                         await trio.lowlevel.cancel_shielded_checkpoint()
                 if not self._due and not self._reads:
                     if not self._stopping:
@@ -323,9 +326,17 @@ class Writer:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def _run_reads(self) -> None:
-        reads, self._reads = self._reads, []
-        for read in reads:
-            read(self._store)
+        """As many as there is time for, at least one; those that these lead to have to wait.
+
+        While jobs are due, reads have as much time as a commit takes on average, so that both have half of it
+        however many readers there are; else a turn, after which whoever wants something stored can say so.
+        """
+        begun = time.perf_counter()
+        most_s = min(READ_TURN_S, self._commit_s * READ_PART) if self._due else READ_TURN_S
+        for _ in range(len(self._reads)):
+            self._reads.popleft()(self._store)
+            if time.perf_counter() - begun >= most_s:
+                return
 
     def _begin_group(self) -> list[Job]:
         group = [*self._kept, *self._parts, *self._jobs]
@@ -373,7 +384,7 @@ class Writer:
         if not self.dense or not any(errors):
             return False
         return any(
-            isinstance(verb, Post) and verb.queue_id in self.dense
+            isinstance(verb, Post | Move) and verb.queue_id in self.dense
             for unit, error in zip(units, errors, strict=True)
             if error is not None
             for verb in unit

@@ -1,6 +1,7 @@
 """When the outcomes of a stream's messages are sent: the Order Ack Send Timer (MS-MQQB 3.1.5.8.6).
 
-    arrival, timer inactive               start it: debounce from now
+    arrival, timer inactive               start it: debounce from now, at most max_delay after the last one
+                                            sent, or from now if that is longer ago
     arrival, last sent less than the      restart it: debounce from now, at most max_delay after the last
       maximum ago, timer active
     arrival, timer active, else           it runs on
@@ -33,10 +34,11 @@ class OrderTimer:
         """A message of a stream arrived, and its outcome is known; True when it is to be sent at once."""
         if self._debounce_s <= 0:
             return True
-        if self.deadline is None:
-            self.deadline = now + self._debounce_s
-        elif now - self._last_sent < self._max_delay_s:
+        recently = now - self._last_sent < self._max_delay_s
+        if recently:
             self.deadline = min(now + self._debounce_s, self._last_sent + self._max_delay_s)
+        elif self.deadline is None:
+            self.deadline = now + min(self._debounce_s, self._max_delay_s)
         return now >= self.deadline
 
     def sent(self, now: float) -> None:

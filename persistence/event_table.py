@@ -7,6 +7,9 @@ have in common, or, where they differ, an array of that and of an object with a 
 
     seq    1 .. 300 | 301 | 302 .. 1325 | 1326           rows
            ^ first                        ^ last, stays        next_seq: 1327
+
+Beyond `keep_bytes` the oldest rows are forgotten, too. What was there when the store was opened is counted
+first, in steps of `idle`, and until then nothing is forgotten: that is keeping longer.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import Any, Final
 
 from amqp_broker.persistence.checksums import event_checksum, is_sound
 from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
+from amqp_broker.persistence.event_sizes import ROW_BYTES, encoded_fields, size_of
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.halves import EVENT_RUN_MAX, Event
 from amqp_broker.persistence.keep_clock import FORGET_EVENTS, FORGET_ROWS
@@ -32,21 +36,27 @@ _PAGE: Final = f"SELECT {EVENT_COLUMNS} FROM event WHERE seq>=? AND seq<? ORDER 
 _INSERT: Final = (
     "INSERT INTO event (seq, at_ms, kept_ms, kind, fields, count, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
-_OLDEST: Final = "SELECT seq, kept_ms, count FROM event WHERE seq<? ORDER BY seq LIMIT ?"
+_LENGTHS: Final = "length(CAST(kind AS BLOB))+length(CAST(fields AS BLOB))"
+_BYTES: Final = f"{ROW_BYTES}+coalesce({_LENGTHS}, 0)"
+_OLDEST: Final = "SELECT seq, kept_ms, count, 0 FROM event WHERE seq<? ORDER BY seq LIMIT ?"
+_OLDEST_SIZES: Final = f"SELECT seq, kept_ms, count, {_BYTES} FROM event WHERE seq<? ORDER BY seq LIMIT ?"
+_SIZES: Final = f"SELECT seq, {_BYTES} FROM event WHERE seq>=? AND seq<=? ORDER BY seq LIMIT ?"
 _FORGET: Final = "DELETE FROM event WHERE seq<=?"
 _ROWS_OF_A_PAGE: Final = 32  # of rows without columns
 _ENTRIES_OF_A_PAGE: Final = 256  # of such with columns, about
-
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class EventTable:
     """The table `event`; memory holds nothing of it but the next number."""
 
-    def __init__(self, unit: UnitOfWork, keep_ms: int) -> None:
-        assert keep_ms > 0, f"keep events for {keep_ms} ms"
+    def __init__(self, unit: UnitOfWork, keep_ms: int, keep_bytes: int = 0) -> None:
+        assert keep_ms > 0 and keep_bytes >= 0, f"keep events for {keep_ms} ms, {keep_bytes} bytes"
         self._unit = unit
         self._keep_ms = keep_ms
+        self._keep_bytes = keep_bytes  # 0: no such bound
+        self._bytes = 0  # of what is counted
+        self._written = 0  # of the group under way
+        self._count_from, self._count_to = 0, -1  # numbers of rows that are still to be counted
         self._first_seq = self.next_seq = 1
         self._last_seq = 0  # of the last row
 
@@ -61,6 +71,8 @@ class EventTable:
         self.next_seq = seq + (count if is_sound(event_checksum, row) else EVENT_RUN_MAX)
         self._last_seq = seq
         self._find_first()
+        if self._keep_bytes:
+            self._count_to = seq
         return int(kept_ms)
 
     def _find_first(self) -> None:
@@ -72,6 +84,7 @@ class EventTable:
         if events:
             self._last_seq = events[-1].seq
             self.next_seq = next_seq
+            self._bytes += self._written
 
     def range(self) -> tuple[int, int]:
         """See `Store.event_range`."""
@@ -105,42 +118,58 @@ class EventTable:
     def write(self, events: list[Event], stamp: int) -> None:
         """Run inside the transaction of the group. Raises as `UnitOfWork.execute`."""
         rows: list[Parameters] = []
+        written = 0
         for event in events:
             seq, at_ms, kind, count = event.seq, event.at_ms, event.kind, event.count
-            if not event.columns:
-                fields = _encode(event.fields)
-            elif count == 1:
-                fields = _encode(event.singles(0, 1)[0].fields)
-            else:
-                fields = _encode([event.fields, event.columns])
-            checksum = event_checksum(seq, at_ms, stamp, kind.encode(), fields.encode(), count)
+            fields = encoded_fields(event)
+            texts = kind.encode(), fields.encode()
+            written += size_of(*texts)
+            checksum = event_checksum(seq, at_ms, stamp, *texts, count)
             rows.append((seq, at_ms, stamp, kind, fields, count, checksum))
+        self._written = written
         if rows:
             self._unit.execute_many(_INSERT, rows)
 
     def forget_step(self, clock_ms: int) -> tuple[int, bool]:
-        """Forget some that were kept long enough, oldest first: about how many pages that took, and whether
-        more waits.
+        """Forget some that were kept long enough, or are too many, oldest first: about how many pages that
+        took, and whether more waits.
 
         Raises StoreFull (nothing happened), StoreCorrupt, StoreFailed.
         """
-        rows = self._unit.query(_OLDEST, (self._last_seq, 1))
-        if rows and rows[0][1] + self._keep_ms <= clock_ms:
-            rows = self._unit.query(_OLDEST, (self._last_seq, FORGET_ROWS))
-        old = entries = 0
-        for _, kept_ms, count in rows:
-            if kept_ms + self._keep_ms > clock_ms or entries >= FORGET_EVENTS:
+        if self._count_from <= self._count_to:
+            return 0, self._count_step()
+        select = _OLDEST_SIZES if self._keep_bytes else _OLDEST
+        rows = self._unit.query(select, (self._last_seq, 1))
+        if rows and self._is_over(rows[0][1], clock_ms, 0):
+            rows = self._unit.query(select, (self._last_seq, FORGET_ROWS))
+        old = entries = size = 0
+        for _, kept_ms, count, row_bytes in rows:
+            if not self._is_over(kept_ms, clock_ms, size) or entries >= FORGET_EVENTS:
                 break
             old += 1
             entries += count
+            size += row_bytes
         if not old:
             return 0, False
         self._unit.begin()
         self._unit.execute(_FORGET, (rows[old - 1][0],))
         fault_point("expire.before_commit")
         self._unit.commit()
+        self._bytes -= size
         self._find_first()
         return 1 + pages_of_events(old, entries), old == FORGET_ROWS or entries >= FORGET_EVENTS
+
+    def _is_over(self, kept_ms: int, clock_ms: int, forgotten_bytes: int) -> bool:
+        """Is the oldest row to be forgotten, when so much of the others was?"""
+        too_many = bool(self._keep_bytes) and self._bytes - forgotten_bytes > self._keep_bytes
+        return too_many or kept_ms + self._keep_ms <= clock_ms
+
+    def _count_step(self) -> bool:
+        """Count some of what was there; True: the next step goes on."""
+        rows = self._unit.query(_SIZES, (self._count_from, self._count_to, FORGET_ROWS))
+        self._bytes += sum([size for _, size in rows])
+        self._count_from = rows[-1][0] + 1 if len(rows) == FORGET_ROWS else self._count_to + 1
+        return True
 
 
 def pages_of_events(rows: int, entries: int) -> int:

@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 
 from amqp_broker.persistence.epochs import KEEP_DECISIONS, Decision
+from amqp_broker.persistence.event_sizes import size_of_event
 from amqp_broker.persistence.half_changes import CursorKey, Found, HalfChanges, Key, StreamKey, copy_of
 from amqp_broker.persistence.halves import COMMITTED, OPEN, Event, Half, Stream
 from amqp_broker.persistence.keep_clock import FORGET_HALVES, FORGET_ROWS, KeepClock
@@ -20,9 +21,11 @@ MEMORY_EVENTS: Final = 1_000_000  # kept at most, as soon as `idle` runs: about 
 class MemoryLedger:
     """What the last commit left."""
 
-    def __init__(self, event_keep_ms: int) -> None:
-        assert event_keep_ms > 0, f"keep events for {event_keep_ms} ms"
+    def __init__(self, event_keep_ms: int, event_keep_bytes: int = 0) -> None:
+        assert event_keep_ms > 0 and event_keep_bytes >= 0, f"keep events for {event_keep_ms} ms"
         self._event_keep_ms = event_keep_ms
+        self._event_keep_bytes = event_keep_bytes
+        self._event_bytes = 0  # counted only where they are bounded
         self._clock = KeepClock()
         self._halves: dict[Key, Half] = {}  # oldest first
         self._bodies: dict[Key, bytes] = {}
@@ -135,6 +138,8 @@ class MemoryLedger:
             self._decisions[group, producer] = {number: former[number] for number in newest}
         for event in changes.events:
             self._events.append((event.copy(), stamp))
+            if self._event_keep_bytes:
+                self._event_bytes += size_of_event(event)
         self._next_seq = changes.next_seq
         for cursor_key in [key for key in self._cursors if key[0] in changes.forgotten_cursors]:
             del self._cursors[cursor_key]
@@ -157,9 +162,12 @@ class MemoryLedger:
         old = 0
         for run, event_stamp in self._events[: min(FORGET_ROWS, len(self._events) - 1)]:
             too_many = self._next_seq - run.seq > MEMORY_EVENTS
-            if not too_many and event_stamp + self._event_keep_ms > clock_ms:
+            too_large = bool(self._event_keep_bytes) and self._event_bytes > self._event_keep_bytes
+            if not too_many and not too_large and event_stamp + self._event_keep_ms > clock_ms:
                 break
             old += 1
+            if self._event_keep_bytes:
+                self._event_bytes -= size_of_event(run)
         del self._events[:old]
         return halves == FORGET_HALVES or old == FORGET_ROWS
 

@@ -84,10 +84,11 @@ class SqliteStore(StoreReads):
         discharge_keep_ms: int = KEEP_MS,
         discharge_keep_count: int = KEEP_COUNT,
         event_keep_ms: int = KEEP_EVENTS_MS,
+        event_keep_bytes: int = 0,
     ) -> None:
         """Open or make the store. Sizes in bytes; `ballast_bytes` 0 is no ballast. Outcomes of transactions
         are forgotten after `discharge_keep_ms`, and beyond `discharge_keep_count`; events after
-        `event_keep_ms`.
+        `event_keep_ms`, and beyond `event_keep_bytes` (0: no such bound).
 
         `synchronous`, `free_bytes` (room on the disk) and `run_cache_messages` are for tests. Raises
         StoreInUse, StoreTooNew, StoreCorrupt, StoreFailed, StoreFull, UnsafeSqlite, and OSError for the
@@ -111,7 +112,7 @@ class SqliteStore(StoreReads):
         self._reader = PageReader(self._unit, self._runs)
         self._retained_reader = RetainedReader(self._unit)
         self._outcomes = Outcomes(self._unit, discharge_keep_ms, discharge_keep_count)
-        self._ledger = Ledger(self._unit, event_keep_ms)
+        self._ledger = Ledger(self._unit, event_keep_ms, event_keep_bytes)
         self._compactor = Compactor()
         self._mover = Mover(self._unit)
         self._table = NodeTable(self._objection)
@@ -121,7 +122,6 @@ class SqliteStore(StoreReads):
         self._retain_clock = RetainClock()
         self._orphans: list[int] = []  # segments without runs that are still to be deleted
         self._next_segment_id = 0  # until loaded
-        self._mended: list[Quarantined] = []  # damaged rows of nodes, as far as they were found
         self._turn = _IDLE
         self._group: Group | None = None
         self._writer: GroupWriter | None = None
@@ -132,6 +132,7 @@ class SqliteStore(StoreReads):
     def _open(self, pragmas: Pragmas) -> None:
         path = str(self.directory / DATABASE_NAME)
         self._connection = open_connection(path, pragmas)
+        self._mended: list[Quarantined] = []  # damaged rows of nodes, as far as they were found
         try:
             self._unit = UnitOfWork(self._connection)
             if bring_up_to_date(self._connection, self._unit):

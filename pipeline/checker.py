@@ -13,13 +13,21 @@ runs its batch again when it is started again.
                                                      so people have to look; the query will not run it again
     no checkpoint of this producer                   unknown
 
-What stays unknown is dropped by the broker at the end of its time.
+What stays unknown is dropped by the broker at the end of its time. With several brokers (--url with
+semicolons) each of them asks, and a set that is prepared at one for another, its home, is asked about for
+ever:
+
+    home decided its epoch                           carried out: what home decided, whoever the query is
+    home does not know the set any more              rollback, by the vote
+    else                                             as above; a rollback is a vote
 """
 
 from __future__ import annotations
 
 import argparse
+import queue
 import sys
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -28,16 +36,21 @@ from typing import Any, Final
 
 import attrs
 
-from amqp_broker.client import BlockingReceiver, ClientError, ReceivedMessage, connect
+from amqp_broker.client import BlockingConnection, BlockingReceiver, ClientError, ReceivedMessage, connect
 from amqp_broker.client.half_errors import number_of
 from amqp_broker.client.halves import UNKNOWN_OUTCOME, check_address, expect_group, expect_half_link
 from amqp_broker.frames import Accepted
 from amqp_broker.pipeline.checkpoints import Checkpoint, read_checkpoint
-from amqp_broker.pipeline.set_client import SetClient, SetDecided
+from amqp_broker.pipeline.errors import BrokerUnreachable, EpochError, OptionError
+from amqp_broker.pipeline.option_values import WrongValue, read_brokers
+from amqp_broker.pipeline.set_brokers import SetBrokers
+from amqp_broker.pipeline.set_client import SetDecided
+from amqp_broker.pipeline.sharded_sets import PREPARED, settle
 
 GONE_AFTER_S: Final = 3_600.0  # above the longest batch: a query is silent while it works on one
 PAUSE_S: Final = 1.0
 EXIT_UNREACHABLE: Final = 1
+SETS_TOLD: Final = 1_000  # by a status, at most
 
 
 class Answer(Enum):
@@ -45,16 +58,21 @@ class Answer(Enum):
 
     UNKNOWN = "unknown"
     ROLLBACK = "rollback"
+    CARRY_OUT = "carried out"
 
 
 @attrs.frozen
 class Question:
-    """A set that the broker asks about."""
+    """A set that the broker asks about. `home` decides about it if it is prepared, `store` has its messages
+    if it is enlisted.
+    """
 
     producer: str
     epoch: int
     set_id: str
     attempt: int
+    home: str = ""
+    store: str = ""
 
 
 def answer(
@@ -83,22 +101,30 @@ def question_of(received: ReceivedMessage) -> Question | None:
     set_id, producer = named.get("half_set"), named.get("half_producer")
     if not isinstance(set_id, str) or not isinstance(producer, str):
         return None
+    prepared = named.get("half_state") == PREPARED
     return Question(
-        producer, number_of(named.get("half_epoch")), set_id, number_of(named.get("half_attempt"))
+        producer,
+        number_of(named.get("half_epoch")),
+        set_id,
+        number_of(named.get("half_attempt")),
+        str(named.get("half_home") or "") if prepared else "",
+        str(named.get("half_store") or ""),
     )
 
 
 class Checker:
-    """Answers checks of one group over one connection; `folders` are checkpoints."""
+    """Answers checks of one group that one of the brokers, `number`, asks; `folders` are checkpoints."""
 
     def __init__(
         self,
-        sets: SetClient,
+        brokers: SetBrokers,
+        number: int,
         folders: Sequence[Path],
         gone_after_s: float,
         out: Any = None,
     ) -> None:
-        self._sets = sets
+        self._brokers = brokers
+        self._number = number
         self._folders = folders
         self._gone_after_s = gone_after_s
         self._out = out if out is not None else sys.stderr
@@ -113,56 +139,122 @@ class Checker:
         if question is None:
             checks.release(received)
             return
-        said, why = answer(question, self.checkpoints(), time.time(), self._gone_after_s)
+        try:
+            said, why = self._of_home(question) if question.home else self._of_checkpoint(question)
+            self._do(question, said)
+        except (BrokerUnreachable, EpochError) as error:
+            said, why = Answer.UNKNOWN, str(error)
         print(
             f"set {question.set_id} of {question.producer}, epoch {question.epoch}, "
             f"attempt {question.attempt}: {said.value}, {why}",
             file=self._out,
             flush=True,
         )
+        checks.settle(received, UNKNOWN_OUTCOME if said is Answer.UNKNOWN else Accepted())
+
+    def _of_checkpoint(self, question: Question) -> tuple[Answer, str]:
+        return answer(question, self.checkpoints(), time.time(), self._gone_after_s)
+
+    def _of_home(self, question: Question) -> tuple[Answer, str]:
+        """What its home says of a prepared set, before the checkpoints are looked at."""
+        home = self._brokers.find(question.home, question.producer, question.epoch)
+        if home is None:
+            return Answer.UNKNOWN, f"its home, the store {question.home}, is none of the brokers of --url"
+        self._brokers.home = home
+        status = self._brokers.status(home, question.producer, question.epoch)
+        if status.decided:
+            return Answer.CARRY_OUT, f"{self._brokers.names[home]} decided its epoch"
+        known = len(status.sets) >= SETS_TOLD or question.set_id in {one["set"] for one in status.sets}
+        if not known:
+            return Answer.ROLLBACK, f"{self._brokers.names[home]} does not know it any more"
+        return self._of_checkpoint(question)
+
+    def _do(self, question: Question, said: Answer) -> None:
+        """Raises BrokerUnreachable, EpochError."""
+        brokers, producer, epoch = self._brokers, question.producer, question.epoch
         if said is Answer.UNKNOWN:
-            checks.settle(received, UNKNOWN_OUTCOME)
+            return
+        if question.home:
+            settle(brokers, self._number, producer, epoch, [question.set_id])
             return
         try:
-            self._sets.void(question.producer, question.epoch, [question.set_id])
+            # The vote, where another broker has the messages: it may be prepared there.
+            brokers.ask(
+                self._number,
+                lambda client: client.void(producer, epoch, [question.set_id], store=question.store),
+            )
         except SetDecided:
             pass  # decided while we looked: the broker knows better, which is all that a check wants
-        checks.settle(received, Accepted())
 
 
-def run(url: str, group: str, checker_of: Any, **settings: Any) -> None:
-    """Answers until the connection ends. Raises ClientError."""
-    with connect(url, **settings) as connection:
-        checks = connection.open_receiver(check_address(group, by_outcome=False), credit=1)
+def run(brokers: Sequence[Sequence[str]], number: int, group: str, **settings: Any) -> None:
+    """Answers what one broker asks until the connection to it ends. Raises ClientError, BrokerUnreachable."""
+    opened: dict[int, BlockingConnection] = {}
+
+    def connection(which: int) -> BlockingConnection:
+        if which not in opened:
+            opened[which] = connect_first(brokers[which])
+        return opened[which]
+
+    def drop(which: int) -> None:
+        if (gone := opened.pop(which, None)) is not None:
+            gone.close()
+
+    try:
+        checks = connection(number).open_receiver(check_address(group, by_outcome=False), credit=1)
         expect_half_link(checks)
-        checker = checker_of(SetClient(connection, group))
+        names = [", ".join(urls) for urls in brokers]
+        checker = Checker(SetBrokers(names, group, connection, drop), number, **settings)
         for received in checks:
             checker.handle(checks, received)
+    finally:
+        for each in opened.values():
+            each.close()
+
+
+def connect_first(urls: Sequence[str]) -> BlockingConnection:
+    """To the first of them that answers. Raises ClientError."""
+    for url in urls[:-1]:
+        try:
+            return connect(url)
+        except ClientError:
+            pass
+    return connect(urls[-1])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs until it is stopped; a broker that goes is waited for. 1 where the first connection fails."""
-    parsed = _parser().parse_args(arguments)
+    parser = _parser()
+    parsed = parser.parse_args(arguments)
+    try:
+        brokers = read_brokers(parsed.url)
+    except (OptionError, WrongValue) as error:
+        parser.error(f"--url: {error or 'expected amqp://HOST:PORT'}")
     folders = parsed.checkpoint
     for path in folders:
         if read_checkpoint(path) is None:
             print(f"{path}: no checkpoint there yet; its sets stay undecided until there is", file=sys.stderr)
+    ended: queue.SimpleQueue[int] = queue.SimpleQueue()
 
-    def checker_of(sets: SetClient) -> Checker:
-        return Checker(sets, folders, parsed.gone_after_s)
+    def serve(number: int) -> None:
+        answered_once = False
+        while True:
+            try:
+                run(brokers, number, parsed.group, folders=folders, gone_after_s=parsed.gone_after_s)
+            except (ClientError, BrokerUnreachable) as error:
+                print(f"{error}", file=sys.stderr, flush=True)
+                if not answered_once and not parsed.wait:
+                    ended.put(EXIT_UNREACHABLE)
+                    return
+            answered_once = True
+            time.sleep(PAUSE_S)
 
-    answered_once = False
-    while True:
-        try:
-            run(parsed.url, parsed.group, checker_of)
-        except KeyboardInterrupt:
-            return 0
-        except ClientError as error:
-            print(f"{error}", file=sys.stderr, flush=True)
-            if not answered_once and not parsed.wait:
-                return EXIT_UNREACHABLE
-        answered_once = True
-        time.sleep(PAUSE_S)
+    for number in range(len(brokers)):
+        threading.Thread(target=serve, args=(number,), daemon=True).start()
+    try:
+        return ended.get()
+    except KeyboardInterrupt:
+        return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -170,7 +262,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m amqp_broker.pipeline.checker",
         description="Answers the broker's questions about sets that a streaming query left undecided.",
     )
-    parser.add_argument("--url", default="amqp://127.0.0.1:5672", help="the broker")
+    parser.add_argument(
+        "--url", default="amqp://127.0.0.1:5672", help="the brokers, as the option amqp.url has them"
+    )
     parser.add_argument(
         "--group", type=expect_group, default="spark", help="option producerGroup of the sink"
     )

@@ -36,9 +36,11 @@ from amqp_broker.pipeline.message_sections import (
     properties_of,
     section_map,
 )
+from amqp_broker.pipeline.shard_routing import Route
 
 POSITIONS: Final = ("partition", "offset", "enqueued_at", "txn", "seq")
-"""Columns of the source that tell where a message was, which the sink cannot choose."""
+"""Columns of the source that tell where a message was, which the sink cannot choose; the partition only where
+there are several brokers."""
 _MAPS: Final = ("delivery_annotations", "message_annotations", "footer")
 _BARE: Final = ("properties", "application_properties", "body", "body_value", "body_type")
 COLUMNS: Final = ("address", "raw", "header", *_MAPS, *_BARE)
@@ -46,34 +48,43 @@ COLUMNS: Final = ("address", "raw", "header", *_MAPS, *_BARE)
 
 @attrs.frozen
 class Encoded:
-    """Messages of one batch of rows, in their order. `addresses` is None where the option says it."""
+    """Messages of one batch of rows, in their order. `addresses` is None where the option says it, `shards`
+    (the broker of each) where there is one.
+    """
 
     addresses: list[str] | None
     heads: Sections
     rests: Sections
+    shards: list[int] | None = None
 
 
 class RowEncoder:
     """The plan for rows of one schema. Made where the query is planned, so that what cannot be sent is told
     before a row is read; it holds functions, so a worker makes its own from the same arguments.
 
-    `fields` are pairs of name and type, as Spark has them in JSON; `address` is the option. Raises
-    SchemaError.
+    `fields` are pairs of name and type, as Spark has them in JSON; `address` is the option, `brokers` how
+    many there are. Raises SchemaError.
     """
 
-    def __init__(self, fields: Iterable[tuple[str, Any]], address: str | None = None) -> None:
+    def __init__(
+        self, fields: Iterable[tuple[str, Any]], address: str | None = None, brokers: int = 1
+    ) -> None:
         self.kinds = dict(fields)
         self._address = address
-        _check_columns(self.kinds, address)
+        _check_columns(self.kinds, address, brokers)
+        self._route = Route(self.kinds, brokers) if brokers > 1 else None
         self._heads = self._head_columns()
         self._rests = self._rest_columns()
 
-    def encode(self, columns: Columns, count: int) -> Encoded:
-        """The messages of `count` rows. Raises SchemaError, which names column and row."""
+    def encode(self, columns: Columns, count: int, task: int = 0) -> Encoded:
+        """The messages of `count` rows; `task` is the number of who writes them. Raises SchemaError, which
+        names column and row.
+        """
         return Encoded(
             self._addresses(columns),
             _joined([make(columns) for make in self._heads], count),
             _joined([make(columns) for make in self._rests], count),
+            None if self._route is None else self._route.shards(columns, count, task),
         )
 
     def _head_columns(self) -> list[Make]:
@@ -114,14 +125,15 @@ class RowEncoder:
         return found
 
 
-def _check_columns(kinds: Mapping[str, Any], address: str | None) -> None:
-    positions = [name for name in kinds if name in POSITIONS]
+def _check_columns(kinds: Mapping[str, Any], address: str | None, brokers: int) -> None:
+    chosen = {"partition"} if brokers > 1 else set()
+    positions = [name for name in kinds if name in POSITIONS and name not in chosen]
     if positions:
         raise SchemaError(
             f"columns {', '.join(positions)}: they tell where a message was read, and the broker gives them "
             "anew; drop them before writing"
         )
-    unknown = [name for name in kinds if name not in COLUMNS]
+    unknown = [name for name in kinds if name not in COLUMNS and name not in chosen]
     if unknown:
         raise SchemaError(
             f"columns {', '.join(unknown)}: expected only {', '.join(COLUMNS)}; rename them, put them into "

@@ -6,6 +6,9 @@
     void     drops sets that nobody will name
     status   whether (producer, epoch) is decided, and which sets there are
 
+With several brokers words are told for another one, too: `store` is where a set's messages are, `home` is who
+decides, both by the id of their store (`log` of status).
+
 The checksum of a set is the sum, modulo 2^64, of the CRC-32 of each message without header and
 delivery-annotations. A refusal has a class for its condition; all of them can be pickled.
 """
@@ -19,6 +22,7 @@ from zlib import crc32
 import attrs
 
 from amqp_broker.client import ClientError, OutgoingMessage
+from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.frames import SETTLE_MODE_UNSETTLED, Ulong
 from amqp_broker.halves.addresses import resolve_address
 from amqp_broker.pipeline.errors import EpochError
@@ -58,6 +62,16 @@ class SetDecided(SetRefused):
     """The set belongs to a decision, and cannot be voided (half:conflict)."""
 
 
+class SetPrepared(SetRefused):
+    """Another broker decides about this set (half:prepared)."""
+
+
+class EpochUndecided(SetRefused):
+    """Sets of `epochs` below are prepared: those come first (half:undecided)."""
+
+    epochs: tuple[int, ...] = ()
+
+
 _REFUSALS: Final[dict[str, type[SetRefused]]] = {
     "half:decided": EpochDecided,
     "half:stale-epoch": StaleEpoch,
@@ -67,30 +81,44 @@ _REFUSALS: Final[dict[str, type[SetRefused]]] = {
     "half:unsealed": SetMismatch,
     "half:sealed": SetMismatch,
     "half:conflict": SetDecided,
+    "half:prepared": SetPrepared,
+    "half:undecided": EpochUndecided,
 }
 
 
 @attrs.frozen
 class SealedSet:
-    """A set as it is named in a decision."""
+    """A set as it is named in a decision. `store` is where its messages are, if not at the broker that
+    decides.
+    """
 
     set_id: str
     count: int
     checksum: int
+    store: str = ""
 
     def described(self) -> dict[str, Any]:
         """Its map on the wire."""
         return {"set": self.set_id, "count": Ulong(self.count), "checksum": Ulong(self.checksum)}
 
+    def named(self) -> dict[str, Any]:
+        """The same with its store, where that is another one."""
+        return self.described() | ({"store": self.store} if self.store else {})
+
 
 @attrs.frozen
 class EpochStatus:
-    """What the broker knows of (producer, epoch). `latest` is the newest epoch that is decided."""
+    """What the broker knows of (producer, epoch). `latest` is the newest epoch that is decided; `home` and
+    `latest_home` are the stores that decided them where it was not this one, whose id is `log`.
+    """
 
     decided: bool
     winners: tuple[SealedSet, ...] = ()
     latest: int | None = None
     sets: tuple[dict[str, Any], ...] = ()
+    log: str = ""
+    home: str = ""
+    latest_home: str = ""
 
 
 def checksum_of(rests: Iterable[bytes]) -> int:
@@ -118,11 +146,19 @@ class SetClient:
         return EpochStatus(
             bool(found["decided"]),
             tuple(
-                SealedSet(one["set"], int(one["count"]), int(one["checksum"]) % CHECKSUM_MODULUS)
+                SealedSet(
+                    one["set"],
+                    int(one["count"]),
+                    int(one["checksum"]) % CHECKSUM_MODULUS,
+                    one.get("store") or "",
+                )
                 for one in found.get("winners") or ()
             ),
             found.get("latest"),
             tuple(found.get("sets") or ()),
+            found.get("log") or "",
+            found.get("home") or "",
+            found.get("latest_home") or "",
         )
 
     def stage(
@@ -136,23 +172,34 @@ class SetClient:
         )
         return Staging(sender, window)
 
-    def seal(self, producer: str, epoch: int, sealed: SealedSet) -> None:
-        """Ends a set; harmless when it was sealed so before. Raises SetMismatch, SetGone, EpochDecided."""
+    def seal(self, producer: str, epoch: int, sealed: SealedSet, *, home: str = "", store: str = "") -> None:
+        """Ends a set; harmless when it was sealed so before. With `store` the set is enlisted here and its
+        messages are there, with `home` it is prepared here. Raises SetMismatch, SetGone, EpochDecided.
+        """
         told = {"producer": producer, "epoch": Ulong(epoch)} | sealed.described()
-        self._tell("seal", told)
+        self._tell("seal", told | _elsewhere(home, store))
 
-    def commit_epoch(self, producer: str, epoch: int, winners: Sequence[SealedSet]) -> None:
+    def commit_epoch(
+        self, producer: str, epoch: int, winners: Sequence[SealedSet], *, home: str = ""
+    ) -> None:
         """Decides an epoch: all of its winners become available, in this order, and all other sets up to this
         epoch are voided, in one commit of the store. Harmless when the epoch was decided before, however.
 
-        Raises SetGone, SetMismatch, StaleEpoch: then nothing happened.
+        With `home` that one decided so, and this is carried out here; then EpochUndecided says what has to be
+        carried out before. Raises SetGone, SetMismatch, StaleEpoch: then nothing happened.
         """
-        sets = [one.described() for one in winners]
-        self._tell("commit-epoch", {"producer": producer, "epoch": Ulong(epoch), "sets": sets})
+        sets = [one.described() if home else one.named() for one in winners]
+        told = {"producer": producer, "epoch": Ulong(epoch), "sets": sets}
+        self._tell("commit-epoch", told | _elsewhere(home, ""))
 
-    def void(self, producer: str, epoch: int, set_ids: Sequence[str]) -> None:
-        """Drops sets; those that are not there are no error. Raises SetDecided."""
-        self._tell("void", {"producer": producer, "epoch": Ulong(epoch), "sets": list(set_ids)})
+    def void(
+        self, producer: str, epoch: int, set_ids: Sequence[str], *, home: str = "", store: str = ""
+    ) -> None:
+        """Drops sets; those that are not there are no error. With `store` it is the vote about sets that are
+        there: when this returns they never win. With `home` that one gave this word. Raises SetDecided.
+        """
+        told = {"producer": producer, "epoch": Ulong(epoch), "sets": list(set_ids)}
+        self._tell("void", told | _elsewhere(home, store))
 
     def close(self) -> None:
         """Detaches."""
@@ -201,6 +248,10 @@ class Staging:
         self._sender.close()
 
 
+def _elsewhere(home: str, store: str) -> dict[str, str]:
+    return {name: value for name, value in (("home", home), ("store", store)) if value}
+
+
 def raise_refusal(error: ClientError, what: str) -> NoReturn:
     """Raises the error for a refusal of the broker's that has a class here; any other as it is."""
     kind = _REFUSALS.get(error.condition or "")
@@ -209,4 +260,7 @@ def raise_refusal(error: ClientError, what: str) -> NoReturn:
             raise error
         kind = SetRefused
     words = f"{error.condition}: {error.description}" if error.description else str(error.condition)
-    raise kind(f"{what}: the broker refused it, {words}") from error
+    refused = kind(f"{what}: the broker refused it, {words}")
+    if isinstance(refused, EpochUndecided):
+        refused.epochs = tuple(int(each) for each in plain_value(error.info.get("half_epochs") or ()))
+    raise refused from error

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import attrs
@@ -45,7 +46,7 @@ PAUSE_MAX_S: Final = 2.0
 @attrs.frozen
 class Written:
     """What a task tells the driver. `sealed` is None when it had no rows, or when the epoch was `decided`
-    before it ended; `rows` are those that Spark gave it.
+    before it ended; `rows` are those that Spark gave it. `elsewhere` are the sets that other brokers have.
     """
 
     producer: str
@@ -53,6 +54,12 @@ class Written:
     sealed: SealedSet | None
     decided: bool
     rows: int
+    elsewhere: tuple[SealedSet, ...] = ()
+
+    @property
+    def sets(self) -> tuple[SealedSet, ...]:
+        """All of them."""
+        return self.elsewhere if self.sealed is None else (self.sealed, *self.elsewhere)
 
 
 def write_set(
@@ -67,7 +74,7 @@ def write_set(
 
     `address` is the option; without it each batch has its own. Raises EpochError, ClientError.
     """
-    counted = _Counted(batches)
+    counted = Counted(batches)
     status = client.status(producer, epoch)
     if status.decided:
         return Written(producer, epoch, None, True, counted.drain())
@@ -86,7 +93,7 @@ def write_set(
     return Written(producer, epoch, sealed, False, counted.rows)
 
 
-class _Counted:
+class Counted:
     """Batches of messages, and how many messages went by."""
 
     def __init__(self, batches: Iterable[Encoded]) -> None:
@@ -124,19 +131,37 @@ def _staged(
     address: str | None,
     window: int,
 ) -> SealedSet | None:
-    links: dict[str, Staging] = {}
+    stage = SetStage(client, producer, epoch, set_id, window)
     for batch in batches:
+        stage.send(batch, address)
+    return stage.close()
+
+
+class SetStage:
+    """The messages of one set, on their way: a link for each destination."""
+
+    def __init__(self, client: SetClient, producer: str, epoch: int, set_id: str, window: int) -> None:
+        self.set_id = set_id
+        self._stage = partial(client.stage, producer, epoch, set_id, window=window)
+        self._links: dict[str, Staging] = {}
+
+    def send(self, batch: Encoded, address: str | None) -> None:
+        """Stages them; all are stored when this returns. Raises EpochError, ClientError."""
         for destination, heads, rests in by_destination(batch, address):
-            link = links.get(destination)
+            link = self._links.get(destination)
             if link is None:
-                link = links[destination] = client.stage(producer, epoch, set_id, destination, window)
+                link = self._links[destination] = self._stage(destination)
             link.send(heads, rests)
-    for link in links.values():
-        link.close()
-    if not links:
-        return None
-    checksum = sum(link.checksum for link in links.values()) % CHECKSUM_MODULUS
-    return SealedSet(set_id, sum(link.count for link in links.values()), checksum)
+
+    def close(self) -> SealedSet | None:
+        """Detaches; what was staged, to be sealed (None: nothing)."""
+        links = self._links.values()
+        for link in links:
+            link.close()
+        if not links:
+            return None
+        checksum = sum(link.checksum for link in links) % CHECKSUM_MODULUS
+        return SealedSet(self.set_id, sum(link.count for link in links), checksum)
 
 
 def by_destination(
@@ -192,7 +217,7 @@ def decide(
     """
     if not written:
         return
-    producer, epoch = _one_epoch(written)
+    producer, epoch = one_epoch(written)
     winners = [one.sealed for one in written if one.sealed is not None]
     skipped = any(one.decided for one in written)
     deadline = time.monotonic() + timeout_ms / 1_000
@@ -243,7 +268,8 @@ def void_sets(client: SetClient, written: Sequence[Written | None]) -> str | Non
     return refused
 
 
-def _one_epoch(written: Sequence[Written]) -> tuple[str, int]:
+def one_epoch(written: Sequence[Written]) -> tuple[str, int]:
+    """The one that all tasks wrote. Raises EpochError."""
     found = {(one.producer, one.epoch) for one in written}
     if len(found) != 1:
         raise EpochError(f"expected one producer and epoch of all tasks of a batch, found {sorted(found)}")
@@ -252,9 +278,15 @@ def _one_epoch(written: Sequence[Written]) -> tuple[str, int]:
 
 def _expect_decided(client: SetClient, producer: str, epoch: int, rows: int) -> None:
     """Some tasks saw a decision and wrote nothing: then it must be there, with as many rows, or some would be
-    missing. A batch that runs again has the rows that it had; one of an older checkpoint may have others.
+    missing.
     """
-    status = client.status(producer, epoch)
+    check_decided(client.status(producer, epoch), producer, epoch, rows)
+
+
+def check_decided(status: EpochStatus, producer: str, epoch: int, rows: int) -> None:
+    """Raises EpochError unless the epoch is decided, with so many rows. A batch that runs again has the
+    rows that it had; one of an older checkpoint may have others.
+    """
     if not status.decided:
         raise EpochError(
             f"producer {producer}, epoch {epoch}: tasks of this run found it decided, and now it is not. The "

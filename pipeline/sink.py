@@ -32,8 +32,10 @@ from amqp_broker.pipeline.connections import connection_to, drop_connection
 from amqp_broker.pipeline.errors import EpochError, OptionError, PipelineError
 from amqp_broker.pipeline.messages_of_rows import Encoded, RowEncoder
 from amqp_broker.pipeline.options import Options
+from amqp_broker.pipeline.set_brokers import SetBrokers
 from amqp_broker.pipeline.set_client import SetClient
 from amqp_broker.pipeline.set_writer import Written, decide, send_through, void_sets, write_set
+from amqp_broker.pipeline.sharded_sets import decide_sharded, send_to_all, void_sharded, write_sharded
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
@@ -57,16 +59,29 @@ class _Sink:
                 'expected mode "append" (outputMode "append"), found one that replaces what is there: '
                 "a queue cannot be overwritten"
             )
-        if len(options.brokers) > 1:
-            raise OptionError("option amqp.url: expected one broker to write to, found several")
         self._options = options
         self._address: str | None = options["address"]
         self._fields = [(field["name"], field["type"]) for field in schema.jsonValue()["fields"]]
-        RowEncoder(self._fields, self._address)  # what cannot be sent is told here, before a task runs
+        self._encoder()  # what cannot be sent is told here, before a task runs
 
     @property
     def _exactly_once(self) -> bool:
         return bool(self._options["guarantee"] == EXACTLY_ONCE)
+
+    def _encoder(self) -> RowEncoder:
+        return RowEncoder(self._fields, self._address, len(self._options.brokers))
+
+    def _brokers(self) -> SetBrokers | None:
+        """All of them, if there are several: an epoch is spread over them."""
+        brokers = self._options.brokers
+        if len(brokers) == 1:
+            return None
+        return SetBrokers(
+            [str(broker) for broker in brokers],
+            self._options["producerGroup"],
+            lambda number: connection_to(brokers[number]),
+            lambda number: drop_connection(brokers[number]),
+        )
 
     def _client(self, again: bool = False) -> SetClient:
         broker = self._options.broker
@@ -75,11 +90,22 @@ class _Sink:
         return SetClient(connection_to(broker), self._options["producerGroup"])
 
     def _write(self, producer: str, epoch: int, batches: Iterable[Any]) -> TaskWritten:
-        encoded = encoded_batches(RowEncoder(self._fields, self._address), batches)
+        context = TaskContext.get()
+        encoded = encoded_batches(self._encoder(), batches, context.partitionId() if context else 0)
         window = self._options["stageRows"]
+        brokers = self._brokers()
         if not self._exactly_once:
-            send_through(connection_to(self._options.broker), encoded, self._address, window)
+            if brokers is None:
+                send_through(connection_to(self._options.broker), encoded, self._address, window)
+            else:
+                addresses = self._options.brokers
+                send_to_all(lambda number: connection_to(addresses[number]), encoded, self._address, window)
             return TaskWritten(None)
+        if brokers is not None:
+            try:
+                return TaskWritten(write_sharded(brokers, producer, epoch, encoded, self._address, window))
+            finally:
+                brokers.close()
         client = self._client()
         try:
             return TaskWritten(write_set(client, producer, epoch, encoded, self._address, window))
@@ -96,14 +122,28 @@ class _Sink:
                     "expected a message of each task, but one is missing: the batch is not whole"
                 )
             written.append(message.written)
-        decide(self._client, written, self._options["commitTimeoutMs"])
+        brokers = self._brokers()
+        if brokers is None:
+            decide(self._client, written, self._options["commitTimeoutMs"])
+            return
+        try:
+            decide_sharded(brokers, written, self._options["commitTimeoutMs"])
+        finally:
+            brokers.close()
 
     def _abort(self, messages: Sequence[TaskWritten | None]) -> None:
         """Never raises: Spark would tell that error instead of the one that made it abort."""
         written = [message.written for message in messages if message is not None]
-        if not any(one is not None and one.sealed is not None for one in written):
+        if not any(one is not None and one.sets for one in written):
             return
         try:
+            brokers = self._brokers()
+            if brokers is not None:
+                try:
+                    self._tell(void_sharded(brokers, written))
+                finally:
+                    brokers.close()
+                return
             client = self._client()
             try:
                 refused = void_sets(client, written)
@@ -111,6 +151,9 @@ class _Sink:
                 client.close()
         except Exception as error:
             refused = f"the sets of an aborted epoch were not voided: {error}"
+        self._tell(refused)
+
+    def _tell(self, refused: str | None) -> None:
         if refused is not None:
             print(f"amqp sink: {refused}", file=sys.stderr)
 
@@ -195,9 +238,9 @@ def batch_epoch(options: Options) -> tuple[str, int]:
     return application, version
 
 
-def encoded_batches(encoder: RowEncoder, batches: Iterable[Any]) -> Iterator[Encoded]:
-    """Arrow record batches as messages. Raises SchemaError."""
+def encoded_batches(encoder: RowEncoder, batches: Iterable[Any], task: int = 0) -> Iterator[Encoded]:
+    """Arrow record batches as messages; `task` is the number of who writes them. Raises SchemaError."""
     names = list(encoder.kinds)
     for batch in batches:
         columns = {name: batch.column(at).to_pylist() for at, name in enumerate(names)}
-        yield encoder.encode(columns, batch.num_rows)
+        yield encoder.encode(columns, batch.num_rows, task)

@@ -9,6 +9,9 @@ status         {producer, epoch?}, reply-to = a queue that the asker reads
                winners: [{set, count, checksum, store?}], latest?, latest_home?,
                sets: [{set, epoch, state, count, checksum?, store?, home?}]}
 
+`sets` may be a string, for clients whose maps have no lists in them (MapMessage of JMS): a line for each
+set, `set count checksum store?` to commit and `set` to void.
+
 `home` is the store that decides and `store` the one that has a set's messages, where it is not this one.
 
 Numbers may be of any integral type. A checksum is a number modulo 2^64, so that a client that has no unsigned
@@ -17,6 +20,7 @@ numbers sends a negative one; `read_...` raise HalfRefused, which says what was 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -50,6 +54,7 @@ SET_SUBJECTS: Final = (SEAL, COMMIT_EPOCH, VOID, STATUS)
 REPLY_SUBJECT: Final = "ok"
 WINNERS_MAX: Final = 10_000  # sets that one message names: as many tasks has no stage of a sensible job
 
+_LINE: Final = re.compile(r"(\S+) ([0-9]{1,20}) (-?[0-9]{1,20})(?: (\S+))?", re.ASCII)
 _INTEGERS: Final = (Ulong, Long, Uint, Int, Ushort, Short, Ubyte, Byte)
 
 
@@ -201,6 +206,9 @@ def _one_set(fields: dict[str, Any]) -> tuple[str, int, int]:
 
 def _list(fields: dict[str, Any]) -> list[Any]:
     value = fields.get("sets")
+    if isinstance(value, str):
+        value = value.split("\n") if value else []
+        value = value if value[-1:] != [""] else value[:-1]  # the last line may have its end
     if not isinstance(value, (list, tuple)) or len(value) > WINNERS_MAX:
         raise _invalid("sets", f"a list of at most {WINNERS_MAX}", value)
     return list(value)
@@ -208,15 +216,24 @@ def _list(fields: dict[str, Any]) -> list[Any]:
 
 def _winners(fields: dict[str, Any], own_store: str) -> tuple[Winner, ...]:
     winners: dict[str, Winner] = {}
+    in_lines = isinstance(fields.get("sets"), str)
     for each in _list(fields):
-        if not isinstance(each, dict):
+        if not in_lines and not isinstance(each, dict):
             raise _invalid("sets", "maps {set, count, checksum}", each)
-        named = _by_name(each)
+        named = _of_line(each) if in_lines else _by_name(each)
         winner = Winner(*_one_set(named), _store_id(named, "store", own_store))
         if winner.set_id in winners:
             raise _invalid("sets", "each set once", winner.set_id)
         winners[winner.set_id] = winner
     return tuple(winners.values())
+
+
+def _of_line(line: str) -> dict[str, Any]:
+    found = _LINE.fullmatch(line)
+    if found is None:
+        raise _invalid("sets", "lines of set, count, checksum and, if it is elsewhere, store", line)
+    set_id, count, checksum, store = found.groups()
+    return {"set": set_id, "count": int(count), "checksum": int(checksum), "store": store}
 
 
 def _set_ids(fields: dict[str, Any]) -> tuple[str, ...]:

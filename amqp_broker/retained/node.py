@@ -321,7 +321,7 @@ def _described(service: RetainedService, logs: list[RetainedLog], store: Store) 
     described: list[dict[str, Any]] = []
     for log in logs:
         bounds = log.bounds(store)
-        keep_ms, keep_bytes = config.limits.event_keep_ms, 0
+        keep_ms, keep_bytes = config.limits.event_keep_ms, config.limits.event_keep_bytes
         if isinstance(log, QueueLog):
             policy = config.policy_of(log.address)
             keep_ms, keep_bytes = policy.retention_ms, policy.retention_bytes

@@ -171,6 +171,26 @@ def numbers(broker: Broker) -> None:
     expect_left(broker, sets.queue, b"1", b"2")
 
 
+@scenario("set.decide/lines", "set.lines", profile=PROFILE)
+def lines(broker: Broker) -> None:
+    """Sets may be named in a string, a line for each, by clients whose maps have no lists in them."""
+    sets = Sets(broker)
+    (one, *_), two = sets.sealed("one", b"1"), sets.sealed("two", b"2")
+    third = sets.sealed("three", b"3")
+    sets.sealed("four", b"4")
+    expect_state(sets.tell("void", {"producer": "p", "epoch": Long(1), "sets": f"{one}\nfour\n"}), Accepted)
+    staged = sorted(each["set"] for each in sets.status(1)["sets"])
+    expect_equal("what is staged", ["three", "two"], staged)
+    signed = third[2] - (1 << 64)
+    wrong = f"two {two[1]} {two[2]}\nthree {third[1]} {signed - 1}"
+    refusal(sets.tell("commit-epoch", {"producer": "p", "epoch": Long(1), "sets": wrong}), MISMATCH)
+    named = f"three {third[1]} {signed}\ntwo {two[1]} {two[2]}"
+    expect_state(sets.tell("commit-epoch", {"producer": "p", "epoch": Long(1), "sets": named}), Accepted)
+    expect_left(broker, sets.queue, b"3", b"2", in_order=True)
+    expect_state(sets.tell("commit-epoch", {"producer": "p", "epoch": Long(2), "sets": ""}), Accepted)
+    expect_equal("whether it is decided", True, sets.status(2)["decided"])
+
+
 @scenario("set.decide/malformed", "set.malformed", profile=PROFILE)
 def malformed(broker: Broker) -> None:
     """Without a field, or with a wrong one: amqp:invalid-field, and nothing happened."""
@@ -184,7 +204,9 @@ def malformed(broker: Broker) -> None:
         ("commit-epoch", body),
         ("commit-epoch", {"producer": "p", "sets": []}),
         ("void", {"producer": "", "sets": ["one"]}),
-        ("void", {"producer": "p", "sets": "one"}),
+        ("void", {"producer": "p", "sets": "one 1 1"}),
+        ("commit-epoch", {"producer": "p", "epoch": 1, "sets": "one"}),
+        ("commit-epoch", {"producer": "p", "epoch": 1, "sets": "one 1 one"}),
         ("status", {"producer": "p"}),
         ("seal", "no map"),
     ):

@@ -14,7 +14,7 @@ from amqp_broker.event_types import event_fields, event_type
 from amqp_broker.frames import Accepted, Rejected, Timestamp
 from amqp_broker.persistence import Event
 from amqp_broker.testing import memory_config, running_broker
-from tests.support.broker_clients import receive, send, session_to, settle_down
+from tests.support.broker_clients import at_rest, receive, send, session_to, settle_down
 from tests.support.halves import EPOCH_MS, PATIENT, JumpingBroker, half, putter, resolution, resolver, tell
 from tests.support.retained import Asker, event_of, offset_of, read, time_of
 from tests.support.wire_client import PeerError, WireSession
@@ -128,3 +128,31 @@ def test_names_of_the_store_have_names_of_the_wire() -> None:
     assert event_type(stored.kind) == "decide"
     assert event_fields(stored) == {"group": "g", "address": "q", "offset": 3, "outcome": "committed"}
     assert event_type("put") == "put" and event_fields(Event("put", 5, {"queue": "q"})) == {"queue": "q"}
+
+
+def test_the_event_log_is_bounded_in_bytes() -> None:
+    """The oldest events go, though they are young and a cursor has not read them; who wanted them is told as
+    with any log.
+    """
+    limits = attrs.evolve(TOLD.limits, event_keep_bytes=2_000)
+    broker = JumpingBroker(attrs.evolve(TOLD, limits=limits))
+    try:
+        with session_to(broker) as session:
+            sender = session.attach_sender("s", "q")
+            send(sender, b"first")
+            asker = Asker(session)
+            held = asker.ask("hold", cursor="c", start={"$events": "first"})
+            assert held["positions"] == {"$events": 1}
+            for number in range(40):
+                send(sender, b"%d" % number)
+            broker.jump(5)
+            at_rest(broker)
+            (found,) = asker.ask("describe", address="$events")["nodes"]
+            assert found["retention_bytes"] == 2_000 and 10 < found["first"] < found["next"]
+            assert asker.ask("cursor", cursor="c")["positions"] == {"$events": 1}
+            with pytest.raises(PeerError, match="retained:dropped"):
+                read(session, "$events", 1, until=5)
+            begun = receive(read(session, "$events", 1), 1)
+            assert [offset_of(each) for each in begun] == [found["first"]]
+    finally:
+        broker.stop()

@@ -97,6 +97,21 @@ def test_each_arrival_restarts_the_timer_until_the_maximum(broker: VirtualBroker
         assert link.told() == [(0, 0), (1, 2)]
 
 
+@pytest.mark.parametrize("silence_s", [0.0, 10.0])
+def test_the_first_outcome_is_told_at_the_maximum(silence_s: float) -> None:
+    """With a debounce of ten seconds, at once after the start and after a long silence."""
+    running = VirtualBroker(config_of(10, MAX_DELAY_S), None)
+    with session_to(running) as session:
+        link = Link(running, session)
+        running.jump(silence_s)
+        link.send((1, 1, 0))
+        running.jump(MAX_DELAY_S - 0.001)
+        assert link.told() == []
+        running.jump(0.002)
+        assert link.told() == [(0, 0)]
+    running.stop()
+
+
 def test_after_a_long_silence_the_timer_runs_on(broker: VirtualBroker) -> None:
     """Arrivals move it only shortly after the last one that was sent, as the source says."""
     with session_to(broker) as session:

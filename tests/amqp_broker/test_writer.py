@@ -24,7 +24,7 @@ from amqp_broker.persistence import (
 )
 from amqp_broker.testing import run_with_virtual_clock
 from amqp_broker.timers import Timers
-from amqp_broker.writer import DEFER_S, IDLE_AFTER_S, Writer
+from amqp_broker.writer import DEFER_S, IDLE_AFTER_S, READ_TURN_S, Writer
 
 
 class Probe(MemoryStore):
@@ -403,3 +403,82 @@ def test_the_store_gets_its_turn_also_without_a_pause() -> None:
         assert 2 <= store.calls.count("idle") <= 4
 
     run_with_virtual_clock(main)
+
+
+class Clock:
+    """Stands for the module `time`: goes on when a read or a commit says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        """Seconds."""
+        return self.now
+
+
+@pytest.mark.parametrize("commit_s", [0.0005, 0.002, 1.0])
+def test_many_reads_do_not_keep_jobs_from_their_commit(
+    monkeypatch: pytest.MonkeyPatch, commit_s: float
+) -> None:
+    """Reads have as much time as a commit takes, and never more than a turn, at least one of them."""
+    clock = Clock()
+    monkeypatch.setattr("amqp_broker.writer.time", clock)
+    store = new_store()
+    read_s, reads = 1 / 1_024, 200
+    between: list[int] = [0]
+    commit = store.commit
+
+    def slow_commit() -> None:
+        commit()
+        clock.now += commit_s
+        between.append(0)
+
+    store.commit = slow_commit  # type: ignore[method-assign]
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            writer = await run_with(store, nursery)
+
+            def read(_: Store) -> None:
+                clock.now += read_s
+                between[-1] += 1
+
+            writer.submit(Note([], store))
+            for _ in range(reads):
+                writer.read(read)
+            offset = 0
+            while sum(between) < reads:
+                writer.submit(Note(post(offset), store))  # a job is always due
+                offset += 1
+                await trio.lowlevel.checkpoint()
+            writer.stop()
+
+    trio.run(main)
+    assert max(between) <= READ_TURN_S / read_s + 1 and sum(between) == reads
+    if commit_s < READ_TURN_S:
+        settled = between[30:-2]  # the average has learnt what a commit takes
+        assert all(1 <= each <= commit_s / read_s + 1 for each in settled), settled
+
+
+def test_reads_alone_have_pauses() -> None:
+    """Nobody waits for a commit, and still others have a turn."""
+    store = new_store()
+    seen: list[str] = []
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            writer = await run_with(store, nursery)
+
+            def again(_: Store) -> None:
+                seen.append("read")
+                if seen.count("read") < 50:
+                    writer.read(again)
+
+            writer.read(again)
+            while seen.count("read") < 50:
+                seen.append("other")
+                await trio.lowlevel.checkpoint()
+            writer.stop()
+
+    trio.run(main)
+    assert seen.count("other") > 10

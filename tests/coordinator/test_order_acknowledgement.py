@@ -24,7 +24,7 @@ def test_it_is_never_later_than_the_maximum_after_the_last_one_sent() -> None:
     """A steady stream is answered every max_delay."""
     timer = OrderTimer(60, 100)
     timer.sent(0.0)
-    assert not timer.arrived(0.05) and timer.deadline == 0.05 + 0.06
+    assert not timer.arrived(0.03) and timer.deadline == 0.03 + 0.06
     assert not timer.arrived(0.08) and timer.deadline == 0.1
     assert timer.arrived(0.1)
     timer.sent(0.1)
@@ -36,3 +36,14 @@ def test_after_a_long_silence_the_first_arrival_starts_it_and_the_next_leave_it(
     timer = OrderTimer(10, 100)
     assert not timer.arrived(50.0) and timer.deadline == 50.0 + 0.01
     assert not timer.arrived(50.005) and timer.deadline == 50.0 + 0.01
+
+
+def test_the_first_arrival_waits_no_longer_than_the_maximum() -> None:
+    """A debounce above the maximum, or one that would end after it, is cut: nothing is told too late."""
+    timer = OrderTimer(10_000, 100)
+    assert not timer.arrived(50.0) and timer.deadline == 50.0 + 0.1
+    assert not timer.arrived(50.09) and timer.deadline == 50.0 + 0.1
+    assert timer.arrived(50.1)
+    timer = OrderTimer(60, 100)
+    timer.sent(1.0)
+    assert not timer.arrived(1.05) and timer.deadline == 1.0 + 0.1

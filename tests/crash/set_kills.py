@@ -86,7 +86,9 @@ class PreparingClient(SetClient):
 class EnlistingClient(SetClient):
     """With each epoch a set wins whose messages are elsewhere."""
 
-    def commit_epoch(self, producer: str, epoch: int, winners: Sequence[SealedSet]) -> None:
+    def commit_epoch(
+        self, producer: str, epoch: int, winners: Sequence[SealedSet], *, home: str = ""
+    ) -> None:
         """Enlists one more before."""
         far = {**SealedSet(f"{FAR}{uuid4()}", 3, 33).described(), "store": STORE}
         try:

@@ -15,11 +15,15 @@ from amqp_broker.client import BlockingConnection, connect
 from amqp_broker.configuration_halves import HalfGroupConfig
 from amqp_broker.frames import encode_message
 from amqp_broker.pipeline.messages_of_rows import Encoded
-from amqp_broker.pipeline.set_client import SetClient
+from amqp_broker.pipeline.set_brokers import HOME, SetBrokers
+from amqp_broker.pipeline.set_client import SetClient, SetGone
 from amqp_broker.pipeline.set_writer import write_set
+from amqp_broker.pipeline.sharded_sets import write_sharded
 from amqp_broker.testing import memory_config, running_broker
+from tests.pipeline.receiving import drained
 
 GROUP = "spark"
+PREPARING = ("decided", "forgotten", "gone", "alive")
 ASKS_SOON = HalfGroupConfig(name=GROUP, first_check_ms=20, retry_ms=20, retry_max_ms=20, max_attempts=50)
 
 
@@ -86,3 +90,47 @@ def test_it_says_what_is_missing(tmp_path: Path) -> None:
     assert ran.returncode == 1
     assert "no checkpoint there yet" in ran.stderr
     assert "amqp://127.0.0.1:1" in ran.stderr
+
+
+@pytest.fixture
+def two() -> Iterator[list[str]]:
+    """Two brokers that ask soon and often."""
+    config = memory_config(half_groups=(ASKS_SOON,))
+    with running_broker(config) as one, running_broker(config) as other:
+        yield [one.url, other.url]
+
+
+def test_it_settles_what_is_prepared_as_home_says(two: list[str], tmp_path: Path) -> None:
+    """Decided: carried out, whoever the query is. Not decided: voted void if its query is gone, or home does
+    not know it any more; of a query that lives it stays.
+    """
+    folders = [checkpoint(tmp_path, "gone", 0, 3_700), checkpoint(tmp_path, "alive", 0, 0)]
+    rows = Encoded(None, [b""] * 2, [encode_message(body=b"1"), encode_message(body=b"2")], [0, 1])
+    with connect(two[0]) as home, connect(two[1]) as shard:
+        brokers = SetBrokers(two, GROUP, lambda number: (home, shard)[number], lambda number: None)
+        written = {name: write_sharded(brokers, name, 1, [rows], "out") for name in PREPARING}
+        decided, forgotten = written["decided"], written["forgotten"]
+        brokers.ask(HOME, lambda client: client.commit_epoch("decided", 1, decided.sets))
+        forgotten_ids = [each.set_id for each in forgotten.sets]
+        brokers.ask(HOME, lambda client: client.void("forgotten", 1, forgotten_ids))
+        command = [sys.executable, "-m", "amqp_broker.pipeline.checker", "--url", ";".join(two)]
+        command += [part for folder in folders for part in ("--checkpoint", str(folder))]
+        asked: dict[str, str] = {}
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as checker:
+            try:
+                assert checker.stderr is not None
+                for line in checker.stderr:
+                    asked[line.split()[3].rstrip(",")] = line
+                    left = {name: brokers.status(1, name, 1).sets for name in PREPARING}
+                    if asked.keys() >= set(PREPARING) and not any(left[name] for name in PREPARING[:3]):
+                        break
+            finally:
+                checker.terminate()
+        assert "carried out" in asked["decided"] and f"{two[0]} decided its epoch" in asked["decided"]
+        assert "rollback" in asked["forgotten"] and "does not know it any more" in asked["forgotten"]
+        assert "unknown, the query may live" in asked["alive"]
+        assert [received.body for received in drained(shard, "out")] == [b"2"]
+        assert [received.body for received in drained(home, "out")] == [b"1"]
+        assert [len(brokers.status(number, "alive", 1).sets) for number in (0, 1)] == [2, 1]
+        with pytest.raises(SetGone):
+            brokers.ask(HOME, lambda client: client.commit_epoch("gone", 1, written["gone"].sets))

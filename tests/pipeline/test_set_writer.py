@@ -162,7 +162,9 @@ class Lossy(SetClient):
         self.before = before
         self.calls = 0
 
-    def commit_epoch(self, producer: str, epoch: int, winners: Sequence[SealedSet]) -> None:
+    def commit_epoch(
+        self, producer: str, epoch: int, winners: Sequence[SealedSet], *, home: str = ""
+    ) -> None:
         self.calls += 1
         if self.calls == 1:
             if not self.before:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from amqp_broker.pipeline.checkpoints import read_checkpoint
-from tests.pipeline.spark.crash_points import POINTS, SECONDS_FOR_A_START, World, end, judge
+from tests.pipeline.spark.crash_points import POINTS, SECONDS_FOR_A_START, SHARD_POINTS, World, end, judge
 from tests.pipeline.spark.hooks import forget, taken_file
 
 ROWS_OF_A_BATCH: Final = 100
@@ -84,7 +84,8 @@ class Chain:
 def run(folder: Path, points: Sequence[str]) -> tuple[Chain, list[str]]:
     """One chain; what is wrong."""
     batches = BATCHES_FOR_A_POINT * len(points) + 2
-    world = World(folder, batches * ROWS_OF_A_BATCH, batches=batches)
+    shards = any(point in SHARD_POINTS for point in points)
+    world = World(folder, batches * ROWS_OF_A_BATCH, batches=batches, shards=shards)
     try:
         world.fill()
         chain = Chain(world, points)

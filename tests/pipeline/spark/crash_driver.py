@@ -42,6 +42,7 @@ def main() -> int:
     parser.add_argument("--checkpoint", required=True)
     parser.add_argument("--subscribe", required=True)
     parser.add_argument("--address", required=True)
+    parser.add_argument("--to", required=True, help="the brokers to write to")
     parser.add_argument("--rows", required=True, help="in a micro-batch")
     parser.add_argument("--master", default=None)
     parser.add_argument("--partitions", default="1", help="tasks of a micro-batch, at least")
@@ -77,7 +78,7 @@ def main() -> int:
             "upper(cast(body as string)) as body", "map('from', address) as application_properties"
         )
         .writeStream.format(NAME)
-        .option("amqp.url", parsed.url)
+        .option("amqp.url", parsed.to)
         .option("address", parsed.address)
         .option("producerGroup", "spark")
         .option("commitTimeoutMs", "4000")

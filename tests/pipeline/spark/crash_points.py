@@ -1,11 +1,12 @@
 """Kills a pipeline at named points, starts it again until it is done, and wants every row, once and in order.
 
-    python -m tests.pipeline.spark.crash_points [--points C0,C3,C5] [--times 10] [--rows 1200] [--keep]
+    python -m tests.pipeline.spark.crash_points [--points C0,C3,C5] [--times 10] [--rows 1200] [--shards]
 
 A broker process, and a driver process with a streaming query from two retained nodes through a
 transformation into a queue, in micro-batches. Each run has one fault (see `faulty_source`), at a batch that
-differs from run to run. Exit status 1 when a row is lost, doubled or out of order, or when the fault did not
-happen; the folder with the logs is kept then.
+differs from run to run. With --shards, and at the points that want it, the rows go to two brokers. Exit
+status 1 when a row is lost, doubled or out of order, or when the fault did not happen; the folder with the
+logs is kept then.
 """
 
 from __future__ import annotations
@@ -42,9 +43,12 @@ POINTS: Final = {
     "C7": "late cursor",
     "C8": "broker killed, sealed and undecided",
     "C9": "broker killed during staging",
+    "C10": "several brokers: decided at home, not carried out",
+    "C11": "several brokers: prepared, undecided, voted void",
 }
 BROKER_POINTS: Final = ("C8", "C9")
-RAISING_POINTS: Final = ("C3", "C5")
+RAISING_POINTS: Final = ("C3", "C5", "C11")
+SHARD_POINTS: Final = ("C10", "C11")
 SOURCES: Final = ("in.a", "in.b")
 OUTPUT: Final = "out"
 BATCHES: Final = 4
@@ -65,15 +69,23 @@ class Finding:
 
 
 class World:
-    """One run: a folder, a broker, and the drivers that are started one after the other."""
+    """One run: a folder, a broker, and the drivers that are started one after the other. With `shards` there
+    is another broker, which half of the rows go to.
+    """
 
-    def __init__(self, folder: Path, rows: int, memory: bool = False, batches: int = BATCHES) -> None:
+    def __init__(
+        self, folder: Path, rows: int, memory: bool = False, batches: int = BATCHES, shards: bool = False
+    ) -> None:
         self.folder = folder
         self.rows = rows
         self.batches = batches
         self.fault = folder / "fault.json"
         self.checkpoint = folder / "checkpoint"
         self.broker = PipelineBroker(folder, memory=memory)
+        self.shard: PipelineBroker | None = None
+        if shards:
+            (folder / "shard").mkdir()
+            self.shard = PipelineBroker(folder / "shard", memory=memory)
 
     def fill(self) -> None:
         """All rows of the input, half of them in each node."""
@@ -98,7 +110,8 @@ class World:
                 [
                     sys.executable, "-m", "tests.pipeline.spark.crash_driver", "--url", self.broker.url,
                     "--checkpoint", str(self.checkpoint), "--subscribe", ",".join(SOURCES),
-                    "--address", OUTPUT, "--rows", str(-(-self.rows // self.batches)), *more,
+                    "--address", OUTPUT, "--to", ";".join(self._urls),
+                    "--rows", str(-(-self.rows // self.batches)), *more,
                 ],  # fmt: skip
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, cwd=CHECKOUT,
                 start_new_session=True,
@@ -128,21 +141,34 @@ class World:
             self.broker = PipelineBroker(self.folder, port=self.broker.port)
 
     def output(self) -> list[bytes]:
-        """All that arrived, in the order of the queue."""
-        with connect(self.broker.url) as connection:
-            return [received.body for received in drained(connection, OUTPUT)]
+        """All that arrived, in the order of each queue."""
+        found: list[bytes] = []
+        for url in self._urls:
+            with connect(url) as connection:
+                found += [received.body for received in drained(connection, OUTPUT)]
+        return found
 
     def undecided(self) -> int:
         """How many sets of the query are left."""
         checkpoint = read_checkpoint(self.checkpoint)
         if checkpoint is None:
             return 0
-        with connect(self.broker.url) as connection:
-            return len(SetClient(connection, "spark").status(checkpoint.query_id).sets)
+        left = 0
+        for url in self._urls:
+            with connect(url) as connection:
+                left += len(SetClient(connection, "spark").status(checkpoint.query_id).sets)
+        return left
+
+    @property
+    def _urls(self) -> list[str]:
+        """Of the brokers that the rows go to."""
+        return [each.url for each in (self.broker, self.shard) if each is not None]
 
     def close(self) -> None:
-        """Ends the broker."""
+        """Ends the brokers."""
         self.broker.kill()
+        if self.shard is not None:
+            self.shard.kill()
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -195,10 +221,11 @@ def run(world: World, point: str, batch: int) -> Finding:
     return Finding(point, batch, len(statuses), len(found), time.monotonic() - began, tuple(faults))
 
 
-def try_point(point: str, number: int, rows: int, keep: bool, memory: bool) -> Finding:
+def try_point(point: str, number: int, rows: int, keep: bool, memory: bool, shards: bool = False) -> Finding:
     """One run in a fresh folder, which is kept when something is wrong."""
     folder = Path(tempfile.mkdtemp(prefix="crash-points-"))
-    world = World(folder, rows, memory and point not in BROKER_POINTS)
+    shards = shards or point in SHARD_POINTS
+    world = World(folder, rows, memory and point not in BROKER_POINTS, shards=shards)
     try:
         finding = run(world, point, batch_of(point, number))
     finally:
@@ -239,6 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--memory", action="store_true", help="a broker without a disk, where it is not killed"
     )
+    parser.add_argument("--shards", action="store_true", help="two brokers to write to, at every point")
     parsed = parser.parse_args(arguments)
     points = parsed.points.split(",")
     if unknown := [point for point in points if point not in POINTS]:
@@ -247,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     for number in range(parsed.times):
         for point in points:
-            finding = try_point(point, number, parsed.rows, parsed.keep, parsed.memory)
+            finding = try_point(point, number, parsed.rows, parsed.keep, parsed.memory, parsed.shards)
             tell(finding, number + 1, parsed.times, parsed.rows)
             failed += bool(finding.faults)
     runs = parsed.times * len(points)

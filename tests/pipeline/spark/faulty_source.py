@@ -4,7 +4,10 @@ C0  latestOffset gave an offset that is not written      C4  the epoch is decide
 C1  one of several record batches is staged              C5  the same, and Spark aborts
 C2  all sets are sealed, commit is not sent              C7  the batch is done, the cursor was not moved
 C3  the same, and somebody voids a set                   C8, C9  as C2 and C1, but the broker is killed
-raise  commit fails   task, exit  a task fails, or its process ends, after it sealed its set
+C10  several brokers: decided at home and not carried out
+C11  the same: a set is prepared, and somebody votes it void
+raise  commit fails   between  the same, after home decided
+task, exit  a task fails, or its process ends, after it sealed its set
 """
 
 from __future__ import annotations
@@ -12,13 +15,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource
 
+from amqp_broker.pipeline import sharded_sets
 from amqp_broker.pipeline.options import read_options
+from amqp_broker.pipeline.sharded_sets import settle
 from amqp_broker.pipeline.sink import BATCH_ID, BatchWriter, StreamWriter, TaskWritten
 from amqp_broker.pipeline.source import AmqpStreamReader, schema_of
 from tests.pipeline.spark.hooks import PlantedFault, due, happens, kill
@@ -49,9 +56,12 @@ class FaultyWriter(StreamWriter):
         kill("C8", batchId)
         if happens("C3", batchId):
             self._void_one(messages)
+        if happens("C11", batchId):
+            self._vote_one(messages)
         if happens("raise", batchId):
             raise PlantedFault("the commit fails before it is sent")
-        super().commit(messages, batchId)
+        with _before_carrying_out(batchId):
+            super().commit(messages, batchId)
         kill("C4", batchId)
         if happens("C5", batchId):
             raise PlantedFault("the reply to the commit is lost")
@@ -62,6 +72,33 @@ class FaultyWriter(StreamWriter):
                 written = message.written
                 self._client().void(written.producer, written.epoch, [message.written.sealed.set_id])
                 return
+
+    def _vote_one(self, messages: list[TaskWritten | None]) -> None:
+        brokers = self._brokers()
+        assert brokers is not None, "a fault of several brokers"
+        for message in messages:
+            written = None if message is None else message.written
+            if written is not None and written.elsewhere:
+                one = written.elsewhere[0]
+                number = brokers.find(one.store, written.producer, written.epoch)
+                assert number is not None
+                settle(brokers, number, written.producer, written.epoch, [one.set_id])
+                return
+
+
+@contextmanager
+def _before_carrying_out(batch: int) -> Iterator[None]:
+    """The fault between home's decision and what its shards make of it."""
+    carry_out = sharded_sets.carry_out
+
+    def faulty(*arguments: Any) -> None:
+        kill("C10", batch)
+        if happens("between", batch):
+            raise PlantedFault("the commit fails after home decided")
+        carry_out(*arguments)
+
+    with mock.patch.object(sharded_sets, "carry_out", faulty):
+        yield
 
 
 class FaultyBatchWriter(BatchWriter):

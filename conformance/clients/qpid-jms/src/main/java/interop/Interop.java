@@ -94,6 +94,7 @@ public final class Interop {
         TransactionEnds.register(interop);
         Halves.register(interop);
         HalfChecks.register(interop);
+        HalfSets.register(interop);
         Sequences.register(interop);
         boolean passed = interop.runAll();
         System.exit(passed ? 0 : 1);

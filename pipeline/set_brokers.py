@@ -1,0 +1,105 @@
+"""Several brokers that the sets of one producer are spread over: the first is its home, the others are
+shards.
+
+A client for each, opened when it is first asked; whatever a broker refuses, or that it cannot be reached,
+is told with which one it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from amqp_broker.client import BlockingConnection, ConnectFailed, Gone, WaitTimeout
+from amqp_broker.pipeline.errors import BrokerUnreachable, EpochError
+from amqp_broker.pipeline.set_client import EpochStatus, SetClient, SetRefused
+
+HOME: Final = 0
+T = TypeVar("T")
+
+
+class SetBrokers:
+    """`names` say in messages which broker it is, `connect(number)` gives a connection, and `drop(number)`
+    closes one that was of no use.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        group: str,
+        connect: Callable[[int], BlockingConnection],
+        drop: Callable[[int], None],
+    ) -> None:
+        self.names = names
+        self._group = group
+        self._connect = connect
+        self._drop = drop
+        self.home = HOME
+        """Which of them decides."""
+        self._clients: dict[int, SetClient] = {}
+        self._logs: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def ask(self, number: int, question: Callable[[SetClient], T]) -> T:
+        """The answer of one broker. Raises BrokerUnreachable, after which it is asked over a new
+        connection, and what it refused.
+        """
+        return self.guard(number, lambda: question(self._client(number)))
+
+    def _client(self, number: int) -> SetClient:
+        client = self._clients.get(number)
+        if client is None:
+            client = self._clients[number] = SetClient(self._connect(number), self._group)
+        return client
+
+    def guard(self, number: int, do: Callable[[], T]) -> T:
+        """The same for what is done with one broker otherwise."""
+        try:
+            return do()
+        except SetRefused as refused:
+            refused.args = (f"the broker at {self.names[number]}: {refused}",)
+            raise
+        except (Gone, WaitTimeout, ConnectFailed, BrokerUnreachable) as error:
+            self._clients.pop(number, None)
+            self._logs.pop(number, None)
+            self._drop(number)
+            if isinstance(error, BrokerUnreachable):
+                raise
+            raise BrokerUnreachable(
+                f"the broker at {self.names[number]} did not answer: {error}; is it still running?"
+            ) from None
+
+    def status(self, number: int, producer: str, epoch: int) -> EpochStatus:
+        """What one broker knows of an epoch."""
+        found = self.ask(number, lambda client: client.status(producer, epoch))
+        if not found.log:
+            raise EpochError(
+                f"the broker at {self.names[number]} does not tell the id of its store: several brokers "
+                "in the "
+                "option amqp.url want amqp-brokers of this release"
+            )
+        self._logs[number] = found.log
+        return found
+
+    def log(self, number: int, producer: str, epoch: int) -> str:
+        """The id of a broker's store; asked for once on each connection."""
+        return self._logs.get(number) or self.status(number, producer, epoch).log
+
+    def number_of(self, log: str) -> int | None:
+        """Which broker has this store, of those that told theirs."""
+        return next((number for number, known in self._logs.items() if known == log), None)
+
+    def find(self, log: str, producer: str, epoch: int) -> int | None:
+        """Which broker has this store; those that did not tell theirs are asked. Raises BrokerUnreachable."""
+        found = self.number_of(log)
+        if found is None:
+            found = next((n for n in range(len(self)) if self.log(n, producer, epoch) == log), None)
+        return found
+
+    def close(self) -> None:
+        """Detaches everywhere; the connections stay."""
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()

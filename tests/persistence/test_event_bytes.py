@@ -1,0 +1,111 @@
+"""The event log is bounded in bytes: the oldest rows go, in a store on disk and in memory alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from amqp_broker.persistence import Event, Log, MemoryStore, MoveCursor, Store, event_table
+from amqp_broker.persistence.event_sizes import ROW_BYTES, size_of_event
+from amqp_broker.persistence.half_keeping_checks import forget_all
+from amqp_broker.persistence.retention import EVENT_LOG
+from amqp_broker.persistence.sqlite import check_directory
+from amqp_broker.persistence.store_checks import do
+from tests.persistence.stores import small_store
+
+MakeStore = Callable[[int], Store]
+KEPT = 10
+
+
+def logged(number: int) -> Event:
+    """Each of the same size."""
+    return Event("kind", 1_000, {"number": f"{number:05}", "text": "\u00fc" * 50})
+
+
+EACH = size_of_event(logged(0))
+
+
+@pytest.fixture(params=["memory", "disk"])
+def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
+    """A store that keeps so many bytes of events."""
+    if request.param == "memory":
+        return lambda keep_bytes: MemoryStore(event_keep_bytes=keep_bytes)
+    return lambda keep_bytes: small_store(tmp_path, event_keep_bytes=keep_bytes)
+
+
+def test_the_oldest_go_beyond_the_bound(make_store: MakeStore) -> None:
+    """Exactly those that are too many, though they are young, and though a cursor has not read them."""
+    store = make_store(KEPT * EACH)
+    forget_all(store, 0.0)
+    do(store, *[Log(logged(number)) for number in range(KEPT)], MoveCursor("c", EVENT_LOG, 1, 5))
+    forget_all(store, 0.0)
+    assert store.event_range() == (1, KEPT + 1), "as many as are allowed"
+    for number in range(KEPT, 4 * KEPT):
+        do(store, Log(logged(number)))
+        forget_all(store, 0.0)
+        assert store.event_range() == (number + 2 - KEPT, number + 2)
+    assert [event.fields["number"] for event in store.events(0, 99)][0] == f"{3 * KEPT:05}"
+    assert [cursor.offset for cursor in store.cursors("c")] == [1], "a reader is told where the log begins"
+    store.close()
+
+
+def test_runs_go_whole_and_the_last_row_stays(make_store: MakeStore) -> None:
+    """Also where it is larger than the bound."""
+    store = make_store(2_000)
+    forget_all(store, 0.0)
+    numbers: list[str | int | None] = [*range(1_000)]
+    run = Event("put", 2, {}, 0, len(numbers), {"offset": numbers})
+    assert size_of_event(run) > 2_000 + ROW_BYTES
+    do(store, Log(logged(0)), Log(run))
+    forget_all(store, 0.0)
+    assert store.event_range() == (2, 1_002)
+    do(store, Log(logged(1)))
+    forget_all(store, 0.0)
+    assert store.event_range() == (1_002, 1_003)
+    store.close()
+
+
+def test_abandoned_events_do_not_count(make_store: MakeStore) -> None:
+    """Only what was committed."""
+    store = make_store(KEPT * EACH)
+    forget_all(store, 0.0)
+    for _ in range(3):
+        store.apply([[Log(logged(number))] for number in range(KEPT)])
+        store.abandon()
+    do(store, *[Log(logged(number)) for number in range(KEPT)])
+    forget_all(store, 0.0)
+    assert store.event_range() == (1, KEPT + 1)
+    store.close()
+
+
+def test_no_bound_is_the_default(make_store: MakeStore) -> None:
+    """0 keeps by time only."""
+    store = make_store(0)
+    do(store, *[Log(logged(number)) for number in range(50)])
+    forget_all(store, 0.0)
+    assert store.event_range() == (1, 51)
+    store.close()
+
+
+@pytest.mark.parametrize("rows", [3, 7, 20, 1_000])
+def test_what_was_there_is_counted_in_steps(
+    rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart, also with a new bound, and while more is logged: then the bound holds as before."""
+    monkeypatch.setattr(event_table, "FORGET_ROWS", rows)
+    store = small_store(tmp_path)
+    do(store, *[Log(logged(number)) for number in range(20)])
+    store.close()
+    for first in (15, 25):
+        store = small_store(tmp_path, event_keep_bytes=KEPT * EACH)
+        store.idle(0.0)
+        do(store, *[Log(logged(number)) for number in range(5)])
+        forget_all(store, 0.0)
+        assert store.event_range() == (first + 1, first + 11)
+        do(store, *[Log(logged(number)) for number in range(5)])
+        forget_all(store, 0.0)
+        assert store.event_range() == (first + 6, first + 16)
+        store.close()
+        assert check_directory(tmp_path) == []
