@@ -104,6 +104,12 @@ def undecided_error(in_the_way: Sequence[StagedSet]) -> Error:
     return Error(condition=SetAnswer.UNDECIDED.value, description=description, info=info)
 
 
+def forgotten_error(epoch: int) -> Error:
+    """It is older than all decisions that are kept, which are as many as can be."""
+    description = f"epoch {epoch} is older than the decisions that are kept: nobody knows any more who won"
+    return Error(condition=SetAnswer.STALE.value, description=description)
+
+
 def other_winners_error(epoch: int, decided: Iterable[str], named: Iterable[str]) -> Error:
     """An epoch was carried out here with other sets than its home has decided: one of the two was restored
     from a copy.

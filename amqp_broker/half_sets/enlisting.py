@@ -24,7 +24,7 @@ from amqp_broker.coordinator import (
     decide_epoch,
     decide_set,
 )
-from amqp_broker.half_sets.answers import other_epoch_error, other_store_error, refusal
+from amqp_broker.half_sets.answers import forgotten_error, other_epoch_error, other_store_error, refusal
 from amqp_broker.half_sets.jobs import Answer, PartJob, SetJob
 from amqp_broker.half_sets.requests import SealRequest, VoidRequest
 from amqp_broker.half_sets.settings import SET_KIND, settings_of
@@ -130,7 +130,7 @@ class VoteSets(SetJob):
                 answer, _ = decide_set(SetState.COMMITTED, SetInput.VOTE)
                 return self._refuse(refusal(answer, min(won), epoch))
         elif self.service.may_have_forgotten(self.producer, epoch):
-            return self._refuse(refusal(SetAnswer.STALE, "", epoch))
+            return self._refuse(forgotten_error(epoch))
         return []
 
     def _give_word(self, found: dict[str, StagedSet | None], epoch: int) -> Unit:
