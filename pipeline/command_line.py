@@ -12,12 +12,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from amqp_broker.pipeline.archive_layout import ArchiveLayout
 from amqp_broker.pipeline.audit_result import FAIL, AuditResult, text_of
 from amqp_broker.pipeline.errors import PipelineError
+from amqp_broker.pipeline.losses import kinds_of, read_losses
 from amqp_broker.pipeline.progress import Progress
 from amqp_broker.pipeline.told import told
 
@@ -109,6 +111,9 @@ def _auditing(command: argparse.ArgumentParser) -> None:
     command.add_argument("--history", metavar="FILE", nargs="+", default=[], help="histories of clients")
     command.add_argument("--drained", action="store_true", help="at the end of the log all queues were empty")
     command.add_argument(
+        "--losses", metavar="FILE", nargs="+", default=[], help="what queries went on without (LossListener)"
+    )
+    command.add_argument(
         "--unresolved-after-s", type=float, default=4 * 3600.0, metavar="S",
         help="a half message or set that is undecided for longer is a fault (default 14400)",
     )  # fmt: skip
@@ -166,6 +171,7 @@ def audited(options: argparse.Namespace, progress: Progress) -> AuditResult:
     layout = ArchiveLayout(options.directory)
     layout.check()
     histories = _existing(options.history)
+    lost = kinds_of(loss for path in options.losses for loss in read_losses(path))
     octets = layout.octets() + sum(Path(path).stat().st_size for path in histories)
     spark = _session(options, progress, octets)
     from amqp_broker.pipeline.archive import read_events
@@ -178,7 +184,8 @@ def audited(options: argparse.Namespace, progress: Progress) -> AuditResult:
         drained=options.drained,
     )
     history = _read_history(spark, histories) if histories else None
-    return run_audits(read_events(spark, layout), bounds, progress, str(layout.directory), history)
+    result = run_audits(read_events(spark, layout), bounds, progress, str(layout.directory), history)
+    return replace(result, kinds=(*result.kinds, *lost))
 
 
 def _audit(options: argparse.Namespace, progress: Progress) -> int:
