@@ -85,10 +85,10 @@ class Transactions:
 
     def on_deliveries(self, link: ReceiverLink, deliveries: list[Delivery]) -> None:
         """Requests on a control link."""
+        link.processed(len(deliveries))  # at once: what may be under way is bounded by the live transactions
         for delivery in deliveries:
             if link in self._terminated:
                 return
-            link.processed(1)  # at once: what may be under way is bounded by the live transactions
             try:
                 self._answer_request(link, delivery)
             except TransactionError as error:

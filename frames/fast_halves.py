@@ -15,6 +15,7 @@ Named = tuple[int, bytes]
 """The constructor of a message-id and its octets; (0x40, b"") where there is none."""
 
 _DATA_HEAD: Final = b"\x00\x53\x75"
+_SHORT_DATA: Final = b"\x00\x53\x75\xa0"
 _PROPERTIES_HEAD: Final = b"\x00\x53\x73"
 _NO_PROPERTIES: Final = b"\x00\x53\x73\x45"  # how the encoder writes those of which nothing is left
 _NULL: Final = 0x40
@@ -50,7 +51,7 @@ def peek_named(body: bytes) -> tuple[int, bytes, bytes, int, list[str]] | None:
     creation-time as the encoder writes it, the offset behind the properties, the keys of the
     application-properties) of a message without its header; None: use `Message`.
     """
-    if body[:3] != _PROPERTIES_HEAD or body_shape(body) == UNSURE:
+    if body[:3] != _PROPERTIES_HEAD:
         return None
     try:
         found = _named_properties(body)
@@ -58,6 +59,10 @@ def peek_named(body: bytes) -> tuple[int, bytes, bytes, int, list[str]] | None:
             return None
         constructor, octets, rest, after = found
         end = len(body)
+        if body[after : after + 4] == _SHORT_DATA and after + 5 + body[after + 4] == end:
+            return constructor, octets, rest, after, []
+        if body_shape(body) == UNSURE:
+            return None
         at = after
         names: list[str] = []
         if body[at : at + 3] != _DATA_HEAD:
@@ -80,7 +85,7 @@ def peek_named(body: bytes) -> tuple[int, bytes, bytes, int, list[str]] | None:
 
 
 def _named_properties(body: bytes) -> tuple[int, bytes, bytes, int] | None:
-    """Of a message that begins with its properties, and whose sections are whole."""
+    """Of a message that begins with its properties."""
     if body[3] != 0xC0:
         return None
     count = body[5]
@@ -184,7 +189,7 @@ def peek_answer(body: bytes) -> tuple[bytes, int, bytes] | None:
     """(subject, constructor of the correlation-id, its octets) of a message without its header and without
     application-properties, empty and (0x40, b"") where there is none; None: use `Message`.
     """
-    if body[:4] != b"\x00\x53\x73\xc0" or body_shape(body) == UNSURE:
+    if body[:4] != b"\x00\x53\x73\xc0":
         return None
     subject = b""
     correlation = _ABSENT
@@ -216,6 +221,9 @@ def peek_answer(body: bytes) -> tuple[bytes, int, bytes] | None:
                 return None
             at = end
         if at != stop or body[at : at + 3] == b"\x00\x53\x74":
+            return None
+        short = body[at : at + 4] == _SHORT_DATA and at + 5 + body[at + 4] == len(body)
+        if not short and body_shape(body) == UNSURE:
             return None
     except (IndexError, UnicodeDecodeError):
         return None

@@ -17,17 +17,18 @@ from amqp_broker.persistence.retained_table import Retention
 from amqp_broker.persistence.retention import Retain
 from amqp_broker.persistence.runs import Run, RunCache, bits_between
 from amqp_broker.persistence.verbs import (
+    HALF_VERBS,
     Configure,
     CreateNode,
     DeleteNode,
     Discharged,
-    HalfVerb,
     Move,
     Post,
     Purge,
     Retire,
     Return,
     Unit,
+    Verb,
 )
 
 EVERYTHING: Final = 1 << 62  # an offset above all others
@@ -325,16 +326,17 @@ class Group:
             elif kind is Discharged:
                 assert isinstance(verb, Discharged) and verb is unit[-1], f"{verb!r} is not the last verb"
                 self.discharges.append(verb)
+            elif kind in HALF_VERBS:
+                self._add_half_verb(verb)
             elif isinstance(verb, CreateNode | DeleteNode | Configure | Purge | Retain):
                 self._add_node_verb(verb)
             elif kind is Move:
                 assert isinstance(verb, Move)
                 self._add_move(verb)
             else:
-                assert isinstance(verb, HalfVerb), f"unknown verb {verb!r}"
-                self._add_half_verb(verb)
+                raise AssertionError(f"unknown verb {verb!r}")
 
-    def _add_half_verb(self, verb: HalfVerb) -> None:
+    def _add_half_verb(self, verb: Verb) -> None:
         if self.halves is None:
             assert self._half_changes is not None, f"{verb!r} in a group of messages"
             self.halves = self._half_changes()

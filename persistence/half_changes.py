@@ -27,7 +27,7 @@ from amqp_broker.persistence.halves import (
     Stream,
 )
 from amqp_broker.persistence.retention import Cursor, ForgetCursor, MoveCursor
-from amqp_broker.persistence.verbs import HalfVerb
+from amqp_broker.persistence.verbs import Verb
 
 Key = tuple[str, bytes]
 StreamKey = tuple[int, str]
@@ -75,8 +75,8 @@ class HalfChanges:
         self.decides = False
         self.advances = False
 
-    def add(self, verb: HalfVerb) -> None:
-        """Gather a verb of a unit that was admitted. Raises AssertionError for what cannot be."""
+    def add(self, verb: Verb) -> None:
+        """Gather one of HALF_VERBS, of a unit that was admitted. Raises AssertionError for what cannot be."""
         _ADD[type(verb)](self, verb)
 
     def _hold(self, verb: Hold) -> None:

@@ -25,21 +25,40 @@ COLUMNS: Final = (
 def row_of(change: HalfChange, number: int, stamp: int) -> Parameters:
     """In the order of the columns."""
     half = change.half
-    forget_ms = 0
-    if change.decided:
-        forget_ms = max(stamp + half.expires_at_ms - half.resolved_at_ms, 1)
-    checksum = half_checksum(
+    forget_ms = _forget_ms(change, stamp)
+    return (
+        number, half.group, half.half_id, half.destination, half.container_id, half.digest, half.put_at_ms,
+        half.size_bytes, half.message_format, half.priority, half.ttl_ms, half.state, half.attempts,
+        half.due_at_ms, half.deadline_ms, half.resolved_at_ms, half.resolver, half.reason,
+        half.expires_at_ms, half.queue, half.offset, forget_ms, _checksum(half, number, forget_ms),
+    )  # fmt: skip
+
+
+def changed_of(change: HalfChange, number: int, stamp: int) -> Parameters:
+    """The columns that change, from the state on, and then the number."""
+    half = change.half
+    forget_ms = _forget_ms(change, stamp)
+    return (
+        half.state, half.attempts, half.due_at_ms, half.deadline_ms, half.resolved_at_ms, half.resolver,
+        half.reason, half.expires_at_ms, half.queue, half.offset, forget_ms,
+        _checksum(half, number, forget_ms), number,
+    )  # fmt: skip
+
+
+def _forget_ms(change: HalfChange, stamp: int) -> int:
+    if not change.decided:
+        return 0
+    half = change.half
+    return max(stamp + half.expires_at_ms - half.resolved_at_ms, 1)
+
+
+def _checksum(half: Half, number: int, forget_ms: int) -> int:
+    return half_checksum(
         number, half.group.encode(), half.half_id, half.destination.encode(), half.container_id.encode(),
         half.digest, half.put_at_ms, half.size_bytes, half.message_format, half.priority, half.ttl_ms,
         half.state.encode(), half.attempts, half.due_at_ms, half.deadline_ms, half.resolved_at_ms,
         half.resolver.encode(), half.reason.encode(), half.expires_at_ms, half.queue.encode(), half.offset,
         forget_ms,
-    )  # fmt: skip
-    return (
-        number, half.group, half.half_id, half.destination, half.container_id, half.digest, half.put_at_ms,
-        half.size_bytes, half.message_format, half.priority, half.ttl_ms, half.state, half.attempts,
-        half.due_at_ms, half.deadline_ms, half.resolved_at_ms, half.resolver, half.reason,
-        half.expires_at_ms, half.queue, half.offset, forget_ms, checksum,
     )  # fmt: skip
 
 

@@ -35,7 +35,14 @@ from amqp_broker.persistence.checksums import half_checksum, is_sound
 from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.half_changes import Found, HalfChanges, Key, copy_of
-from amqp_broker.persistence.half_rows import COLUMN_COUNT, COLUMNS, body_checksum, half_of, row_of
+from amqp_broker.persistence.half_rows import (
+    COLUMN_COUNT,
+    COLUMNS,
+    body_checksum,
+    changed_of,
+    half_of,
+    row_of,
+)
 from amqp_broker.persistence.halves import COMMITTED, OPEN, ROLLED_BACK, Half
 from amqp_broker.persistence.keep_clock import FORGET_HALVES
 from amqp_broker.persistence.sound_page import sound_page
@@ -126,15 +133,17 @@ class HalfTable:
         if len(self._known) + len(half_ids) > KNOWN_ROWS:
             self._known.clear()
         known, recent = self._known, self._recent
-        wanted = [each for each in half_ids if (group, each) not in known and (group, each) not in recent]
+        keys = [(group, half_id) for half_id in half_ids]
+        wanted = [key[1] for key in keys if key not in known and key not in recent]
         for start in range(0, len(wanted), NAMES_AT_ONCE):
             self._look_up(group, wanted[start : start + NAMES_AT_ONCE])
         found: dict[bytes, Half | None] = {}
-        for half_id in half_ids:
-            key = (group, half_id)
-            if key in known or key in recent:
-                one = self.find(group, half_id)
-                found[half_id] = None if one is None else one[1]
+        for key in keys:
+            if key in recent:
+                found[key[1]] = copy_of(recent[key][1])
+            elif key in known:
+                row = known[key]
+                found[key[1]] = None if row is None else half_of(row)
         return found
 
     def _look_up(self, group: str, half_ids: list[bytes]) -> None:
@@ -208,8 +217,7 @@ class HalfTable:
         for key, change in changes.halves.items():
             written.append((key, (change.number or number, change.half)))
             if change.number:
-                row = row_of(change, change.number, stamp)
-                updated.append((*row[11:], change.number))
+                updated.append(changed_of(change, change.number, stamp))
                 if change.half.state == COMMITTED:
                     bodiless.append((change.number,))
                 continue

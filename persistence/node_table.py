@@ -13,7 +13,7 @@ from typing import Final
 
 from amqp_broker.persistence.epochs import DecideEpoch
 from amqp_broker.persistence.errors import NodeExists, NoSuchNode, StoreError, StoreFull
-from amqp_broker.persistence.halves import Advance, Decide, Hold, Reschedule
+from amqp_broker.persistence.halves import Advance, Decide, Hold, Log, Reschedule
 from amqp_broker.persistence.retention import EVENT_LOG, MoveCursor, Retain
 from amqp_broker.persistence.verbs import (
     Configure,
@@ -80,8 +80,14 @@ class NodeTable:
                 return StoreFull(_FULL)
             if verb.queue_id not in self._names:
                 return NoSuchNode(f"post to node {verb.queue_id}, which does not exist")
-        elif kind is Retire or kind is Return:
+        elif kind is Retire or kind is Return or kind is Log:
             return None
+        elif kind is Decide:
+            assert isinstance(verb, Decide)
+            return self._objection(verb)
+        elif kind is Hold:
+            assert isinstance(verb, Hold)
+            return StoreFull(_FULL) if refuse_posts else self._objection(verb)
         elif kind is CreateNode:
             assert isinstance(verb, CreateNode)
             if verb.name in self._ids:
@@ -108,9 +114,7 @@ class NodeTable:
         elif isinstance(verb, MoveCursor):
             if verb.queue_id != EVENT_LOG and verb.queue_id not in self._names:
                 return NoSuchNode(f"a cursor on node {verb.queue_id}, which does not exist")
-        elif isinstance(verb, Hold):
-            return StoreFull(_FULL) if refuse_posts else self._objection(verb)
-        elif isinstance(verb, Decide | Reschedule | DecideEpoch):
+        elif isinstance(verb, Reschedule | DecideEpoch):
             return self._objection(verb)
         return None
 

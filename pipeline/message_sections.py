@@ -6,13 +6,23 @@ raised when they are made for a type that is not allowed, and by them for a valu
 
 from __future__ import annotations
 
+import contextlib
+import struct
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import attrs
 
-from amqp_broker.frames import AmqpError, Header, Message, Properties, Ulong, encode_section
+from amqp_broker.frames import (
+    AmqpError,
+    Header,
+    Message,
+    Properties,
+    Ulong,
+    encode_flat_map,
+    encode_section,
+)
 from amqp_broker.pipeline.amqp_values import converter, mapping, name_of, nullable
 from amqp_broker.pipeline.errors import SchemaError
 
@@ -38,6 +48,7 @@ _TEXTS: Final = (
     "group_id",
     "reply_to_group_id",
 )
+_SYMBOLS: Final = ("content_type", "content_encoding")
 _IDS: Final = ("message_id", "correlation_id")
 _ID_TYPES: Final[dict[str, Callable[[str], Any]]] = {
     "string": str,
@@ -77,14 +88,36 @@ def section_map(name: str, kind: Any, *, simple: bool = False) -> Make:
     """A section that is a map, from a MAP or STRUCT."""
     convert = mapping(kind, name, simple=simple)
     section = name.replace("_", "-")
-    return by_row(name, lambda value: encode_section(section, convert(value)))
+
+    def make(value: Any) -> bytes:
+        return encode_section(section, convert(value))
+
+    flat = simple and isinstance(kind, dict) and kind.get("valueType") in ("string", "long")
+    return by_row(name, _flat_map(make) if flat else make)
+
+
+def _flat_map(general: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """Application properties that are texts or longs only; `general` for others, and for what is wrong."""
+
+    def make(value: Any) -> bytes:
+        entries = dict(value)
+        if None not in entries.values():
+            with contextlib.suppress(UnicodeEncodeError, struct.error):
+                return b"\x00\x53\x74" + encode_flat_map(entries)
+        return general(value)
+
+    return make
 
 
 # --- bodies
 
 
 def _data(octets: bytes) -> bytes:
-    return encode_section("data", octets)
+    size = len(octets)
+    return _DATA_HEADS[size] + octets if size < 256 else encode_section("data", octets)
+
+
+_DATA_HEADS: Final = tuple(b"\x00\x53\x75\xa0" + bytes((size,)) for size in range(256))
 
 
 def body_of(kinds: Mapping[str, Any]) -> Make:
@@ -186,6 +219,33 @@ def properties_of(kind: Any) -> Callable[[Any], bytes]:
             if value[type_name] is not None and isinstance(found.get(name), str):
                 found[name] = _typed_id(found[name], value[type_name])
         return encode_section("properties", Properties(**found)) if found else b""
+
+    plain = not typed and all(
+        field["type"] == "string" and field["name"] in (*_IDS, *_TEXTS) for field in kind["fields"]
+    )
+    return _texts_only([name for name, _ in makers], make) if plain else make
+
+
+def _texts_only(names: Sequence[str], general: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """Properties that are texts only; `general` for long ones, and for what is wrong."""
+    plan = sorted((_PROPERTIES.index(name), name, name in _SYMBOLS) for name in names)
+
+    def make(value: Any) -> bytes:
+        body = b""
+        count = 0
+        try:
+            for index, name, symbol in plan:
+                text = value[name]
+                if text is not None:
+                    octets = text.encode("ascii" if symbol else "utf-8")
+                    # bytes() raises ValueError for a size that takes more than one octet.
+                    body += (
+                        b"\x40" * (index - count) + bytes((0xA3 if symbol else 0xA1, len(octets))) + octets
+                    )
+                    count = index + 1
+            return b"\x00\x53\x73\xc0" + bytes((len(body) + 1, count)) + body if count else b""
+        except ValueError:
+            return general(value)
 
     return make
 

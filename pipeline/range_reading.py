@@ -15,7 +15,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from amqp_broker.pipeline.connections import connection_to
-from amqp_broker.pipeline.errors import BrokerUnreachable, SchemaError
+from amqp_broker.pipeline.errors import BrokerRefused, BrokerUnreachable, OffsetError, SchemaError
 from amqp_broker.pipeline.event_schema import EVENT_COLUMNS
 from amqp_broker.pipeline.offsets import Range
 from amqp_broker.pipeline.options import Options
@@ -132,9 +132,12 @@ def _messages(options: Options, partition: AmqpRange) -> Iterator[Messages]:
                 raise
             position = min(lost.first, wanted.high)
             tell_loss(Range(wanted.address, lost.position, position, wanted.partition))
-        except BrokerUnreachable:
+        except (BrokerUnreachable, BrokerRefused, OffsetError) as error:
             # Only where it was reached before: a wrong URL is told at once.
-            if deadline is None or time.monotonic() > deadline:
+            again = isinstance(error, BrokerUnreachable) and deadline is not None
+            if not again or deadline is None or time.monotonic() > deadline:
+                if len(options.brokers) > 1:
+                    error.args = (f"the broker at {broker}: {error}",)
                 raise
             time.sleep(RETRY_S)
         wanted = attrs.evolve(wanted, low=position)

@@ -8,9 +8,10 @@ is told with which one it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
-from amqp_broker.client import BlockingConnection, ConnectFailed, Gone, WaitTimeout
+from amqp_broker.client import BlockingConnection, ClientError, ConnectFailed, Gone, WaitTimeout
 from amqp_broker.pipeline.errors import BrokerUnreachable, EpochError
 from amqp_broker.pipeline.set_client import EpochStatus, SetClient, SetRefused
 
@@ -99,7 +100,8 @@ class SetBrokers:
         return found
 
     def close(self) -> None:
-        """Detaches everywhere; the connections stay."""
+        """Detaches everywhere; the connections stay. One that is gone needs no word any more."""
         for client in self._clients.values():
-            client.close()
+            with suppress(ClientError):
+                client.close()
         self._clients.clear()

@@ -58,6 +58,10 @@ class SetMismatch(SetRefused):
     """Count or checksum differ, or the set is not sealed (half:mismatch, half:unsealed, half:sealed)."""
 
 
+class SetUnsealed(SetMismatch):
+    """The set is not sealed, or not prepared (half:unsealed)."""
+
+
 class SetDecided(SetRefused):
     """The set belongs to a decision, and cannot be voided (half:conflict)."""
 
@@ -78,7 +82,7 @@ _REFUSALS: Final[dict[str, type[SetRefused]]] = {
     "half:unknown-set": SetGone,
     "half:voided": SetGone,
     "half:mismatch": SetMismatch,
-    "half:unsealed": SetMismatch,
+    "half:unsealed": SetUnsealed,
     "half:sealed": SetMismatch,
     "half:conflict": SetDecided,
     "half:prepared": SetPrepared,

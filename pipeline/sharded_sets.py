@@ -31,6 +31,7 @@ from amqp_broker.pipeline.set_client import (
     EpochUndecided,
     SealedSet,
     SetDecided,
+    SetUnsealed,
     StaleEpoch,
 )
 from amqp_broker.pipeline.set_writer import (
@@ -267,6 +268,7 @@ def carry_out(brokers: SetBrokers, number: int, producer: str, epoch: int, decid
     """
     log = brokers.log(number, producer, epoch)
     mine = [one for one in decided.winners if one.store == log]
+    prepared_again = False
     while True:
         try:
             brokers.ask(number, lambda client: client.commit_epoch(producer, epoch, mine, home=decided.log))
@@ -274,10 +276,24 @@ def carry_out(brokers: SetBrokers, number: int, producer: str, epoch: int, decid
         except EpochUndecided as refused:
             for lower in refused.epochs:
                 settle(brokers, number, producer, lower)
+        except SetUnsealed:
+            # Prepared it was, or home would not have it: what said so was damaged on the shard's disk. Count
+            # and checksum are compared, so nothing is believed that is not there.
+            if prepared_again:
+                raise
+            prepared_again = True
+            for one in mine:
+                _prepare(brokers, number, producer, epoch, one, decided.log)
         except StaleEpoch:
             if mine:
                 raise
             return  # it had nothing of this epoch, and is beyond it
+
+
+def _prepare(
+    brokers: SetBrokers, number: int, producer: str, epoch: int, sealed: SealedSet, home: str
+) -> None:
+    brokers.ask(number, lambda client: client.seal(producer, epoch, sealed, home=home))
 
 
 def settle(

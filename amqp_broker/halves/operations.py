@@ -26,15 +26,18 @@ from amqp_broker.coordinator import (
     shown_half_id,
 )
 from amqp_broker.frames import Accepted, Error, Rejected
+from amqp_broker.halves.found import RESOLVERS, STATES, Found
 from amqp_broker.halves.requests import PutRequest, Resolution, delivered_body
-from amqp_broker.halves.units import HalfUnit, Shared
+from amqp_broker.halves.units import COMMITTED, PUT, HalfUnit
 from amqp_broker.persistence import Decide, Half, Hold, Record, Reschedule, RowDamaged, Unit
 
 if TYPE_CHECKING:
-    from amqp_broker.halves.service import Found, HalfService
+    from amqp_broker.halves.service import HalfService
     from amqp_broker.queue import Queue
 
 ACCEPTED: Final = Accepted()
+PREPARED: Final = HalfState.PREPARED.value
+_PRODUCER: Final = Resolver.PRODUCER
 Looked = dict[bytes, Half | None]
 """What the store told of several half messages; None: there is none."""
 NOT_LOOKED: Final[Looked] = {}
@@ -49,8 +52,7 @@ class HalfOperation(ABC):
     of.
     """
 
-    operations = 1
-    size_bytes = 0
+    __slots__ = ("error", "group", "half", "half_id", "service", "token", "waits")
 
     def __init__(self, service: HalfService, group: HalfGroup, half_id: bytes) -> None:
         self.service = service
@@ -114,12 +116,11 @@ class HalfOperation(ABC):
     def _txn_id(self) -> bytes:
         return self.token.txn_id if isinstance(self.token, Transaction) else b""
 
-    def _fields(self, *fields: tuple[str, str | int]) -> Shared:
-        return (("group", self.group.name), *fields)
-
 
 class HalfPut(HalfOperation):
     """A half message is put for `destination`, in which room for it was reserved."""
+
+    __slots__ = ("container_id", "destination", "message_format", "request", "size_bytes")
 
     def __init__(
         self, service: HalfService, group: HalfGroup, request: PutRequest, destination: Queue,
@@ -163,13 +164,13 @@ class HalfPut(HalfOperation):
         self.group.add(half)
         self.service.keep_body(half, request.body)
         stored = Half(
-            self.group.name, self.half_id, half.destination, HalfState.PREPARED.value, half.digest, now_ms,
+            self.group.name, self.half_id, half.destination, PREPARED, half.digest, now_ms,
             half.due_ms, half.deadline_ms, self.container_id, self.size_bytes, self.message_format,
             request.priority, request.ttl_ms,
         )  # fmt: skip
         unit.add(Hold(stored, request.body))
-        shared = self._fields(("destination", half.destination), ("container", self.container_id))
-        unit.log("half.put", shared, {"half_id": shown_half_id(self.half_id), "bytes": self.size_bytes})
+        shared = (self.group.name, half.destination, self.container_id)
+        unit.log(PUT, shared, shown_half_id(self.half_id), self.size_bytes)
 
     def withdraw(self) -> None:
         """Nothing was stored."""
@@ -202,6 +203,9 @@ class HalfPut(HalfOperation):
 class HalfChange(HalfOperation):
     """Commit, roll back, park or resume: `what`, by `resolver` with a `reason`."""
 
+    __slots__ = ("_before", "_container_id", "_queue", "_record", "reason", "resolver", "what", "who")
+    size_bytes = 0
+
     def __init__(
         self, service: HalfService, group: HalfGroup, half_id: bytes, what: HalfInput, resolver: Resolver,
         reason: str = "", who: str = "",
@@ -221,7 +225,7 @@ class HalfChange(HalfOperation):
         cls, service: HalfService, group: HalfGroup, asked: Resolution, who: str, container_id: str
     ) -> HalfChange:
         """What a producer, a checker, or whoever has the right, resolves by a message."""
-        change = cls(service, group, asked.half_id, asked.what, Resolver.PRODUCER, asked.reason, who)
+        change = cls(service, group, asked.half_id, asked.what, _PRODUCER, asked.reason, who)
         change._container_id = container_id
         return change
 
@@ -252,7 +256,8 @@ class HalfChange(HalfOperation):
         else:
             unit.add(self._reschedule(half, 0, now_ms, now_ms + self.group.settings.max_age_ms))
             what = "half.resumed"
-        unit.log(what, self._fields(*self._by()), {"half_id": shown_half_id(half.half_id)})
+        shared = (self.group.name, RESOLVERS[self.resolver], self.who, self.reason)
+        unit.log(what, shared, shown_half_id(half.half_id))
 
     def _commit(self, half: OpenHalf, unit: HalfUnit) -> None:
         """The message gets its place in the queue now: the order of commits is the order of the queue."""
@@ -269,16 +274,15 @@ class HalfChange(HalfOperation):
         queue.pending_posts += 1
         queue.next_offset += 1
         unit.post(queue, record)
-        shown = shown_half_id(half.half_id)
         if queue.events:
             unit.placed(queue, record, self.group.name, half, reason)
         unit.add(self._decide(half, now_ms))
-        shared = self._fields(("queue", queue.name), *self._by())
-        unit.log("half.committed", shared, {"half_id": shown, "offset": record.offset})
+        shared = (self.group.name, queue.name, RESOLVERS[self.resolver], self.who, self.reason)
+        unit.log(COMMITTED, shared, shown_half_id(half.half_id), record.offset)
 
     def _decide(self, half: OpenHalf, now_ms: int) -> Decide:
         verb = Decide(
-            self.group.name, half.half_id, half.state.value, now_ms, self.resolver.value, self.reason,
+            self.group.name, half.half_id, STATES[half.state], now_ms, RESOLVERS[self.resolver], self.reason,
             now_ms + self.group.settings.tombstone_ms,
         )  # fmt: skip
         if self._queue is not None and self._record is not None:
@@ -287,9 +291,6 @@ class HalfChange(HalfOperation):
 
     def _reschedule(self, half: OpenHalf, attempts: int, due_ms: int, deadline_ms: int) -> Reschedule:
         return Reschedule(self.group.name, half.half_id, half.state.value, attempts, due_ms, deadline_ms)
-
-    def _by(self) -> Shared:
-        return (("resolver", self.resolver.value), ("who", self.who), ("reason", self.reason))
 
     def withdraw(self) -> None:
         """Nothing was stored: it stands where it stood, and is asked as before."""

@@ -6,11 +6,10 @@ deadline, lock, due: one entry in the table of timers, for the earliest of all g
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import trio
 
 from amqp_broker.addresses import Address
@@ -29,7 +28,15 @@ from amqp_broker.coordinator import (
 )
 from amqp_broker.frames import Error
 from amqp_broker.halves.destinations import why_elsewhere
-from amqp_broker.halves.operations import NOT_LOOKED, HalfChange, HalfJob, HalfPut, Looked, Posted
+from amqp_broker.halves.found import RESOLVERS, Counted, Found, Pace
+from amqp_broker.halves.operations import (
+    NOT_LOOKED,
+    HalfChange,
+    HalfJob,
+    HalfPut,
+    Looked,
+    Posted,
+)  # fmt: skip
 from amqp_broker.jobs import Step
 from amqp_broker.log_setup import logger
 from amqp_broker.persistence import Event, Half, Log, Reschedule, RowDamaged, Store, Unit
@@ -49,93 +56,6 @@ LONGEST_SLEEP_S: Final = 60.0  # the wall clock may be set while we wait
 VoidSet = Callable[[StagedSet, str, Callable[[Any], None]], None]
 KeepAsk = Callable[[OpenSet, Log, Callable[[None], None]], None]
 """Ends a set for a reason; the callback is told the outcome after the commit."""
-
-
-@attrs.define
-class Found:
-    """What there is of a half message: open (`half`), or a tombstone."""
-
-    state: HalfState
-    digest: bytes
-    destination: str
-    half: OpenHalf | None = None
-    resolved_at_ms: int = 0
-    resolver: str = ""
-
-    def refusal(self, answer: HalfAnswer) -> Error:
-        """Why something can't be done with it any more, and what was decided, when and by whom."""
-        if answer is HalfAnswer.ID_CONFLICT:
-            return Error(
-                condition=answer.value,
-                description="expected the content and destination of the half message that has this half-id, "
-                "got others",
-            )
-        info = {
-            "half_state": self.state.value,
-            "half_resolved_at": self.resolved_at_ms,
-            "half_resolved_by": self.resolver,
-        }
-        description = (
-            f"it was decided: half_state={self.state.value}, half_resolved_at={self.resolved_at_ms}, "
-            f"half_resolved_by={self.resolver}"
-        )
-        return Error(condition=HalfAnswer.CONFLICT.value, description=description, info=info)
-
-
-class Counted:
-    """What was asked and decided in one group since the broker started."""
-
-    def __init__(self) -> None:
-        self.asks = 0
-        self.conflicts = 0
-        self.unknown_ids = 0
-        self.decided: Counter[tuple[str, str]] = Counter()
-        self._resolution_ms = 0
-
-    def decision(self, state: HalfState, resolver: Resolver, age_ms: int) -> None:
-        """One was committed or rolled back, so long after it was stored."""
-        self.decided[state.value, resolver.value] += 1
-        self._resolution_ms += age_ms
-
-    def refusal(self, error: Error) -> None:
-        """Somebody was told that it can't be."""
-        if error.condition == HalfAnswer.UNKNOWN.value:
-            self.unknown_ids += 1
-        elif error.condition == HalfAnswer.CONFLICT.value:
-            self.conflicts += 1
-
-    def mean_resolution_ms(self) -> float:
-        """From storage to decision; 0 before the first one."""
-        return self._resolution_ms / max(1, self.decided.total())
-
-
-class Pace:
-    """How many checks may be sent now: `per_s` a second, in bursts of a tenth of that at most.
-
-    A flood of due half messages leaves the broker to its other work.
-    """
-
-    def __init__(self, per_s: int, now: float) -> None:
-        self._per_s = per_s
-        self._burst = max(1.0, per_s / 10)
-        self._tokens = self._burst
-        self._at = now
-
-    def room(self, now: float) -> int:
-        """How many may be sent now."""
-        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._per_s)
-        self._at = now
-        return int(self._tokens)
-
-    def taken(self) -> None:
-        """One was sent."""
-        self._tokens -= 1
-
-    def wait_s(self, now: float) -> float:
-        """How long until some may be sent: half a burst, so that a turn is worth it."""
-        if self.room(now) >= 1:
-            return 0.0
-        return max(1.0, self._burst / 2) / self._per_s
 
 
 class HalfService:
@@ -306,7 +226,9 @@ class HalfService:
         """Where its message goes: the dead letters, if its queue is gone or takes no such messages any more,
         and why.
         """
-        queue = self._nodes.registry.find(Address(half.destination))
+        queue = self._rooms.get(half)
+        if queue is None or queue.deleted:  # there may be a new one of this name
+            queue = self._nodes.registry.find(Address(half.destination))
         reason = why_elsewhere(half.destination, queue)
         if queue is None or reason:
             queue = self._nodes.dead_letters
@@ -337,7 +259,7 @@ class HalfService:
             queue.unreserve(1, half.size_bytes)
             self._nodes.drained(queue)
         self._recent[group.name, half.half_id] = Found(
-            half.state, half.digest, half.destination, None, now_ms, resolver.value
+            half.state, half.digest, half.destination, None, now_ms, RESOLVERS[resolver]
         )
         if len(self._recent) > RECENT_DECISIONS:
             self._recent.popitem(last=False)

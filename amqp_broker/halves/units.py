@@ -5,7 +5,7 @@ commit, commit, rollback, commit --> one Post for each queue | a Decide for each
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from amqp_broker.coordinator import OpenHalf, shown_half_id
 from amqp_broker.jobs import post_verbs
@@ -16,7 +16,18 @@ if TYPE_CHECKING:
     from amqp_broker.persistence import Verb
     from amqp_broker.queue import Queue
 
-Shared = tuple[tuple[str, str | int], ...]
+Shared = tuple[str, ...]
+"""What events of half messages in a row have in common, in the order of `SHARED`."""
+
+PUT: Final = "half.put"
+COMMITTED: Final = "half.committed"
+_BY: Final = ("resolver", "who", "reason")
+SHARED: Final[dict[str, tuple[str, ...]]] = {
+    PUT: ("group", "destination", "container"), COMMITTED: ("group", "queue", *_BY),
+    "half.rolled_back": ("group", *_BY), "half.parked": ("group", *_BY), "half.resumed": ("group", *_BY),
+}  # fmt: skip
+NUMBER: Final[dict[str, str]] = {PUT: "bytes", COMMITTED: "offset"}
+"""What else each has of its own, beside its half-id."""
 
 
 class _Placed:
@@ -36,7 +47,7 @@ class HalfUnit:
     """Gathers what they ask for, in their order."""
 
     __slots__ = (
-        "_columns", "_count", "_kind", "_placed", "_posts", "_rest", "_shared", "_txn_id", "now_ms",
+        "_half_ids", "_kind", "_numbers", "_placed", "_posts", "_rest", "_shared", "_txn_id", "now_ms",
     )  # fmt: skip
 
     def __init__(self, now_ms: int, txn_id: bytes = b"") -> None:
@@ -47,8 +58,8 @@ class HalfUnit:
         self._placed: _Placed | None = None
         self._kind = ""
         self._shared: Shared = ()
-        self._count = 0
-        self._columns: dict[str, Values] = {}
+        self._half_ids: Values = []
+        self._numbers: Values = []
 
     def add(self, verb: Verb) -> None:
         """One more verb."""
@@ -78,24 +89,26 @@ class HalfUnit:
             self._end_placed()
             self._rest.extend(homeless(queue, half.destination, group, half_id, reason, self.now_ms))
 
-    def log(self, kind: str, shared: Shared, own: dict[str, str | int]) -> None:
+    def log(self, kind: str, shared: Shared, half_id: str, number: int = 0) -> None:
         """One event; those in a row of one kind that share `shared` are stored as one."""
-        if kind != self._kind or shared != self._shared or self._count >= RUN_ENTRIES:
+        if kind != self._kind or shared != self._shared or len(self._half_ids) >= RUN_ENTRIES:
             self._end_run()
             self._kind = kind
             self._shared = shared
-            self._columns = {name: [value] for name, value in own.items()}
-        else:
-            for name, values in self._columns.items():
-                values.append(own[name])
-        self._count += 1
+        self._half_ids.append(half_id)
+        self._numbers.append(number)
 
     def _end_run(self) -> None:
         self._end_placed()  # that a message is there is told before why
-        if self._count:
-            fields = dict(self._shared)
-            self._rest.append(log_run(self._kind, self.now_ms, fields, self._count, self._columns))
-            self._count = 0
+        if self._half_ids:
+            fields: dict[str, str | int] = dict(zip(SHARED[self._kind], self._shared, strict=True))
+            columns = {"half_id": self._half_ids}
+            name = NUMBER.get(self._kind)
+            if name is not None:
+                columns[name] = self._numbers
+            self._rest.append(log_run(self._kind, self.now_ms, fields, len(self._half_ids), columns))
+            self._half_ids = []
+            self._numbers = []
 
     def _end_placed(self) -> None:
         placed, self._placed = self._placed, None

@@ -8,6 +8,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from amqp_broker.frames import (
     AmqpSequence,
@@ -24,9 +26,11 @@ from amqp_broker.frames import (
     Timestamp,
     Ulong,
     encode_message,
+    encode_section,
 )
 from amqp_broker.pipeline.amqp_values import converter
 from amqp_broker.pipeline.errors import SchemaError
+from amqp_broker.pipeline.message_sections import body_of, by_row, properties_of, section_map
 from amqp_broker.pipeline.messages_of_rows import POSITIONS, Encoded, RowEncoder
 
 NOON = datetime.datetime(2026, 5, 1, 12, 0, 0, 123_456, tzinfo=datetime.UTC)
@@ -299,3 +303,64 @@ def test_a_value_that_cannot_be_sent_names_its_column_and_row(
     with pytest.raises(SchemaError) as caught:
         encoded(kinds, [row])
     assert said in str(caught.value)
+
+
+def string_or_error(make: Any, value: Any) -> Any:
+    """The octets, or what the error says."""
+    try:
+        return make({"column": [value]})
+    except SchemaError as error:
+        return str(error)
+
+
+TEXT_OR_NULL = st.none() | st.text(max_size=6) | st.text("xé\ud800", min_size=80, max_size=300)
+NAMES = ["message_id", "to", "subject", "reply_to", "correlation_id", "content_type", "reply_to_group_id"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.fixed_dictionaries(dict.fromkeys(NAMES, TEXT_OR_NULL)), st.permutations(NAMES))
+def test_properties_that_are_texts_are_as_the_general_way_makes_them(
+    value: dict[str, Any], order: list[str]
+) -> None:
+    """Octet for octet, also what is wrong with them."""
+    fields = [{"name": name, "type": "string"} for name in order]
+    quick = properties_of({"type": "struct", "fields": fields})
+    # A field that tells the type of an id takes the general way.
+    typed = properties_of(
+        {"type": "struct", "fields": [*fields, {"name": "message_id_type", "type": "string"}]}
+    )
+    assert string_or_error(by_row("column", quick), value) == string_or_error(
+        by_row("column", typed), value | {"message_id_type": None}
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.dictionaries(st.text(max_size=4) | st.text("é\ud800", min_size=100, max_size=200), TEXT_OR_NULL)
+    | st.dictionaries(st.text(max_size=4), st.none() | st.integers(-(2**63), 2**63 - 1))
+)
+def test_application_properties_of_texts_and_longs_are_as_the_general_way_makes_them(
+    value: dict[str, Any],
+) -> None:
+    """Octet for octet, also what is wrong with them."""
+    kind = "string" if any(isinstance(item, str) for item in value.values()) else "long"
+    quick = section_map("application_properties", STRINGS | {"valueType": kind}, simple=True)
+    # A map of any other kind takes the general way.
+    expected = by_row(
+        "application_properties", lambda pairs: encode_section("application-properties", dict(pairs))
+    )
+    columns = {"application_properties": [list(value.items())]}
+    found = []
+    for make in (quick, expected):
+        try:
+            found.append(make(columns))
+        except SchemaError as error:
+            found.append([str(error).encode()])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256])
+def test_bodies_of_every_size_are_data_sections(size: int) -> None:
+    """The short form up to 255 octets."""
+    body = b"x" * size
+    assert body_of({"body": "binary"})({"body": [body]}) == [encode_section("data", body)]

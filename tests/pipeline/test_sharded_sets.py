@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import attrs
@@ -17,8 +18,15 @@ from amqp_broker.frames import Header, encode_message, encode_section
 from amqp_broker.pipeline.errors import BrokerUnreachable, EpochError, SchemaError
 from amqp_broker.pipeline.messages_of_rows import Encoded, RowEncoder
 from amqp_broker.pipeline.set_brokers import HOME, SetBrokers
-from amqp_broker.pipeline.set_client import SealedSet, SetClient, SetGone, SetPrepared, StaleEpoch
-from amqp_broker.pipeline.set_writer import Written, decide, write_set
+from amqp_broker.pipeline.set_client import (
+    SealedSet,
+    SetClient,
+    SetGone,
+    SetMismatch,
+    SetPrepared,
+    StaleEpoch,
+)
+from amqp_broker.pipeline.set_writer import SetStage, Written, decide, write_set
 from amqp_broker.pipeline.sharded_sets import (
     carry_out,
     decide_sharded,
@@ -294,6 +302,33 @@ def test_a_shard_may_be_beyond_an_epoch_that_it_has_nothing_of(brokers: SetBroke
     missing = SealedSet("s", 1, 1, brokers.log(1, producer, 1))
     with pytest.raises(StaleEpoch, match=f"the broker at {brokers.names[1]}"):
         carry_out(brokers, 1, producer, 1, attrs.evolve(decided, winners=(missing,)))
+
+
+def test_a_winner_whose_seal_is_damaged_is_prepared_again(
+    brokers: SetBrokers, connections: list[BlockingConnection], producer: str
+) -> None:
+    """It is open after the shard's start. What is not as home decided it is an error."""
+    rows = batch(b"1", b"2", shards=[1, 1])
+    log = brokers.log(1, producer, 0)
+    for epoch, lost in ((0, 0), (1, 1)):
+        stage = SetStage(SetClient(connections[1], GROUP), producer, epoch, f"open{epoch}", 10)
+        stage.send(rows, producer)
+        staged = stage.close()
+        assert staged is not None
+        won = attrs.evolve(staged, store=log, count=staged.count + lost)
+        brokers.ask(HOME, partial(_enlist_and_commit, producer, epoch, won))
+        decided = brokers.status(HOME, producer, epoch)
+        if lost:
+            with pytest.raises(SetMismatch, match="expected 3 messages .* there are 2"):
+                carry_out(brokers, 1, producer, epoch, decided)
+        else:
+            carry_out(brokers, 1, producer, epoch, decided)
+    assert bodies(connections, producer) == [[], [b"1", b"2"], []]
+
+
+def _enlist_and_commit(producer: str, epoch: int, won: SealedSet, home: SetClient) -> None:
+    home.seal(producer, epoch, won, store=won.store)
+    home.commit_epoch(producer, epoch, [won])
 
 
 def test_another_order_of_the_brokers_is_told(

@@ -23,6 +23,7 @@ from amqp_broker.pipeline.listener import CursorListener
 from amqp_broker.pipeline.options import SOURCE, BrokerAddress, read_options
 from amqp_broker.pipeline.retained_client import RetainedClient
 from amqp_broker.pipeline.source import POLL_MS, AmqpBatchReader, AmqpStreamReader
+from amqp_broker.pipeline.source_broker import BrokerPlace
 from amqp_broker.testing import running_broker
 from tests.support.retained import retaining
 
@@ -212,3 +213,25 @@ def test_what_is_missing_is_told_with_its_broker(new: New, brokers: list[Running
     gone = start | {"a": {"orders": {"0": 0, "1": 0}, "gone": {"1": 3}}}
     with pytest.raises(DataLoss, match=f"'gone', up to offset 3, .* more at {brokers[1].url}"):
         reader.partitions(start, gone)
+
+
+def test_a_broker_that_ends_while_it_is_read_is_named(new: New, brokers: list[RunningBroker]) -> None:
+    """A task says which one, and so does one whose store is another one now."""
+    reader = new(batch=True, **{"amqp.timeoutMs": "200"})
+    partitions = reader.partitions()
+    drop_connection(reader._options.brokers[1])
+    brokers[1].stop()
+    with pytest.raises(BrokerUnreachable, match=brokers[1].url):
+        [*reader.read(partitions[1])]
+    partitions[0].log = "another"
+    with pytest.raises(OffsetError, match=f"the broker at {brokers[0].url}: .* the broker's store is"):
+        [*reader.read(partitions[0])]
+    drop_connection(reader._options.brokers[0])
+
+
+def test_cursors_of_one_broker_are_named_as_ever(brokers: list[RunningBroker]) -> None:
+    """A checkpoint of a query that was there before several brokers were: batch 0 begins where it began."""
+    given = {"amqp.url": brokers[0].url, "subscribe": "orders", "subscription": "s"}
+    for offsets in ('{"orders": 5}', '{"orders": {"0": 5}}'):
+        one = BrokerPlace(read_options(given | {"startingOffsets": offsets}, SOURCE), 0)
+        assert one._cursors() == ("s/start:7b1cd9c5c0ae8a8a", "s")
