@@ -78,6 +78,22 @@ FAULTS: Final = (
         ("tests/persistence/test_node_rows.py::test_a_damaged_row_is_put_away",),
     ),
     Mutant(
+        "a decision has a commit of its own, after that of its messages",
+        "persistence/sqlite_store.py",
+        "        if group.halves is not None:\n            self._next_half",
+        "        if group.halves is not None and group.halves.decisions:\n            self._unit.commit()\n"
+        "            self._unit.begin()\n"
+        "        if group.halves is not None:\n            self._next_half",
+        ("tests/power_loss/test_power_loss.py::test_no_power_cut_parts_an_epoch_from_its_decision",),
+    ),
+    Mutant(
+        "an epoch that is refused alone leaves a hole in a queue that retains",
+        "amqp_broker/writer.py",
+        "isinstance(verb, Post | Move) and verb.queue_id in self.dense",
+        "isinstance(verb, Post) and verb.queue_id in self.dense",
+        ("tests/amqp_broker/test_half_sets_damage.py::test_a_commit_that_is_refused_alone_leaves_no_hole",),
+    ),
+    Mutant(
         "an epoch may be decided twice",
         "persistence/half_changes.py",
         "assert key not in self.decisions and not self._is_decided(*key), ",
