@@ -54,8 +54,10 @@ LONGEST_SLEEP_S: Final = 60.0  # the wall clock may be set while we wait
 
 
 VoidSet = Callable[[StagedSet, str, Callable[[Any], None]], None]
-KeepAsk = Callable[[OpenSet, Log, Callable[[None], None]], None]
 """Ends a set for a reason; the callback is told the outcome after the commit."""
+
+KeepAsk = Callable[[OpenSet, Log, Callable[[None], None]], None]
+"""Has it stored that a set was asked about, with its event; the callback follows the commit."""
 
 
 class HalfService:
