@@ -100,9 +100,14 @@ class HeldStore:
     # What a test calls
 
     @property
+    def holding(self) -> bool:
+        """Commits that a worker makes wait, now or when one comes."""
+        return not self._gate.is_set()
+
+    @property
     def held(self) -> bool:
         """A commit is under way and waits for `let_go`."""
-        return self.busy and not self._gate.is_set()
+        return self.busy and self.holding
 
     def hold(self) -> None:
         """The next commit that a worker makes waits."""

@@ -81,7 +81,11 @@ def at_answers(stage: Stage, observed: Observed, *, final: bool) -> None:
         if link.ended:
             observed.ends[(who, link.name)] = link.ended
         for number, arrival in enumerate(link.arrivals):
-            told = ("over",) if over and not arrival.answers else tuple(arrival.answers)
+            told = tuple(arrival.answers)
+            if not told and (over or arrival.forgotten):
+                told = ("over",)
+            if told and link.checks:
+                told = ("settled",)  # an answer and the end of the question may cross on the wire
             observed.told[(who, link.name, number)] = told
         observed.state[f"arrived at {who}/{link.name}"] = sorted(describe(a.payload) for a in link.arrivals)
     for who, peer in stage.peers.items():

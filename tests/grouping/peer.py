@@ -64,6 +64,8 @@ class Arrival:
     payload: bytes
     settled: bool
     answers: list[str] = attrs.field(factory=list)
+    forgotten: bool = False
+    """We have settled it, and need not be told anything."""
 
 
 @attrs.define
@@ -82,6 +84,11 @@ class Link:
     delivery_count: int = 0
     arrivals: list[Arrival] = attrs.field(factory=list)
     partial: Arrival | None = None
+
+    @property
+    def checks(self) -> bool:
+        """Whether the broker asks about half messages on it."""
+        return self.address.startswith("$half-check/")
 
 
 class Peer:

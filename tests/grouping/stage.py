@@ -21,7 +21,7 @@ from amqp_broker.testing import memory_config
 from tests.grouping import looks
 from tests.grouping.held_store import HeldStore, Watch
 from tests.grouping.peer import Link, Peer
-from tests.grouping.steps import GROUP, Disk, Pass, Step, payload_of
+from tests.grouping.steps import GROUP, Disk, Pass, Step, Tick, payload_of
 from tests.grouping.stores import Stores
 
 EPOCH_MS: Final = 1_800_000_000_000
@@ -59,12 +59,14 @@ Keyed = tuple[int, Step]
 @attrs.frozen
 class Chunk:
     """Steps that are sent before the broker comes to rest. `held`: a commit is under way all the time, so that
-    they gather in one group. `merged`: one segment for each connection, else one for each step.
+    they gather in one group; it is a commit of somebody else, or (`own`) that of the first of them that needs one.
+    `merged`: one segment for each connection, else one for each step.
     """
 
     steps: tuple[Keyed, ...]
     held: bool
     merged: bool
+    own: bool = False
 
 
 Plan = tuple[Chunk, ...]
@@ -106,6 +108,9 @@ class Stage:
         self.txns: dict[str, bytes] = {}
         self.declares: dict[tuple[int, int], str] = {}
         self.sent: dict[int, tuple[int, str, int]] = {}
+        self.ticking = False
+        """Whether the wall clock moves on by a millisecond whenever it is read."""
+        self.reads_ms = 0
         self._jumped = False
         self._decoy: Link | None = None
         self._decoys: Peer | None = None
@@ -137,7 +142,7 @@ class Stage:
         self._watch.steps = 0
         while True:
             await trio.testing.wait_all_tasks_blocked()
-            if self._jumped and not self.store.held:
+            if self._jumped and not self.store.holding:
                 self._jumped = False
                 await self.barrier()
             if not self.store.busy or self.store.held:
@@ -174,16 +179,22 @@ class Stage:
     async def run(self, chunks: Plan) -> None:
         """All steps, in their chunks."""
         for chunk in chunks:
-            if chunk.held:
-                await self._hold()
-            await self._send(chunk)
-            self.store.let_go()
+            try:
+                if chunk.held:
+                    await self._hold(chunk.own)
+                await self._send(chunk)
+            finally:
+                self.store.let_go()
             await self.rest()
 
-    async def _hold(self) -> None:
-        """A commit of somebody else is under way."""
-        self.store.slow = True
+    async def _hold(self, own: bool) -> None:
+        """The next commit is under way until it is let go, unless it is that of somebody else: now."""
+        if not self.store.slow:
+            self.store.slow = True
+            await self.barrier()  # the broker finds its disk too slow for its own loop
         self.store.hold()
+        if own:
+            return
         for _ in range(ASKS_MAX):
             await self.decoy()
             await trio.testing.wait_all_tasks_blocked()
@@ -219,9 +230,14 @@ def one_by_one(steps: Sequence[Keyed]) -> Plan:
     return tuple(Chunk((each,), held=False, merged=False) for each in steps)
 
 
-def all_in_one(steps: Sequence[Keyed]) -> Plan:
-    """One segment for each connection, and all in one group."""
-    return tuple(Chunk(part, held=True, merged=True) for part in _between_jumps(steps))
+def all_in_one(steps: Sequence[Keyed], *, own: bool = False) -> Plan:
+    """One segment for each connection, and all in one group, or in that behind the first that commits."""
+    return tuple(Chunk(part, held=True, merged=not own, own=own) for part in _between_jumps(steps))
+
+
+def all_at_once(steps: Sequence[Keyed]) -> Plan:
+    """One segment for each connection, and no commit is under way."""
+    return tuple(Chunk(part, held=False, merged=True) for part in _between_jumps(steps))
 
 
 def _between_jumps(steps: Sequence[Keyed]) -> list[tuple[Keyed, ...]]:
@@ -230,7 +246,7 @@ def _between_jumps(steps: Sequence[Keyed]) -> list[tuple[Keyed, ...]]:
     """
     parts: list[list[Keyed]] = [[]]
     for each in steps:
-        if isinstance(each[1], Pass | Disk):
+        if isinstance(each[1], Pass | Disk | Tick):
             parts.append([])
         parts[-1].append(each)
     return [tuple(part) for part in parts if part]
@@ -244,7 +260,8 @@ def in_groups(steps: Sequence[Keyed], rng: random.Random) -> Plan:
             size = rng.choice((1, 2, 3, 5, 8, len(rest)))
             part, rest = rest[:size], rest[size:]
             alone = len({step.who for _, step in part if step.who >= 0}) == 1
-            chunks.append(Chunk(part, held=rng.random() < 0.75, merged=alone and rng.random() < 0.5))
+            held, own = rng.random() < 0.75, rng.random() < 0.3
+            chunks.append(Chunk(part, held=held, merged=alone and rng.random() < 0.5, own=own))
     return tuple(chunks)
 
 
@@ -259,7 +276,7 @@ def by_connection(steps: Sequence[Step]) -> list[Keyed]:
         part.clear()
 
     for key, step in enumerate(steps):
-        if isinstance(step, Pass | Disk):
+        if isinstance(step, Pass | Disk | Tick):
             close()
             found.append((key, step))
         else:
@@ -280,7 +297,7 @@ def configuration(policy: str) -> BrokerConfig:
         half_groups=(
             HalfGroupConfig(
                 name=GROUP, policy=policy, first_check_ms=FIRST_CHECK_MS, tombstone_ms=TOMBSTONE_MS,
-                max_age_ms=20 * TOMBSTONE_MS,
+                max_age_ms=20 * TOMBSTONE_MS, max_attempts=2,
             ),
         ),
     )  # fmt: skip
@@ -292,14 +309,19 @@ async def staged(
 ) -> AsyncIterator[Stage]:
     """A broker on this store."""
 
+    stages: list[Stage] = []
+
     def now_ms() -> int:
-        return EPOCH_MS + round(clock.current_time() * 1000)
+        for stage in stages:
+            stage.reads_ms += stage.ticking
+        return EPOCH_MS + round(clock.current_time() * 1000) + sum(stage.reads_ms for stage in stages)
 
     # As wide as a store that tests bring themselves may be: `Store` is a protocol that the wrapper passes on.
     used: Any = store
     async with open_broker(configuration(policy), store=used, wall_clock=now_ms) as broker:
         async with trio.open_nursery() as nursery:
-            yield Stage(broker, store, clock, nursery, watch)
+            stages.append(Stage(broker, store, clock, nursery, watch))
+            yield stages[0]
             nursery.cancel_scope.cancel()
 
 

@@ -46,7 +46,7 @@ PRODUCER: Final = "p"
 
 
 def payload_of(spec: tuple[Any, ...], stage: Stage, peer: Peer) -> bytes | None:
-    """The message that a step describes; None if it names a transaction that there is not."""
+    """The message that a step describes; None if it names a transaction or a link that there is not."""
     kind, *rest = spec
     if kind == "discharge":
         txn_id = stage.txns.get(rest[0])
@@ -84,7 +84,11 @@ def _sequenced(seq_id: int, number: int, prev: int) -> bytes:
     return annotated((seq_id, number, prev))
 
 
-def _cursor(peer: Peer, operation: str, name: str, positions: tuple[tuple[str, int], ...]) -> bytes:
+def _cursor(
+    peer: Peer, operation: str, name: str, positions: tuple[tuple[str, int], ...]
+) -> bytes | None:
+    if "replies" not in peer.links:
+        return None
     body: dict[str, Any] = {"cursor": name}
     if operation == "move":
         body["positions"] = {address: Ulong(offset) for address, offset in positions}
@@ -196,6 +200,9 @@ class Settle(Step):
         if link is None or self.last >= len(link.arrivals):
             return
         state = OUTCOMES[self.outcome]
+        if self.settled:
+            for arrival in link.arrivals[self.first : self.last + 1]:
+                arrival.forgotten = True
         if self.txn is not None:
             txn_id = stage.txns.get(self.txn)
             if txn_id is None:
@@ -256,6 +263,14 @@ class Pass(Step):
 
 
 @attrs.frozen
+class Tick(Step):
+    """From now on the wall clock moves on by a millisecond whenever it is read."""
+
+    def put(self, stage: Stage, key: int) -> None:
+        stage.ticking = True
+
+
+@attrs.frozen
 class Disk(Step):
     """The disk is full from now on, or has room again; `groups` refuses groups as a whole first."""
 
@@ -272,5 +287,5 @@ class Disk(Step):
 
 
 __all__ = [
-    "AttachReceiver", "AttachSender", "Credit", "Disk", "Leave", "Pass", "Send", "Settle", "Step",
+    "AttachReceiver", "AttachSender", "Credit", "Disk", "Leave", "Pass", "Send", "Settle", "Step", "Tick",
 ]  # fmt: skip
