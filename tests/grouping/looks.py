@@ -219,7 +219,7 @@ async def _drain(stage: Stage, observed: Observed, found: dict[str, list[str]]) 
         if half.state in ("prepared", "parked"):
             await broker.half_messages.roll_back(GROUP, half.half_id, "the test")
     for each in broker.half_sets():
-        await broker.void_half_set(GROUP, PRODUCER, each.set_id, "the test", force=True)
+        await broker.void_half_set(GROUP, PRODUCER, each.set_id, "the test")
     peer = stage.connect("drain")
     links = [peer.attach_receiver(name, name, credit=CREDIT, settled=True) for name in found]
     await peer.flush()

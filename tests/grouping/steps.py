@@ -272,18 +272,12 @@ class Tick(Step):
 
 @attrs.frozen
 class Disk(Step):
-    """The disk is full from now on, or has room again; `groups` refuses groups as a whole first."""
+    """What there is room for from now on; see `HeldStore.room`."""
 
-    full: bool
-    groups: bool = False
+    room: str
 
     def put(self, stage: Stage, key: int) -> None:
-        stage.store.full = self.full
-        stage.store.full_groups = self.groups
-
-
-
-
+        stage.store.room = self.room
 
 
 __all__ = [
