@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("--store", choices=("memory", "sqlite", "both"), default="both")
     parser.add_argument("--shrink", action="store_true", help="print a smaller program for each that differs")
     parser.add_argument("--stop-after", type=int, default=0, metavar="N", help="stop after N that differ")
-    parser.add_argument("--pairs", action="store_true", help="all pairs of small requests, no random programs")
+    parser.add_argument("--pairs", action="store_true", help="small requests in pairs instead")
     options = parser.parse_args()
     folder = quick_folder()
     try:

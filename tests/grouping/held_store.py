@@ -1,7 +1,7 @@
 """A store whose commits can be held, which can be full, and which can fail: the seam below the broker.
 
-A commit runs in a worker thread, where trio sees no task that blocks. So the wrapper tells (`busy`) when a worker
-has the store: from `apply` on, until the task that waits for the worker takes its next step.
+A commit runs in a worker thread, where trio sees no task that blocks. So the wrapper tells (`busy`) when a
+worker has the store: from `apply` on, until the task that waits for the worker takes its next step.
 """
 
 from __future__ import annotations

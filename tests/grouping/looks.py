@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.grouping.peer import Link
     from tests.grouping.stage import Observed, Stage
 
-QUEUES: Final = ("a", "b", "e.c", "r.d", "s", "x.f", "dead-letters")
+QUEUES: Final[tuple[str, ...]] = ("a", "b", "e.c", "r.d", "s", "x.f", "dead-letters")
 """All that programs use and that outlive their links."""
 EVERYTHING: Final = 100_000
 CREDIT: Final = 1_000

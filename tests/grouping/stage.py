@@ -62,9 +62,11 @@ Keyed = tuple[int, Step]
 
 @attrs.frozen
 class Chunk:
-    """Steps that are sent before the broker comes to rest. `held`: a commit is under way all the time, so that
-    they gather in one group; it is a commit of somebody else, or (`own`) that of the first of them that needs one.
-    `merged`: one segment for each connection, else one for each step.
+    """Steps that are sent before the broker comes to rest.
+
+    `held`: a commit is under way all the time, so that they gather in one group; it is a commit of somebody
+    else, or (`own`) that of the first of them that needs one. `merged`: one segment for each connection, else
+    one for each step.
     """
 
     steps: tuple[Keyed, ...]
@@ -101,8 +103,9 @@ class Stage:
     """A running broker with its clients."""
 
     def __init__(
-        self, broker: Broker, store: HeldStore, clock: trio.testing.MockClock, nursery: trio.Nursery, watch: Watch
-    ) -> None:
+        self, broker: Broker, store: HeldStore, clock: trio.testing.MockClock, nursery: trio.Nursery,
+        watch: Watch,
+    ) -> None:  # fmt: skip
         self.broker = broker
         self.store = store
         self._clock = clock
@@ -260,8 +263,8 @@ def all_at_once(steps: Sequence[Keyed]) -> Plan:
 
 
 def _between_jumps(steps: Sequence[Keyed]) -> list[tuple[Keyed, ...]]:
-    """A group is made, and judged, when the commit before it has ended. So that a clock says the same to all of
-    it, whoever makes groups, time passes and the disk changes at the beginning of a group only.
+    """A group is made, and judged, when the commit before it has ended. So that a clock says the same to all
+    of it, whoever makes groups, time passes and the disk changes at the beginning of a group only.
     """
     parts: list[list[Keyed]] = [[]]
     for each in steps:

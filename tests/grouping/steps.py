@@ -18,7 +18,6 @@ from amqp_broker.frames import (
     End,
     Header,
     Modified,
-    Properties,
     Rejected,
     Released,
     TransactionalState,
@@ -55,7 +54,8 @@ def payload_of(spec: tuple[Any, ...], stage: Stage, peer: Peer) -> bytes | None:
         return encode_message(body=AmqpValue(Discharge(txn_id=txn_id, fail=rest[1])))
     if kind == "cursor":
         return _cursor(peer, *rest)
-    return PAYLOADS[kind](*rest)
+    made: bytes = PAYLOADS[kind](*rest)
+    return made
 
 
 def _plain(body: str, durable: bool, ttl: int | None = None) -> bytes:
@@ -84,9 +84,7 @@ def _sequenced(seq_id: int, number: int, prev: int) -> bytes:
     return annotated((seq_id, number, prev))
 
 
-def _cursor(
-    peer: Peer, operation: str, name: str, positions: tuple[tuple[str, int], ...]
-) -> bytes | None:
+def _cursor(peer: Peer, operation: str, name: str, positions: tuple[tuple[str, int], ...]) -> bytes | None:
     if "replies" not in peer.links:
         return None
     body: dict[str, Any] = {"cursor": name}
@@ -157,8 +155,8 @@ class AttachReceiver(Step):
         peer = stage.peers[self.who]
         if not peer.gone and self.link not in peer.links:
             peer.attach_receiver(
-                self.link, stage.address(self.address), credit=self.credit, settled=self.settled, copy=self.copy,
-                dynamic=self.address is None,
+                self.link, stage.address(self.address), credit=self.credit, settled=self.settled,
+                copy=self.copy, dynamic=self.address is None,
             )  # fmt: skip
 
 

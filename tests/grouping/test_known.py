@@ -69,6 +69,7 @@ def same(stores: Stores, setup: list[Step], *steps: Step, policy: str = "rollbac
 
 # Half messages: a check that is out, and a decision
 
+
 def asked(where: str = BY_OUTCOME, destination: str = "b") -> list[Step]:
     """A half message has been asked about."""
     return [
@@ -174,12 +175,19 @@ def holding(count: int) -> list[Step]:
     ]
 
 
-@pytest.mark.parametrize("leave", [Leave(0, "from", False), Leave(0, "from", True), Leave(0, None, False),
-                                   Leave(0, None, True)], ids=["detach", "close link", "end", "close"])  # fmt: skip
-@pytest.mark.parametrize("outcome", OUTCOMES)
-def test_outcome_then_gone(stores: Stores, outcome: str, leave: Leave) -> None:
+LEAVES = {
+    "detach": Leave(0, "from", False),
+    "close link": Leave(0, "from", True),
+    "end": Leave(0, None, False),
+    "close": Leave(0, None, True),
+}
+
+
+@pytest.mark.parametrize("leave", LEAVES)
+@ANSWERS
+def test_outcome_then_gone(stores: Stores, outcome: str, leave: str) -> None:
     """An outcome that is not settled, and the end of the link in the same segment."""
-    same(stores, holding(2), Settle(0, "from", 0, 1, outcome, False), leave)
+    same(stores, holding(2), Settle(0, "from", 0, 1, outcome, False), LEAVES[leave])
 
 
 @pytest.mark.parametrize(("first", "second"), list(itertools.product(OUTCOMES, OUTCOMES)))
@@ -356,7 +364,7 @@ IN_TRANSACTION: list[Step] = [
 @pytest.mark.parametrize("verdict", ["commit", "rollback"])
 @pytest.mark.parametrize("fail", [True, False])
 def test_put_resolve_discharge(stores: Stores, txn: str | None, verdict: str, fail: bool) -> None:
-    """A half message is put (in the transaction or before it), decided in a transaction, and that discharged."""
+    """A half message is put (in a transaction or before it) and decided in the transaction; that ends."""
     same(
         stores, IN_TRANSACTION,
         Send(0, "put", ("half", "h", "body"), txn=txn),

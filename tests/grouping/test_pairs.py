@@ -1,7 +1,7 @@
 """Small requests beside each other, in both orders, in one group: as one after the other.
 
-Here every request meets every other one about the same objects, and a few of the rest; `python -m tests.grouping
---pairs` has each meet each.
+Here every request meets every other one about the same objects, and a few of the rest; `python -m
+tests.grouping --pairs` has each meet each.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import pytest
 
 from tests.grouping.pairs import KINDS, TOPICS, judge_pair, related
 from tests.grouping.stores import MemoryStores
-
 
 STRIDE = 11
 
