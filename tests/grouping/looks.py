@@ -87,7 +87,10 @@ def at_answers(stage: Stage, observed: Observed, *, final: bool) -> None:
             if told and link.checks:
                 told = ("settled",)  # an answer and the end of the question may cross on the wire
             observed.told[(who, link.name, number)] = told
-        observed.state[f"arrived at {who}/{link.name}"] = sorted(describe(a.payload) for a in link.arrivals)
+        if not over:  # what is on its way to a link that goes may arrive or not
+            observed.state[f"arrived at {who}/{link.name}"] = sorted(
+                describe(a.payload) for a in link.arrivals
+            )
     for who, peer in stage.peers.items():
         if peer.ended:
             observed.ends[(who, "")] = peer.ended

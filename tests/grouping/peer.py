@@ -140,8 +140,8 @@ class Peer:
         link = self.links[name] = Link(name, len(self.links), sends=True)
         self.put(
             Attach(
-                name=name, handle=link.handle, role=SENDER, source=Source(outcomes=ALL_OUTCOMES), target=target,
-                initial_delivery_count=0, properties=properties,
+                name=name, handle=link.handle, role=SENDER, source=Source(outcomes=ALL_OUTCOMES),
+                target=target, initial_delivery_count=0, properties=properties,
             )
         )  # fmt: skip
         return link

@@ -246,7 +246,9 @@ def _prepared(steps: Sequence[Keyed]) -> Plan:
     """Each step alone, but for links that are attached one after the other: they are nobody's subject."""
 
     def kind(each: Keyed) -> object:
-        return each[1].who if isinstance(each[1], AttachSender | AttachReceiver) else each[0]
+        step = each[1]
+        plain = isinstance(step, AttachSender | AttachReceiver) and not (step.address or "@").startswith("@")
+        return ("attach", step.who) if plain else each[0]
 
     runs = [tuple(run) for _, run in itertools.groupby(steps, kind)]
     return tuple(Chunk(run, held=False, merged=True) for run in runs)
