@@ -14,6 +14,13 @@ from tests.grouping.stores import MemoryStores
 BESIDE = "beside " + DECOY.decode()
 """There is room for it also on a full disk."""
 
+MEMORY_ONLY = ("post to a temporary queue", "move", "forget", "look")
+"""About queues that only memory knows, or answered through one: no disk contradicts a memory that was
+left half changed, and the connection is the only one that sees it.
+"""
+NO_OPERATION = ("release", "detach", "delete", "post and roll back")
+"""Kinds for which nothing is stored when they are alone."""
+
 
 def struck(kind: str, fault: Fault, room: str) -> tuple[Observed, int, int]:
     """A request of connection 0 meets a fault, between two posts of connection 1 in one group; the numbers of
@@ -60,4 +67,4 @@ def test_faults_strike() -> None:
         struck(kind, fault, "enough")
         if not fault.met:
             missed.append(kind)
-    assert missed == ["post, settled", "look"], missed
+    assert set(missed) <= {*NO_OPERATION}, missed
