@@ -38,8 +38,8 @@ def struck(kind: str, fault: Fault, room: str) -> tuple[Observed, int, int]:
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_victim(kind: str, step: str, room: str) -> None:
-    """A fault before the commit ends one connection, and what others asked for in its group happens; one after
-    the commit ends the broker at once.
+    """A fault before the commit ends one connection, and what others asked for in its group happens; one
+    after the commit ends the broker at once.
     """
     fault = Fault(step)
     run, before, after = struck(kind, fault, room)
