@@ -7,12 +7,16 @@ the commit returned (law 4: a promise leaves after the commit).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from amqp_broker.links import Delivery, OutgoingDelivery, ReceiverLink, SenderLink
 from amqp_broker.message_events import put
 from amqp_broker.persistence import Post, Record, Retire, Return, Unit
 from amqp_broker.queue import Queue
+
+if TYPE_CHECKING:
+    from amqp_broker.nodes.queue_sink import QueueSink
+    from amqp_broker.nodes.queue_source import QueueSource
 
 
 class Nodes(Protocol):
@@ -26,20 +30,6 @@ class Nodes(Protocol):
 
     def drained(self, queue: Queue) -> None:
         """`queue` lost messages: senders that wait for room may go on."""
-
-
-class PostOwner(Protocol):
-    """The connection that posted, told in its own task's turn."""
-
-    @property
-    def container_id(self) -> str:
-        """Of the peer."""
-
-    def posted(self, posting: Posting, error: Exception | None) -> None:
-        """The posting was stored, or why it was not."""
-
-    def settled(self, settlement: Settlement, error: Exception | None) -> None:
-        """The outcomes were stored; or, with an error, their node is gone."""
 
 
 def retire_verbs(queue_id: int, records: Sequence[Record]) -> Unit:
@@ -83,7 +73,7 @@ class Posting:
 
     def __init__(
         self,
-        owner: PostOwner | None,
+        owner: QueueSink | None,
         link: ReceiverLink | None,
         deliveries: list[Delivery],
         queue: Queue,
@@ -123,7 +113,7 @@ class Posting:
         if error is None:
             queue.make_available(self.records, self.size)
         if self.owner is not None:
-            self.owner.posted(self, error)
+            self.owner.on_posted(self, error)
         if error is None:
             self.nodes.pump(queue)
 
@@ -147,7 +137,7 @@ class Settlement:
     __slots__ = ("deliveries", "link", "nodes", "owner", "queue", "records", "state", "verbs")
 
     def __init__(
-        self, owner: PostOwner, link: SenderLink, deliveries: list[OutgoingDelivery], queue: Queue,
+        self, owner: QueueSource, link: SenderLink, deliveries: list[OutgoingDelivery], queue: Queue,
         retired: list[Record], state: object, nodes: Nodes, verbs: Unit,
     ) -> None:  # fmt: skip
         self.owner = owner
@@ -173,7 +163,7 @@ class Settlement:
         if self.records:
             self.queue.retire(self.records)
             self.nodes.drained(self.queue)
-        self.owner.settled(self, error)
+        self.owner.on_settled(self, error)
 
 
 def return_verbs(queue_id: int, records: Sequence[Record]) -> Unit:

@@ -108,7 +108,7 @@ def events_of(work: Work, txn_id: bytes, now_ms: int) -> Unit:
     if work.effect not in (Effect.RETIRE, Effect.RETURN):
         return []
     consumer: Consumer = work.holder
-    container = consumer.owner.container_id
+    container = consumer.connection.container_id
     return settled(consumer.queue, records_of(work), work.outcome, container, now_ms, txn_id)
 
 

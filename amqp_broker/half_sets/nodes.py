@@ -24,21 +24,21 @@ from amqp_broker.half_sets.requests import (
 )
 from amqp_broker.halves.requests import HalfRefused
 from amqp_broker.persistence import Decision, RowDamaged, Store
-from amqp_broker.registry import NodeRefused
+from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
-    from amqp_broker.control_nodes import ControlPost
     from amqp_broker.half_sets.service import SetService
     from amqp_broker.node_service import NodeService
+    from amqp_broker.nodes.requests import Request
     from amqp_broker.queue import Queue
 
 SETS_SHOWN: Final = 1_000  # in the reply to a status request: the oldest
 
 
-def is_about_sets(post: ControlPost) -> bool:
+def is_about_sets(asked: Request) -> bool:
     """Whether a message's subject is one of these."""
     try:
-        properties = Message(post.payload).properties
+        properties = Message(asked.payload).properties
     except DecodeError:
         return False
     return properties is not None and properties.subject in SET_SUBJECTS
@@ -51,55 +51,55 @@ class SetRequests:
         self._nodes = nodes
         self._sets = sets
 
-    def take(self, group: str, post: ControlPost) -> bool:
+    def take(self, group: str, asked: Request) -> bool:
         """Take a message that is about sets; False if it is not."""
         try:
-            message = Message(post.payload)
+            message = Message(asked.payload)
             own_store = self._nodes.store_id
             request = read_set_request(message, message.properties or Properties(), own_store)
         except HalfRefused as refused:
-            post.answer(Rejected(error=refused.error))
+            asked.answer(Rejected(error=refused.error))
             return True
         except DecodeError as error:
             described = Error(condition=error.condition, description=error.description)
-            post.answer(Rejected(error=described))
+            asked.answer(Rejected(error=described))
             return True
         if request is None:
             return False
-        self._do(group, request, post)
+        self._do(group, request, asked)
         return True
 
-    def _do(self, group: str, request: SetRequest, post: ControlPost) -> None:
+    def _do(self, group: str, request: SetRequest, asked: Request) -> None:
         sets = self._sets
         if isinstance(request, SealRequest) and request.store:
-            sets.submit(EnlistSet(sets, group, request, post.container_id, post.answer))
+            sets.submit(EnlistSet(sets, group, request, asked.container_id, asked.answer))
         elif isinstance(request, SealRequest):
             staged = sets.known(group, request.producer).of_epoch(request.set_id, request.epoch)
-            sets.when_read(staged, partial(sets.submit, SealSet(sets, group, request, post.answer)))
+            sets.when_read(staged, partial(sets.submit, SealSet(sets, group, request, asked.answer)))
         elif isinstance(request, CommitRequest):
-            sets.submit(CommitEpoch(sets, group, request, Resolver.PRODUCER, post.answer))
+            sets.submit(CommitEpoch(sets, group, request, Resolver.PRODUCER, asked.answer))
         elif isinstance(request, VoidRequest) and request.store:
-            sets.submit(VoteSets(sets, group, request, post.answer))
+            sets.submit(VoteSets(sets, group, request, asked.answer))
         elif isinstance(request, VoidRequest):
-            sets.submit(VoidSets(sets, group, request, Resolver.PRODUCER, "", post.answer))
+            sets.submit(VoidSets(sets, group, request, Resolver.PRODUCER, "", asked.answer))
         else:
-            self._tell_status(group, request, post)
+            self._tell_status(group, request, asked)
 
-    def _tell_status(self, group: str, request: StatusRequest, post: ControlPost) -> None:
+    def _tell_status(self, group: str, request: StatusRequest, asked: Request) -> None:
         if request.reply_to is None:
             error = Error(
                 condition="amqp:invalid-field",
                 description="expected the address of a queue in properties.reply-to, got null",
             )
-            post.answer(Rejected(error=error))
+            asked.answer(Rejected(error=error))
             return
         try:
-            queue = self._nodes.existing(post.principal, request.reply_to, SEND)
+            queue = self._nodes.existing(asked.principal, request.reply_to, SEND)
         except NodeRefused as refused:
-            error = Error(condition=refused.condition, description=f"properties.reply-to: {refused}")
-            post.answer(Rejected(error=error))
+            error = Error(condition=refused.error.condition, description=f"properties.reply-to: {refused}")
+            asked.answer(Rejected(error=error))
             return
-        self._nodes.writer.read(partial(self._look, group, request, queue, post.answer))
+        self._nodes.writer.read(partial(self._look, group, request, queue, asked.answer))
 
     def _look(self, group: str, request: StatusRequest, queue: Queue, answer: Any, store: Store) -> None:
         """Between two commits, so that what is decided and what is staged belong together."""

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from amqp_broker.persistence import ForgetCursor, MoveCursor, RowDamaged, Store, Unit
-from amqp_broker.retained.filters import LOCKED, NO_ROOM, RetainedRefused
+from amqp_broker.queues import NodeRefused
+from amqp_broker.retained.filters import LOCKED, NO_ROOM
 
 if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
@@ -83,7 +84,7 @@ class Cursors:
     # Holding
 
     def hold(self, name: str, holder: Holder) -> None:
-        """Nobody else may hold it or read with it, until `release`. Raises RetainedRefused."""
+        """Nobody else may hold it or read with it, until `release`. Raises NodeRefused."""
         if self._held.get(name) is holder:
             return
         self._refuse_if_used(name, self.held_by(name))
@@ -96,7 +97,7 @@ class Cursors:
             del self._held[name]
 
     def read_with(self, name: str, log_id: int, holder: Holder) -> None:
-        """Nobody else may read this node with it, or hold it. Raises RetainedRefused."""
+        """Nobody else may read this node with it, or hold it. Raises NodeRefused."""
         other = self._held.get(name) or self._reading.get((name, log_id))
         self._refuse_if_used(name, None if other is None else other.container_id)
         self._check_room(name)
@@ -109,7 +110,7 @@ class Cursors:
 
     def _refuse_if_used(self, name: str, container_id: str | None) -> None:
         if container_id is not None:
-            raise RetainedRefused(
+            raise NodeRefused(
                 LOCKED,
                 f"cursor {name!r} is in use by a link of container {container_id!r}",
                 {"container-id": container_id},
@@ -118,7 +119,7 @@ class Cursors:
     def _check_room(self, name: str) -> None:
         most = self._nodes.config.limits.max_cursors
         if name not in self._names and len(self._names) >= most:
-            raise RetainedRefused(NO_ROOM, f"there are {most} cursors, as many as max_cursors allows")
+            raise NodeRefused(NO_ROOM, f"there are {most} cursors, as many as max_cursors allows")
 
     # Moving
 
@@ -192,14 +193,14 @@ class MoveJob:
         self._then = then
         self._keeps = keeps
         self._unit: Unit = []
-        self._refused: RetainedRefused | RowDamaged | None = None
+        self._refused: NodeRefused | RowDamaged | None = None
 
     def unit(self) -> Unit:
         self._refused = None
         try:
             wanted = self._cursors.now(self._wanted)
             self._unit = self._cursors.verbs(self._name, wanted)
-        except (RetainedRefused, RowDamaged) as refused:
+        except (NodeRefused, RowDamaged) as refused:
             self._refused = refused
             self._unit = []
         return self._unit

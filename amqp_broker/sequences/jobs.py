@@ -6,35 +6,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from amqp_broker.frames import Error, Rejected
 from amqp_broker.jobs import post_verbs
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.message_events import places_of, put, refused
 from amqp_broker.persistence import Advance, ForgetStream, Record, RowDamaged, Stream, Unit
+from amqp_broker.places import Place
 from amqp_broker.queue import Queue
-from amqp_broker.sequences.fields import Place
 from amqp_broker.sequences.judging import ACCEPTED, Judging
 from amqp_broker.sequences.positions import TooManyStreams
 
 if TYPE_CHECKING:
     from amqp_broker.authorisation import Principal
+    from amqp_broker.connection import Connection
     from amqp_broker.sequences.service import SequenceService
 
 Places = Sequence[Place | Error | None]
 """Of each message of a run: its place, what is wrong with its fields, or None: it is of no stream."""
-
-
-class JudgedOwner(Protocol):
-    """The connection that posted."""
-
-    @property
-    def container_id(self) -> str:
-        """Of the peer."""
-
-    def run_in_turn(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Have `call(*arguments)` run in a turn of the connection."""
 
 
 class SequencedPosting:
@@ -50,7 +40,7 @@ class SequencedPosting:
     def __init__(
         self,
         service: SequenceService,
-        owner: JudgedOwner,
+        owner: Connection,
         principal: Principal,
         link: ReceiverLink,
         deliveries: list[Delivery],

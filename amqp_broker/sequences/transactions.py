@@ -18,12 +18,13 @@ from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.message_events import Origin, places_of, refused
 from amqp_broker.persistence import Record, RowDamaged, Stream, Unit
 from amqp_broker.queue import Queue
-from amqp_broker.sequences.jobs import JudgedOwner, Places, advances, judge
+from amqp_broker.sequences.jobs import Places, advances, judge
 from amqp_broker.sequences.positions import TooManyStreams
 from amqp_broker.transactional_jobs import TransactionalPosting
 
 if TYPE_CHECKING:
     from amqp_broker.authorisation import Principal
+    from amqp_broker.connection import Connection
     from amqp_broker.sequences.service import SequenceService
 
 
@@ -174,7 +175,7 @@ class TransactionalJudging:
 
     def __init__(
         self,
-        owner: JudgedOwner,
+        owner: Connection,
         link: ReceiverLink,
         deliveries: list[Delivery],
         enlistment: SequencedEnlistment,

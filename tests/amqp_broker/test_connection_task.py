@@ -190,7 +190,7 @@ def test_a_peer_that_does_not_read_is_cut_and_its_messages_return() -> None:
             await stalled.receive_from("stall", 100)
             await reader.send_to("stall", 20)
             await trio.testing.wait_all_tasks_blocked(0.05)
-            (queue,) = broker.nodes.registry.queues()
+            (queue,) = broker.nodes.queues.queues()
             assert queue.backlog.available() == 0
             with trio.fail_after(70):
                 while queue.backlog.available() < 20:
@@ -220,7 +220,7 @@ def test_output_beyond_its_bound_is_not_asked_for() -> None:
                 )
                 await sender.say(transfer, payload=encode_message(body=BODY))
                 await trio.testing.wait_all_tasks_blocked()
-            (queue,) = broker.nodes.registry.queues()
+            (queue,) = broker.nodes.queues.queues()
             waiting = queue.backlog.available() * len(BODY)
             assert waiting >= 400 * len(BODY) - 3 * broker.config.limits.output_buffer_bytes
 

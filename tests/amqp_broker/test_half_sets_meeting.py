@@ -127,7 +127,7 @@ def test_who_goes_on_staging_while_it_seals_is_told_a_mismatch(broker: FaultyBro
     told: list[Any] = []
 
     def there(running: Broker) -> None:
-        service = running.services.half_sets
+        service = running.features.half_sets
         (staged,) = service.sets()
         request = SealRequest("p", 1, "one", 1, checksum(ROWS[0]))
         job = SealSet(service, "g", request, told.append)

@@ -63,7 +63,7 @@ async def measure(sequence: str) -> dict[str, tuple[float, float]]:
     best = dict.fromkeys(KINDS, (1e9, 1e9))
     policy = QueuePolicy(pattern="q", sequence=sequence)
     async with open_broker(memory_config(queue_policies=(policy,))) as broker:
-        queue = await broker.nodes.registry.create("q")
+        queue = await broker.nodes.queues.create("q")
         jobs: list[Any] = []
         writer: Any = broker.nodes.writer
         writer.collect = jobs.append

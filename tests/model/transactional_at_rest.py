@@ -416,7 +416,7 @@ def _snapshot(
             len(queue._in_transactions),
             queue.pending_posts,
         )
-        for name, queue in broker.nodes.registry._queues.items()
+        for name, queue in broker.nodes.queues._queues.items()
     }
     connections = {task.container_id: _connection_seen(task) for task in broker._connections}
     live = {each.txn_id for each in broker.transactions()}

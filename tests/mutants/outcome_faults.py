@@ -243,7 +243,7 @@ FAULTS: Final = (
         "amqp_broker/attaching.py",
         "    task.dispatcher.serve_transactions(link, event)\n",
         "    if not event.attach.target.capabilities:\n"
-        "        raise TerminusRefused('amqp:not-implemented', 'x')\n"
+        "        raise NodeRefused('amqp:not-implemented', 'x')\n"
         "    task.dispatcher.serve_transactions(link, event)\n",
         scenarios("4.5.1/no-wish"),
         "requests",

@@ -43,7 +43,7 @@ class Bench:
         self.store = store
         self.queue = queue
         self.owner = Owner()
-        self.service = broker.services.sequences
+        self.service = broker.features.sequences
 
     def posting(
         self,
@@ -97,5 +97,5 @@ async def bench(store: Store | None = None, names: Sequence[str] = ("q",)) -> As
     """A broker with a queue, whose writer has nothing to do."""
     used = MemoryStore() if store is None else store
     async with open_broker(memory_config(), store=used) as broker:
-        queues = [await broker.nodes.registry.create(name) for name in names]
+        queues = [await broker.nodes.queues.create(name) for name in names]
         yield Bench(broker, used, queues[0])
