@@ -39,7 +39,7 @@ class Features:
 
     def _core(self, nodes: NodeService) -> None:
         registry = self.registry
-        self._queues = queues = QueueNodes(nodes)
+        self.queues = queues = QueueNodes(nodes)
         registry.register(QUEUES, partial(QueueNode, queues))
         registry.register(TEMPORARY, lambda _: TemporaryNode(queues))
         registry.register(RELAY, lambda _: RelayNode(registry, queues))
@@ -50,14 +50,14 @@ class Features:
         self.sequences = SequenceService(nodes)
         self.sequence_administration = SequenceAdministration(nodes, self.sequences)
         nodes.queues.fillers.append(fill)
-        self._queues.rules = SequenceRules(self.sequences)
+        self.queues.rules = SequenceRules(self.sequences)
 
     def _retained(self, nodes: NodeService) -> None:
         self.retained = RetainedService(nodes)
         reading = RetainedReading(self.retained)
         self.registry.register(RETAINED_ADDRESS, partial(RetainedNode, self.retained))
         self.registry.register_source(reading.node)
-        self._queues.open_log = reading.open_log
+        self.queues.open_log = reading.open_log
 
     def _halves(self, nodes: NodeService) -> None:
         self.halves = HalfService(nodes)

@@ -58,7 +58,7 @@ def test_an_attach_behind_a_malformed_message_does_not_end_the_connection(broker
         assert refused.value.scope.startswith("session")
         send(other.attach_sender("s", "behind"), b"x")
         at_work = broker.call(
-            lambda running: [len(task.dispatcher.posts.producers) for task in running._connections]
+            lambda running: [len(task.connection.links) for task in running._connections]
         )
         assert at_work == [1]
 
