@@ -7,16 +7,13 @@ the commit returned (law 4: a promise leaves after the commit).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from amqp_broker.links import Delivery, OutgoingDelivery, ReceiverLink, SenderLink
 from amqp_broker.message_events import put
+from amqp_broker.nodes.ends import Sink
 from amqp_broker.persistence import Post, Record, Retire, Return, Unit
-from amqp_broker.queue import Queue
-
-if TYPE_CHECKING:
-    from amqp_broker.nodes.queue_sink import QueueSink
-    from amqp_broker.nodes.queue_source import QueueSource
+from amqp_broker.queue import Consumer, Queue
 
 
 class Nodes(Protocol):
@@ -73,7 +70,7 @@ class Posting:
 
     def __init__(
         self,
-        owner: QueueSink | None,
+        owner: Sink | None,
         link: ReceiverLink | None,
         deliveries: list[Delivery],
         queue: Queue,
@@ -95,7 +92,7 @@ class Posting:
         queue.number(self.records)
         unit = post_verbs(queue, self.records, self.durable_count)
         if queue.events:
-            container = "" if self.owner is None else self.owner.container_id
+            container = "" if self.owner is None else self.owner.connection.container_id
             unit.extend(put(queue, self.records, container, self.nodes.wall_clock_ms()))
         return unit
 
@@ -137,7 +134,7 @@ class Settlement:
     __slots__ = ("deliveries", "link", "nodes", "owner", "queue", "records", "state", "verbs")
 
     def __init__(
-        self, owner: QueueSource, link: SenderLink, deliveries: list[OutgoingDelivery], queue: Queue,
+        self, owner: Consumer, link: SenderLink, deliveries: list[OutgoingDelivery], queue: Queue,
         retired: list[Record], state: object, nodes: Nodes, verbs: Unit,
     ) -> None:  # fmt: skip
         self.owner = owner

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.backlog import RECORD_OVERHEAD_BYTES, Backlog
 from amqp_broker.compilation import mypyc_attr
@@ -72,6 +72,9 @@ class Consumer(Source):
     def deliver(self, records: list[Record]) -> None:
         """A queue assigned `records`, to be sent in the next turn of the connection; none: look again."""
         raise AssertionError("a queue assigns, and its source sends")
+
+    def on_settled(self, settlement: Any, error: Exception | None) -> None:
+        """Outcomes of the receiver were stored; or, with an error, the queue is gone. From any task."""
 
 
 class QueueLimits:

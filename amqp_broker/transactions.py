@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
     from amqp_broker.nodes.ends import Sink
     from amqp_broker.nodes.queue_source import QueueSource
-    from amqp_broker.nodes.requests import Request, RequestSink
     from amqp_broker.persistence import Record
     from amqp_broker.queue import Queue
 
@@ -215,10 +214,12 @@ class Transactions(Timed):
             self.refuse_posts(transaction, link, deliveries[count:], full)
         sink.processed(len(deliveries))
 
-    def post_request(self, transaction: Transaction, sink: RequestSink, request: Request) -> None:
-        """A message for one of the broker's own nodes becomes part of the transaction, or is refused."""
-        link, delivery = sink.link, request.delivery
-        found = sink.enlist(request, transaction)
+    def post_request(
+        self, transaction: Transaction, link: ReceiverLink, delivery: Delivery, found: Enlisted | Error
+    ) -> None:
+        """What a message asks of one of the broker's own nodes becomes part of the transaction, or it is
+        refused.
+        """
         if not isinstance(found, Error):
             refused = self._table.enlist(transaction, found)
             if refused is None:

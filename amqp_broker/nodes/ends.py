@@ -40,6 +40,9 @@ class Sink:
     def on_detached(self) -> None:
         """The link is gone: answers that are under way find it gone."""
 
+    def on_posted(self, posting: Any, error: Exception | None) -> None:
+        """What was posted for this link was stored, or why it was not. From any task."""
+
     def unblock(self) -> None:
         """There is room again in what the sink waits for. From any task."""
 

@@ -8,7 +8,7 @@ Everything here but `unblock` and `on_posted` runs in a turn of the connection, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.coordinator import TransactionError
@@ -69,11 +69,6 @@ class QueueSink(Sink):
         self._nodes = nodes
         self._rule = rule
         self._placed = rule is not None and rule.wants_all(queue)
-
-    @property
-    def container_id(self) -> str:
-        """Of the peer."""
-        return self.connection.container_id
 
     def begin(self) -> int:
         """The link begins to post; the credit that it begins with."""
@@ -182,7 +177,7 @@ class QueueSink(Sink):
 
     # From any task
 
-    def on_posted(self, posting: Posting, error: Exception | None) -> None:
+    def on_posted(self, posting: Any, error: Exception | None) -> None:
         """A posting was committed, or refused by the store."""
         self.connection.mail.post(self._posted, posting, error)
 
@@ -192,7 +187,7 @@ class QueueSink(Sink):
 
     # In the turn after that
 
-    def _posted(self, posting: Posting, error: Exception | None) -> None:
+    def _posted(self, posting: Any, error: Exception | None) -> None:
         """Tell the sender, and renew its credit."""
         if not self.attached:
             return

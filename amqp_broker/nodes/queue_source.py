@@ -60,7 +60,7 @@ class QueueSource(Consumer):
         else:
             self.connection.offer(self)
 
-    def on_settled(self, settlement: Settlement, error: Exception | None) -> None:
+    def on_settled(self, settlement: Any, error: Exception | None) -> None:
         """Outcomes that the receiver gave were committed; or, with an error, the queue is gone."""
         if settlement.deliveries or error is not None:
             self.connection.mail.post(self._settled, settlement)

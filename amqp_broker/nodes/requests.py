@@ -105,7 +105,8 @@ class RequestSink(Sink):
         except TransactionError as error:
             self.detach(error.error())
             return
-        self._transactions.post_request(transaction, self, Request(self, delivery))
+        found = self.enlist(Request(self, delivery), transaction)
+        self._transactions.post_request(transaction, self.link, delivery, found)
         self.processed(1)
 
 
