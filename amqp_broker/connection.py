@@ -4,7 +4,7 @@
     other tasks, the writer --run_in_turn, offer--> the next turn
 
 The task that owns it is `connection_task.ConnectionTask`; without one (in a test) `read_mail` and the events
-of the engine are all that happens. Outside of its turns only `run_in_turn` and `offer` may be called.
+of the engine are all that happens. Outside of its turns only `run_in_turn`, `offer` and `fail` may be called.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from amqp_broker.link_names import LinkNames
 from amqp_broker.links import Connection as Engine
 from amqp_broker.links import ReceiverLink, SenderLink
 from amqp_broker.mailbox import Mailbox
+from amqp_broker.message_events import Origin
 
 if TYPE_CHECKING:
     from amqp_broker.links import (
@@ -48,8 +49,8 @@ class Connection:
     """One for each connection. `wake` has its owner take a turn."""
 
     __slots__ = (
-        "_offers", "_sending", "_stalled", "_wake", "engine", "links", "log", "mail", "names", "principal",
-        "timed",
+        "_offers", "_origin", "_sending", "_stalled", "_wake", "engine", "fault", "links", "log", "mail",
+        "names", "principal", "timed",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, names: LinkNames, log: Any, wake: Callable[[], None]) -> None:
@@ -61,6 +62,9 @@ class Connection:
         self.links: dict[ReceiverLink | SenderLink, None] = {}
         """Those that something stands behind."""
         self.timed: dict[Timed, None] = {}
+        self.fault: Exception | None = None
+        """Of the broker, which met what the peer asked for."""
+        self._origin: Origin | None = None  # since something was posted
         self._wake = wake
         self._offers: dict[Source, None] = {}
         self._stalled: dict[Source, None] = {}
@@ -72,7 +76,19 @@ class Connection:
         remote_open = self.engine.remote_open
         return "" if remote_open is None else remote_open.container_id or ""
 
+    @property
+    def origin(self) -> Origin:
+        """Of what its peer posts outside of transactions."""
+        if self._origin is None:
+            self._origin = Origin(self.container_id, b"")
+        return self._origin
+
     # From any task
+
+    def fail(self, error: Exception) -> None:
+        """A fault of the broker met what the peer asked for: the connection ends, and nobody else notices."""
+        self.fault = error
+        self._wake()
 
     def run_in_turn(self, call: Callable[..., None], *arguments: Any) -> None:
         """Have `call(*arguments)` run in a turn, where the engine may be touched."""

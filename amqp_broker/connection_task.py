@@ -112,6 +112,11 @@ class ConnectionTask:
 
     # What others may call
 
+    def fail(self, error: Exception) -> None:
+        """A fault of the broker met what this peer asked for: it ends, and nobody else notices."""
+        self._fault = error
+        self.wake()
+
     def stop(self) -> None:
         """The broker stops: close the connection with `amqp:connection:forced` (2.8.15)."""
         error = Error(condition="amqp:connection:forced", description="the broker is stopping")
@@ -222,6 +227,8 @@ class ConnectionTask:
             set the timer      for the next deadline
         """
         self._signalled = False
+        if self.connection.fault is not None:
+            raise self.connection.fault
         now = trio.current_time()
         if await self._take_input(now):
             return True

@@ -36,7 +36,6 @@ class Consumer(Source):
     __slots__ = (
         "browser",
         "cursor",
-        "decided",
         "default_outcome",
         "demand",
         "draining",
@@ -64,7 +63,6 @@ class Consumer(Source):
         self.settled = settled
         self.demand = 0
         self.draining = False  # waits for the answer to a drain that a page from the disk delays
-        self.decided: set[int] = set()  # numbers of deliveries with an outcome that we have yet to settle
         self.cursor = 0
         self.paging = False
         self.pending: deque[Record] = deque()
@@ -73,8 +71,8 @@ class Consumer(Source):
         """A queue assigned `records`, to be sent in the next turn of the connection; none: look again."""
         raise AssertionError("a queue assigns, and its source sends")
 
-    def on_settled(self, settlement: Any, error: Exception | None) -> None:
-        """Outcomes of the receiver were stored; or, with an error, the queue is gone. From any task."""
+    def on_settled(self, settlement: Any) -> None:
+        """Outcomes that the receiver gave were stored. From any task."""
 
 
 class QueueLimits:

@@ -1,7 +1,7 @@
 """The transactions of one connection on the wire: its control links, and the work that names a txn-id.
 
-    control link --declare, discharge-->  +--------------+ --DischargeJob--> writer --> one commit
-    posts, dispositions, flows with   --> | Transactions | <--finished-------+
+    control link --declare, discharge-->  +--------------+ --Discharge--> writer --> one commit
+    posts, dispositions, flows with   --> | Transactions | <--discharged--+
     a txn-id, from sinks and sources      +--------------+ --Ended--> queues now, the peer in the owner's turn
 
 What becomes of what is decided in room `coordinator`; here it is done. `_execute` touches queues only and
@@ -23,10 +23,10 @@ from amqp_broker.coordinator import (
     Disposed,
     Effect,
     Ended,
-    Enlisted,
     Transaction,
     TransactionError,
     TransactionLimits,
+    TransactionRollback,
     TransactionState,
     TransactionTable,
     Work,
@@ -35,8 +35,9 @@ from amqp_broker.coordinator import (
 )
 from amqp_broker.frames import Accepted, Declare, Declared, Error, Rejected, Released, TransactionalState
 from amqp_broker.live_transactions import LiveTransaction
-from amqp_broker.message_events import LogJob, Origin, settled
-from amqp_broker.transactional_jobs import DischargeJob, TransactionalPosting, records_of
+from amqp_broker.message_events import Origin, settled
+from amqp_broker.operations.discharge import Discharge, records_of
+from amqp_broker.operations.posting import Posting, Step
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
+ROLLED_BACK: Final = TransactionRollback("it was rolled back")
 TXN_IDS_AT_ONCE: Final = 16  # of random bytes: a system call for each declare would be noticed
 
 
@@ -56,7 +58,7 @@ class Transactions(Timed):
     """Serves one connection."""
 
     def __init__(self, connection: Connection, nodes: NodeService) -> None:
-        self._connection = connection
+        self.connection = connection
         self._random = b""
         self._nodes = nodes
         self._aborting: list[tuple[set[SenderLink], ReceiverLink, Delivery, TransactionError | None]] = []
@@ -76,7 +78,7 @@ class Transactions(Timed):
 
     def attach(self) -> None:
         """A control link attaches (4.1): by now the peer has said its name."""
-        self._table.container_id = self._connection.container_id
+        self._table.container_id = self.connection.container_id
 
     def request(self, link: ReceiverLink, delivery: Delivery) -> None:
         """A declare or a discharge on a control link."""
@@ -93,12 +95,12 @@ class Transactions(Timed):
             self._nodes.live_transactions.enter(transaction, self)
             link.settle([delivery], Declared(txn_id=txn_id))
             return
-        found = self._table.discharge(link, request, self._connection.engine.partial_txn_ids())
+        found = self._table.discharge(link, request, self.connection.engine.partial_txn_ids())
         if isinstance(found, Ended):
             self._end(found)
             self._answer_when_aborted(found, link, delivery)
         else:
-            self._nodes.writer.collect(DischargeJob(self, self._nodes, found, link, delivery))
+            self._nodes.writer.collect(Discharge(self, found, link, delivery))
 
     def _new_txn_id(self) -> bytes:
         """16 random bytes; the system is asked for many at a time."""
@@ -128,25 +130,25 @@ class Transactions(Timed):
         if sink is not None:
             sink.detach(error.error())
 
-    def discharged(self, job: DischargeJob, error: Exception | None) -> None:
+    def discharged(self, discharge: Discharge, error: Exception | None) -> None:
         """The commit of a discharge returned, or nothing of it was stored. Not in the owner's turn."""
-        transaction = job.transaction
+        transaction = discharge.transaction
         if error is None:
             ended = self._table.commit_done(transaction)
         else:
-            self._connection.log.warning(
+            self.connection.log.warning(
                 "transaction.not_stored", txn_id=transaction.txn_id.hex(), reason=str(error)
             )
             ended = self._table.commit_failed(transaction, str(error))
-        self._connection.run_in_turn(self.tell_discharged, job, ended)
+        self.connection.run_in_turn(self.tell_discharged, discharge, ended)
         self._execute(ended)
 
-    def tell_discharged(self, job: DischargeJob, ended: Ended) -> None:
+    def tell_discharged(self, discharge: Discharge, ended: Ended) -> None:
         """In the owner's turn, in one write: what the transaction settles, then the answer to its
         discharge.
         """
         self.tell(ended)
-        self._answer_when_aborted(ended, job.link, job.delivery)
+        self._answer_when_aborted(ended, discharge.link, discharge.delivery)
 
     def _answer_when_aborted(self, ended: Ended, link: ReceiverLink, delivery: Delivery) -> None:
         """4.4.3: "If the discharge indicates the failure of the transaction the resource MUST abort or
@@ -161,7 +163,7 @@ class Transactions(Timed):
         if sending:
             self._aborting.append((sending, link, delivery, ended.error))
             for each in sending:
-                self._connection.when_sent(each, self._on_sent)
+                self.connection.when_sent(each, self._on_sent)
         else:
             self._answer(link, delivery, ended.error)
 
@@ -197,15 +199,14 @@ class Transactions(Timed):
         link = sink.link
         count = queue.reserve(records)
         if count:
-            posting = TransactionalPosting(queue, records[:count], self._nodes)
-            if queue.events:
-                posting.origin = Origin(self._connection.container_id, transaction.txn_id)
+            origin = Origin(self.connection.container_id, transaction.txn_id)
+            posting = Posting(self._nodes, queue, records[:count], origin, reserved=True)
             refused = self._table.enlist(transaction, posting)
             if refused is None:
                 state = TransactionalState(txn_id=transaction.txn_id, outcome=ACCEPTED)
                 link.settle(deliveries[:count], state)
             else:
-                posting.rolled_back()
+                posting.refused(refused)
                 self.refuse_posts(transaction, link, deliveries[:count], refused.error())
         if count < len(deliveries):
             full = Error(
@@ -215,7 +216,7 @@ class Transactions(Timed):
         sink.processed(len(deliveries))
 
     def post_request(
-        self, transaction: Transaction, link: ReceiverLink, delivery: Delivery, found: Enlisted | Error
+        self, transaction: Transaction, link: ReceiverLink, delivery: Delivery, found: Any
     ) -> None:
         """What a message asks of one of the broker's own nodes becomes part of the transaction, or it is
         refused.
@@ -226,7 +227,7 @@ class Transactions(Timed):
                 state = TransactionalState(txn_id=transaction.txn_id, outcome=ACCEPTED)
                 link.settle([delivery], state)
                 return
-            found.rolled_back()
+            found.refused(refused)
             found = refused.error()
         self.refuse_posts(transaction, link, [delivery], found)
 
@@ -240,7 +241,7 @@ class Transactions(Timed):
             self._table.fail(transaction, f"{error.condition}: {error.description}")
         link.settle(deliveries, TransactionalState(txn_id=transaction.txn_id, outcome=Rejected(error=error)))
 
-    def enlist(self, transaction: Transaction, posting: Enlisted) -> TransactionError | None:
+    def enlist(self, transaction: Transaction, posting: Any) -> TransactionError | None:
         """A posting becomes part of the transaction, or why not: then `refuse_posts` has to follow."""
         return self._table.enlist(transaction, posting)
 
@@ -358,7 +359,7 @@ class Transactions(Timed):
     def expire(self, now: float) -> None:
         """Roll back what lasted too long."""
         for ended in self._table.expired(now):
-            self._connection.log.warning("transaction.timed_out", txn_id=ended.transaction.txn_id.hex())
+            self.connection.log.warning("transaction.timed_out", txn_id=ended.transaction.txn_id.hex())
             self._end(ended)
 
     def force_rollback(self, txn_id: bytes, reason: str) -> bool:
@@ -366,8 +367,8 @@ class Transactions(Timed):
         ended = self._table.force_rollback(txn_id, reason)
         if ended is None:
             return False
-        self._connection.log.warning("transaction.forced_back", txn_id=txn_id.hex(), reason=reason)
-        self._connection.run_in_turn(self.tell, ended)
+        self.connection.log.warning("transaction.forced_back", txn_id=txn_id.hex(), reason=reason)
+        self.connection.run_in_turn(self.tell, ended)
         self._execute(ended)
         return True
 
@@ -377,7 +378,7 @@ class Transactions(Timed):
         return LiveTransaction(
             txn_id=transaction.txn_id,
             container_id=transaction.container_id,
-            principal=self._connection.principal.name,
+            principal=self.connection.principal.name,
             state=transaction.state.value,
             age_s=transaction.age(now),
             timeout_in_s=max(0.0, transaction.deadline - now),
@@ -407,8 +408,6 @@ class Transactions(Timed):
                     work.items,
                     RELEASED if released else TransactionalState(txn_id=txn_id, outcome=work.outcome),
                 )
-                if link.attached:  # else its end is under way, and names deliveries that are decided here
-                    work.holder.decided.difference_update([item.number for item in work.items])
             elif work.effect is Effect.RELEASE:
                 for item in work.items:
                     link.abort_sending(item)  # if it was sent settled and is still on its way
@@ -418,22 +417,20 @@ class Transactions(Timed):
         self._nodes.live_transactions.leave(ended.transaction)
         queues: dict[Queue, None] = {}
         for posting in ended.postings:
-            if isinstance(posting, TransactionalPosting):
-                queues[posting.queue] = None
             if ended.committed:
-                posting.committed()
+                posting.stored()
+                if isinstance(posting, Posting):
+                    queues[posting.queue] = None
             else:
-                posting.rolled_back()
+                posting.refused(ended.error or ROLLED_BACK)
         for queue in queues:
-            if ended.committed:
-                self._nodes.pump(queue)
-            else:
-                self._nodes.drained(queue)
+            self._nodes.pump(queue)
         consumers = dict.fromkeys(ended.holders)
         for work in ended.works:
             work.holder.queue.end_in_transaction(records_of(work))
             if work.settles:  # until `tell` settles them, nothing else decides them once more
-                work.holder.decided.update([item.number for item in work.items])
+                for item in work.items:
+                    item.decided = True
             self._do(work)
             consumers[work.holder] = None
         for consumer in consumers:
@@ -460,4 +457,4 @@ class Transactions(Timed):
         now_ms = self._nodes.wall_clock_ms()
         container = consumer.container_id
         verbs = settled(consumer.queue, records, RELEASED, container, now_ms, reason="rolled back")
-        self._nodes.writer.defer(LogJob(verbs))
+        self._nodes.writer.defer(Step(verbs, told=True))

@@ -8,7 +8,7 @@ import trio
 
 from amqp_broker.authorisation import SEND
 from amqp_broker.frames import Error, Rejected
-from amqp_broker.half_sets.jobs import OpenPart
+from amqp_broker.half_sets.operations import OpenPart
 from amqp_broker.half_sets.staging import StagingSink
 from amqp_broker.halves.addresses import SET, HalfAddress
 from amqp_broker.halves.destinations import check_destination
@@ -19,6 +19,7 @@ from amqp_broker.nodes.termini import target_answer
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
+    from amqp_broker.connection import Connection
     from amqp_broker.coordinator import SetPart
     from amqp_broker.half_sets.service import SetService
     from amqp_broker.nodes.registry import Registry
@@ -47,13 +48,13 @@ class SetNode(HalfNode):
         if not queue.persistent:
             reason = f"queue {queue.name!r} is temporary: what a set stages is for queues that stay"
             raise NodeRefused("amqp:not-allowed", reason)
-        part = await self._open_part(attachment.connection.container_id)
+        part = await self._open_part(attachment.connection)
         attachment.answer = target_answer(attachment.target, self.name)
         staging = StagingSink(attachment, nodes, self._sets, part, queue)
         attachment.credit = staging.begin()
         return staging
 
-    async def _open_part(self, container_id: str) -> SetPart:
+    async def _open_part(self, connection: Connection) -> SetPart:
         done = trio.Event()
         outcomes: list[Any] = []
 
@@ -61,15 +62,16 @@ class SetNode(HalfNode):
             outcomes.append(outcome)
             done.set()
 
-        job = OpenPart(self._sets, self.address, container_id, answer)
-        self.halves.nodes.writer.submit(job)
+        operation = OpenPart(self._sets, self.address, connection.container_id, answer)
+        operation.asker = connection
+        self._sets.enter(operation)
         await done.wait()
         if isinstance(outcomes[0], Rejected):
             error = outcomes[0].error
             assert isinstance(error, Error), "a refusal says why"
             raise NodeRefused(error.condition, error.description or "")
-        assert job.part is not None, "what was not refused is there"
-        return job.part
+        assert operation.part is not None, "what was not refused is there"
+        return operation.part
 
     def relayed(self, relay: RelaySink) -> Sink:
         """Not that: each message would have to open its set."""

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from amqp_broker.addresses import Address
 from amqp_broker.authorisation import HALF_CHECK, HALF_PUT, HALF_RESOLVE, MANAGE_READ, SEND, Principal
-from amqp_broker.coordinator import Enlisted, HalfAnswer, HalfGroup, HalfInput, Transaction, decide_half
+from amqp_broker.coordinator import HalfAnswer, HalfGroup, Transaction, decide_half
 from amqp_broker.frames import DecodeError, Error, Rejected, Released
 from amqp_broker.half_sets.nodes import SetRequests, is_about_sets
 from amqp_broker.half_sets.staging import TRANSACTION_ERROR
 from amqp_broker.halves.addresses import CHECK, PARKED, PUT, RESOLVE, SET, HalfAddress, parse_half_address
 from amqp_broker.halves.checking import CheckSource, ParkedSource
 from amqp_broker.halves.destinations import check_destination
-from amqp_broker.halves.operations import EnlistedHalf, HalfChange, HalfPut
+from amqp_broker.halves.operations import HalfChange, HalfPut
 from amqp_broker.halves.requests import HalfRefused, read_put, read_resolution, resolution_by_bytes
 from amqp_broker.halves.runs import HalfSink
 from amqp_broker.nodes.ends import Sink, Source
@@ -158,21 +158,28 @@ class PutSink(HalfSink):
         if isinstance(operation, Error):
             request.answer(Rejected(error=operation))
         else:
-            self.service.put(operation, request.answer)
+            operation.answer, operation.asker = request.answer, request.connection
+            self.service.submit(operation)
 
-    def enlist(self, request: Request, transaction: Transaction) -> Enlisted | Error:
+    def enlist(self, request: Request, transaction: Transaction) -> Any | Error:
         """Prepared at the discharge; the timers start then."""
         operation = self._operation(request)
         if isinstance(operation, Error):
             return operation
         found = self.service.known(self._group, operation.half_id)
         if found is not None:
-            same = (found.digest, found.destination) == (operation.request.digest, self._destination.name)
-            answer, _ = decide_half(found.state, HalfInput.PUT_SAME if same else HalfInput.PUT_OTHER)
+            answer, _ = decide_half(found.state, operation.same_as(found))
             if answer not in (HalfAnswer.DONE, HalfAnswer.REPEAT):
-                operation.rolled_back()
                 return found.refusal(answer)
-        return EnlistedHalf(operation, transaction)
+        queue = self._destination
+        if queue.deleted:
+            return Error(condition="amqp:resource-deleted", description=f"queue {queue.name!r} was deleted")
+        if not operation.reserve():
+            return Error(
+                condition="amqp:resource-limit-exceeded", description=f"queue {queue.name!r} is full"
+            )
+        operation.txn_id = transaction.txn_id
+        return operation
 
     def _operation(self, request: Request) -> HalfPut | Error:
         return self.operation(
@@ -182,21 +189,14 @@ class PutSink(HalfSink):
     def operation(
         self, payload: bytes, message_format: int, principal: Principal, container_id: str
     ) -> HalfPut | Error:
-        """What a message asks for, room for it reserved; or what its sender is told."""
+        """What a message asks for, or what its sender is told."""
         try:
             request = read_put(payload, self._group.settings)
         except HalfRefused as refused:
             return refused.error
         except DecodeError as error:
             return Error(condition=error.condition, description=error.description)
-        queue = self._destination
-        if queue.deleted:
-            return Error(condition="amqp:resource-deleted", description=f"queue {queue.name!r} was deleted")
-        if not queue.reserve_one(len(request.body)):
-            return Error(
-                condition="amqp:resource-limit-exceeded", description=f"queue {queue.name!r} is full"
-            )
-        return HalfPut(self.service, self._group, request, queue, message_format, container_id)
+        return HalfPut(self.service, self._group, request, self._destination, message_format, container_id)
 
 
 class ResolveSink(HalfSink):
@@ -217,9 +217,10 @@ class ResolveSink(HalfSink):
         if isinstance(operation, Error):
             request.answer(Rejected(error=operation))
         else:
-            self.service.resolve(operation, request.answer)
+            operation.answer, operation.asker = request.answer, request.connection
+            self.service.submit(operation)
 
-    def enlist(self, request: Request, transaction: Transaction) -> Enlisted | Error:
+    def enlist(self, request: Request, transaction: Transaction) -> Any | Error:
         """Provisional, applied at the discharge; what only the store knows is judged there."""
         if is_about_sets(request):
             return TRANSACTION_ERROR
@@ -231,7 +232,8 @@ class ResolveSink(HalfSink):
             answer, _ = decide_half(found.state, operation.what)
             if answer not in (HalfAnswer.DONE, HalfAnswer.REPEAT):
                 return found.refusal(answer)
-        return EnlistedHalf(operation, transaction)
+        operation.txn_id = transaction.txn_id
+        return operation
 
     def _operation(self, request: Request) -> HalfChange | Error:
         try:

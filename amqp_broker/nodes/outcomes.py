@@ -20,7 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.authorisation import TRANSACT, Principal
+from amqp_broker.authorisation import TRANSACT
 from amqp_broker.coordinator import TransactionState
 from amqp_broker.frames import (
     Accepted,
@@ -76,17 +76,18 @@ class OutcomeQuestions(RequestSink):
 
     def receive(self, request: Request) -> None:
         """Take one question."""
-        error = self._ask(request.principal, request.payload, request.answer)
+        error = self._ask(request)
         if error is not None:
             request.answer(Rejected(error=error))
 
-    def _ask(self, principal: Principal, payload: bytes, answer: Answer) -> Error | None:
+    def _ask(self, request: Request) -> Error | None:
+        principal = request.principal
         if not self._nodes.authoriser.authorise(principal, TRANSACT):
             return Error(
                 condition="amqp:unauthorized-access", description=f"{principal.rule_name!r} may not transact"
             )
         try:
-            properties = Message(payload).properties or Properties()
+            properties = Message(request.payload).properties or Properties()
         except DecodeError as error:
             return Error(condition=error.condition, description=error.description)
         txn_id = _txn_id(properties.correlation_id)
@@ -98,7 +99,8 @@ class OutcomeQuestions(RequestSink):
         queue = reply_queue(self._nodes, principal, properties.reply_to)
         if isinstance(queue, Error):
             return queue
-        self._nodes.writer.read(partial(self._look, txn_id, properties.correlation_id, queue, answer))
+        look = partial(self._look, txn_id, properties.correlation_id, queue, request.answer)
+        self._nodes.writer.read(look, request.failed)
         return None
 
     def _look(self, txn_id: bytes, correlation_id: Any, queue: Queue, answer: Answer, store: Store) -> None:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.coordinator import TransactionError
 from amqp_broker.frames import Accepted, DecodeError, Error, TransactionalState
-from amqp_broker.jobs import Posting
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.node_service import deleted_error
 from amqp_broker.nodes.ends import Sink
+from amqp_broker.operations.operation import error_of
+from amqp_broker.operations.posting import Posting
 from amqp_broker.persistence import Record
 from amqp_broker.queue import Queue
 from amqp_broker.records import record_of, store_all
@@ -168,12 +169,12 @@ class QueueSink(Sink):
         if transaction is not None:
             self.transactions.post(transaction, self, deliveries, queue, records)
             return
-        posting = Posting(self, self.link, deliveries, queue, records, self._nodes)
+        posting = Posting(self._nodes, queue, records, self.connection.origin, self, deliveries)
         if posting.durable_count or queue.pending_posts > 1 or queue.events:
             self._nodes.writer.collect(posting)  # nothing overtakes what stands before it in its queue
         else:
-            posting.unit()
-            posting.finished(None)
+            posting.prepare(0)
+            posting.stored()
 
     # From any task
 
@@ -192,14 +193,10 @@ class QueueSink(Sink):
         if not self.attached:
             return
         if error is not None:
-            self.refuse_full(posting.deliveries, error)
+            self.refuse(posting.deliveries, error_of(error))
             return
         self.link.settle(posting.deliveries, ACCEPTED)
         self.processed(len(posting.deliveries))
-
-    def refuse_full(self, deliveries: list[Delivery], error: Exception) -> None:
-        """The store has no room for these messages."""
-        self.refuse(deliveries, Error(condition="amqp:resource-limit-exceeded", description=str(error)))
 
     def processed(self, count: int) -> None:
         """So many deliveries are done with: credit is renewed, unless the queue is full."""

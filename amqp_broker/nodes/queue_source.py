@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker import message_events
 from amqp_broker.frames import Accepted, Error, Modified, Received, Rejected, Released, TransactionalState
-from amqp_broker.jobs import Settlement, retire_verbs, return_verbs
 from amqp_broker.links import OutgoingDelivery, SenderLink
 from amqp_broker.nodes.termini import OUTCOMES
+from amqp_broker.operations.posting import Settlement, Step, retire_verbs, return_verbs
 from amqp_broker.persistence import Record, Unit
 from amqp_broker.queue import Consumer, Queue
 from amqp_broker.records import annotate, changed, prepare, takes_annotations
@@ -60,10 +60,9 @@ class QueueSource(Consumer):
         else:
             self.connection.offer(self)
 
-    def on_settled(self, settlement: Any, error: Exception | None) -> None:
-        """Outcomes that the receiver gave were committed; or, with an error, the queue is gone."""
-        if settlement.deliveries or error is not None:
-            self.connection.mail.post(self._settled, settlement)
+    def on_settled(self, settlement: Any) -> None:
+        """Outcomes that the receiver gave were committed."""
+        self.connection.mail.post(self._settled, settlement)
 
     # What the client receives
 
@@ -139,8 +138,9 @@ class QueueSource(Consumer):
             if not settled and not transactional:
                 return
             outcome = self.default_outcome
-        if self.decided:
-            deliveries = self._undecided(deliveries, settled)
+        deliveries = [
+            delivery for delivery in deliveries if not delivery.decided
+        ]  # a terminal outcome stands (3.4)
         handler = _OUTCOMES.get(type(outcome))
         if not deliveries:
             pass
@@ -158,8 +158,8 @@ class QueueSource(Consumer):
         else:
             if self.transactions.holds_any:
                 deliveries = self.transactions.dispose_plainly(self, deliveries, state, settled)
-            if not settled:
-                self.decided.update([delivery.number for delivery in deliveries])
+            for delivery in deliveries:
+                delivery.decided = True
             if deliveries:
                 handler(self, deliveries, outcome, settled)
         if self.demand == 0:
@@ -169,18 +169,12 @@ class QueueSource(Consumer):
         """Do what an outcome says with deliveries that no transaction holds."""
         _OUTCOMES[type(outcome)](self, deliveries, outcome, settled)
 
-    def _undecided(self, deliveries: list[OutgoingDelivery], settled: bool) -> list[OutgoingDelivery]:
-        """A terminal outcome stands (3.4): what follows it for the same delivery only settles."""
-        decided = self.decided
-        new = [delivery for delivery in deliveries if delivery.number not in decided]
-        if settled:
-            decided.difference_update([delivery.number for delivery in deliveries])
-        return new
-
     def _refuse_outcome(self, state: object, settled: list[OutgoingDelivery]) -> None:
         """Detach for an outcome that the source does not offer; what the peer settled by it comes back."""
         if not self.browser:
             free = self.transactions.holder_gone(self, settled)
+            for delivery in free:
+                delivery.decided = True
             self._return([delivery.message for delivery in free])
         offered = ", ".join(sorted(self.outcomes))
         description = f"expected one of the outcomes that the source offers ({offered}), got {state!r:.120}"
@@ -203,7 +197,8 @@ class QueueSource(Consumer):
         )
         self.demand = 0
         free = self.transactions.holder_gone(self, deliveries)
-        self.decided.update([delivery.number for delivery in deliveries])
+        for delivery in deliveries:
+            delivery.decided = True
         if free:
             self._modify(free, bare, True)
         most = self._nodes.config.limits.annotations_bytes
@@ -230,7 +225,7 @@ class QueueSource(Consumer):
             return
         self._return(records)
         if not settled:
-            self._confirm(deliveries, state)
+            self.link.settle(deliveries, state)
 
     def _modify(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         records = [delivery.message for delivery in deliveries]
@@ -282,27 +277,23 @@ class QueueSource(Consumer):
         """With the next group, or a little later: nobody waits for it."""
         now_ms = self._nodes.wall_clock_ms()
         verbs = message_events.delivered(self.queue, records, self.container_id, now_ms)
-        self._nodes.writer.defer(message_events.LogJob(verbs))
+        self._nodes.writer.defer(Step(verbs, told=True))
 
     def _settle(
         self, deliveries: list[OutgoingDelivery], retired: list[Record], state: Any, verbs: Unit
     ) -> None:
-        job = Settlement(self, self.link, deliveries, self.queue, retired, state, self._nodes, verbs)
+        settlement = Settlement(self, deliveries, retired, state, self._nodes, verbs)
         if not verbs:
-            job.finished(None)
+            settlement.stored()
         elif deliveries:
-            self._nodes.writer.collect(job)
+            self._nodes.writer.collect(settlement)
         else:
-            self._nodes.writer.defer(job)
+            self._nodes.writer.defer(settlement)
 
     def _settled(self, settlement: Settlement, _: None) -> None:
         """In the turn after the commit: the receiver that waits for it is told that its outcome holds."""
-        if self.attached and settlement.deliveries:
-            self._confirm(settlement.deliveries, settlement.state)
-
-    def _confirm(self, deliveries: list[OutgoingDelivery], state: Any) -> None:
-        self.link.settle(deliveries, state)
-        self.decided.difference_update([delivery.number for delivery in deliveries])
+        if self.attached:
+            self.link.settle(settlement.deliveries, settlement.state)
 
     # The end of the link
 
@@ -314,7 +305,7 @@ class QueueSource(Consumer):
         waiting = list(self.pending)
         self.pending.clear()
         if not self.browser:
-            held = [delivery for delivery in unsettled if delivery.number not in self.decided]
+            held = [delivery for delivery in unsettled if not delivery.decided]
             held = self.transactions.holder_gone(self, held)
             queue.take_back(waiting)
             if held:

@@ -10,14 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.authorisation import Principal
-from amqp_broker.coordinator import Enlisted, Transaction, TransactionError
-from amqp_broker.frames import Error, TransactionalState
+from amqp_broker.coordinator import Transaction, TransactionError
+from amqp_broker.frames import Error, Rejected, TransactionalState
 from amqp_broker.links import Delivery
 from amqp_broker.nodes.ends import Sink
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.termini import target_answer
 
 if TYPE_CHECKING:
+    from amqp_broker.connection import Connection
     from amqp_broker.nodes.relay import RelaySink
 
 SETTLED_ERROR: Final = Error(
@@ -59,6 +60,17 @@ class Request:
         """Called once: the sender is told in the next turn of its connection."""
         self._sink.connection.run_in_turn(self._answer, outcome)
 
+    @property
+    def connection(self) -> Connection:
+        """Of who sent it."""
+        return self._sink.connection
+
+    def failed(self, error: Exception) -> None:
+        """A fault of the broker met it: nothing was done."""
+        described = Error(condition="amqp:internal-error", description="a fault of the broker; see its log")
+        self.answer(Rejected(error=described))
+        self._sink.connection.fail(error)
+
     def _answer(self, outcome: Any) -> None:
         sink = self._sink
         if sink.attached:
@@ -80,7 +92,7 @@ class RequestSink(Sink):
         """Take one message; `request.answer(outcome)` follows once."""
         raise AssertionError("a node of requests says what it does with them")
 
-    def enlist(self, request: Request, transaction: Transaction) -> Enlisted | Error:
+    def enlist(self, request: Request, transaction: Transaction) -> Any | Error:
         """One message in a transaction: what becomes part of it, or what the provisional `rejected` says."""
         return Error(
             condition="amqp:not-allowed",

@@ -29,6 +29,7 @@ from amqp_broker.nodes import requests
 from amqp_broker.nodes.ends import Sink
 from amqp_broker.nodes.node import Attachment
 from amqp_broker.nodes.requests import RequestNode, RequestSink
+from amqp_broker.operations.posting import Question
 from amqp_broker.persistence import RowDamaged, Store
 from amqp_broker.queue import Queue
 from amqp_broker.queues import NodeRefused
@@ -85,15 +86,14 @@ class Asked:
     def look(self, question: Callable[[Store], Reply]) -> None:
         """Reply with the answer of `question` between two commits; it may raise NodeRefused."""
 
-        def there(store: Store) -> None:
+        def look() -> Callable[[], None]:
             try:
-                body = question(store)
+                return partial(self.reply, self.nodes.writer.lookup(question))
             except (NodeRefused, RowDamaged) as error:
-                self.refuse(error)
-            else:
-                self.reply(body)
+                return partial(self.refuse, error)
 
-        self.nodes.writer.read(there)
+        self.nodes.turns.own_operations += 1
+        self.nodes.writer.submit(Question(look, self.refuse, self._post.connection))
 
 
 class Waiting:
@@ -258,14 +258,14 @@ class RetainedRequests(RequestSink):
 
         def then(error: Exception | None) -> None:
             if error is None:
-                self._tell_positions(asked, name, {"log": self._service.nodes.store_id})
+                self._tell_moved(asked, move.left, {"log": self._service.nodes.store_id})
                 return
             if not known:
                 self._holds.pop(name, None)
                 self._service.cursors.release(name, holder)
             asked.refuse(error)
 
-        self._service.cursors.move(name, wanted, then)
+        move = self._service.cursors.move(name, wanted, then)
 
     def _cursor(self, asked: Asked) -> None:
         name = asked.request.cursor()
@@ -289,11 +289,11 @@ class RetainedRequests(RequestSink):
 
         def then(error: Exception | None) -> None:
             if error is None:
-                self._tell_positions(asked, name, {})
+                self._tell_moved(asked, move.left, {})
             else:
                 asked.refuse(error)
 
-        self._service.cursors.move(name, wanted, then)
+        move = self._service.cursors.move(name, wanted, then)
 
     def _forget(self, asked: Asked) -> None:
         name = asked.request.cursor()
@@ -301,9 +301,8 @@ class RetainedRequests(RequestSink):
         if held_by is not None and name not in self._holds:
             raise NodeRefused(LOCKED, f"cursor {name!r} is in use by a link of container {held_by!r}")
 
-        def may(store: Store) -> Reply:
-            self._check_readable(asked.principal, self._service.cursors.positions(name, store))
-            return {}
+        def may(positions: Positions) -> None:
+            self._check_readable(asked.principal, positions)
 
         def then(error: Exception | None) -> None:
             if error is None:
@@ -311,22 +310,24 @@ class RetainedRequests(RequestSink):
             else:
                 asked.refuse(error)
 
-        def there(store: Store) -> None:
-            try:
-                may(store)
-            except (NodeRefused, RowDamaged) as error:
-                asked.refuse(error)
-            else:
-                self._service.cursors.forget(name, then)
+        self._service.cursors.forget(name, may, then)
 
-        self._service.nodes.writer.read(there)
+    def _tell_moved(self, asked: Asked, positions: Positions, more: Reply) -> None:
+        """Where the cursor stands behind a move."""
+        try:
+            asked.reply(self._positions_reply(asked.principal, positions, more))
+        except NodeRefused as refused:
+            asked.refuse(refused)
+
+    def _positions_reply(self, principal: Principal, positions: Positions, more: Reply) -> Reply:
+        self._check_readable(principal, positions)
+        named = by_name(positions, self._service.addresses())
+        return {**more, "positions": {address: Ulong(offset) for address, offset in named.items()}}
 
     def _tell_positions(self, asked: Asked, name: str, more: Reply) -> None:
         def question(store: Store) -> Reply:
             positions = self._service.cursors.positions(name, store)
-            self._check_readable(asked.principal, positions)
-            named = by_name(positions, self._service.addresses())
-            return {**more, "positions": {address: Ulong(offset) for address, offset in named.items()}}
+            return self._positions_reply(asked.principal, positions, more)
 
         asked.look(question)
 

@@ -16,7 +16,6 @@ from amqp_broker.retained.filters import NOT_ALLOWED
 from amqp_broker.retained.logs import EVENTS, EVENTS_ID, EventLog, QueueLog, RetainedLog
 
 if TYPE_CHECKING:
-    from amqp_broker.configuration_tables import QueuePolicy
     from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
 
@@ -33,7 +32,6 @@ class RetainedService:
 
     def __init__(self, nodes: NodeService) -> None:
         self.nodes = nodes
-        nodes.queues.fillers.append(self._fill)
         self.limits = nodes.config.limits
         self.turns = nodes.turns
         self.cursors = Cursors(nodes, self.turns)
@@ -62,13 +60,6 @@ class RetainedService:
         if before == (policy.retention_ms, policy.retention_bytes):
             return None
         return Retain(queue.queue_id, policy.retention_ms, policy.retention_bytes)
-
-    def _fill(self, queue: Queue, policy: QueuePolicy) -> None:
-        """A queue was made: the offsets of one that retains have no holes, so what the store refuses gives
-        its number back.
-        """
-        if queue.retains:
-            self.nodes.writer.dense.add(queue.queue_id)
 
     # Logs
 

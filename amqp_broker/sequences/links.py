@@ -25,6 +25,7 @@ from amqp_broker.frames import Error, Rejected, Uint, Ulong
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.nodes.queue_sink import PostRule, QueueSink
 from amqp_broker.nodes.queues import PostRules
+from amqp_broker.operations.operation import error_of
 from amqp_broker.persistence import RowDamaged
 from amqp_broker.places import Place
 from amqp_broker.queues import NodeRefused
@@ -181,7 +182,7 @@ class SequenceRule(PostRule):
         if not sink.attached:
             return
         if error is not None:
-            sink.refuse_full(posting.deliveries, error)
+            sink.refuse(posting.deliveries, error_of(error))
             return
         timer = self._timer(link)
         for deliveries, outcome, placed in runs_of_outcomes(posting):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from amqp_broker.configuration import QueuePolicy
-from amqp_broker.frames import Target, TransactionalState
+from amqp_broker.frames import Delivery, Error, Target, TransactionalState
 from amqp_broker.nodes.queue_sink import QueueSink
-from amqp_broker.persistence import StoreFull
 from amqp_broker.testing import memory_config
 from tests.links.pair import Message
 from tests.support.by_hand import Served, by_hand, text
@@ -90,18 +89,14 @@ def test_who_sent_settled_learns_of_a_full_store_by_the_end_of_the_link() -> Non
         sink, listens = at.context("up"), at.context("listens")
         assert sender.send([text(b"x")]) == 1
         await at.settle()
-        sink.refuse_full([_settled()], StoreFull("full"))
+        full = Error(condition="amqp:resource-limit-exceeded", description="full")
+        sink.refuse([Delivery(0, b"t", 0, True, b"", None, 0, False)], full)
         await at.settle()
         assert sink.ended and not sink.attached
-        listens.refuse_full([], StoreFull("full"))
-        assert not listens.ended
+        listens.refuse([Delivery(0, b"t", 0, False, b"", None, 0, False)], full)
+        assert not listens.ended and listens.attached
 
     by_hand(main)
-
-
-def _settled() -> object:
-    """A delivery, as far as a refusal looks at it."""
-    return type("Settled", (), {"settled": True})()
 
 
 def test_a_temporary_queue_goes_with_its_link() -> None:
