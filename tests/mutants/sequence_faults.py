@@ -267,7 +267,7 @@ _TOLD: Final = (
     Mutant(
         "sequences: the connection knows nothing of the timer",
         "amqp_broker/connection.py",
-        "            timed.expire(now)\n",
+        "            expiring.expire(now)\n",
         "            pass\n",
         (TIMER_TESTS,),
     ),
