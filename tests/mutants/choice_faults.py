@@ -339,8 +339,10 @@ _ORDER: Final = (
     Mutant(
         "a commit is answered before what it retired is settled",
         SERVICE,
-        "        self.tell(ended)\n        self._answer_when_aborted(ended, discharge.link, discharge.delivery)\n",
-        "        self._answer_when_aborted(ended, discharge.link, discharge.delivery)\n        self.tell(ended)\n",
+        "        self.tell(ended)\n"
+        "        self._answer_when_aborted(ended, discharge.link, discharge.delivery)\n",
+        "        self._answer_when_aborted(ended, discharge.link, discharge.delivery)\n"
+        "        self.tell(ended)\n",
         scenarios("4.3/settlements-first"),
         "order",
     ),
@@ -355,7 +357,8 @@ _ORDER: Final = (
     Mutant(
         "settlements and the answer to the discharge are two writes",
         SERVICE,
-        "        self.tell(ended)\n        self._answer_when_aborted(ended, discharge.link, discharge.delivery)\n",
+        "        self.tell(ended)\n"
+        "        self._answer_when_aborted(ended, discharge.link, discharge.delivery)\n",
         "        self.tell(ended)\n        self.connection._wake.__self__._flush()\n"
         "        self._answer_when_aborted(ended, discharge.link, discharge.delivery)\n",
         (f"{BOUNDS_TESTS}::test_settlements_and_the_answer_are_one_write",),
