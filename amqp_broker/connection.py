@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Timed:
+class Expiring:
     """Something of one connection that has deadlines, in trio's time."""
 
     __slots__ = ()
@@ -50,7 +50,7 @@ class Connection:
 
     __slots__ = (
         "_offers", "_origin", "_sending", "_stalled", "_wake", "engine", "fault", "links", "log", "mail",
-        "names", "principal", "timed",
+        "names", "principal", "expiring",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, names: LinkNames, log: Any, wake: Callable[[], None]) -> None:
@@ -61,7 +61,7 @@ class Connection:
         self.mail = Mailbox(wake)
         self.links: dict[ReceiverLink | SenderLink, None] = {}
         """Those that something stands behind."""
-        self.timed: dict[Timed, None] = {}
+        self.expiring: dict[Expiring, None] = {}
         self.fault: Exception | None = None
         """Of the broker, which met what the peer asked for."""
         self._origin: Origin | None = None  # since something was posted
@@ -138,16 +138,16 @@ class Connection:
     def next_deadline(self) -> float | None:
         """The earliest of all that have deadlines."""
         earliest: float | None = None
-        for timed in self.timed:
-            deadline = timed.next_deadline()
+        for expiring in self.expiring:
+            deadline = expiring.next_deadline()
             if deadline is not None and (earliest is None or deadline < earliest):
                 earliest = deadline
         return earliest
 
     def expire(self, now: float) -> None:
         """Have everything done that is due."""
-        for timed in list(self.timed):
-            timed.expire(now)
+        for expiring in list(self.expiring):
+            expiring.expire(now)
 
     # Links, and what stands behind them
 

@@ -75,7 +75,7 @@ class ConnectionTask:
         self.engine = Engine(settings, trio.current_time())
         self.connection = connection = Connection(self.engine, nodes.link_names, self.log, self.wake)
         self.transactions = Transactions(connection, nodes)
-        connection.timed[self.transactions] = None
+        connection.expiring[self.transactions] = None
         self._inbox: bytes | None = None
         self._eof = False
         self._handling: list[Any] = []  # events, while they are handled

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from amqp_broker.connection import Timed
+from amqp_broker.connection import Expiring
 from amqp_broker.coordinator import (
     TXN_ID_BYTES,
     ControlLinkTerminated,
@@ -55,7 +55,7 @@ ROLLED_BACK: Final = TransactionRollback("it was rolled back")
 TXN_IDS_AT_ONCE: Final = 16  # of random bytes: a system call for each declare would be noticed
 
 
-class Transactions(Timed):
+class Transactions(Expiring):
     """Serves one connection."""
 
     def __init__(self, connection: Connection, nodes: NodeService) -> None:

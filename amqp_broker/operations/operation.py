@@ -101,8 +101,8 @@ class Batch(Operation):
     def undo(self) -> None:
         """Of those that were asked, the last one first."""
         begun, self._begun = self._begun, 0
-        for operation in reversed(self.operations[:begun]):
-            operation.undo()
+        for at in range(begun - 1, -1, -1):
+            self.operations[at].undo()
 
     def stored(self) -> None:
         """All of them are."""

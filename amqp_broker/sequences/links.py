@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from amqp_broker.connection import Timed
+from amqp_broker.connection import Expiring
 from amqp_broker.coordinator import FLUSH_PART, OrderTimer
 from amqp_broker.frames import Error, Rejected, Uint, Ulong
 from amqp_broker.links import Delivery, ReceiverLink
@@ -96,7 +96,7 @@ def _stream_of(attach: Attach) -> str | None:
     return named
 
 
-class OrderDeadline(Timed):
+class OrderDeadline(Expiring):
     """When outcomes are told that a link keeps."""
 
     def __init__(self, link: ReceiverLink, timer: OrderTimer) -> None:
@@ -216,13 +216,13 @@ class SequenceRule(PostRule):
         if not settings.debounce_ms:
             return None
         self._deadline = OrderDeadline(link, OrderTimer(settings.debounce_ms, settings.max_delay_ms))
-        self._connection.timed[self._deadline] = None
+        self._connection.expiring[self._deadline] = None
         return self._deadline.timer
 
     def on_detached(self) -> None:
         """The link is gone."""
         if self._deadline is not None:
-            del self._connection.timed[self._deadline]
+            del self._connection.expiring[self._deadline]
 
 
 def _arrived(sink: QueueSink, timer: OrderTimer, deliveries: list[Delivery]) -> None:

@@ -80,11 +80,11 @@ async def measure(sequence: str) -> dict[str, tuple[float, float]]:
                 sink._post_run(run, None)
                 made = time.perf_counter_ns()
                 job = jobs.pop()
-                job.unit()
+                job.prepare(0)
                 asked = time.perf_counter_ns()
                 before = best[kind]
                 best[kind] = (min(before[0], (made - begun) / RUN), min(before[1], (asked - made) / RUN))
-                job.finished(None)
+                job.stored()
                 connection.mail._mail.clear()
                 queue.retire(list(queue.backlog.take(RUN)))
         gc.enable()

@@ -198,9 +198,9 @@ _TIMEOUT: Final = (
     Mutant(
         "a timeout ends the connection",
         SERVICE,
-        '            self._connection.log.warning("transaction.timed_out",',
-        "            self._connection.engine.close()\n"
-        '            self._connection.log.warning("transaction.timed_out",',
+        '            self.connection.log.warning("transaction.timed_out",',
+        "            self.connection.engine.close()\n"
+        '            self.connection.log.warning("transaction.timed_out",',
         (f"{BOUNDS_TESTS}::test_every_use_after_the_timeout_says_so",),
         "timeout",
     ),
@@ -312,7 +312,7 @@ _MESSAGES: Final = (
     Mutant(
         "links that end with the control link give back what its rollback gave back",
         SERVICE,
-        "                work.holder.decided.update([item.number for item in work.items])\n",
+        "                item.decided = True\n",
         "                pass\n",
         (f"{WIRE_TESTS}::test_what_was_acquired_is_there_once_after_everything_ended_together",),
         "10",
@@ -339,8 +339,10 @@ _ORDER: Final = (
     Mutant(
         "a commit is answered before what it retired is settled",
         SERVICE,
-        "        self.tell(ended)\n        self._answer_when_aborted(ended, job.link, job.delivery)\n",
-        "        self._answer_when_aborted(ended, job.link, job.delivery)\n        self.tell(ended)\n",
+        "        self.tell(ended)\n"
+        "        self._answer_when_aborted(ended, discharge.link, discharge.delivery)\n",
+        "        self._answer_when_aborted(ended, discharge.link, discharge.delivery)\n"
+        "        self.tell(ended)\n",
         scenarios("4.3/settlements-first"),
         "order",
     ),
@@ -355,9 +357,10 @@ _ORDER: Final = (
     Mutant(
         "settlements and the answer to the discharge are two writes",
         SERVICE,
-        "        self.tell(ended)\n        self._answer_when_aborted(ended, job.link, job.delivery)\n",
-        "        self.tell(ended)\n        self._task._flush()\n"
-        "        self._answer_when_aborted(ended, job.link, job.delivery)\n",
+        "        self.tell(ended)\n"
+        "        self._answer_when_aborted(ended, discharge.link, discharge.delivery)\n",
+        "        self.tell(ended)\n        self.connection._wake.__self__._flush()\n"
+        "        self._answer_when_aborted(ended, discharge.link, discharge.delivery)\n",
         (f"{BOUNDS_TESTS}::test_settlements_and_the_answer_are_one_write",),
         "order",
     ),

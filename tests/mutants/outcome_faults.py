@@ -99,7 +99,7 @@ FAULTS: Final = (
         "a commit gives back what was accepted",
         SERVICE,
         "            consumer.queue.retire(records_of(work))\n",
-        "            self._dispatcher.give_back(consumer, records_of(work), RELEASED)\n",
+        "            consumer.give_back(records_of(work), RELEASED)\n",
         scenarios("4.3/transform", "4.4.2/accepted", "4.4.2/second", "4.4.3/commit"),
         "outcomes",
     ),

@@ -181,11 +181,11 @@ FAULTS: Final = (
     Mutant(
         "the rollback of an unknown transaction is accepted",
         SERVICE,
-        "        found = self._table.discharge(link, request, self._connection.engine.partial_txn_ids())\n",
+        "        found = self._table.discharge(link, request, self.connection.engine.partial_txn_ids())\n",
         "        if request.fail and request.txn_id not in self._table._live:\n"
         "            link.settle([delivery], ACCEPTED)\n"
         "            return\n"
-        "        found = self._table.discharge(link, request, self._connection.engine.partial_txn_ids())\n",
+        "        found = self._table.discharge(link, request, self.connection.engine.partial_txn_ids())\n",
         scenarios("4.3/unknown-id-with-fail"),
         "unknown id",
     ),

@@ -156,7 +156,7 @@ _CONTROL_LINKS: Final = (
     Mutant(
         "a half sent delivery does not hinder its commit",
         SERVICE,
-        "request, self._connection.engine.partial_txn_ids())",
+        "request, self.connection.engine.partial_txn_ids())",
         "request, ())",
         scenarios("4.4.1/partial"),
         "6",
@@ -249,7 +249,7 @@ _WORK: Final = (
         "                        token.run_sync_soon(later, turns)\n"
         "                    else:\n"
         "                        link.settle(deliveries[:count], state)\n"
-        "                        self._task.wake()\n"
+        "                        self.connection._wake()\n"
         "                later(0)\n",
         scenarios("4.3/provisional-first"),
         "7",

@@ -266,9 +266,9 @@ _TOLD: Final = (
     ),
     Mutant(
         "sequences: the connection knows nothing of the timer",
-        "amqp_broker/connection.py",
-        "            timed.expire(now)\n",
-        "            pass\n",
+        LINKS,
+        "        self._connection.expiring[self._deadline] = None\n",
+        "",
         (TIMER_TESTS,),
     ),
 )

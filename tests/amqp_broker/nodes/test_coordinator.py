@@ -71,18 +71,21 @@ def test_the_end_of_a_control_link_rolls_back() -> None:
 
 
 def test_nothing_is_heard_behind_a_request_that_ended_its_link() -> None:
-    """4.3: the source offers no rejected, so what can't be done ends the link; a declare behind it in the
-    same read declares nothing.
+    """4.3: the source offers no rejected, so what can't be done ends the link; a discharge behind it in the
+    same read commits nothing.
     """
 
     async def main(at: Served) -> None:
-        control, _ = await declared(at)
+        sender = at.attach_sender("q")
+        control, txn_id = await declared(at)
+        sender.send_in([text(b"x")], TransactionalState(txn_id=txn_id))
+        await at.settle()
         unknown = AmqpValue(Discharge(txn_id=b"unknown", fail=True))
-        declare = AmqpValue(Declare())
-        control.send([Message(encode_message(body=each)) for each in (unknown, declare)])
+        commit = AmqpValue(Discharge(txn_id=txn_id, fail=False))
+        control.send([Message(encode_message(body=each)) for each in (unknown, commit)])
         await at.settle()
         (gone,) = at.detached
         assert gone.error is not None and gone.error.condition == "amqp:transaction:unknown-id"
-        assert not at.outcomes and not at.broker.transactions()
+        assert at.context("up").queue.message_count == 0 and not at.broker.transactions()
 
     by_hand(main)
