@@ -18,13 +18,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amqp_broker.exit_status import BAD_CONFIGURATION, STOPPED, reason_of
+from amqp_broker.exit_status import BAD_CONFIGURATION, PROGRAM, STOPPED, tell
 
 if TYPE_CHECKING:
     from amqp_broker.configuration import BrokerConfig
 
 CHECK_FOUND_SOMETHING = 1
-PROGRAM = "amqp-broker"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -108,6 +107,8 @@ def _run_serve(options: argparse.Namespace) -> int:
         config = configuration_of(options)
     except ConfigurationError as error:
         return _complain(str(error), options.config)
+    except Exception as error:
+        return tell(error, options.config)
     from amqp_broker.serving import serve
 
     return serve(config, options.config)
@@ -144,11 +145,7 @@ def _run_check(options: argparse.Namespace) -> int:
     try:
         complaints = check_directory(options.directory)
     except Exception as error:
-        reason = reason_of(error)
-        if reason is None:
-            raise
-        status, cause = reason
-        return _complain(f"{options.directory}: {cause}", status=status)
+        return tell(error, directory=options.directory)
     for complaint in complaints:
         print(complaint)
     if complaints:
@@ -180,11 +177,11 @@ def _run_user_list(options: argparse.Namespace) -> int:
     return STOPPED
 
 
-def _complain(message: str, file: str | None = None, status: int = BAD_CONFIGURATION) -> int:
+def _complain(message: str, file: str | None = None) -> int:
     """One line for a person on standard error; returns the exit status."""
     where = f"{file}: " if file is not None and not message.startswith(file) else ""
     print(f"{PROGRAM}: {where}{message}", file=sys.stderr)
-    return status
+    return BAD_CONFIGURATION
 
 
 if __name__ == "__main__":

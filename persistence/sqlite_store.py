@@ -17,7 +17,12 @@ from typing import Final, ParamSpec, TypeVar
 
 from amqp_broker.persistence import free_space, sqlite_library
 from amqp_broker.persistence.backup import back_up
-from amqp_broker.persistence.data_directory import make_directory, restrict_files, sync_directory
+from amqp_broker.persistence.data_directory import (
+    make_directory,
+    restrict_files,
+    sync_directory,
+    sync_names,
+)
 from amqp_broker.persistence.errors import StoreCorrupt, StoreError, StoreFull
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.file_lock import FileLock
@@ -39,12 +44,13 @@ from amqp_broker.persistence.retain_clock import RetainClock
 from amqp_broker.persistence.retained_reader import RetainedReader
 from amqp_broker.persistence.retained_sweep import drop_step
 from amqp_broker.persistence.runs import CACHE_MESSAGES, RunCache
-from amqp_broker.persistence.schema import bring_up_to_date
+from amqp_broker.persistence.schema import bring_up_to_date, schema_version
 from amqp_broker.persistence.sqlite_library import Pragmas, check_library, library_version, open_connection
 from amqp_broker.persistence.store import Quarantined, ReadResult, Recovered, SpaceState
 from amqp_broker.persistence.store_reads import STORE_ID, StoreReads
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.verbs import Move, Unit
+from amqp_broker.persistence.write_ahead_log import lost_commits, make_durable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,6 +65,10 @@ CHECKPOINT_BYTES: Final = 4 * 1024 * 1024  # of WAL; longer ones make the restar
 WAL_LIMIT_FACTOR: Final = 4  # a WAL that one large group made longer than this is cut afterwards
 assert CHECKPOINT_BYTES * WAL_LIMIT_FACTOR <= free_space.BALLAST_BYTES
 
+WHAT_TO_DO: Final = (
+    "What was acknowledged would be lost: restore the file from a good copy of the disk, or restore a "
+    "backup; or go on without it, deliberately: amqp-broker check DIR --give-up-log"
+)
 _WAL_FRAME_HEADER_BYTES: Final = 24
 _PAGES_OF_A_COMMIT: Final = 3  # segment, run and node, at least
 _IDLE: Final = "idle"
@@ -104,7 +114,11 @@ class SqliteStore(StoreReads):
             self._open(Pragmas(page_size_bytes, cache_bytes, wal_limit_bytes, synchronous))
             free_bytes = free_bytes or partial(free_bytes_of, os.fspath(self.directory))
             ballast = str(self.directory / BALLAST_NAME)
-            self._space = SpaceGuard(ballast, low_water_bytes, ballast_bytes, free_bytes)
+            try:
+                self._space = SpaceGuard(ballast, low_water_bytes, ballast_bytes, free_bytes)
+            except BaseException:
+                self._connection.close()
+                raise
         except BaseException:
             self._lock.release()
             raise
@@ -131,13 +145,18 @@ class SqliteStore(StoreReads):
 
     def _open(self, pragmas: Pragmas) -> None:
         path = str(self.directory / DATABASE_NAME)
+        damage = lost_commits(path)
+        if damage is not None:
+            raise StoreCorrupt(f"{damage}. {WHAT_TO_DO}")
         self._connection = open_connection(path, pragmas)
         self._mended: list[Quarantined] = []  # damaged rows of nodes, as far as they were found
         try:
             self._unit = UnitOfWork(self._connection)
+            schema_version(self._unit)  # what is not ours stays as it is
+            make_durable(self._unit, path)
             if bring_up_to_date(self._connection, self._unit):
                 restrict_files(path)
-                sync_directory(self.directory)
+            sync_names(self.directory)
             ((self._page_size,),) = self._unit.query("PRAGMA page_size")
             self._store_id = self._unit.query(STORE_ID)[0][0]
             self._wal_bytes = self._measure_wal()
@@ -172,12 +191,12 @@ class SqliteStore(StoreReads):
 
     def _load(self) -> Recovered:
         if not self._next_segment_id:
-            self._mended += mend_nodes(self._unit)
-        loaded = load(self._unit, self._runs)
+            self._mended += _told_of("nodes", lambda: mend_nodes(self._unit))
+        loaded = _told_of("nodes and their messages", lambda: load(self._unit, self._runs))
         loaded.recovered.quarantined = [*self._mended]
         if not self._next_segment_id:
-            self._outcomes.load()
-            self._ledger.load()
+            _told_of("the outcomes of transactions", self._outcomes.load)
+            _told_of("half messages, cursors and events", self._ledger.load)
             self._nodes = loaded.nodes
             self._sweep = loaded.sweep
             self._retaining = {i: node for i, node in loaded.nodes.items() if node.retention is not None}
@@ -495,3 +514,11 @@ class SqliteStore(StoreReads):
             raise sqlite_library.translate(error) from error
         finally:
             self._lock.release()
+
+
+def _told_of(what: str, load_part: Callable[[], T]) -> T:
+    """A part of what is loaded; damage in it is told with its name."""
+    try:
+        return load_part()
+    except StoreCorrupt as error:
+        raise StoreCorrupt(f"{what} cannot be loaded: {error}") from error

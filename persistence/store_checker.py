@@ -28,8 +28,9 @@ from amqp_broker.persistence.schema import (
     schema_version,
 )
 from amqp_broker.persistence.sqlite_library import DATABASE_ERRORS, Connection, connect, raise_translated
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME, LOCK_NAME
+from amqp_broker.persistence.sqlite_store import DATABASE_NAME, LOCK_NAME, WHAT_TO_DO
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
+from amqp_broker.persistence.write_ahead_log import LOG_SUFFIX, lost_commits
 
 MAX_FINDINGS: Final = 200
 _ROWS_AT_ONCE: Final = 64
@@ -42,7 +43,7 @@ def check_directory(directory: str | os.PathLike[str]) -> list[str]:
     Raises FileNotFoundError if there is none, StoreInUse while a broker holds it, StoreCorrupt, StoreTooNew.
     """
     path = Path(directory) / DATABASE_NAME
-    if not path.is_file():
+    if not path.is_file() and not path.with_name(path.name + LOG_SUFFIX).is_file():
         raise FileNotFoundError(f"{directory} holds no store: there is no {DATABASE_NAME}")
     lock = FileLock(str(Path(directory) / LOCK_NAME))
     try:
@@ -53,6 +54,9 @@ def check_directory(directory: str | os.PathLike[str]) -> list[str]:
 
 def check_store_file(path: str | os.PathLike[str]) -> list[str]:
     """The same for a database file that nobody uses, such as a backup. Raises as `check_directory`."""
+    damage = lost_commits(os.fspath(path))
+    if damage is not None:  # SQLite would empty the log when the file is closed
+        return [f"{damage}. {WHAT_TO_DO}"]
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no file {os.fspath(path)}")
     try:
