@@ -11,7 +11,7 @@ from typing import Final
 from amqp_broker.persistence.checksums import changed_is_sound, is_sound, node_checksum
 from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decode_directory
 from amqp_broker.persistence.epoch_checker import epoch_findings
-from amqp_broker.persistence.errors import StoreTooNew
+from amqp_broker.persistence.errors import StoreCorrupt, StoreTooNew
 from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.group import EVERYTHING
 from amqp_broker.persistence.half_checker import half_findings
@@ -50,6 +50,27 @@ def check_directory(directory: str | os.PathLike[str]) -> list[str]:
         return check_store_file(path)
     finally:
         lock.release()
+
+
+def node_names(directory: str | os.PathLike[str]) -> dict[int, str]:
+    """The names of the nodes of a closed store by their ids, as far as they can be read. Raises as
+    `check_directory`.
+    """
+    lock = FileLock(str(Path(directory) / LOCK_NAME))
+    try:
+        if lost_commits(os.fspath(Path(directory) / DATABASE_NAME)) is not None:
+            return {}
+        connection = connect(f"{(Path(directory) / DATABASE_NAME).absolute().as_uri()}?mode=rw", uri=True)
+        try:
+            connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchall()
+            rows = connection.execute("SELECT id, name FROM node WHERE name IS NOT NULL").fetchall()
+        finally:
+            connection.close()
+    except DATABASE_ERRORS:
+        return {}
+    finally:
+        lock.release()
+    return {queue_id: name for queue_id, name in rows if isinstance(name, str)}
 
 
 def check_store_file(path: str | os.PathLike[str]) -> list[str]:
@@ -96,18 +117,19 @@ class _Checker:
         self._columns = RUN_COLUMNS if version >= RETAIN_VERSION else FORMER_RUN_COLUMNS
 
     def findings(self) -> Iterator[str]:
-        yield from self._nodes()
+        yield from _as_far_as_readable("node: the table", self._nodes())
         if self._version >= RETAIN_VERSION:
-            yield from self._retained.findings()
-        yield from self._runs()
-        yield from self._references()
-        yield from self._changed()
+            yield from _as_far_as_readable("retained, cursor: the tables", self._retained.findings())
+        yield from _as_far_as_readable("run: the table", self._runs())
+        yield from _as_far_as_readable("run, segment: the tables", self._references())
+        yield from _as_far_as_readable("changed: the table", self._changed())
         if self._version >= DISCHARGE_VERSION:
-            yield from outcome_findings(self._unit)
+            yield from _as_far_as_readable("discharge: the tables", outcome_findings(self._unit))
         if self._version >= HALF_VERSION:
-            yield from half_findings(self._unit)
+            for name, found in half_findings(self._unit):
+                yield from _as_far_as_readable(f"{name}: the table", found)
         if self._version >= RETAIN_VERSION:
-            yield from epoch_findings(self._unit)
+            yield from _as_far_as_readable("epoch: the table", epoch_findings(self._unit))
 
     def _nodes(self) -> Iterator[str]:
         columns = NODE_COLUMNS if self._version >= NODE_VERSION else f"{FORMER_NODE_COLUMNS}, NULL"
@@ -237,3 +259,11 @@ class _Checker:
                 continue
             if run is None or row[1] >= run.end or run.gone >> (row[1] - run.first) & 1:
                 yield f"queue {row[0]}, offset {row[1]}: a changed header, but no such message"
+
+
+def _as_far_as_readable(what: str, findings: Iterator[str]) -> Iterator[str]:
+    """What a damaged page does not let be read is a finding; the other tables are looked at nevertheless."""
+    try:
+        yield from findings
+    except StoreCorrupt as error:
+        yield f"{what} cannot be read to the end: {error}"

@@ -56,7 +56,7 @@ def event_of(seq: int) -> Event:
     [
         (WRONG_STATE, ["half message 7: the row does not match its checksum"]),
         ("UPDATE half SET container_id='other' WHERE id=3", ["half message 3: the row does not match"]),
-        ("DELETE FROM half_body WHERE id=3", ["half message 3: is not committed, but has no body"]),
+        ("DELETE FROM half_body WHERE id=3", ["half message 3: its body is kept, but there is none"]),
         ("DELETE FROM half WHERE id=3", ["half message 3: has a body, but there is none"]),
         ("DELETE FROM half WHERE id=1", []),  # a tombstone that is lost cannot be told
         (

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from amqp_broker.persistence.halves import COMMITTED, PARKED, PREPARED, ROLLED_BACK
+from amqp_broker.persistence.halves import BY_POLICY, COMMITTED, PARKED, PREPARED, ROLLED_BACK
 
 GROUPS: Final = ("orders", "stock")
 ALL_GROUPS: Final = (*GROUPS, "refused")
@@ -84,6 +84,7 @@ class DecideHalf:
     state: str
     at_ms: int
     reason: str
+    resolver: str = "check"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ def apply_half_step(held: Holdings, step: HalfStep) -> Holdings:
             half = replace(
                 half,
                 state=step.state,
-                body=None if step.state == COMMITTED else half.body,
+                body=half.body if step.resolver == BY_POLICY else None,
                 resolved_at_ms=step.at_ms,
                 reason=step.reason,
                 idles=held.idles,
@@ -186,7 +187,8 @@ class HalfWriter:
         if draw < 0.6:
             return Ask(key, chance.choice((PREPARED, PARKED)), chance.randrange(16), chance.randrange(10_000))
         state = chance.choice((COMMITTED, COMMITTED, ROLLED_BACK))
-        return DecideHalf(key, state, at_ms, chance.choice(("", "gone", "wh\u00ff")))
+        resolver = chance.choice(("check", BY_POLICY)) if state == ROLLED_BACK else "check"
+        return DecideHalf(key, state, at_ms, chance.choice(("", "gone", "wh\u00ff")), resolver)
 
     def _put(self, at_ms: int) -> PutHalf:
         size = self.chance.choice((0, 10, 100, 300, 5_000))
