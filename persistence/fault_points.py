@@ -25,7 +25,8 @@ housekeeping unit that drops archived messages, before the runs go and before it
 `compaction.before_commit`, `quarantine.before_commit`: housekeeping units.
 `migration.before`, `migration.step`, `migration.before_commit`, `migration.after`: making or changing the
 schema. `log.before_cut`, `log.after_cut`: giving up a damaged log of commits. `compact.before`,
-`compact.step`, `compact.after`: giving the room of what was deleted back, between its units too.
+`compact.step`, `compact.after`: giving room back (`compact.step` before the COMMIT of each
+unit, or in the midst of a copy).
 `backup.before`, `backup.step`, `backup.before_rename`, `backup.after`.
 """
 

@@ -1,4 +1,4 @@
-"""Removing what is damaged from a closed store, one thing at a time, by the words in which the checker tells it.
+"""Removing what is damaged from a closed store, one thing at a time, by the words of the checker.
 
     queue 3, offset 17      one message                      also: orders/17, by the name of the queue
     queue 3, run 100        a damaged row of the index, or a whole run of messages
@@ -15,8 +15,10 @@ import re
 from pathlib import Path
 from typing import Final
 
-from amqp_broker.persistence.checksums import body_seed, node_checksum
+from amqp_broker.persistence.checksums import node_checksum
+from amqp_broker.persistence.closed_store import PRAGMAS, ClosedStore
 from amqp_broker.persistence.data_directory import sync_names
+from amqp_broker.persistence.directory import DirectoryDamaged, decode_directory
 from amqp_broker.persistence.errors import StoreCorrupt, StoreError
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.file_lock import FileLock
@@ -27,16 +29,8 @@ from amqp_broker.persistence.quarantine import put_into_quarantine
 from amqp_broker.persistence.reader import Damage
 from amqp_broker.persistence.recovery import load
 from amqp_broker.persistence.runs import RunCache, run_from_row
-from amqp_broker.persistence.schema import bring_up_to_date, schema_version
-from amqp_broker.persistence.sqlite_library import Pragmas, open_connection
-from amqp_broker.persistence.sqlite_store import (
-    CACHE_BYTES,
-    CHECKPOINT_BYTES,
-    DATABASE_NAME,
-    LOCK_NAME,
-    PAGE_SIZE_BYTES,
-    WHAT_TO_DO,
-)
+from amqp_broker.persistence.sqlite_library import open_connection
+from amqp_broker.persistence.sqlite_store import DATABASE_NAME, LOCK_NAME
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 from amqp_broker.persistence.write_ahead_log import LOG_SUFFIX, lost_commits, make_durable
 
@@ -45,47 +39,14 @@ _MESSAGE: Final = re.compile(r"queue (\d+)(?: \(.*\))?, (offset|run) (\d+)")
 _HALF: Final = re.compile(r"half message (\d+)")
 _NODE: Final = re.compile(r"node (\d+)(?: \(.*\))?")
 _NAMED: Final = re.compile(r"(.+)/(\d+)")
-_PUT_AWAY: Final = "INSERT INTO quarantine (queue_id, offset, segment_id, reason, bytes) VALUES (?, ?, ?, ?, ?)"
+_PUT_AWAY: Final = (
+    "INSERT INTO quarantine (queue_id, offset, segment_id, reason, bytes) VALUES (?, ?, ?, ?, ?)"
+)
 _SELECT_BODY: Final = "SELECT directory, bodies FROM segment WHERE id=?"
 
 
 class NothingToRemove(StoreError):
     """There is no such thing in the store, or the words for it are not known."""
-
-
-class ClosedStore:
-    """The store of a data directory that no broker uses, for an administrator's changes."""
-
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
-        """Raises FileNotFoundError, StoreInUse, StoreTooNew, StoreCorrupt (also for a damaged log)."""
-        self.path = os.fspath(Path(directory) / DATABASE_NAME)
-        if not os.path.isfile(self.path):
-            raise FileNotFoundError(f"{directory} holds no store: there is no {DATABASE_NAME}")
-        self._lock = FileLock(str(Path(directory) / LOCK_NAME))
-        try:
-            damage = lost_commits(self.path)
-            if damage is not None:
-                raise StoreCorrupt(f"{damage}. {WHAT_TO_DO}")
-            self.connection = open_connection(self.path, Pragmas(PAGE_SIZE_BYTES, CACHE_BYTES, CHECKPOINT_BYTES))
-            try:
-                self.unit = UnitOfWork(self.connection)
-                schema_version(self.unit)
-                make_durable(self.unit, self.path)
-                bring_up_to_date(self.connection, self.unit)
-                sync_names(Path(directory))
-            except BaseException:
-                self.connection.close()
-                raise
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def close(self) -> None:
-        """It is whole again, and free for a broker."""
-        try:
-            self.connection.close()
-        finally:
-            self._lock.release()
 
 
 def remove(directory: str | os.PathLike[str], what: str) -> str:
@@ -116,8 +77,8 @@ def _remove(unit: UnitOfWork, what: str) -> str:
             if node.name == found[1]:
                 return _remove_messages(unit, node, runs, int(found[2]), whole_run=False)
     raise NothingToRemove(
-        f"{what!r} is nothing that can be removed: expected what a finding begins with (\"queue 3, offset 17\", "
-        '"queue 3, run 100", "half message 12", "node 5"), or the name of a queue and an offset ("orders/17")'
+        f"{what!r} is nothing that can be removed: expected what a finding begins with (queue 3, offset 17; "
+        "queue 3, run 100; half message 12; node 5), or the name of a queue and an offset (orders/17)"
     )
 
 
@@ -149,8 +110,6 @@ def _last_of(unit: UnitOfWork, node: NodeState, first: int) -> int:
 
 def _body(unit: UnitOfWork, segment_id: int, position: int) -> bytes | None:
     """As it is stored, if it can be read."""
-    from amqp_broker.persistence.directory import DirectoryDamaged, decode_directory
-
     try:
         for encoded, bodies in unit.query(_SELECT_BODY, (segment_id,)):
             begin, end = decode_directory(encoded).bounds(position)
@@ -161,16 +120,17 @@ def _body(unit: UnitOfWork, segment_id: int, position: int) -> bytes | None:
 
 
 def _remove_half(unit: UnitOfWork, number: int) -> str:
-    """The index by name is made anew: what a damaged row says of itself does not lead to its entries."""
+    """The indexes are made anew: what a damaged row says of itself does not lead to its entries."""
     rows = _read(unit, f"SELECT {COLUMNS} FROM half WHERE id=?", number)
     bodies = _read(unit, "SELECT body FROM half_body WHERE id=?", number)
     if rows == [] and bodies == []:
         raise NothingToRemove(f"there is no half message {number}")
     unit.begin()
-    evidence = repr(rows).encode() + b"\n" + b"".join([body for (body,) in bodies or [] if isinstance(body, bytes)])
+    kept = [body for (body,) in bodies or [] if isinstance(body, bytes)]
+    evidence = b"\n".join([repr(rows).encode(), *kept])
     unit.execute(_PUT_AWAY, (0, number, 0, f"half message, {REASON}", evidence))
-    unit.execute("DELETE FROM half WHERE id=?", (number,))
     unit.execute("REINDEX half")
+    unit.execute("DELETE FROM half WHERE id=?", (number,))
     fault_point("quarantine.before_commit")
     unit.commit()
     try:
@@ -198,6 +158,7 @@ def _remove_node(unit: UnitOfWork, queue_id: int) -> str:
     kind = kind if isinstance(kind, bytes) else b"queue"
     next_offset = next_offset if isinstance(next_offset, int) else 0
     unit.begin()
+    unit.execute("REINDEX node")
     unit.execute(_PUT_AWAY, (queue_id, QUARANTINED, 0, f"node, {REASON}", repr(rows).encode()))
     try:
         kind.decode()
@@ -206,7 +167,6 @@ def _remove_node(unit: UnitOfWork, queue_id: int) -> str:
     unit.execute("UPDATE node SET kind=?, next_offset=? WHERE id=?", (kind.decode(), next_offset, queue_id))
     checksum = node_checksum(queue_id, None, kind, b"{}", next_offset, EVERYTHING)
     unit.execute(TOMBSTONE_NODE, (EVERYTHING, checksum, queue_id))
-    unit.execute("REINDEX node")
     fault_point("quarantine.before_commit")
     unit.commit()
     return f"node {queue_id} ({name!r}) with all of its messages; the next start clears them away"
@@ -260,7 +220,7 @@ def _cut(path: Path, log: Path) -> None:
         log.unlink()
         sync_names(log.parent)
         return
-    connection = open_connection(os.fspath(path), Pragmas(PAGE_SIZE_BYTES, CACHE_BYTES, CHECKPOINT_BYTES))
+    connection = open_connection(os.fspath(path), PRAGMAS)
     try:
         make_durable(UnitOfWork(connection), os.fspath(path))
     finally:

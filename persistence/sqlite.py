@@ -1,5 +1,6 @@
 """The second door: the store on disk, used where the broker is put together and by the command line."""
 
+from amqp_broker.persistence.compaction import compact
 from amqp_broker.persistence.removal import NothingToRemove, give_up_log, remove
 from amqp_broker.persistence.sqlite_store import SqliteStore
 from amqp_broker.persistence.store_checker import check_directory, check_store_file, node_names
@@ -9,6 +10,7 @@ __all__ = [
     "SqliteStore",
     "check_directory",
     "check_store_file",
+    "compact",
     "give_up_log",
     "node_names",
     "remove",

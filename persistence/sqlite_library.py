@@ -93,6 +93,7 @@ def configure(connection: Connection, pragmas: Pragmas) -> None:
         # EXCLUSIVE comes first: before the first access it keeps the WAL index in this process's memory.
         expect(connection, "locking_mode", "exclusive", set_to="EXCLUSIVE")
         connection.execute(f"PRAGMA page_size={pragmas.page_size}").fetchall()  # counts for a new file only
+        connection.execute("PRAGMA auto_vacuum=INCREMENTAL").fetchall()  # the same
         expect(connection, "journal_mode", "wal", set_to="WAL")
         level = SYNCHRONOUS_LEVELS[pragmas.synchronous]
         expect(connection, "synchronous", level, set_to=pragmas.synchronous)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
@@ -45,6 +46,7 @@ from amqp_broker.persistence.retained_reader import RetainedReader
 from amqp_broker.persistence.retained_sweep import drop_step
 from amqp_broker.persistence.runs import CACHE_MESSAGES, RunCache
 from amqp_broker.persistence.schema import bring_up_to_date, schema_version
+from amqp_broker.persistence.shrinking import Shrinker
 from amqp_broker.persistence.sqlite_library import Pragmas, check_library, library_version, open_connection
 from amqp_broker.persistence.store import Quarantined, ReadResult, Recovered, SpaceState
 from amqp_broker.persistence.store_reads import STORE_ID, StoreReads
@@ -108,28 +110,47 @@ class SqliteStore(StoreReads):
         self.directory = Path(directory)
         self._checkpoint_bytes = checkpoint_bytes
         make_directory(self.directory)
-        self._lock = FileLock(str(self.directory / LOCK_NAME))
-        try:
+        with ExitStack() as opened:  # whatever fails, nothing stays open or locked
+            self._lock = FileLock(str(self.directory / LOCK_NAME))
+            opened.callback(self._lock.release)
             wal_limit_bytes = checkpoint_bytes * WAL_LIMIT_FACTOR
-            self._open(Pragmas(page_size_bytes, cache_bytes, wal_limit_bytes, synchronous))
+            self._open(Pragmas(page_size_bytes, cache_bytes, wal_limit_bytes, synchronous), opened)
             free_bytes = free_bytes or partial(free_bytes_of, os.fspath(self.directory))
             ballast = str(self.directory / BALLAST_NAME)
-            try:
-                self._space = SpaceGuard(ballast, low_water_bytes, ballast_bytes, free_bytes)
-            except BaseException:
-                self._connection.close()
-                raise
-        except BaseException:
-            self._lock.release()
-            raise
-        self._runs = RunCache(self._unit, run_cache_messages)
+            self._space = SpaceGuard(ballast, low_water_bytes, ballast_bytes, free_bytes)
+            self._runs = RunCache(self._unit, run_cache_messages)
+            self._outcomes = Outcomes(self._unit, discharge_keep_ms, discharge_keep_count)
+            self._ledger = Ledger(self._unit, event_keep_ms, event_keep_bytes)
+            self._begin()
+            opened.pop_all()
+
+    def _open(self, pragmas: Pragmas, opened: ExitStack) -> None:
+        path = str(self.directory / DATABASE_NAME)
+        damage = lost_commits(path)
+        if damage is not None:
+            raise StoreCorrupt(f"{damage}. {WHAT_TO_DO}")
+        self._connection = open_connection(path, pragmas)
+        opened.callback(self._connection.close)
+        self._unit = UnitOfWork(self._connection)
+        schema_version(self._unit)  # what is not ours stays as it is
+        make_durable(self._unit, path)
+        if bring_up_to_date(self._connection, self._unit):
+            restrict_files(path)
+        sync_names(self.directory)
+        ((self._page_size,),) = self._unit.query("PRAGMA page_size")
+        self._store_id = self._unit.query(STORE_ID)[0][0]
+        self._wal_bytes = self._measure_wal()
+        self._wal_guess = 0  # written since it was measured, about
+
+    def _begin(self) -> None:
+        """What is in memory only, before anything was loaded."""
         self._reader = PageReader(self._unit, self._runs)
         self._retained_reader = RetainedReader(self._unit)
-        self._outcomes = Outcomes(self._unit, discharge_keep_ms, discharge_keep_count)
-        self._ledger = Ledger(self._unit, event_keep_ms, event_keep_bytes)
         self._compactor = Compactor()
+        self._shrinker = Shrinker(self._unit, self._page_size)
         self._mover = Mover(self._unit)
         self._table = NodeTable(self._objection)
+        self._mended: list[Quarantined] = []  # damaged rows of nodes, as far as they were found
         self._nodes: dict[int, NodeState] = {}
         self._sweep: dict[int, int] = {}
         self._retaining: dict[int, NodeState] = {}
@@ -142,28 +163,6 @@ class SqliteStore(StoreReads):
         self._placed: Placed | None = None  # the outcomes of the group under way
         self._next_half = 0  # the number of the next half message if the group under way commits
         self._closed = False
-
-    def _open(self, pragmas: Pragmas) -> None:
-        path = str(self.directory / DATABASE_NAME)
-        damage = lost_commits(path)
-        if damage is not None:
-            raise StoreCorrupt(f"{damage}. {WHAT_TO_DO}")
-        self._connection = open_connection(path, pragmas)
-        self._mended: list[Quarantined] = []  # damaged rows of nodes, as far as they were found
-        try:
-            self._unit = UnitOfWork(self._connection)
-            schema_version(self._unit)  # what is not ours stays as it is
-            make_durable(self._unit, path)
-            if bring_up_to_date(self._connection, self._unit):
-                restrict_files(path)
-            sync_names(self.directory)
-            ((self._page_size,),) = self._unit.query("PRAGMA page_size")
-            self._store_id = self._unit.query(STORE_ID)[0][0]
-            self._wal_bytes = self._measure_wal()
-            self._wal_guess = 0  # written since it was measured, about
-        except BaseException:
-            self._connection.close()
-            raise
 
     # Turns
 
@@ -374,8 +373,8 @@ class SqliteStore(StoreReads):
     # Housekeeping
 
     def idle(self, now: float) -> bool:
-        """See `Store`. One step of forgetting; one of sweeping, or else of compaction; a checkpoint when due
-        or when nothing else waits.
+        """See `Store`. One step of forgetting; one of sweeping, or else of compaction, or else of giving
+        room back; a checkpoint when due or when nothing else waits.
 
         `now` makes outcomes, half messages and events older; all else depends on what was stored only.
         """
@@ -388,6 +387,7 @@ class SqliteStore(StoreReads):
                 self._checkpoint()
             more = self._forget_step(now)
             more = self._sweep_step() or self._drop_step(now) or self._compact_step() or more
+            more = more or self._shrink_step()
             if not more and self._wal_bytes + self._wal_guess:
                 self._checkpoint()
             return more
@@ -444,6 +444,11 @@ class SqliteStore(StoreReads):
             self._retained_reader.forget()
             self._count_wal(rewritten * self._page_size * _PAGES_OF_A_COMMIT * 8)
         return rewritten > 0
+
+    def _shrink_step(self) -> bool:
+        pages = self._shrinker.step()
+        self._count_wal(2 * pages * self._page_size)
+        return pages > 0
 
     @property
     def checkpoint_due(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -100,13 +101,24 @@ def _check(connection: Connection) -> list[str]:
         raise StoreTooNew(f"the store has schema version {version}, this checker knows {SCHEMA_VERSION}")
     if version == 0:
         return []  # a store whose making was cut short: the next start makes it
-    findings = [f"SQLite: {row[0]}" for row in unit.query("PRAGMA integrity_check") if row[0] != "ok"]
-    for finding in _Checker(unit, version).findings():
+    findings: list[str] = []
+    for finding in chain(_sqlite_findings(unit), _Checker(unit, version).findings()):
         findings.append(finding)
         if len(findings) >= MAX_FINDINGS:
             findings.append(f"and maybe more: only the first {MAX_FINDINGS} are told")
             break
     return findings
+
+
+def _sqlite_findings(unit: UnitOfWork) -> Iterator[str]:
+    try:
+        rows = unit.query("PRAGMA integrity_check")
+    except StoreCorrupt as error:
+        yield f"SQLite: {error}"
+        return
+    for (words,) in rows:
+        if words != "ok":
+            yield f"SQLite: {words}"
 
 
 class _Checker:

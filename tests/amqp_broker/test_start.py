@@ -150,16 +150,20 @@ def test_a_fault_in_any_function_of_a_start_ends_it_with_a_sentence(
 ) -> None:
     """From the configuration to the socket: no function that raises leaves a process that says nothing."""
     planted = Planted(monkeypatch)
-    assert planted.run(config) == STOPPED
+    for _ in range(2):  # what the first one loads is there for the others
+        planted.passed.clear()
+        assert planted.run(config) == STOPPED
     capsys.readouterr()
-    steps = [name for name in planted.passed if "command_line" not in name]
+    # `_write` is one `try`, and `main` another: what is in them may fail, they themselves cannot.
+    steps = [name for name in planted.passed if name.rpartition(".")[2] not in ("main", "_write")]
     for part in ("FileLock", "lost_commits", "configure", "make_durable", "mend_nodes", "Outcomes.load",
                  "HalfTable.load", "EventTable.load", "HalfService.recover", "SetService.recover",
                  "RetainedService.recover", "tls_context_of", "_open_listener", "SpaceGuard", "make_logs",
                  ):  # fmt: skip
         assert any(part in step for step in steps), part
     for number, step in enumerate(steps):
-        fault = FAULTS[number % len(FAULTS)]
+        kind = FAULTS[number % len(FAULTS)]
+        fault = type(kind)(*kind.args)
         status = planted.run(config, step, fault)
         errors = capsys.readouterr().err
         assert planted.hit, f"{step} is not called again"
