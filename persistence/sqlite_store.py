@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
-from amqp_broker.persistence import free_space, sqlite_library
+from amqp_broker.persistence import free_space, sqlite_library, write_ahead_log
 from amqp_broker.persistence.backup import back_up
 from amqp_broker.persistence.data_directory import (
     make_directory,
@@ -52,7 +52,6 @@ from amqp_broker.persistence.store import Quarantined, ReadResult, Recovered, Sp
 from amqp_broker.persistence.store_reads import STORE_ID, StoreReads
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.verbs import Move, Unit
-from amqp_broker.persistence.write_ahead_log import lost_commits, make_durable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -126,14 +125,14 @@ class SqliteStore(StoreReads):
 
     def _open(self, pragmas: Pragmas, opened: ExitStack) -> None:
         path = str(self.directory / DATABASE_NAME)
-        damage = lost_commits(path)
+        damage = write_ahead_log.lost_commits(path)
         if damage is not None:
             raise StoreCorrupt(f"{damage}. {WHAT_TO_DO}")
         self._connection = open_connection(path, pragmas)
         opened.callback(self._connection.close)
         self._unit = UnitOfWork(self._connection)
         schema_version(self._unit)  # what is not ours stays as it is
-        make_durable(self._unit, path)
+        write_ahead_log.make_durable(self._unit, path)
         if bring_up_to_date(self._connection, self._unit):
             restrict_files(path)
         sync_names(self.directory)

@@ -166,7 +166,9 @@ def test_a_fault_in_any_function_of_a_start_ends_it_with_a_sentence(
         fault = type(kind)(*kind.args)
         status = planted.run(config, step, fault)
         errors = capsys.readouterr().err
-        assert planted.hit, f"{step} is not called again"
+        if not planted.hit:  # a task that may begin a moment after the line was printed
+            assert planted.listened and status == STOPPED, step
+            continue
         assert (status in STATUSES) != (status == STOPPED and planted.listened), (step, status, errors)
         if status:
             last = errors.rstrip().splitlines()[-1]
