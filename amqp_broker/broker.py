@@ -144,7 +144,12 @@ class Broker:
                     task_status=task_status,
                 )
 
-        await self._nursery.start(accept)
+        try:
+            await self._nursery.start(accept)
+        except BaseException:
+            for listener in listeners:
+                listener.trio_listener.socket.close()
+            raise
         return _urls(listeners)
 
     async def recover_halves(self) -> None:

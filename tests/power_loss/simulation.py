@@ -131,9 +131,13 @@ def simulate(library: Path, scratch: Path, seed: int, states: int, setting: Sett
             report.states += 1
             if complaint:
                 report.violations.append(f"seed {seed}, session {session}, {cut.place}: {complaint}")
-            elif wanted <= 0 and following is None and (cut.kept or not only_process):
-                disk = copy.deepcopy(begin.disk).restarted() if only_process else Disk.of(cut.state)
-                following = _Begin(disk, cut.state, cut.allowed if only_process else []), matched
+            elif wanted <= 0 and following is None:
+                if not only_process:
+                    following = _Begin(Disk.of(cut.state), cut.state, []), matched
+                elif cut.kept and matched is not cut.allowed[0]:
+                    # A commit that was written, but not synced: the next process finds it, and answers.
+                    disk = copy.deepcopy(begin.disk).restarted()
+                    following = _Begin(disk, cut.state, cut.allowed), matched
             wanted -= 1
         if following is None:
             break
