@@ -6,7 +6,7 @@ its end.
                  --> expire, dead                                       reject: it never came
 
 Verbs of the store, which go into the unit of what they tell of, so that both are stored or neither is; only
-`deliver` has a job of its own, which nobody waits for. One event for each run of messages: what they have in
+`deliver` is a step of its own, which nobody waits for. One event for each run of messages: what they have in
 common stands once, what differs in columns. All of it is called only where `queue.events` is true.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.frames import Accepted, Error, Modified, Rejected, Released, peek_identity
 from amqp_broker.persistence import Event, Log, Record, Unit
-from amqp_broker.sequences.fields import Place, place_of
+from amqp_broker.places import Place
 
 if TYPE_CHECKING:
     from amqp_broker.queue import Queue
@@ -46,7 +46,7 @@ Values = list[Value]
 
 
 class Origin:
-    """Where messages that a transaction posts come from: the container of its connection, the transaction,
+    """Where posted messages come from: the container of their connection, their transaction (empty: none),
     and the places in sequenced streams of those that have one, by the id of their record.
     """
 
@@ -58,28 +58,6 @@ class Origin:
         self.places = places
 
 
-class LogJob:
-    """Events that nobody waits for, as a job of the writer."""
-
-    __slots__ = ("_verbs",)
-
-    def __init__(self, verbs: Unit) -> None:
-        self._verbs = verbs
-
-    def unit(self) -> Unit:
-        return self._verbs
-
-    def withdraw(self) -> None:
-        """Nothing was stored; nothing was taken either."""
-
-    def keeps(self) -> bool:
-        """Where there is no room, these events are left out: they promise nothing."""
-        return False
-
-    def finished(self, error: Exception | None) -> None:
-        """Nobody is told."""
-
-
 def put(
     queue: Queue, records: Sequence[Record], container: str, now_ms: int, txn_id: bytes = b"",
     places: dict[int, Place] | None = None,
@@ -89,7 +67,7 @@ def put(
     if container:
         fields["producer"] = container
     if queue.sequences.off:  # nobody has looked for them
-        places = _places(records)
+        places = _places(queue, records)
     unit: Unit = []
     for run in _runs(records):
         unit.append(log_run(PUT, now_ms, fields, len(run), _columns_of(run, places)))
@@ -108,7 +86,7 @@ def put_by_halves(
     unit: Unit = []
     for start in range(0, len(records), RUN_ENTRIES):
         run = records[start : start + RUN_ENTRIES]
-        columns = _columns_of(run, _places(run))
+        columns = _columns_of(run, _places(queue, run))
         columns["half_id"] = [*half_ids[start : start + RUN_ENTRIES]]
         unit.append(log_run(PUT_BY_DECISION, now_ms, fields, len(run), columns))
     return unit
@@ -128,7 +106,7 @@ def put_by_set(
         stop = min(start + RUN_ENTRIES, count)
         columns: dict[str, Values] = {}
         if records:
-            columns = _columns_of(records[start:stop], _places(records[start:stop]))
+            columns = _columns_of(records[start:stop], _places(queue, records[start:stop]))
         columns["offset"] = [*range(first_offset + start, first_offset + stop)]
         unit.append(log_run(PUT_BY_DECISION, now_ms, fields, stop - start, columns))
     return unit
@@ -255,10 +233,10 @@ def places_of(records: Sequence[Record], places: Iterable[Place | Error | None])
     return {id(record): place for record, place in pairs if isinstance(place, Place)}
 
 
-def _places(records: Iterable[Record]) -> dict[int, Place]:
+def _places(queue: Queue, records: Iterable[Record]) -> dict[int, Place]:
     found = {}
     for record in records:
-        place = place_of(record.body, None)
+        place = queue.sequences.place_of(record.body)
         if isinstance(place, Place):
             found[id(record)] = place
     return found

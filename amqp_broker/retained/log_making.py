@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from amqp_broker import message_events
-from amqp_broker.jobs import archive_verb, retire_verbs
 from amqp_broker.log_setup import logger
+from amqp_broker.operations.posting import archive_verb, retire_verbs
 from amqp_broker.persistence import Post, Record, Retire, Unit
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Made:
 
 async def make_logs(nodes: NodeService) -> None:
     """For every log that messages wait in; before anybody is served. Raises StoreError."""
-    for queue in nodes.registry.queues():
+    for queue in nodes.queues.queues():
         if queue.archives and queue.message_count:
             made = await _Making(nodes, queue).run()
             _begin(queue)

@@ -28,6 +28,7 @@ from amqp_broker.broker import Broker, open_broker
 from amqp_broker.command_line import main
 from amqp_broker.configuration import BrokerConfig
 from amqp_broker.exit_status import INTERNAL_FAULT, INTERRUPTED, STOPPED, STORE_FAILED
+from amqp_broker.operations.writer import CommitThread, Writer
 from amqp_broker.persistence import (
     Advance,
     Discharged,
@@ -45,7 +46,6 @@ from amqp_broker.persistence import (
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from amqp_broker.persistence.store_checks import do, new_queue
-from amqp_broker.writer import CommitThread, Writer
 
 WAIT_S: Final = 30
 FAR_MS: Final = 4_000_000_000_000
