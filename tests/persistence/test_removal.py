@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -180,7 +181,11 @@ def test_nothing_is_removed_from_a_store_in_use(tmp_path: Path) -> None:
     """Its broker would not know."""
     fill(tmp_path)
     store = small_store(tmp_path)
-    for change in (lambda: remove(tmp_path, f"{NAME}/0"), lambda: give_up_log(tmp_path)):
+    changes: list[Callable[[], object]] = [
+        lambda: remove(tmp_path, f"{NAME}/0"),
+        lambda: give_up_log(tmp_path),
+    ]
+    for change in changes:
         with pytest.raises(StoreInUse):
             change()
     store.close()
