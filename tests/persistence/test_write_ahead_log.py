@@ -149,6 +149,8 @@ def test_lost_sectors_of_the_last_commit_are_no_damage(killed: Killed) -> None:
         for sector in range(begin // 512 + 1, len(killed.log) // 512):
             lost = (fill * 512)[:512]
             log = killed.log[: sector * 512] + lost + killed.log[sector * 512 + 512 :]
+            if log == killed.log:
+                continue
             store = small_store(killed.copy(log))
             assert offsets(store, killed.queue_id) == list(range(2 * POSTS - 2))
             store.close()
