@@ -57,5 +57,6 @@ def give_back(unit: UnitOfWork, pages: int) -> int:
 
 
 def number_of(unit: UnitOfWork, pragma: str) -> int:
+    """What a PRAGMA answers with one number."""
     ((value,),) = unit.query(f"PRAGMA {pragma}")
     return int(value)
