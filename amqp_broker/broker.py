@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ from amqp_broker.log_setup import logger
 from amqp_broker.node_service import NodeService
 from amqp_broker.nodes.termini import ANONYMOUS_RELAY
 from amqp_broker.operations.writer import Writer
-from amqp_broker.persistence import MemoryStore, Store, StoreFailed
+from amqp_broker.persistence import MemoryStore, Store, StoreError, StoreFailed, Unit
 from amqp_broker.retained.administration import (
     CursorInfo,
     RetainedInfo,
@@ -147,12 +147,17 @@ class Broker:
                     task_status=task_status,
                 )
 
-        await self._nursery.start(accept)
+        try:
+            await self._nursery.start(accept)
+        except BaseException:
+            for listener in listeners:
+                listener.trio_listener.socket.close()
+            raise
         return _urls(listeners)
 
-    async def recover_halves(self, store: Store) -> None:
+    async def recover_halves(self) -> None:
         """Take up the half messages that are not decided."""
-        halves = store.open_halves()
+        halves = await self.writer.ask(lambda store: store.open_halves())
         find = self.nodes.queues.find
         if any(why_elsewhere(half.destination, find(Address(half.destination))) for half in halves):
             await self.nodes.make_dead_letters()
@@ -304,15 +309,19 @@ async def open_broker(
     config = config or BrokerConfig()
     own_store = store is None
     store = open_store(config) if store is None else store
-    used = store if faults is None else faults.wrap_store(store)
     try:
+        used = store if faults is None else faults.wrap_store(store)
         async with _running(config, used, faults, wall_clock) as broker:
             yield broker
-    except BaseExceptionGroup as group:
-        raise _cause(group) from None
-    finally:
+    except BaseException as error:
         if own_store:
-            store.close()
+            with suppress(StoreError):  # what ended the broker counts more
+                store.close()
+        if isinstance(error, BaseExceptionGroup):
+            raise _cause(error) from None
+        raise
+    if own_store:
+        store.close()
 
 
 @asynccontextmanager
@@ -320,28 +329,19 @@ async def _running(
     config: BrokerConfig, store: Store, faults: Faults | None, wall_clock: Callable[[], int]
 ) -> AsyncIterator[Broker]:
     async with trio.open_nursery() as service:
-        broker: Broker | None = None
+        writer: Writer | None = None  # that was started, and has to end before the store is closed
         try:
             async with trio.open_nursery() as connections:
                 broker = Broker(config, store, connections, faults, wall_clock)
-                recovered = store.recover()
-                nodes = recovered.nodes
-                for damaged in recovered.quarantined:
-                    logger("broker").error(
-                        "node.quarantined", queue_id=damaged.queue_id, reason=damaged.reason
-                    )
-                broker.nodes.store_id = store.store_id
-                broker.nodes.queues.recover(nodes)
-                retention = broker.features.retained.recover(store)
-                broker.nodes.expiry.recover(nodes)
-                broker.features.half_sets.recover([node for node in nodes if node.kind == SET_KIND])
-                service.start_soon(broker.writer.run)
+                retention = _recover(broker, store)
+                writer = broker.writer
+                service.start_soon(_write, writer)
                 service.start_soon(broker.timers.run)
                 if retention:
                     await broker.nodes.store_step(retention)
                 await make_logs(broker.nodes)
                 await broker.create_queues_at_start()
-                await broker.recover_halves(store)
+                await broker.recover_halves()
                 try:
                     yield broker
                 finally:
@@ -349,11 +349,33 @@ async def _running(
                         await broker.shut_down()
                     connections.cancel_scope.cancel()
         finally:
-            if broker is not None:
-                broker.writer.stop()
+            if writer is not None:
+                writer.stop()
                 with trio.CancelScope(shield=True):
-                    await broker.writer.ended.wait()
+                    await writer.ended.wait()
             service.cancel_scope.cancel()
+
+
+def _recover(broker: Broker, store: Store) -> Unit:
+    """Take up what the store holds; nothing else runs yet. What retention has to be changed."""
+    recovered = store.recover()
+    for damaged in recovered.quarantined:
+        logger("broker").error("node.quarantined", queue_id=damaged.queue_id, reason=damaged.reason)
+    nodes = recovered.nodes
+    broker.nodes.store_id = store.store_id
+    broker.nodes.queues.recover(nodes)
+    retention = broker.features.retained.recover(store)
+    broker.nodes.expiry.recover(nodes)
+    broker.features.half_sets.recover([node for node in nodes if node.kind == SET_KIND])
+    return retention
+
+
+async def _write(writer: Writer) -> None:
+    """Whatever happens to the writer, who waits for its end hears of it."""
+    try:
+        await writer.run()
+    finally:
+        writer.ended.set()
 
 
 def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:

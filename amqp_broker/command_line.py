@@ -1,7 +1,8 @@
-"""The command `amqp-broker`: serve, check, user, bench, pipeline.
+"""The command `amqp-broker`: serve, check, compact, user, bench, pipeline.
 
     amqp-broker serve [--config FILE] [--data DIR | --memory] [--listen URL]...
-    amqp-broker check DIR
+    amqp-broker check DIR [--remove WHAT]... [--give-up-log]
+    amqp-broker compact DIR
     amqp-broker user add NAME
     amqp-broker user list --config FILE
     amqp-broker bench URL ...
@@ -14,17 +15,17 @@ others.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amqp_broker.exit_status import BAD_CONFIGURATION, STOPPED, reason_of
+from amqp_broker.exit_status import BAD_CONFIGURATION, PROGRAM, STOPPED, tell
 
 if TYPE_CHECKING:
     from amqp_broker.configuration import BrokerConfig
 
 CHECK_FOUND_SOMETHING = 1
-PROGRAM = "amqp-broker"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,11 +37,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_bench(arguments[1:])
     if arguments[:1] == ["pipeline"]:
         return _run_pipeline(arguments[1:])
+    file: str | None = None
     try:
         options = _parser().parse_args(arguments)
+        file = getattr(options, "config", None)
+        status: int = options.run(options)
     except SystemExit as usage:
         return usage.code if isinstance(usage.code, int) else BAD_CONFIGURATION
-    status: int = options.run(options)
+    except (Exception, KeyboardInterrupt) as error:
+        return tell(error, file)
     return status
 
 
@@ -64,7 +69,25 @@ def _parser() -> argparse.ArgumentParser:
 
     check = commands.add_parser("check", help="check the store of a broker that is not running")
     check.add_argument("directory", metavar="DIR")
+    check.add_argument(
+        "--remove",
+        metavar="WHAT",
+        action="append",
+        help='remove something damaged first: what a finding begins with ("queue 3, offset 17", '
+        '"half message 12", "node 5"), or QUEUE/OFFSET; repeatable',
+    )
+    check.add_argument(
+        "--give-up-log",
+        action="store_true",
+        help="go on without the acknowledged commits behind the damage in the log; it is kept beside it",
+    )
     check.set_defaults(run=_run_check)
+
+    compact = commands.add_parser(
+        "compact", help="give the room of what was deleted back, in the store of a broker that is not running"
+    )
+    compact.add_argument("directory", metavar="DIR")
+    compact.set_defaults(run=_run_compact)
 
     user = commands.add_parser("user", help="verifiers for the configuration; passwords are never stored")
     actions = user.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -139,21 +162,49 @@ def configuration_of(options: argparse.Namespace) -> BrokerConfig:
 
 
 def _run_check(options: argparse.Namespace) -> int:
-    from amqp_broker.persistence.sqlite import check_directory
+    from amqp_broker.persistence.sqlite import (
+        NothingToRemove,
+        check_directory,
+        give_up_log,
+        node_names,
+        remove,
+    )
 
     try:
+        if options.give_up_log:
+            given_up = give_up_log(options.directory)
+            print(f"given up: {given_up}" if given_up else "the log is not damaged: nothing was given up")
+        for what in options.remove or ():
+            print(f"removed: {remove(options.directory, what)}")
         complaints = check_directory(options.directory)
+        names = node_names(options.directory) if complaints else {}
+    except NothingToRemove as error:
+        return _complain(str(error), options.directory)
     except Exception as error:
-        reason = reason_of(error)
-        if reason is None:
-            raise
-        status, cause = reason
-        return _complain(f"{options.directory}: {cause}", status=status)
+        return tell(error, directory=options.directory)
     for complaint in complaints:
-        print(complaint)
+        print(_named(complaint, names))
     if complaints:
         return CHECK_FOUND_SOMETHING
     print(f"{options.directory}: no faults found")
+    return STOPPED
+
+
+def _named(complaint: str, names: dict[int, str]) -> str:
+    """Ids are what the store knows, and names what people know."""
+    found = re.match(r"queue (\d+)", complaint)
+    name = names.get(int(found[1])) if found is not None else None
+    return complaint if found is None or name is None else f"{found[0]} ({name}){complaint[found.end() :]}"
+
+
+def _run_compact(options: argparse.Namespace) -> int:
+    from amqp_broker.persistence.sqlite import compact
+
+    try:
+        before, after = compact(options.directory)
+    except Exception as error:
+        return tell(error, directory=options.directory)
+    print(f"{options.directory}: {before} bytes before, {after} bytes after")
     return STOPPED
 
 
@@ -180,11 +231,11 @@ def _run_user_list(options: argparse.Namespace) -> int:
     return STOPPED
 
 
-def _complain(message: str, file: str | None = None, status: int = BAD_CONFIGURATION) -> int:
+def _complain(message: str, file: str | None = None) -> int:
     """One line for a person on standard error; returns the exit status."""
     where = f"{file}: " if file is not None and not message.startswith(file) else ""
     print(f"{PROGRAM}: {where}{message}", file=sys.stderr)
-    return status
+    return BAD_CONFIGURATION
 
 
 if __name__ == "__main__":

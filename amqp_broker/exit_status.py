@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Iterator
 from typing import Final
 
 STOPPED: Final = 0
 BAD_CONFIGURATION: Final = 2
+INTERNAL_FAULT: Final = 70  # EX_SOFTWARE: a fault of the broker itself
 STORE_FAILED: Final = 74  # EX_IOERR
 STORE_IN_USE: Final = 75  # EX_TEMPFAIL: another broker has it, perhaps not for long
+INTERRUPTED: Final = 130  # 128 and SIGINT, as shells count
+PROGRAM: Final = "amqp-broker"
 
 _BY_NAME: Final = {
     "ConfigurationError": BAD_CONFIGURATION,
@@ -21,6 +26,19 @@ _BY_NAME: Final = {
     "StoreCorrupt": STORE_FAILED,
     "StoreError": STORE_FAILED,
     "OSError": STORE_FAILED,
+}
+
+# What to do, where the error cannot know it.
+_ADVICE: Final = {
+    "StoreCorrupt": (
+        "`amqp-broker check {0}` tells what is damaged, and removes single rows (--remove); otherwise "
+        "restore a backup"
+    ),
+    "RowDamaged": "`amqp-broker check {0}` tells which rows are damaged, and removes them",
+    "OutcomesDamaged": "`amqp-broker check {0}` tells which rows are damaged, and removes them",
+    "StoreFull": "make room on the disk of {0}, then start again",
+    "StoreFailed": "look into the system's log for the disk of {0}, then start again: what was acknowledged "
+    "is recovered",
 }
 
 
@@ -43,3 +61,48 @@ def reason_of(error: BaseException) -> tuple[int, BaseException] | None:
             found.append((status, leaf))
     # What the store said counts more than what broke because of it.
     return max(found, key=lambda item: item[0], default=None)
+
+
+def tell(error: BaseException, file: str | None = None, directory: str = "") -> int:
+    """One line for a person on standard error: what happened, and what to do; returns the exit status.
+
+    `file` is the configuration's, `directory` that of the store. A fault of ours is shown with its traceback.
+    """
+    reason = reason_of(error)
+    if reason is not None:
+        status, cause = reason
+        text = str(cause) or type(cause).__name__
+        if status in (STORE_FAILED, STORE_IN_USE):
+            text = f"{directory}: {text}" if directory and directory not in text else text
+            text += _advice(cause, directory)
+        elif file is not None and not text.startswith(file):
+            text = f"{file}: {text}"
+    elif any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves(error)):
+        status, text = INTERRUPTED, "interrupted"
+    else:
+        status = INTERNAL_FAULT
+        cause = next(leaves(error), error)
+        text = (
+            f"a fault of the broker itself ended it: {type(cause).__name__}: {cause}; please report it with "
+            "the traceback above"
+        )
+        _print("".join(traceback.format_exception(error)))
+    _print(f"{PROGRAM}: {text}\n")
+    return status
+
+
+def _advice(cause: BaseException, directory: str) -> str:
+    text = str(cause)
+    for cls in type(cause).__mro__:
+        if cls.__name__ in _ADVICE and PROGRAM not in text:
+            return f". What to do: {_ADVICE[cls.__name__].format(directory or 'DIR')}"
+    return ""
+
+
+def _print(text: str) -> None:
+    """Where nobody reads standard error the status has to do."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass

@@ -17,7 +17,7 @@ import trio
 
 from amqp_broker.configuration import BrokerConfig, ConfigurationError
 from amqp_broker.configuration_fields import shown
-from amqp_broker.exit_status import STOPPED, STORE_FAILED, reason_of
+from amqp_broker.exit_status import STOPPED, tell
 from amqp_broker.log_setup import configure_logging, load_structlog, logger
 
 SWITCH_INTERVAL_S: Final = 0.0005
@@ -36,19 +36,13 @@ _log = logger("serve")
 
 def serve(config: BrokerConfig, file: str | None = None) -> int:
     """Serve until stopped; returns the exit status.  Reasons go to standard error, for people."""
-    configure_logging(config)
-    _tune_process()
     try:
+        configure_logging(config)
+        _tune_process()
         check_data_dir(config)
         trio.run(_serve, config)
     except BaseException as error:
-        reason = reason_of(error)
-        if reason is None:
-            raise
-        status, cause = reason
-        where = f"{file}: " if file is not None and status != STORE_FAILED else ""
-        print(f"amqp-broker: {where}{_sentence(cause)}", file=sys.stderr)
-        return status
+        return tell(error, file, "" if config.memory else str(config.data_dir))
     return STOPPED
 
 
@@ -65,10 +59,6 @@ def check_data_dir(config: BrokerConfig) -> None:
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         allowed = f"must be a directory that can be written, but {there} cannot"
         raise ConfigurationError("data_dir", shown(config.data_dir), allowed)
-
-
-def _sentence(cause: BaseException) -> str:
-    return str(cause) or type(cause).__name__
 
 
 async def _serve(config: BrokerConfig) -> None:
@@ -119,4 +109,7 @@ def _tune_process() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError) as error:  # then there are fewer connections
+            _log.warning("open_files.limited", soft=soft, wanted=wanted, reason=str(error))

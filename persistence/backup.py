@@ -35,26 +35,28 @@ def back_up(connection: Connection, destination: str, between_steps: Callable[[]
         target = connect(partial)
         os.chmod(partial, 0o600)
         connection.backup(target, pages=BACKUP_STEP_PAGES, progress=progress, sleep=0)
-        _verify(target)
+        verify(target)
     except DATABASE_ERRORS as error:
         raise_translated(error)
     finally:
         if target is not None:
             target.close()
     fault_point("backup.before_rename")
-    _sync(partial)
+    sync_path(partial)
     os.rename(partial, destination)
-    _sync(os.path.dirname(os.path.abspath(destination)))
+    sync_path(os.path.dirname(os.path.abspath(destination)))
     fault_point("backup.after")
 
 
-def _verify(target: Connection) -> None:
+def verify(target: Connection) -> None:
+    """Is a copy whole? Raises StoreFailed."""
     rows = target.execute("PRAGMA quick_check").fetchall()
     if rows != [("ok",)]:
-        raise StoreFailed(f"the backup is damaged: {rows[:3]!r}")
+        raise StoreFailed(f"the copy is damaged: {rows[:3]!r}")
 
 
-def _sync(path: str) -> None:
+def sync_path(path: str) -> None:
+    """Have a file, or the names in a directory, survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -26,6 +26,18 @@ def make_parent(directory: Path) -> None:
         sync_directory(directory.parent)
 
 
+def sync_names(directory: Path) -> None:
+    """Have the names of the files, of the directory and of the folders above it survive a power cut: a
+    process that ended between making one and syncing it has left them. Those of others are not ours to sync.
+    """
+    directory = directory.absolute()
+    sync_directory(directory)
+    for above in directory.parents:
+        if not os.access(above, os.R_OK | os.W_OK | os.X_OK):
+            break
+        sync_directory(above)
+
+
 def sync_directory(directory: Path) -> None:
     """Make new and removed names in it durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

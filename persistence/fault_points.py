@@ -24,7 +24,10 @@ housekeeping unit that drops archived messages, before the runs go and before it
 `forget.before_commit` (outcomes), `expire.before_commit` (half messages, events), `sweep.before_commit`,
 `compaction.before_commit`, `quarantine.before_commit`: housekeeping units.
 `migration.before`, `migration.step`, `migration.before_commit`, `migration.after`: making or changing the
-schema. `backup.before`, `backup.step`, `backup.before_rename`, `backup.after`.
+schema. `log.before_cut`, `log.after_cut`: giving up a damaged log of commits. `compact.before`,
+`compact.step`, `compact.after`: giving room back (`compact.step` before the COMMIT of each
+unit, or in the midst of a copy).
+`backup.before`, `backup.step`, `backup.before_rename`, `backup.after`.
 """
 
 from __future__ import annotations
@@ -88,6 +91,11 @@ FAULT_POINTS: Final = (
     "migration.step",
     "migration.before_commit",
     "migration.after",
+    "log.before_cut",
+    "log.after_cut",
+    "compact.before",
+    "compact.step",
+    "compact.after",
     "backup.before",
     "backup.step",
     "backup.before_rename",

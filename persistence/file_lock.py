@@ -20,13 +20,16 @@ class FileLock:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, str(os.getpid()).encode("ascii"), 0)
         except BlockingIOError:
             holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip()
             os.close(self._descriptor)
             by = f"process {holder}" if holder.isdigit() else "another broker"
             raise StoreInUse(f"{os.path.dirname(path)} is in use by {by} ({path} is locked)") from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, str(os.getpid()).encode("ascii"), 0)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
 
     def release(self) -> None:
         """Let go; a second call is harmless. The file stays, so that nobody locks an unlinked one."""

@@ -13,7 +13,6 @@ import attrs
 
 from amqp_broker.persistence.epochs import LAST_EPOCH, DecideEpoch, Decision
 from amqp_broker.persistence.halves import (
-    COMMITTED,
     DECIDED,
     OPEN,
     Advance,
@@ -25,6 +24,7 @@ from amqp_broker.persistence.halves import (
     Log,
     Reschedule,
     Stream,
+    keeps_body,
 )
 from amqp_broker.persistence.retention import Cursor, ForgetCursor, MoveCursor
 from amqp_broker.persistence.verbs import Verb
@@ -113,7 +113,7 @@ class HalfChanges:
         half.offset = verb.offset
         self.at_ms = max(self.at_ms, verb.resolved_at_ms)
         change.decided = self.decides = True
-        if verb.state == COMMITTED:
+        if not keeps_body(half):
             change.body = None
 
     def _open(self, verb: Reschedule | Decide) -> HalfChange:

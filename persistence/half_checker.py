@@ -9,7 +9,7 @@ from typing import Final
 from amqp_broker.persistence.checksums import event_checksum, half_checksum, is_sound, stream_checksum
 from amqp_broker.persistence.event_table import EVENT_COLUMNS, run_of
 from amqp_broker.persistence.half_rows import COLUMNS, body_checksum
-from amqp_broker.persistence.halves import COMMITTED, DECIDED, OPEN
+from amqp_broker.persistence.halves import BY_POLICY, COMMITTED, DECIDED, OPEN, ROLLED_BACK
 from amqp_broker.persistence.stream_table import STREAM_COLUMNS
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
@@ -18,12 +18,12 @@ _STATE: Final = 11  # of COLUMNS
 _FORGET_MS: Final = -2
 
 
-def half_findings(unit: UnitOfWork) -> Iterator[str]:
-    """What is wrong with them."""
-    yield from _halves(unit)
-    yield from _bodies(unit)
-    yield from _streams(unit)
-    yield from _events(unit)
+def half_findings(unit: UnitOfWork) -> Iterator[tuple[str, Iterator[str]]]:
+    """What is wrong with them, table by table."""
+    yield "half", _halves(unit)
+    yield "half_body", _bodies(unit)
+    yield "stream", _streams(unit)
+    yield "event", _events(unit)
 
 
 def _pages(unit: UnitOfWork, sql: str) -> Iterator[Row]:
@@ -47,13 +47,15 @@ def _halves(unit: UnitOfWork) -> Iterator[str]:
 
 
 def _bodies(unit: UnitOfWork) -> Iterator[str]:
+    # What an older broker rolled back because somebody asked for it has its body still.
     sql = (
-        "SELECT h.id, b.id FROM half h LEFT JOIN half_body b ON b.id=h.id WHERE (b.id IS NULL)<>(h.state=?) "
-        "ORDER BY h.id"
+        "SELECT h.id, b.id FROM half h LEFT JOIN half_body b ON b.id=h.id "
+        "WHERE (b.id IS NULL AND (h.forget_ms=0 OR (h.state=? AND h.resolver=?))) "
+        "OR (b.id IS NOT NULL AND h.state=?) ORDER BY h.id"
     )
-    for number, body_number in unit.query(sql, (COMMITTED,)):
+    for number, body_number in unit.query(sql, (ROLLED_BACK, BY_POLICY, COMMITTED)):
         if body_number is None:
-            yield f"half message {number}: is not committed, but has no body"
+            yield f"half message {number}: its body is kept, but there is none"
         else:
             yield f"half message {number}: is committed, but has a body"
     for (number,) in unit.query("SELECT id FROM half_body WHERE id NOT IN (SELECT id FROM half)"):

@@ -7,6 +7,7 @@ from typing import Final
 
 from amqp_broker.persistence.errors import NoSuchNode
 from amqp_broker.persistence.halves import (
+    BY_POLICY,
     COMMITTED,
     PARKED,
     PREPARED,
@@ -54,10 +55,11 @@ def body(number: int) -> bytes:
 
 
 def decide(
-    number: int, state: str, group: str = GROUP, at_ms: int = PUT_AT_MS, keep_ms: int = KEEP_MS
-) -> Decide:
+    number: int, state: str, group: str = GROUP, at_ms: int = PUT_AT_MS, keep_ms: int = KEEP_MS,
+    by: str = "producer",
+) -> Decide:  # fmt: skip
     """A decision that is kept for a week."""
-    return Decide(group, half_id(number), state, at_ms, "producer", "", at_ms + keep_ms)
+    return Decide(group, half_id(number), state, at_ms, by, "", at_ms + keep_ms)
 
 
 def stored(store: Store, number: int, group: str = GROUP) -> str | None:
@@ -110,10 +112,12 @@ def check_half_comes_back_as_it_was_put(make_store: MakeStore) -> None:
 
 
 def check_commit_posts_and_forgets_the_body(make_store: MakeStore) -> None:
-    """The decision and the message are one commit; a rollback keeps the body."""
+    """The decision and the message are one commit; a rollback keeps the body only where nobody asked for
+    it.
+    """
     store = make_store()
     queue_id = new_queue(store)
-    do(store, hold(1), hold(2), hold(3))
+    do(store, hold(1), hold(2), hold(3), hold(4), hold(5), decide(5, ROLLED_BACK))
     verb = Decide(GROUP, half_id(1), COMMITTED, 7, "check", "asked", 7 + KEEP_MS, "orders", 0)
     expected = half(1)
     expected.state, expected.resolved_at_ms, expected.resolver, expected.reason = (
@@ -127,12 +131,14 @@ def check_commit_posts_and_forgets_the_body(make_store: MakeStore) -> None:
     store.abandon()
     assert (stored(store, 1), offsets(store, queue_id)) == (PREPARED, [])
     do(store, verb, Post(queue_id, messages(0, 1)))
-    do(store, decide(2, ROLLED_BACK))
+    do(store, decide(2, ROLLED_BACK, by=BY_POLICY), decide(4, ROLLED_BACK))
     assert store.half(GROUP, half_id(1)) == expected
     assert [stored(store, number) for number in (1, 2, 3)] == [COMMITTED, ROLLED_BACK, PREPARED]
     assert store.half_body(GROUP, half_id(1)) is None
     assert store.half_body(GROUP, half_id(2)) == body(2)
     assert store.half_body(GROUP, half_id(3)) == body(3)
+    assert [store.half_body(GROUP, half_id(number)) for number in (4, 5)] == [None, None]
+    assert [stored(store, number) for number in (4, 5)] == [ROLLED_BACK, ROLLED_BACK]
     assert offsets(store, queue_id) == [0]
     store.close()
 
@@ -163,7 +169,7 @@ def check_later_verbs_see_the_earlier_ones(make_store: MakeStore) -> None:
     """In one unit, or in two units of a group."""
     store = make_store()
     do(store, hold(1), decide(1, COMMITTED))
-    do_units(store, [[hold(2)], [decide(2, ROLLED_BACK)]])
+    do_units(store, [[hold(2)], [decide(2, ROLLED_BACK, by=BY_POLICY)]])
     again = Reschedule(GROUP, half_id(3), PARKED, 3, 4, 5)
     do_units(store, [[hold(3), again], [decide(3, COMMITTED)], [hold(4)]])
     do_units(store, [[Reschedule(GROUP, half_id(4), PARKED, 1, 2, 3)], [decide(4, ROLLED_BACK)]])
@@ -174,7 +180,7 @@ def check_later_verbs_see_the_earlier_ones(make_store: MakeStore) -> None:
         ROLLED_BACK,
     ]
     found = [store.half_body(GROUP, half_id(number)) for number in range(1, 5)]
-    assert found == [None, body(2), None, body(4)]
+    assert found == [None, body(2), None, None]
     third = store.half(GROUP, half_id(3))
     assert third is not None and (third.attempts, third.due_at_ms, third.deadline_ms) == (3, 4, 5)
     assert store.open_halves() == []

@@ -18,7 +18,7 @@ from amqp_broker.persistence.half_checks import (
     numbers,
     stored,
 )
-from amqp_broker.persistence.halves import COMMITTED, PREPARED, ROLLED_BACK, Hold
+from amqp_broker.persistence.halves import BY_POLICY, COMMITTED, PREPARED, ROLLED_BACK, Hold
 from amqp_broker.persistence.store import Store
 from amqp_broker.persistence.store_check_helpers import do
 
@@ -116,7 +116,7 @@ def check_expired_name_may_be_used_again(make_store: MakeStore) -> None:
     store.abandon()
     assert [stored(store, number) for number in (1, 2)] == [ROLLED_BACK, COMMITTED]
     new = Hold(half(1, at_ms=late), b"new")
-    do(store, new, Hold(half(2, at_ms=late), b"two"), decide(2, ROLLED_BACK, at_ms=late))
+    do(store, new, Hold(half(2, at_ms=late), b"two"), decide(2, ROLLED_BACK, at_ms=late, by=BY_POLICY))
     assert store.half(GROUP, half_id(1)) == new.half
     assert store.half_body(GROUP, half_id(1)) == b"new"
     assert (stored(store, 2), store.half_body(GROUP, half_id(2))) == (ROLLED_BACK, b"two")

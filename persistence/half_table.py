@@ -43,7 +43,7 @@ from amqp_broker.persistence.half_rows import (
     half_of,
     row_of,
 )
-from amqp_broker.persistence.halves import COMMITTED, OPEN, ROLLED_BACK, Half
+from amqp_broker.persistence.halves import OPEN, ROLLED_BACK, Half, keeps_body
 from amqp_broker.persistence.keep_clock import FORGET_HALVES
 from amqp_broker.persistence.sound_page import sound_page
 from amqp_broker.persistence.sqlite_library import Parameters
@@ -168,7 +168,7 @@ class HalfTable:
     def body(self, group: str, half_id: bytes) -> bytes | None:
         """See `Store.half_body`."""
         found = self.find(group, half_id)
-        if found is None or found[1].state == COMMITTED:
+        if found is None or not keeps_body(found[1]):
             return None
         for body, checksum in self._read(_BODY, (found[0],)):
             if isinstance(body, bytes) and body_checksum(found[0], body) == checksum:
@@ -218,7 +218,7 @@ class HalfTable:
             written.append((key, (change.number or number, change.half)))
             if change.number:
                 updated.append(changed_of(change, change.number, stamp))
-                if change.half.state == COMMITTED:
+                if not keeps_body(change.half):
                     bodiless.append((change.number,))
                 continue
             new.append(row_of(change, number, stamp))

@@ -12,6 +12,7 @@ COMMITTED: Final = "committed"
 ROLLED_BACK: Final = "rolled-back"
 OPEN: Final = (PREPARED, PARKED)
 DECIDED: Final = (COMMITTED, ROLLED_BACK)
+BY_POLICY: Final = "deadline"  # the resolver of what nobody decided: the broker rolled it back
 
 
 Columns = dict[str, list[str | int | None]]
@@ -52,6 +53,11 @@ class Half:
     offset: int = -1
 
 
+def keeps_body(half: Half) -> bool:
+    """Is the body of a half message kept in the state that it is in?"""
+    return half.state in OPEN or (half.state == ROLLED_BACK and half.resolver == BY_POLICY)
+
+
 @attrs.define
 class Hold:
     """Store a half message and its body (everything after the header).
@@ -82,8 +88,9 @@ class Reschedule:
 class Decide:
     """Keep that a half message was committed or rolled back; until `expires_at_ms` repeats find it.
 
-    The body is forgotten with a commit (it is posted in the same unit), and kept with the tombstone of a
-    rollback.
+    The body is forgotten with a commit (it is posted in the same unit), and with a rollback that somebody
+    asked for. It is kept with the tombstone where nobody did: what the broker rolled back by its policy is
+    never lost before somebody could look at it.
     """
 
     group: str

@@ -11,7 +11,7 @@ import attrs
 from amqp_broker.persistence.epochs import KEEP_DECISIONS, Decision
 from amqp_broker.persistence.event_sizes import size_of_event
 from amqp_broker.persistence.half_changes import CursorKey, Found, HalfChanges, Key, StreamKey, copy_of
-from amqp_broker.persistence.halves import COMMITTED, OPEN, Event, Half, Stream
+from amqp_broker.persistence.halves import OPEN, Event, Half, Stream, keeps_body
 from amqp_broker.persistence.keep_clock import FORGET_HALVES, FORGET_ROWS, KeepClock
 from amqp_broker.persistence.retention import Cursor
 
@@ -122,7 +122,7 @@ class MemoryLedger:
             self._halves[key] = change.half
             if change.body is not None:
                 self._bodies[key] = change.body
-            if change.half.state == COMMITTED:
+            if not keeps_body(change.half):
                 self._bodies.pop(key, None)
             if change.decided:
                 keep_ms = change.half.expires_at_ms - change.half.resolved_at_ms

@@ -92,7 +92,10 @@ def configure(connection: Connection, pragmas: Pragmas) -> None:
     try:
         # EXCLUSIVE comes first: before the first access it keeps the WAL index in this process's memory.
         expect(connection, "locking_mode", "exclusive", set_to="EXCLUSIVE")
-        connection.execute(f"PRAGMA page_size={pragmas.page_size}").fetchall()  # counts for a new file only
+        if connection.execute("PRAGMA page_count").fetchall() == [(0,)]:
+            # In a file that is not new, the second one would be a commit of its own.
+            connection.execute(f"PRAGMA page_size={pragmas.page_size}").fetchall()
+            connection.execute("PRAGMA auto_vacuum=INCREMENTAL").fetchall()
         expect(connection, "journal_mode", "wal", set_to="WAL")
         level = SYNCHRONOUS_LEVELS[pragmas.synchronous]
         expect(connection, "synchronous", level, set_to=pragmas.synchronous)

@@ -11,13 +11,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
-from amqp_broker.persistence import free_space, sqlite_library
+from amqp_broker.persistence import free_space, sqlite_library, write_ahead_log
 from amqp_broker.persistence.backup import back_up
-from amqp_broker.persistence.data_directory import make_directory, restrict_files, sync_directory
+from amqp_broker.persistence.data_directory import (
+    make_directory,
+    restrict_files,
+    sync_directory,
+    sync_names,
+)
 from amqp_broker.persistence.errors import StoreCorrupt, StoreError, StoreFull
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.file_lock import FileLock
@@ -39,7 +45,8 @@ from amqp_broker.persistence.retain_clock import RetainClock
 from amqp_broker.persistence.retained_reader import RetainedReader
 from amqp_broker.persistence.retained_sweep import drop_step
 from amqp_broker.persistence.runs import CACHE_MESSAGES, RunCache
-from amqp_broker.persistence.schema import bring_up_to_date
+from amqp_broker.persistence.schema import bring_up_to_date, schema_version
+from amqp_broker.persistence.shrinking import Shrinker
 from amqp_broker.persistence.sqlite_library import Pragmas, check_library, library_version, open_connection
 from amqp_broker.persistence.store import Quarantined, ReadResult, Recovered, SpaceState
 from amqp_broker.persistence.store_reads import STORE_ID, StoreReads
@@ -59,6 +66,10 @@ CHECKPOINT_BYTES: Final = 4 * 1024 * 1024  # of WAL; longer ones make the restar
 WAL_LIMIT_FACTOR: Final = 4  # a WAL that one large group made longer than this is cut afterwards
 assert CHECKPOINT_BYTES * WAL_LIMIT_FACTOR <= free_space.BALLAST_BYTES
 
+WHAT_TO_DO: Final = (
+    "What was acknowledged would be lost: restore the file from a good copy of the disk, or restore a "
+    "backup; or go on without it, deliberately: amqp-broker check DIR --give-up-log"
+)
 _WAL_FRAME_HEADER_BYTES: Final = 24
 _PAGES_OF_A_COMMIT: Final = 3  # segment, run and node, at least
 _IDLE: Final = "idle"
@@ -98,24 +109,47 @@ class SqliteStore(StoreReads):
         self.directory = Path(directory)
         self._checkpoint_bytes = checkpoint_bytes
         make_directory(self.directory)
-        self._lock = FileLock(str(self.directory / LOCK_NAME))
-        try:
+        with ExitStack() as opened:  # whatever fails, nothing stays open or locked
+            self._lock = FileLock(str(self.directory / LOCK_NAME))
+            opened.callback(self._lock.release)
             wal_limit_bytes = checkpoint_bytes * WAL_LIMIT_FACTOR
-            self._open(Pragmas(page_size_bytes, cache_bytes, wal_limit_bytes, synchronous))
+            self._open(Pragmas(page_size_bytes, cache_bytes, wal_limit_bytes, synchronous), opened)
             free_bytes = free_bytes or partial(free_bytes_of, os.fspath(self.directory))
             ballast = str(self.directory / BALLAST_NAME)
             self._space = SpaceGuard(ballast, low_water_bytes, ballast_bytes, free_bytes)
-        except BaseException:
-            self._lock.release()
-            raise
-        self._runs = RunCache(self._unit, run_cache_messages)
+            self._runs = RunCache(self._unit, run_cache_messages)
+            self._outcomes = Outcomes(self._unit, discharge_keep_ms, discharge_keep_count)
+            self._ledger = Ledger(self._unit, event_keep_ms, event_keep_bytes)
+            self._begin()
+            opened.pop_all()
+
+    def _open(self, pragmas: Pragmas, opened: ExitStack) -> None:
+        path = str(self.directory / DATABASE_NAME)
+        damage = write_ahead_log.lost_commits(path)
+        if damage is not None:
+            raise StoreCorrupt(f"{damage}. {WHAT_TO_DO}")
+        self._connection = open_connection(path, pragmas)
+        opened.callback(self._connection.close)
+        self._unit = UnitOfWork(self._connection)
+        schema_version(self._unit)  # what is not ours stays as it is
+        write_ahead_log.make_durable(self._unit, path)
+        if bring_up_to_date(self._connection, self._unit):
+            restrict_files(path)
+        sync_names(self.directory)
+        ((self._page_size,),) = self._unit.query("PRAGMA page_size")
+        self._store_id = self._unit.query(STORE_ID)[0][0]
+        self._wal_bytes = self._measure_wal()
+        self._wal_guess = 0  # written since it was measured, about
+
+    def _begin(self) -> None:
+        """What is in memory only, before anything was loaded."""
         self._reader = PageReader(self._unit, self._runs)
         self._retained_reader = RetainedReader(self._unit)
-        self._outcomes = Outcomes(self._unit, discharge_keep_ms, discharge_keep_count)
-        self._ledger = Ledger(self._unit, event_keep_ms, event_keep_bytes)
         self._compactor = Compactor()
+        self._shrinker = Shrinker(self._unit, self._page_size)
         self._mover = Mover(self._unit)
         self._table = NodeTable(self._objection)
+        self._mended: list[Quarantined] = []  # damaged rows of nodes, as far as they were found
         self._nodes: dict[int, NodeState] = {}
         self._sweep: dict[int, int] = {}
         self._retaining: dict[int, NodeState] = {}
@@ -128,23 +162,6 @@ class SqliteStore(StoreReads):
         self._placed: Placed | None = None  # the outcomes of the group under way
         self._next_half = 0  # the number of the next half message if the group under way commits
         self._closed = False
-
-    def _open(self, pragmas: Pragmas) -> None:
-        path = str(self.directory / DATABASE_NAME)
-        self._connection = open_connection(path, pragmas)
-        self._mended: list[Quarantined] = []  # damaged rows of nodes, as far as they were found
-        try:
-            self._unit = UnitOfWork(self._connection)
-            if bring_up_to_date(self._connection, self._unit):
-                restrict_files(path)
-                sync_directory(self.directory)
-            ((self._page_size,),) = self._unit.query("PRAGMA page_size")
-            self._store_id = self._unit.query(STORE_ID)[0][0]
-            self._wal_bytes = self._measure_wal()
-            self._wal_guess = 0  # written since it was measured, about
-        except BaseException:
-            self._connection.close()
-            raise
 
     # Turns
 
@@ -172,12 +189,12 @@ class SqliteStore(StoreReads):
 
     def _load(self) -> Recovered:
         if not self._next_segment_id:
-            self._mended += mend_nodes(self._unit)
-        loaded = load(self._unit, self._runs)
+            self._mended += _told_of("nodes", lambda: mend_nodes(self._unit))
+        loaded = _told_of("nodes and their messages", lambda: load(self._unit, self._runs))
         loaded.recovered.quarantined = [*self._mended]
         if not self._next_segment_id:
-            self._outcomes.load()
-            self._ledger.load()
+            _told_of("the outcomes of transactions", self._outcomes.load)
+            _told_of("half messages, cursors and events", self._ledger.load)
             self._nodes = loaded.nodes
             self._sweep = loaded.sweep
             self._retaining = {i: node for i, node in loaded.nodes.items() if node.retention is not None}
@@ -355,8 +372,8 @@ class SqliteStore(StoreReads):
     # Housekeeping
 
     def idle(self, now: float) -> bool:
-        """See `Store`. One step of forgetting; one of sweeping, or else of compaction; a checkpoint when due
-        or when nothing else waits.
+        """See `Store`. One step of forgetting; one of sweeping, or else of compaction, or else of giving
+        room back; a checkpoint when due or when nothing else waits.
 
         `now` makes outcomes, half messages and events older; all else depends on what was stored only.
         """
@@ -369,6 +386,7 @@ class SqliteStore(StoreReads):
                 self._checkpoint()
             more = self._forget_step(now)
             more = self._sweep_step() or self._drop_step(now) or self._compact_step() or more
+            more = more or self._shrink_step()
             if not more and self._wal_bytes + self._wal_guess:
                 self._checkpoint()
             return more
@@ -425,6 +443,11 @@ class SqliteStore(StoreReads):
             self._retained_reader.forget()
             self._count_wal(rewritten * self._page_size * _PAGES_OF_A_COMMIT * 8)
         return rewritten > 0
+
+    def _shrink_step(self) -> bool:
+        pages = self._shrinker.step()
+        self._count_wal(2 * pages * self._page_size)
+        return pages > 0
 
     @property
     def checkpoint_due(self) -> bool:
@@ -495,3 +518,11 @@ class SqliteStore(StoreReads):
             raise sqlite_library.translate(error) from error
         finally:
             self._lock.release()
+
+
+def _told_of(what: str, load_part: Callable[[], T]) -> T:
+    """A part of what is loaded; damage in it is told with its name."""
+    try:
+        return load_part()
+    except StoreCorrupt as error:
+        raise StoreCorrupt(f"{what} cannot be loaded: {error}") from error

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from amqp_broker.persistence.checksums import changed_is_sound, is_sound, node_checksum
 from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decode_directory
 from amqp_broker.persistence.epoch_checker import epoch_findings
-from amqp_broker.persistence.errors import StoreTooNew
+from amqp_broker.persistence.errors import StoreCorrupt, StoreTooNew
 from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.group import EVERYTHING
 from amqp_broker.persistence.half_checker import half_findings
@@ -28,8 +29,9 @@ from amqp_broker.persistence.schema import (
     schema_version,
 )
 from amqp_broker.persistence.sqlite_library import DATABASE_ERRORS, Connection, connect, raise_translated
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME, LOCK_NAME
+from amqp_broker.persistence.sqlite_store import DATABASE_NAME, LOCK_NAME, WHAT_TO_DO
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
+from amqp_broker.persistence.write_ahead_log import LOG_SUFFIX, lost_commits
 
 MAX_FINDINGS: Final = 200
 _ROWS_AT_ONCE: Final = 64
@@ -42,7 +44,7 @@ def check_directory(directory: str | os.PathLike[str]) -> list[str]:
     Raises FileNotFoundError if there is none, StoreInUse while a broker holds it, StoreCorrupt, StoreTooNew.
     """
     path = Path(directory) / DATABASE_NAME
-    if not path.is_file():
+    if not path.is_file() and not path.with_name(path.name + LOG_SUFFIX).is_file():
         raise FileNotFoundError(f"{directory} holds no store: there is no {DATABASE_NAME}")
     lock = FileLock(str(Path(directory) / LOCK_NAME))
     try:
@@ -51,8 +53,32 @@ def check_directory(directory: str | os.PathLike[str]) -> list[str]:
         lock.release()
 
 
+def node_names(directory: str | os.PathLike[str]) -> dict[int, str]:
+    """The names of the nodes of a closed store by their ids, as far as they can be read. Raises as
+    `check_directory`.
+    """
+    lock = FileLock(str(Path(directory) / LOCK_NAME))
+    try:
+        if lost_commits(os.fspath(Path(directory) / DATABASE_NAME)) is not None:
+            return {}
+        connection = connect(f"{(Path(directory) / DATABASE_NAME).absolute().as_uri()}?mode=rw", uri=True)
+        try:
+            connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchall()
+            rows = connection.execute("SELECT id, name FROM node WHERE name IS NOT NULL").fetchall()
+        finally:
+            connection.close()
+    except DATABASE_ERRORS:
+        return {}
+    finally:
+        lock.release()
+    return {queue_id: name for queue_id, name in rows if isinstance(name, str)}
+
+
 def check_store_file(path: str | os.PathLike[str]) -> list[str]:
     """The same for a database file that nobody uses, such as a backup. Raises as `check_directory`."""
+    damage = lost_commits(os.fspath(path))
+    if damage is not None:  # SQLite would empty the log when the file is closed
+        return [f"{damage}. {WHAT_TO_DO}"]
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no file {os.fspath(path)}")
     try:
@@ -75,13 +101,24 @@ def _check(connection: Connection) -> list[str]:
         raise StoreTooNew(f"the store has schema version {version}, this checker knows {SCHEMA_VERSION}")
     if version == 0:
         return []  # a store whose making was cut short: the next start makes it
-    findings = [f"SQLite: {row[0]}" for row in unit.query("PRAGMA integrity_check") if row[0] != "ok"]
-    for finding in _Checker(unit, version).findings():
+    findings: list[str] = []
+    for finding in chain(_sqlite_findings(unit), _Checker(unit, version).findings()):
         findings.append(finding)
         if len(findings) >= MAX_FINDINGS:
             findings.append(f"and maybe more: only the first {MAX_FINDINGS} are told")
             break
     return findings
+
+
+def _sqlite_findings(unit: UnitOfWork) -> Iterator[str]:
+    try:
+        rows = unit.query("PRAGMA integrity_check")
+    except StoreCorrupt as error:
+        yield f"SQLite: {error}"
+        return
+    for (words,) in rows:
+        if words != "ok":
+            yield f"SQLite: {words}"
 
 
 class _Checker:
@@ -92,18 +129,19 @@ class _Checker:
         self._columns = RUN_COLUMNS if version >= RETAIN_VERSION else FORMER_RUN_COLUMNS
 
     def findings(self) -> Iterator[str]:
-        yield from self._nodes()
+        yield from _as_far_as_readable("node: the table", self._nodes())
         if self._version >= RETAIN_VERSION:
-            yield from self._retained.findings()
-        yield from self._runs()
-        yield from self._references()
-        yield from self._changed()
+            yield from _as_far_as_readable("retained, cursor: the tables", self._retained.findings())
+        yield from _as_far_as_readable("run: the table", self._runs())
+        yield from _as_far_as_readable("run, segment: the tables", self._references())
+        yield from _as_far_as_readable("changed: the table", self._changed())
         if self._version >= DISCHARGE_VERSION:
-            yield from outcome_findings(self._unit)
+            yield from _as_far_as_readable("discharge: the tables", outcome_findings(self._unit))
         if self._version >= HALF_VERSION:
-            yield from half_findings(self._unit)
+            for name, found in half_findings(self._unit):
+                yield from _as_far_as_readable(f"{name}: the table", found)
         if self._version >= RETAIN_VERSION:
-            yield from epoch_findings(self._unit)
+            yield from _as_far_as_readable("epoch: the table", epoch_findings(self._unit))
 
     def _nodes(self) -> Iterator[str]:
         columns = NODE_COLUMNS if self._version >= NODE_VERSION else f"{FORMER_NODE_COLUMNS}, NULL"
@@ -233,3 +271,11 @@ class _Checker:
                 continue
             if run is None or row[1] >= run.end or run.gone >> (row[1] - run.first) & 1:
                 yield f"queue {row[0]}, offset {row[1]}: a changed header, but no such message"
+
+
+def _as_far_as_readable(what: str, findings: Iterator[str]) -> Iterator[str]:
+    """What a damaged page does not let be read is a finding; the other tables are looked at nevertheless."""
+    try:
+        yield from findings
+    except StoreCorrupt as error:
+        yield f"{what} cannot be read to the end: {error}"

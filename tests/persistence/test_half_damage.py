@@ -56,7 +56,7 @@ def event_of(seq: int) -> Event:
     [
         (WRONG_STATE, ["half message 7: the row does not match its checksum"]),
         ("UPDATE half SET container_id='other' WHERE id=3", ["half message 3: the row does not match"]),
-        ("DELETE FROM half_body WHERE id=3", ["half message 3: is not committed, but has no body"]),
+        ("DELETE FROM half_body WHERE id=3", ["half message 3: its body is kept, but there is none"]),
         ("DELETE FROM half WHERE id=3", ["half message 3: has a body, but there is none"]),
         ("DELETE FROM half WHERE id=1", []),  # a tombstone that is lost cannot be told
         (
@@ -64,7 +64,7 @@ def event_of(seq: int) -> Event:
             ["1: is committed, but has a body", "1: the body does not"],
         ),
         ("UPDATE half_body SET body=x'00' WHERE id=3", ["half message 3: the body does not match"]),
-        ("UPDATE half_body SET id=99 WHERE id=3", ["3: is not committed", "99: has a body", "99: the body"]),
+        ("UPDATE half_body SET id=99 WHERE id=3", ["3: its body is kept", "99: has a body", "99: the body"]),
         ("UPDATE stream SET seq_no=77 WHERE stream='stream-3'", ["queue 1, stream b'stream-3': the row"]),
         ("UPDATE stream SET queue_id=9 WHERE stream='stream-3'", ["queue 9: 1 streams", "queue 9, stream"]),
         ("UPDATE event SET at_ms=99 WHERE seq=5", ["event 5: the row does not match"]),

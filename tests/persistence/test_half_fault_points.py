@@ -100,7 +100,7 @@ def check_groups(store: SqliteStore, groups: int) -> None:
     assert states[groups:] == [None] * (20 - groups)
     assert len(read_all(store, queue_id)) == decided.count(COMMITTED)
     for number in range(forgotten, groups):
-        held = body(number) if states[number] != COMMITTED else None
+        held = body(number) if states[number] == PREPARED else None
         assert store.half_body(GROUP, half_id(number)) == held
     events = store.events(0, 100)
     assert [one.seq for one in events] == [*range(2 * groups + 1 - len(events), 2 * groups + 1)]

@@ -41,7 +41,7 @@ from amqp_broker.persistence.half_checks import (
     stored,
 )
 from amqp_broker.persistence.half_keeping_checks import KEEP_S, LATE_S, forget_all
-from amqp_broker.persistence.halves import COMMITTED, EVENT_RUN_MAX, PARKED, PREPARED, ROLLED_BACK
+from amqp_broker.persistence.halves import BY_POLICY, COMMITTED, EVENT_RUN_MAX, PARKED, PREPARED, ROLLED_BACK
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from amqp_broker.persistence.store_checks import do, do_units, messages, new_queue
@@ -53,7 +53,8 @@ def fill(store: SqliteStore) -> int:
     queue_id = new_queue(store)
     do(store, *[hold(number) for number in range(40)])
     do(store, *[decide(number, COMMITTED) for number in range(0, 40, 4)])
-    do(store, *[decide(number, ROLLED_BACK) for number in range(1, 40, 4)])
+    do(store, *[decide(number, ROLLED_BACK, by=BY_POLICY) for number in range(1, 40, 8)])
+    do(store, *[decide(number, ROLLED_BACK) for number in range(5, 40, 8)])
     do(store, *[Reschedule(GROUP, half_id(number), PARKED, 15, 0, 1) for number in range(2, 40, 4)])
     do(store, *[Advance(stream(queue_id, number)) for number in range(10)])
     do(store, *[Log(event(number)) for number in range(20)])
@@ -75,7 +76,7 @@ def check_filled(store: SqliteStore, queue_id: int) -> None:
     """All of it is there."""
     assert [stored(store, number) for number in range(40)] == STATES * 10
     for number in range(40):
-        expected = None if number % 4 == 0 else body(number)
+        expected = None if number % 4 == 0 or number % 8 == 5 else body(number)
         assert store.half_body(GROUP, half_id(number)) == expected
     assert len(store.open_halves()) == 20
     assert store.streams(queue_id, "", 99) == [stream(queue_id, number) for number in range(10)]
@@ -274,7 +275,7 @@ def test_bodies_are_forgotten_in_bounded_steps(tmp_path: Path) -> None:
     size = half_table.FORGET_BYTES // 4
     forget_all(store, 0.0)
     for number in range(12):
-        do(store, Hold(half(number, size=size), bytes(size)), decide(number, ROLLED_BACK))
+        do(store, Hold(half(number, size=size), bytes(size)), decide(number, ROLLED_BACK, by=BY_POLICY))
     forget_all(store, 1.0)
     left = []
     more = True

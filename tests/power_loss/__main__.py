@@ -24,10 +24,15 @@ def main() -> int:
     parser.add_argument(
         "--acknowledge-first", action="store_true", help="a mistake that the proof has to find"
     )
+    parser.add_argument(
+        "--answer-first", action="store_true", help="another one: what was recovered is not synced"
+    )
     parser.add_argument("--workload", choices=[*WORKLOADS], default=MESSAGES)
     options = parser.parse_args()
     print(f"seed {options.seed}")
-    setting = Setting(options.synchronous, options.acknowledge_first, workload=options.workload)
+    setting = Setting(
+        options.synchronous, options.acknowledge_first, options.answer_first, workload=options.workload
+    )
     total = run_many(options.states, options.seed, options.processes, setting)
     for violation in total.violations[:MAX_VIOLATIONS]:
         print(violation)

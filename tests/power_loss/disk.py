@@ -6,13 +6,16 @@ What a call changed is *pending* until a sync of that file (for its bytes and it
 set of 512-byte sectors; and a file that grew may hold anything where no sector arrived. A name is never made
 durable by syncing the file: only by syncing its directory, which is the weakest promise that file systems
 give.
+
+A sync that failed may have dropped what it could not write, and the next one does not tell: only what is
+written once more, and synced then, is durable. The end of a process alone changes nothing of all that.
 """
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -29,14 +32,14 @@ State = dict[str, bytes | None]
 class File:
     """One file (or directory): what is durable, what was written last, and the changes in between."""
 
-    __slots__ = ("current", "durable", "is_directory", "pending", "distrusted")
+    __slots__ = ("current", "durable", "is_directory", "pending", "doubtful")
 
     def __init__(self, content: bytes = b"", *, is_directory: bool = False) -> None:
         self.durable = content
         self.current = bytearray(content)
         self.pending: list[tuple[int, bytes | None]] = []  # (offset, bytes) written, or (size, None) set
         self.is_directory = is_directory
-        self.distrusted = False
+        self.doubtful: list[tuple[int, bytes | None]] = []  # the first of `pending`: a sync of them failed
 
     def write(self, offset: int, data: bytes) -> None:
         _put(self.current, offset, data)
@@ -47,13 +50,19 @@ class File:
         self.pending.append((size, None))
 
     def sync(self, succeeded: bool) -> None:
-        """After a sync that failed nothing later counts as synced: the system may have dropped what it could
-        not write.
+        """A sync that failed may have dropped what it could not write, and a later one does not write it: it
+        is durable only once it was written again and synced.
         """
-        self.distrusted |= not succeeded
-        if not self.distrusted:
-            self.durable = bytes(self.current)
-            self.pending.clear()
+        if not succeeded:
+            self.doubtful = self.pending[:]
+            return
+        doubtful = self.doubtful
+        durable = bytearray(self.durable)
+        for offset, data in self.pending[len(doubtful) :]:
+            _resize(durable, offset) if data is None else _put(durable, offset, data)
+            doubtful = [piece for old in doubtful for piece in _without(old, offset, data)]
+        self.durable = bytes(durable)
+        self.pending, self.doubtful = doubtful, doubtful[:]
 
     def partly(self, chance: random.Random) -> bytes:
         """The content as a power cut could leave it."""
@@ -177,8 +186,13 @@ class Disk:
             change.apply(names)
         return _listed({path: (file, file.partly(chance)) for path, file in names.items()})
 
+    def restarted(self) -> Disk:
+        """The same for the next process: the system is the same one, and nothing was synced by the death."""
+        self.by_inode = {}
+        return self
+
     def has_pending(self) -> bool:
-        return bool(self.pending_names) or any(file.pending for file in self.by_inode.values())
+        return bool(self.pending_names) or any(file.pending for file in self.names.values())
 
     def _named(self, path: str) -> File:
         try:
@@ -197,7 +211,7 @@ class Disk:
         file = self._opened(call)
         self.syncs += 1
         file.sync(call.result == 0)
-        if not file.is_directory or file.distrusted:
+        if not file.is_directory or call.result != 0:
             return
         waiting = []
         for change in self.pending_names:
@@ -206,6 +220,21 @@ class Disk:
             else:
                 waiting.append(change)
         self.pending_names = waiting
+
+
+def _without(
+    old: tuple[int, bytes | None], offset: int, data: bytes | None
+) -> Iterator[tuple[int, bytes | None]]:
+    """What is left of an older change behind a newer one."""
+    start, written = old
+    if written is None:
+        return  # a size is the file system's own: its journal has the later one
+    end = start + len(written)
+    low, high = (offset, offset + len(data)) if data is not None else (offset, end)
+    if start < low:
+        yield start, written[: low - start]
+    if end > high:
+        yield max(start, high), written[max(high - start, 0) :]
 
 
 def _put(content: bytearray, offset: int, data: bytes) -> None:

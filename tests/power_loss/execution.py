@@ -180,7 +180,7 @@ def _half_verb(step: PutHalf | Ask | DecideHalf | Note) -> Verb:
             return halves.Reschedule(*step.key, step.state, step.attempts, step.due_at_ms, 5)
         case DecideHalf():
             expires_at_ms = step.at_ms + KEEP_MS
-            return halves.Decide(*step.key, step.state, step.at_ms, "check", step.reason, expires_at_ms)
+            return halves.Decide(*step.key, step.state, step.at_ms, step.resolver, step.reason, expires_at_ms)
         case Note():
             return halves.Log(halves.Event("noted", step.at_ms, {"at": step.at_ms}))
 

@@ -140,6 +140,11 @@ class Plan:
     groups: tuple[Group, ...]
     snapshots: tuple[Snapshot, ...]
 
+    @property
+    def event_keep_bytes(self) -> int:
+        """So much of the event log is kept; 0: no such bound."""
+        return self.snapshots[0].held.event_keep_bytes
+
 
 @dataclass(slots=True)
 class _Queue:

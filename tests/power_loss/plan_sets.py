@@ -24,6 +24,8 @@ KEEP: Final = {"bytes": (0, 1_500), "time": (1_500_000, 0)}
 
 CURSORS: Final = ("one", "two")
 EVENTS: Final = "$events"
+EVENT_KEEP_BYTES: Final = 6_000
+"""Some of the runs of events here, which a plan of forty groups passes."""
 MAX_SETS: Final = 6
 MAX_LIVE: Final = 25
 START_MS: Final = 1_700_000_000_000
@@ -88,6 +90,7 @@ class SetSnapshot:
     cursors: Mapping[tuple[str, str], int] = field(default_factory=dict)
     events: tuple[Entry, ...] = ()
     idles: int = 0
+    event_keep_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +206,11 @@ class SetPlan:
     groups: tuple[SetGroup, ...]
     snapshots: tuple[SetSnapshot, ...]
 
+    @property
+    def event_keep_bytes(self) -> int:
+        """So much of the event log is kept; 0: no such bound."""
+        return self.snapshots[0].event_keep_bytes
+
 
 def make_set_plan(seed: object, groups: int, start: SetSnapshot | None = None) -> SetPlan:
     """A plan of `groups` commits, which begins where the store holds `start`."""
@@ -224,6 +232,7 @@ class _Writer:
         self.cursors = dict(start.cursors)
         self.events = list(start.events)
         self.idles = start.idles
+        self.event_keep_bytes = start.event_keep_bytes or chance.choice((0, EVENT_KEEP_BYTES))
         self.idle_before = False
         self.groups = max(
             (m.group for kept in self.queues.values() for m in kept.messages.values()), default=0
@@ -233,7 +242,7 @@ class _Writer:
     def snapshot(self) -> SetSnapshot:
         return SetSnapshot(
             dict(self.queues), dict(self.parts), dict(self.decisions), dict(self.cursors), tuple(self.events),
-            self.idles,
+            self.idles, self.event_keep_bytes,
         )  # fmt: skip
 
     def group(self) -> SetGroup:

@@ -1,13 +1,15 @@
 """Record a workload, rebuild what a power cut could leave at each call, open it, and compare.
 
-One run has several sessions: each starts on the disk that a power cut in the one before has left, so that
-recovery is recorded and cut too. A state is right when it opens, the checker is content, and it holds exactly
-what the store held after the last group that was acknowledged before the cut, or after the one that was on
-its way.
+One run has several sessions: each starts on the disk that a power cut in the one before has left, or on what
+its process has left when only that ended, so that recovery is recorded and cut too. Once a restarted store
+has answered, what it answered from has to survive. A state is right when it opens, the checker is content,
+and it holds exactly what the store held after the last group that was acknowledged before the cut, or after
+the one that was on its way.
 """
 
 from __future__ import annotations
 
+import copy
 import errno
 import pickle
 import random
@@ -19,7 +21,9 @@ from typing import Any, Final
 
 from amqp_broker.persistence import StoreError
 from amqp_broker.persistence.sqlite import check_directory
-from tests.power_loss.disk import Disk, State, read_state, write_state
+from amqp_broker.persistence.sqlite_library import connect
+from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from tests.power_loss.disk import Disk, File, State, read_state, write_state
 from tests.power_loss.execution import PAGE_MESSAGES, SMALL_PAGE_MESSAGES
 from tests.power_loss.recording import Call, Fault, NotRecorded, read_log, run_recorded
 from tests.power_loss.workload import open_store
@@ -29,6 +33,9 @@ GROUPS: Final = 40
 PAGE_SIZES: Final = (1024, 4096, 8192)
 SHARE_WITH_FAULT: Final = 0.15
 """Sessions that meet an I/O error: after a sync that failed nothing more is trusted to be on the disk."""
+
+SHARE_OF_DEATHS: Final = 0.5
+"""Sessions that end with the process alone: the next one finds what was not synced, and answers from it."""
 
 SHARE_WITH_CHECKER: Final = 0.25
 """The checker costs as much as opening and reading: it sees this share of the states, and small pages are
@@ -46,6 +53,7 @@ class Setting:
 
     synchronous: str = "FULL"
     acknowledge_first: bool = False
+    answer_first: bool = False
     groups: int = GROUPS
     sessions: int = SESSIONS
     workload: str = MESSAGES
@@ -69,20 +77,35 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A power cut: the state that it leaves and the groups that were acknowledged and begun before it."""
+    """A power cut: the state that it leaves, and what the store may hold in it."""
 
     place: str
     state: State
-    acknowledged: int
-    begun: int
+    allowed: list[Any]
     with_checker: bool
+    kept: bool
+
+
+@dataclass(slots=True)
+class _Begin:
+    """Where a session begins: the disk, what a process finds there, and what the store may hold until it has
+    answered for the first time; nothing if a power cut came before it.
+    """
+
+    disk: Disk
+    state: State
+    former: list[Any]
 
 
 def simulate(library: Path, scratch: Path, seed: int, states: int, setting: Setting = Setting()) -> Report:
-    """About `states` states of the run that `seed` makes, in `scratch`, which is cleared."""
+    """About `states` states of the run that `seed` makes, in `scratch`, which is cleared.
+
+    A session ends with a power cut, or with the end of its process alone: then the next one starts on what
+    that has written, synced or not.
+    """
     report = Report()
     started = time.monotonic()
-    base: State = {}
+    begin = _Begin(Disk.of({}), {}, [])
     workload = WORKLOADS[setting.workload]
     plan = workload.make_plan((seed, 0), setting.groups, None)
     for session in range(setting.sessions):
@@ -97,24 +120,56 @@ def simulate(library: Path, scratch: Path, seed: int, states: int, setting: Sett
                 errno.EIO,
                 torn=chance.random() < 0.5,
             )
-        calls = _record(library, scratch, plan, base, setting, arguments, fault)
+        calls = _record(library, scratch, plan, begin.state, setting, arguments, fault)
         report.calls += len(calls)
-        cuts: list[tuple[_Cut, int]] = []
+        following: tuple[_Begin, Any] | None = None
         wanted = chance.randrange(states // setting.sessions // 2 + 1)
-        for cut in _cuts(calls, base, states // setting.sessions, chance):
-            matched, complaint = _check(cut, plan, workload, scratch / "state")
+        only_process = chance.random() < SHARE_OF_DEATHS
+        index = _index_of(begin.state, scratch / "index")
+        for cut in _cuts(calls, begin, plan, states // setting.sessions, chance):
+            matched, complaint = _check(cut, workload, scratch / "state")
             report.states += 1
             if complaint:
                 report.violations.append(f"seed {seed}, session {session}, {cut.place}: {complaint}")
-            elif wanted <= 0 and not cuts:
-                cuts.append((cut, matched))
+            elif wanted <= 0 and following is None:
+                if not only_process:
+                    following = _Begin(Disk.of(cut.state), cut.state, []), matched
+                elif cut.kept and matched is not cut.allowed[0]:
+                    # A commit that was written, but not synced: the next process finds it, and answers.
+                    disk = copy.deepcopy(begin.disk).restarted()
+                    following = _Begin(disk, cut.state, cut.allowed), matched
             wanted -= 1
-        if not cuts:
+        if following is None:
             break
-        (cut, matched), base = cuts[0], cuts[0][0].state
-        plan = workload.make_plan((seed, session + 1), setting.groups, plan.snapshots[matched])
+        begin, found = following
+        if begin.former:
+            _leave_index(begin, chance.choice((None, index, chance.randbytes(32_768))))
+        plan = workload.make_plan((seed, session + 1), setting.groups, found)
     report.seconds = time.monotonic() - started
     return report
+
+
+def _index_of(state: State, directory: Path) -> bytes | None:
+    """The index that a foreign program makes of the log in a state, and may leave behind."""
+    write_state(state, directory)
+    database = directory / DATA / DATABASE_NAME
+    if not database.exists():
+        return None
+    connection = connect(str(database))
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        index = database.with_name(database.name + "-shm")
+        return index.read_bytes() if index.exists() else None
+    finally:
+        connection.close()
+
+
+def _leave_index(begin: _Begin, index: bytes | None) -> None:
+    """A stale one lies there when the next process starts."""
+    path = f"{DATA}/{DATABASE_NAME}-shm"
+    if index is not None and DATA in begin.state:
+        begin.state = {**begin.state, path: index}
+        begin.disk.names[path] = begin.disk.durable_names[path] = File(index)
 
 
 def _record(
@@ -139,6 +194,7 @@ def _record(
     ]
     arguments += ["--synchronous", setting.synchronous, "--workload", setting.workload]
     arguments += ["--acknowledge-first"] if setting.acknowledge_first else []
+    arguments += ["--answer-first"] if setting.answer_first else []
     arguments += options
     outcome = run_recorded(library, arguments, root, log=log, markers=scratch / "markers", fault=fault)
     ends = ("finished", "failed") if outcome.failed_call else ("finished",)
@@ -153,18 +209,22 @@ def _record(
     return calls
 
 
-def _cuts(calls: list[Call], base: State, states: int, chance: random.Random) -> Iterator[_Cut]:
+def _cuts(
+    calls: list[Call], begin: _Begin, plan: Any, states: int, chance: random.Random
+) -> Iterator[_Cut]:
     """At each call: everything lost, everything kept, and random states in between, about `states` in all."""
     places = sum(call.letter != "O" for call in calls)
-    disk = Disk.of(base)
+    disk = begin.disk
     acknowledged = begun = 0
+    answers = not begin.former
     owed = 0.0
     last_lost = None
     place = ""
 
-    def cut(how: str, state: State) -> _Cut:
+    def cut(how: str, state: State, kept: bool = False) -> _Cut:
         with_checker = chance.random() < SHARE_WITH_CHECKER
-        return _Cut(f"{place}, {how}", state, acknowledged, begun, with_checker)
+        allowed = plan.snapshots[acknowledged : begun + 1]
+        return _Cut(f"{place}, {how}", state, [*allowed] if answers else begin.former, with_checker, kept)
 
     for number, call in enumerate(calls):
         changed = disk.replay(call)
@@ -173,25 +233,28 @@ def _cuts(calls: list[Call], base: State, states: int, chance: random.Random) ->
             if word == "begin":
                 begun = int(group) + 1
                 continue
-            acknowledged = int(group) + 1
+            if word == "answers":
+                answers = True
+            else:
+                acknowledged = int(group) + 1
         elif not changed:
             continue
         owed += states / places
         place = f"call {number} ({call.letter})"
-        lost = (disk.syncs, acknowledged, begun)
+        lost = (disk.syncs, acknowledged, begun, answers)
         if lost != last_lost:
             last_lost = lost
             owed -= 1
             yield cut("what was not synced is lost", disk.lost())
         owed -= 1
-        yield cut("all is kept", disk.kept())
+        yield cut("all is kept", disk.kept(), kept=True)
         while owed >= 1:
             owed -= 1
             if disk.has_pending():
                 yield cut("a random part is kept", disk.partly(chance))
 
 
-def _check(cut: _Cut, plan: Any, workload: Workload, directory: Path) -> tuple[int, str]:
+def _check(cut: _Cut, workload: Workload, directory: Path) -> tuple[Any, str]:
     """The snapshot that the state holds, and the complaint about it ("" when it is right)."""
     write_state(cut.state, directory)
     try:
@@ -202,11 +265,11 @@ def _check(cut: _Cut, plan: Any, workload: Workload, directory: Path) -> tuple[i
             store.close()
         complaints = check_directory(directory / DATA) if cut.with_checker else []
     except (StoreError, AssertionError, OSError) as error:
-        return 0, f"{type(error).__name__}: {error}"
+        return None, f"{type(error).__name__}: {error}"
     if complaints:
-        return 0, f"the checker says: {complaints}"
-    for index in range(cut.begun, cut.acknowledged - 1, -1):
-        told = workload.differences(found, plan.snapshots[index])
+        return None, f"the checker says: {complaints}"
+    for snapshot in reversed(cut.allowed):
+        told = workload.differences(found, snapshot)
         if not told:
-            return index, ""
-    return 0, f"after {cut.acknowledged} groups acknowledged and {cut.begun} begun: {'; '.join(told)}"
+            return snapshot, ""
+    return None, f"none of the {len(cut.allowed)} states that may be there: {'; '.join(told)}"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import pytest
+
 from tests.power_loss.io_errors import run_preloaded
 from tests.power_loss.many import run_many
 from tests.power_loss.simulation import Setting
-from tests.power_loss.workloads import SETS
+from tests.power_loss.workloads import SETS, WORKLOADS
 
 SEED: Final = 20_240
 STATES: Final = 20_000
@@ -39,6 +41,16 @@ def test_the_proof_finds_an_acknowledgement_before_the_commit() -> None:
     """With the sync in its place and only the answer too early, power cuts show it."""
     report = run_many(STATES_TO_FAIL, SEED, 1, Setting(acknowledge_first=True), show=False)
     assert any("posted and lost" in violation for violation in report.violations)
+
+
+@pytest.mark.parametrize("workload", [*WORKLOADS])
+def test_the_proof_finds_an_answer_before_what_was_recovered_is_synced(workload: str) -> None:
+    """A process ends between the write and the sync of a commit, the next one answers from it: power cuts
+    show it.
+    """
+    setting = Setting(answer_first=True, workload=workload)
+    report = run_many(STATES_TO_FAIL, SEED, 1, setting, show=False)
+    assert any("call" in violation for violation in report.violations)
 
 
 def test_no_power_cut_parts_an_epoch_from_its_decision() -> None:

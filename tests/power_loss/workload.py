@@ -1,10 +1,11 @@
 """The process that is recorded: carry out a pickled plan on a SqliteStore.
 
 `python -m tests.power_loss.workload DIRECTORY PLAN MARKERS [--synchronous NORMAL] [--page-size N]
-[--acknowledge-first] [--close] [--workload sets]`
+[--acknowledge-first] [--answer-first] [--close] [--workload sets]`
 
-It writes "begin N" and "done N" to MARKERS, which the recorder keeps in its log. The last line on standard
-output says how it ended: "finished", or "failed" (an I/O error: what happened is unknown).
+It writes "answers 0" once the store is open, and "begin N" and "done N" around its groups, to MARKERS, which
+the recorder keeps in its log. The last line on standard output says how it ended: "finished", or "failed" (an
+I/O error: what happened is unknown).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from amqp_broker.persistence import StoreFailed
+from amqp_broker.persistence import StoreFailed, write_ahead_log
 from amqp_broker.persistence.sqlite import SqliteStore
 from tests.power_loss.execution import KEEP_OUTCOMES
 from tests.power_loss.plan_halves import KEEP_MS
@@ -30,7 +31,10 @@ PAGE_SIZE_BYTES: Final = 4096
 
 
 def open_store(
-    directory: Path, synchronous: str = "FULL", page_size_bytes: int = PAGE_SIZE_BYTES
+    directory: Path,
+    synchronous: str = "FULL",
+    page_size_bytes: int = PAGE_SIZE_BYTES,
+    event_keep_bytes: int = 0,
 ) -> SqliteStore:
     """A store with small limits, so that little work passes through all of its code."""
     return SqliteStore(
@@ -41,6 +45,7 @@ def open_store(
         ballast_bytes=0,
         discharge_keep_count=KEEP_OUTCOMES,
         event_keep_ms=KEEP_MS,
+        event_keep_bytes=event_keep_bytes,
     )
 
 
@@ -61,6 +66,7 @@ def main() -> None:
     parser.add_argument("--synchronous", default="FULL")
     parser.add_argument("--page-size", type=int, default=PAGE_SIZE_BYTES)
     parser.add_argument("--acknowledge-first", action="store_true")
+    parser.add_argument("--answer-first", action="store_true")
     parser.add_argument("--workload", choices=[*WORKLOADS], default=MESSAGES)
     parser.add_argument("--close", action="store_true")
     options = parser.parse_args()
@@ -70,12 +76,15 @@ def main() -> None:
     def tell(words: str) -> None:
         os.write(markers, words.encode())
 
+    if options.answer_first:
+        write_ahead_log.make_durable = lambda unit, database: None
     try:
         # Referred to until the process ends: otherwise its connection would be closed, which tidies up.
-        store = open_store(options.directory, options.synchronous, options.page_size)
+        store = open_store(options.directory, options.synchronous, options.page_size, plan.event_keep_bytes)
+        tell("answers 0")
         run(store, plan, tell, options)
         print("finished", flush=True)
-    except StoreFailed:
+    except (StoreFailed, OSError):
         print("failed", flush=True)
     os._exit(0)  # as a kill would end it: nothing is closed or flushed
 

@@ -1,0 +1,86 @@
+"""`amqp-broker compact DIR`: a closed store gives all the room back that it does not need.
+
+A file whose pages can be moved (shrinking.py) is made smaller unit by unit, which needs next to no room. A
+file of an older version is copied once, beside itself, and is one of the new kind afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from amqp_broker.persistence.backup import sync_path, verify
+from amqp_broker.persistence.closed_store import ClosedStore
+from amqp_broker.persistence.data_directory import restrict_files, sync_directory
+from amqp_broker.persistence.errors import StoreFull
+from amqp_broker.persistence.fault_points import fault_point
+from amqp_broker.persistence.free_space import free_bytes_of
+from amqp_broker.persistence.shrinking import give_back, is_incremental, number_of
+from amqp_broker.persistence.sqlite_library import DATABASE_ERRORS, Connection, connect, raise_translated
+
+COMMAND_PAGES: Final = 512  # in one unit of the command, with a checkpoint behind each
+STEP_INSTRUCTIONS: Final = 100  # of SQLite's machine between two chances to stop a copy
+COPY_SUFFIX: Final = ".compact"
+
+
+def compact(directory: str | os.PathLike[str]) -> tuple[int, int]:
+    """Give all of the room back that the closed store of a data directory does not need: its bytes before and
+    after. Whenever it is cut off, the store is whole.
+
+    Raises FileNotFoundError, StoreInUse, StoreTooNew, StoreCorrupt, StoreFailed, StoreFull (there is no room
+    for the copy of a file of an older version: nothing happened).
+    """
+    store = ClosedStore(directory)
+    path = Path(store.path)
+    copy = path.with_name(path.name + COPY_SUFFIX)
+    try:
+        before = path.stat().st_size
+        copy.unlink(missing_ok=True)  # of a time before, that was cut off
+        fault_point("compact.before")
+        if is_incremental(store.unit):
+            while give_back(store.unit, COMMAND_PAGES):
+                store.unit.query("PRAGMA wal_checkpoint(TRUNCATE)")
+        else:
+            _copy(store, copy)
+            store.connection.close()  # the log is gone with it, durably, before another file has its name
+            sync_directory(path.parent)
+            os.rename(copy, path)
+            sync_directory(path.parent)
+        fault_point("compact.after")
+    finally:
+        store.close()
+    return before, path.stat().st_size
+
+
+def _copy(store: ClosedStore, copy: Path) -> None:
+    live = number_of(store.unit, "page_count") - number_of(store.unit, "freelist_count")
+    wanted = live * number_of(store.unit, "page_size")
+    free = free_bytes_of(str(copy.parent))
+    if free < wanted + wanted // 16:
+        raise StoreFull(f"the copy needs {wanted} bytes beside the store, and {free} are free")
+    connection = store.connection
+    connection.set_progress_handler(_between, STEP_INSTRUCTIONS)
+    try:
+        connection.execute("PRAGMA auto_vacuum=INCREMENTAL").fetchall()
+        connection.execute("VACUUM INTO ?", (str(copy),)).fetchall()
+        restrict_files(str(copy))
+        _check(copy)
+    except DATABASE_ERRORS as error:
+        raise_translated(error)
+    finally:
+        connection.set_progress_handler(None, 0)
+    sync_path(str(copy))
+
+
+def _between() -> int:
+    fault_point("compact.step")
+    return 0
+
+
+def _check(copy: Path) -> None:
+    target: Connection = connect(str(copy))
+    try:
+        verify(target)
+    finally:
+        target.close()

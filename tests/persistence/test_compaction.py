@@ -1,0 +1,156 @@
+"""The file of a store becomes smaller: by a command, wholly, and in the idle time of a store, in steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from amqp_broker.persistence import Post, Retire, StoreFull, StoreInUse, compaction, shrinking
+from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE
+from amqp_broker.persistence.sqlite import SqliteStore, check_directory, compact
+from amqp_broker.persistence.sqlite_library import connect
+from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.persistence.store_checks import do, messages, new_queue, node_of, offsets
+from tests.persistence.stores import MIB, edit, run_child, small_store
+
+KEPT = list(range(100, 110))
+COMPACT = """
+import sys
+from amqp_broker.persistence import compaction
+compaction.COMMAND_PAGES, compaction.STEP_INSTRUCTIONS = 64, 10
+compaction.compact(sys.argv[1])
+"""
+
+
+def fill(directory: Path, size: int = 30_000) -> int:
+    """A store that was large once."""
+    store = small_store(directory, synchronous="OFF")
+    queue_id = new_queue(store)
+    for number in range(22):
+        do(store, Post(queue_id, messages(5 * number, 5, size=size)))
+    do(store, Retire(queue_id, 0, 99))
+    while store.idle(0.0):
+        pass
+    store.close()
+    return queue_id
+
+
+def as_before(directory: Path) -> None:
+    """Make the file one of a version that could not move pages."""
+    connection = connect(str(directory / DATABASE_NAME))
+    connection.execute("PRAGMA journal_mode=DELETE").fetchall()
+    connection.execute("PRAGMA auto_vacuum=NONE").fetchall()
+    connection.execute("VACUUM").fetchall()
+    connection.execute("CREATE TABLE ballast AS SELECT randomblob(3000000)").fetchall()
+    connection.execute("DROP TABLE ballast").fetchall()
+    connection.execute("PRAGMA journal_mode=WAL").fetchall()
+    connection.close()
+
+
+def is_whole(directory: Path, queue_id: int) -> None:
+    """The checker is content, and what was kept is delivered."""
+    assert check_directory(directory) == []
+    store = small_store(directory)
+    assert offsets(store, queue_id) == KEPT
+    at = node_of(store, queue_id).next_offset
+    do(store, Post(queue_id, messages(at, 1)), Retire(queue_id, at, at))
+    store.close()
+
+
+@pytest.mark.parametrize("former", [False, True])
+def test_a_closed_store_gives_its_free_room_back(tmp_path: Path, former: bool) -> None:
+    """A file of an older version too, which is one of the new kind then."""
+    queue_id = fill(tmp_path)
+    if former:
+        as_before(tmp_path)
+        assert edit(tmp_path, "PRAGMA auto_vacuum") == [(0,)]
+    before, after = compact(tmp_path)
+    assert before > 3 * MIB and after < MIB
+    assert (tmp_path / DATABASE_NAME).stat().st_size == after
+    assert (tmp_path / DATABASE_NAME).stat().st_mode & 0o777 == 0o600
+    assert edit(tmp_path, "PRAGMA auto_vacuum") == [(2,)]
+    assert edit(tmp_path, "PRAGMA freelist_count") == [(0,)]
+    assert {path.name for path in tmp_path.iterdir()} == {DATABASE_NAME, "store.lock"}
+    is_whole(tmp_path, queue_id)
+    assert compact(tmp_path) == (after, after)
+
+
+@pytest.mark.parametrize("former", [False, True])
+@pytest.mark.parametrize("point", ["compact.before", "compact.step", "compact.step:3", "commit.after:2"])
+def test_a_kill_leaves_the_store_whole(tmp_path: Path, point: str, former: bool) -> None:
+    """In the midst of it, between two units, and before the copy has its name; the next time it ends."""
+    queue_id = fill(tmp_path)
+    if former:
+        as_before(tmp_path)
+    child = run_child(COMPACT, tmp_path, **{ENVIRONMENT_VARIABLE: point})
+    assert child.returncode == -9 or (former and point.startswith("commit")), child.stderr
+    is_whole(tmp_path, queue_id)
+    assert compact(tmp_path)[1] < MIB
+    is_whole(tmp_path, queue_id)
+    assert not (tmp_path / (DATABASE_NAME + compaction.COPY_SUFFIX)).exists()
+
+
+def test_a_store_in_use_is_left_alone(tmp_path: Path) -> None:
+    """Its broker does it by itself when it is idle."""
+    queue_id = fill(tmp_path)
+    store = small_store(tmp_path)
+    with pytest.raises(StoreInUse):
+        compact(tmp_path)
+    store.close()
+    is_whole(tmp_path, queue_id)
+
+
+def test_without_room_for_a_copy_nothing_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers are told."""
+    queue_id = fill(tmp_path)
+    as_before(tmp_path)
+    monkeypatch.setattr(compaction, "free_bytes_of", lambda _: 1_000)
+    with pytest.raises(StoreFull, match="1000 are free"):
+        compact(tmp_path)
+    is_whole(tmp_path, queue_id)
+
+
+def test_an_idle_store_gives_room_back_in_bounded_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where most of the file is free; each step moves a few pages, and what is posted meanwhile is there."""
+    queue_id = fill(tmp_path)
+    monkeypatch.setattr(shrinking, "SHRINK_BYTES", 256 * 1024)
+    monkeypatch.setattr(shrinking, "IDLE_PAGES", 16)
+    size = (tmp_path / DATABASE_NAME).stat().st_size
+    store = small_store(tmp_path)
+    assert offsets(store, queue_id) == KEPT
+    pages = [page_count(store)]
+    more = True
+    while more:
+        more = store.idle(0.0)
+        pages.append(page_count(store))
+        do(store, Post(queue_id, messages(109 + len(pages), 1)))
+        do(store, Retire(queue_id, 109 + len(pages), 109 + len(pages)))
+    steps = [before - after for before, after in zip(pages, pages[1:], strict=False)]
+    assert max(steps) <= 16 and sum(step > 0 for step in steps) > 10
+    assert offsets(store, queue_id) == KEPT
+    store.close()
+    assert (tmp_path / DATABASE_NAME).stat().st_size < size // 4
+    assert check_directory(tmp_path) == []
+
+
+def test_a_store_that_is_mostly_full_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its free pages are wanted again; so are few of them."""
+    store = small_store(tmp_path, synchronous="OFF")
+    queue_id = new_queue(store)
+    for number in range(10):
+        do(store, Post(queue_id, messages(5 * number, 5, size=30_000)))
+    do(store, Retire(queue_id, 0, 19))
+    monkeypatch.setattr(shrinking, "SHRINK_BYTES", 0)
+    while store.idle(0.0):
+        pass
+    before = page_count(store)
+    assert not store.idle(1.0) and page_count(store) == before
+    store.close()
+
+
+def page_count(store: SqliteStore) -> int:
+    """Of the file, as the last commit left it."""
+    return int(store._unit.query("PRAGMA page_count")[0][0])
