@@ -84,6 +84,8 @@ class Connection:
         self.echo_links: set[Link] = set()
         self.sending_links: set[SenderLink] = set()
         self.partial_links: set[ReceiverLink] = set()
+        self.leaving_at: dict[Link | Session, float] = {}
+        """Links and sessions whose detach or end waits for outcomes, and when it is answered without them."""
         self.run_link: ReceiverLink | None = None
         """Where the last transfer went: the next one probably goes there too."""
         self.hot_path = True
@@ -157,6 +159,8 @@ class Connection:
             if link.partial is not None:
                 idle = link.partial.last_at + self.limits.partial_idle_s
                 deadline = idle if deadline is None else min(deadline, idle)
+        for at in self.leaving_at.values():
+            deadline = at if deadline is None else min(deadline, at)
         return deadline
 
     def handle_timeout(self, now: float) -> list[Event]:
@@ -164,6 +168,8 @@ class Connection:
         self.now = now
         if self.partial_links:
             self._drop_idle_partials()
+        if self.leaving_at:
+            self._answer_overdue()
         due = self.timers.due(now)
         if due is Due.HEARTBEAT:
             if not self.output.size_bytes:
@@ -313,6 +319,7 @@ class Connection:
         if self._links.get((link.name, link.role)) is link:
             del self._links[link.name, link.role]
         self.echo_links.discard(link)
+        self.leaving_at.pop(link, None)
         if isinstance(link, ReceiverLink):
             self.partial_links.discard(link)
             if self.run_link is link:
@@ -325,6 +332,17 @@ class Connection:
         old = self._links.pop((name, not remote_role), None)
         if old is not None and old.state is LinkState.ATTACHED:
             old.session.steal(old)
+        elif old is not None and old.leaving is not None:
+            old.answer_detach()  # the peer is told of the old link's end before it hears of the new one
+
+    def wait_for_outcomes(self, leaving: Link | Session) -> None:
+        """The answer to its detach or end waits, for a bounded time."""
+        self.leaving_at[leaving] = self.now + self.limits.outcome_wait_s
+
+    def session_gone(self, session: Session) -> None:
+        """Both sides have ended it: its channel is free again."""
+        self.sessions.pop(session.channel, None)
+        self.leaving_at.pop(session, None)
 
     # --- reading
 
@@ -466,6 +484,17 @@ class Connection:
             session.lost(error)
         self.sessions.clear()
         self.incoming.clear()
+        self.leaving_at.clear()
+
+    def _answer_overdue(self) -> None:
+        """Detaches and ends that have waited long enough are answered: no outcome comes any more."""
+        for leaving, at in list(self.leaving_at.items()):
+            if self.now < at or leaving not in self.leaving_at:
+                continue
+            if isinstance(leaving, Session):
+                leaving.answer_end()
+            else:
+                leaving.answer_detach()
 
     def _drop_idle_partials(self) -> None:
         for link in list(self.partial_links):

@@ -179,7 +179,8 @@ def _on_begin(connection: Connection, begin: Begin, channel: int) -> None:
 def _on_end(connection: Connection, session: Session, end: End) -> None:
     session.end_received(end)
     connection.incoming.pop(session.remote_channel, None)
-    connection.sessions.pop(session.channel, None)
+    if session.leaving is None:
+        connection.session_gone(session)
 
 
 def _on_close(connection: Connection, close: Close) -> None:

@@ -22,6 +22,8 @@ class Limits:
     """From accept to `open`, whatever arrives in between."""
     close_timeout_s: float = 5.0
     """How long a peer's `close` is waited for after ours (2.4.3)."""
+    outcome_wait_s: float = 2.0
+    """How long the answer to a peer's detach or end waits for the outcomes of what it sent before."""
     frame_size_before_open: int = 8_192
     frames_before_open: int = 8
     """Protocol headers not counted; SASL takes 2 or 3, `open` one."""

@@ -71,6 +71,8 @@ class Session:
         self.remote_handle_max = 0xFFFFFFFF
         self.echo_due = False
         self.told = False
+        self.leaving: End | None = None
+        """The peer's end, while our answer waits for outcomes of what it sent before."""
         self.context: Any = None
 
     def __repr__(self) -> str:
@@ -81,10 +83,14 @@ class Session:
     def end(self, error: Error | None = None) -> None:
         """Ends the session (2.5.2); SessionEnded comes at once, and nothing when the peer answers.
 
-        Nothing happens when it is ending already.
+        Nothing happens when it is ending already. An end of the peer whose answer waits is answered now, with
+        `error`.
 
         Raises LocalProtocolError when our begin is not answered yet.
         """
+        if self.leaving is not None:
+            self.answer_end(error)
+            return
         if self.state in (SessionState.UNMAPPED, SessionState.END_SENT, SessionState.DISCARDING):
             return
         self.settle_deferred()
@@ -174,7 +180,7 @@ class Session:
 
     def send_disposition(self, role: bool, first: int, last: int, settled: bool, state: bytes) -> None:
         """Writes a disposition for the numbers `first` to `last`."""
-        if self.state is _MAPPED:
+        if self.state is _MAPPED or self.leaving is not None:
             self.output.write(
                 encode_disposition(self.channel, role, first & 0xFFFFFFFF, last & 0xFFFFFFFF, settled, state)
             )
@@ -231,14 +237,49 @@ class Session:
         self.window.begun(begin.next_outgoing_id, begin.incoming_window, begin.outgoing_window)
 
     def end_received(self, end: End) -> None:
-        """The peer's end: answers if it came first."""
+        """The peer's end: answers if it came first. As with a detach, a server's answer waits for the outcomes
+        of what came before it, for a bounded time; links that owe none end at once.
+        """
         initiated = self.state is _MAPPED
         self.settle_deferred()
         self._receive_state(SessionInput.R_END)
+        if initiated and self.settings.server:
+            for link in list(self.output_links.values()):
+                if not link.undecided():
+                    self._lose_link(link, end.error)
+            if self.output_links:
+                self.leaving = end
+                self.connection.wait_for_outcomes(self)
+                return
         if initiated:
             self._send_state(SessionInput.S_END)
             self.connection.send(self.channel, End())
         self.drop(end.error)
+
+    def link_decided(self, link: Link) -> None:
+        """The peer's end waits, and this link owes no outcome any more."""
+        assert self.leaving is not None, "the peer has ended the session"
+        self._lose_link(link, self.leaving.error)
+        if not self.output_links:
+            self.answer_end()
+
+    def answer_end(self, error: Error | None = None) -> None:
+        """Sends the answer that waited, and tells the caller of the end."""
+        end = self.leaving
+        assert end is not None, "only an end that waits is answered"
+        self.settle_deferred()
+        if self.leaving is None:
+            return  # those were the last outcomes, and the answer went out after them
+        self.leaving = None
+        self._send_state(SessionInput.S_END if error is None else SessionInput.S_END_ERROR)
+        self.connection.send(self.channel, End(error=error))
+        self.connection.session_gone(self)
+        self.drop(end.error)
+
+    def _lose_link(self, link: Link, error: Error | None) -> None:
+        self.output_links.pop(link.handle, None)
+        self.release_input_handle(link)
+        link.lost(error)
 
     def settle_deferred(self) -> None:
         """Tells the outcomes that wait on its links: it is about to end."""
@@ -255,6 +296,7 @@ class Session:
     def lost(self, error: Error | None) -> None:
         """The connection is gone."""
         self.state = SessionState.UNMAPPED
+        self.leaving = None
         self.drop(error)
 
     def drop(self, error: Error | None) -> None:
@@ -309,8 +351,14 @@ class Session:
 
     def release_handle(self, link: Link) -> None:
         """Both sides detached: the handles are free again."""
-        self.input_links.pop(link.input_handle, None)
-        self.output_links.pop(link.handle, None)
+        self.release_input_handle(link)
+        if self.output_links.get(link.handle) is link:
+            del self.output_links[link.handle]
+
+    def release_input_handle(self, link: Link) -> None:
+        """The peer detached: it may use its handle for another link."""
+        if self.input_links.get(link.input_handle) is link:
+            del self.input_links[link.input_handle]
 
     def steal(self, link: Link) -> None:
         """Another attach with this link's name came: it is closed (2.6.1)."""

@@ -157,7 +157,6 @@ def on_detach(session: Session, detach: Detach, _payload: bytes) -> None:
     """The peer's detach (2.6.6). Raises a session error without such a link."""
     link = _input_link(session, detach.handle, "detach")
     link.detach_received(detach)
-    session.release_handle(link)
 
 
 def on_flow(session: Session, flow: Flow, _payload: bytes) -> None:
