@@ -294,7 +294,9 @@ class ConnectionTask:
         self._signalled = False
         engine = self.engine
         now = trio.current_time()
-        if self._inbox is not None and engine.output_size() <= self._output_bound:
+        if not engine.takes_data():
+            pass  # the peer is slowed down: what it wrote waits, and its end, too
+        elif self._inbox is not None and engine.output_size() <= self._output_bound:
             data, self._inbox = self._inbox, None
             await self._handle(engine.receive_data(data, now))
             self._read_on()
@@ -318,8 +320,9 @@ class ConnectionTask:
         while self._flush() and (dispatcher.stalled or dispatcher.stalled_sources or engine.output_size()):
             dispatcher.offer_stalled()  # there is room in the output again
             await self._handle(engine.take_events())
-        if self._inbox is not None and engine.output_size() <= self._output_bound:
-            self._signalled = True  # reading was held back for the output's sake, which is over
+        if self._inbox is not None and engine.output_size() <= self._output_bound or self._eof:
+            # Reading was held back for the output's sake, or to slow the peer down, which is over.
+            self._signalled = self._signalled or engine.takes_data()
         self._set_timer()
         return self._broken or engine.wants_close
 

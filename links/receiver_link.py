@@ -267,7 +267,9 @@ class ReceiverLink(Link):
             return self._complete(partial, payload)
         if not self.session.partial_bytes.take(len(payload)):
             raise link_error(
-                RESOURCE_LIMIT_EXCEEDED, "incomplete deliveries take all memory that is set aside for them"
+                RESOURCE_LIMIT_EXCEEDED,
+                f"incomplete deliveries take all of the {self.session.partial_bytes.limit_bytes} octets that are "
+                f"set aside for them (limits.partial_deliveries_bytes)",
             )
         partial.chunks.append(payload)
         partial.size_bytes += len(payload)
@@ -361,7 +363,8 @@ class ReceiverLink(Link):
         if limit and partial.size_bytes + len(payload) > limit:
             raise link_error(
                 MESSAGE_SIZE_EXCEEDED,
-                f"delivery {partial.delivery_id} has more than {limit} octets, the link's max-message-size",
+                f"delivery {partial.delivery_id} has more than {limit} octets, the link's max-message-size "
+                f"(limits.max_message_size_bytes)",
             )
 
     def check_settled(self, settled: bool) -> None:

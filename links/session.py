@@ -26,6 +26,7 @@ from amqp_broker.links.events import (
 )
 from amqp_broker.links.link import Link
 from amqp_broker.links.link_states import LinkState
+from amqp_broker.links.lowest_free import LowestFree
 from amqp_broker.links.receiver_link import ReceiverLink
 from amqp_broker.links.sender_link import SenderLink
 from amqp_broker.links.session_frames import HANDLERS
@@ -65,9 +66,15 @@ class Session:
         self.unsettled_out: dict[int, OutgoingDelivery] = {}
         self.held = 0
         """Incoming deliveries that the caller is not done with."""
-        self.blocked = False
+        self.blocked: list[SenderLink] = []
+        """Links that are held up by more than credit."""
         self.input_links: dict[int, Link] = {}
         self.output_links: dict[int, Link] = {}
+        self._handles = LowestFree()
+        self._unanswered = 0
+        # Of our attaches: a broker sends none, and need not look for them.
+        self.read = False
+        """In the read that goes on."""
         self.remote_handle_max = 0xFFFFFFFF
         self.echo_due = False
         self.told = False
@@ -130,16 +137,25 @@ class Session:
         properties = fields.pop("properties", None)
         assert not fields, f"unknown fields {sorted(fields)}"
         self.output_links[link.handle] = link
+        self._unanswered += 1
+        self.connection.link_count += 1
         link.told = False
         link.send_attach(None, properties)
 
     def free_handle(self) -> int:
         """The lowest handle that is free (2.7.3). Raises LocalProtocolError."""
-        limit = min(self.remote_handle_max, self.settings.handle_max, self.limits.links_per_session - 1)
-        for handle in range(limit + 1):
-            if handle not in self.output_links:
-                return handle
-        raise LocalProtocolError(f"no handle is left: the session has {len(self.output_links)} links")
+        handle = self._handles.find(self.output_links)
+        if handle > min(self.remote_handle_max, self.handle_max):
+            raise LocalProtocolError(
+                f"no handle is left: the session has {len(self.output_links)} links, handle-max of the peer is "
+                f"{self.remote_handle_max}, and ours is {self.handle_max} (limits.max_links_per_session)"
+            )
+        return handle
+
+    @property
+    def handle_max(self) -> int:
+        """Ours, announced and enforced (2.7.2)."""
+        return min(self.settings.handle_max, self.limits.links_per_session - 1)
 
     # --- writing
 
@@ -193,8 +209,15 @@ class Session:
     def _held(self) -> int:
         return max(self.held, self.unsettled_in.count)
 
+    def mark_read(self) -> None:
+        """Something came that may want an answer at the end of the read (`after_read`)."""
+        if not self.read:
+            self.read = True
+            self.connection.read_sessions.append(self)
+
     def after_read(self) -> None:
-        """At the end of a read: answers echoes, once each, and renews the window."""
+        """At the end of a read in which something came: answers echoes, once each, and renews the window."""
+        self.read = False
         if self.state is not _MAPPED:
             return
         if self.echo_due:
@@ -206,11 +229,10 @@ class Session:
         """Room was made: links that were held up by more than credit may send again."""
         if not self.blocked:
             return
-        self.blocked = False
-        for link in self.output_links.values():
-            if isinstance(link, SenderLink) and link.blocked:
-                link.blocked = False
-                link.wake()
+        blocked, self.blocked = self.blocked, []
+        for link in blocked:
+            link.blocked = False
+            link.wake()
 
     # --- for the connection
 
@@ -225,7 +247,7 @@ class Session:
                 next_outgoing_id=window.next_outgoing_id & 0xFFFFFFFF,
                 incoming_window=window.incoming_window,
                 outgoing_window=OUTGOING_WINDOW,
-                handle_max=min(self.settings.handle_max, self.limits.links_per_session - 1),
+                handle_max=self.handle_max,
             ),
         )
 
@@ -277,8 +299,7 @@ class Session:
         self.drop(end.error)
 
     def _lose_link(self, link: Link, error: Error | None) -> None:
-        self.output_links.pop(link.handle, None)
-        self.release_input_handle(link)
+        self.release_handle(link)
         link.lost(error)
 
     def settle_deferred(self) -> None:
@@ -303,6 +324,7 @@ class Session:
         """Forgets all links and tells the caller, once."""
         for link in list(self.output_links.values()):
             link.lost(error)
+        self.connection.link_count -= len(self.output_links)
         self.output_links.clear()
         self.input_links.clear()
         if not self.told:
@@ -349,11 +371,22 @@ class Session:
 
     # --- links
 
+    def link_waiting_for(self, attach: Attach) -> Link | None:
+        """Our link whose attach this one answers."""
+        if self._unanswered:
+            for link in self.output_links.values():
+                if link.state is LinkState.ATTACH_SENT and link.name == attach.name and link.role != attach.role:
+                    self._unanswered -= 1
+                    return link
+        return None
+
     def release_handle(self, link: Link) -> None:
         """Both sides detached: the handles are free again."""
         self.release_input_handle(link)
         if self.output_links.get(link.handle) is link:
             del self.output_links[link.handle]
+            self._handles.release(link.handle)
+            self.connection.link_count -= 1
 
     def release_input_handle(self, link: Link) -> None:
         """The peer detached: it may use its handle for another link."""
