@@ -100,6 +100,7 @@ MAX_CURSORS: Final = 10_000  # names: durable until somebody forgets them
 
 # Logs.
 LOG_FIELD_CHARACTERS: Final = 256  # a peer must not write our log
+LOG_LINES_PER_MINUTE: Final = 60  # of one kind, by one peer: beyond it they are a count
 
 # Stopping.
 STOP_GRACE_MS: Final = 5_000  # a clean stop: closes are sent and answered, then sockets are cut
@@ -177,6 +178,7 @@ class BrokerLimits:
     max_cursors: int = _limit(MAX_CURSORS, 1, 10_000_000, "cursors")
 
     log_field_characters: int = _limit(LOG_FIELD_CHARACTERS, 16, 65_536, "characters")
+    log_lines_per_minute: int = _limit(LOG_LINES_PER_MINUTE, 1, 1_000_000, "lines a minute")
     stop_grace_ms: int = _limit(STOP_GRACE_MS, 0, HOUR_MS, "milliseconds")
 
     def __attrs_post_init__(self) -> None:

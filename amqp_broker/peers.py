@@ -4,7 +4,6 @@ for.
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections import Counter
 from functools import cache
@@ -15,21 +14,10 @@ import attrs
 from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.configuration_tables import ListenerConfig, is_loopback
 from amqp_broker.links import OperationRate
+from amqp_broker.peer_addresses import counted_address
 
 ADDRESSES_MAX: Final = 4_096
 """Rates of addresses that are kept; one that is idle is as good as a new one."""
-PREFIX_BYTES: Final = 8
-"""Of an IPv6 address: one host has all the others."""
-
-
-def counted_address(host: str) -> str:
-    """What counts as one address: that of IPv4, and the first 64 bits of IPv6."""
-    if ":" not in host or "." in host:  # "::ffff:192.0.2.1" is IPv4 on an IPv6 socket
-        return host
-    try:
-        return socket.inet_pton(socket.AF_INET6, host.partition("%")[0])[:PREFIX_BYTES].hex()
-    except OSError:
-        return host
 
 
 class AddressRates:

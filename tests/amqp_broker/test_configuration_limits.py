@@ -40,6 +40,7 @@ DESIGN = {
     "max_unsettled_per_session": 5_000,
     "address_bytes": 255,
     "log_field_characters": 256,
+    "log_lines_per_minute": 60,
 }
 
 

@@ -27,7 +27,8 @@ from amqp_broker.listener import (
     open_listeners,
     serve_listeners,
 )
-from amqp_broker.peers import ADDRESSES_MAX, Admission, AddressRates, PeerInfo, counted_address
+from amqp_broker.peer_addresses import counted_address
+from amqp_broker.peers import ADDRESSES_MAX, Admission, AddressRates, PeerInfo
 
 ANY = ListenerConfig(url="amqp://127.0.0.1:0")
 DEADLINE_S = 20
