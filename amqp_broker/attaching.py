@@ -84,6 +84,7 @@ async def _accept_producer(
         if node is not None:
             _accept_control_node(task, nodes, link, event, node, target)
             return
+    answer = target_answer(target, None)  # refuses before a node is made for it
     queue: Queue | None = None
     if target.dynamic:
         if target.address is not None:
@@ -98,7 +99,7 @@ async def _accept_producer(
             f"queue {queue.name!r} has message_type transaction: it takes half messages only "
             f"($half/<group>/{queue.name})",
         )
-    answer = target_answer(target, None if queue is None else queue.name)
+    answer.address = None if queue is None else queue.name
     if queue is not None and queue.archives:
         answer.capabilities = (*(no_queue(answer.capabilities) or ()), LOG)
     credit = nodes.config.limits.link_credit
@@ -221,6 +222,7 @@ async def _accept_consumer(
         await accept_reader(task, services.retained, link, event, source)
         return
     browser = source.distribution_mode == COPY
+    answer = source_answer(source, "")  # refuses before a node is made for it
     if source.dynamic:
         if source.address is not None:
             raise TerminusRefused("amqp:invalid-field", "a dynamic source must not name an address (3.5.3)")
@@ -234,7 +236,7 @@ async def _accept_consumer(
     if queue.archives:
         await accept_browser(task, services.retained, link, event, source, queue)
         return
-    answer = source_answer(source, queue.name)
+    answer.address = queue.name
     consumer = Consumer(
         task,
         link,

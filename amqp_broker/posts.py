@@ -17,6 +17,7 @@ from amqp_broker.producers import Producer
 from amqp_broker.queue import Queue
 from amqp_broker.records import record_of, store_all
 from amqp_broker.sequences.links import SequencedLinks
+from amqp_broker.termini import routing_error, takes_rejected
 
 if TYPE_CHECKING:
     from amqp_broker.control_nodes import ControlNode
@@ -243,8 +244,9 @@ class Posts:
         """These messages were not stored: rejected where the sender listens, else the link is detached (fail
         fast).
         """
-        if any(delivery.settled for delivery in deliveries):
-            self.producers[link].detach(error)
+        if any(delivery.settled for delivery in deliveries) or not takes_rejected(link.source):
+            producer = self.producers[link]
+            producer.detach(routing_error(error, deliveries[0].delivery_tag) if producer.queue is None else error)
             return
         link.settle(deliveries, Rejected(error=error))
         self.processed(link, len(deliveries))

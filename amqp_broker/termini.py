@@ -9,7 +9,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from amqp_broker.frames import Accepted, Modified, Rejected, Released, Source, Target
+from amqp_broker.frames import (
+    Accepted,
+    DeleteOnClose,
+    DeleteOnNoLinks,
+    DeleteOnNoLinksOrMessages,
+    DeleteOnNoMessages,
+    Described,
+    Error,
+    Modified,
+    Rejected,
+    Released,
+    Source,
+    Target,
+)
 
 OUTCOMES: Final[dict[type, str]] = {
     Accepted: "amqp:accepted:list",
@@ -26,6 +39,15 @@ LOG: Final = "log"  # of a target: what is sent there is kept for readers, and n
 UNSUPPORTED_CAPABILITIES: Final = ("topic", "temporary-topic", "shared", "global")
 ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
 EXPIRY_WITH_LINK: Final = "link-detach"  # a terminus ends with its link: no resumption is offered
+LASTING_EXPIRIES: Final = ("connection-close", "never")  # what outlives the session (3.5.7)
+LIFETIME_POLICY: Final = "lifetime-policy"
+LIFETIME_POLICIES: Final = (
+    DeleteOnClose,
+    DeleteOnNoLinks,
+    DeleteOnNoMessages,
+    DeleteOnNoLinksOrMessages,
+)
+REJECTED: Final = OUTCOMES[Rejected]
 
 
 class TerminusRefused(Exception):
@@ -57,9 +79,19 @@ def no_queue(capabilities: tuple[str, ...] | None) -> tuple[str, ...] | None:
 
 
 def source_answer(asked: Source, address: str) -> Source:
-    """The source of a link that receives from a queue, as it really is."""
-    outcomes = tuple(symbol for symbol in asked.outcomes or () if symbol in OUTCOME_SYMBOLS)
-    default = asked.default_outcome if type(asked.default_outcome) in OUTCOMES else Released()
+    """The source of a link that receives from a queue, as it really is. Raises TerminusRefused for outcomes that
+    this broker does not have, and for state that would have to outlive the session.
+    """
+    outcomes = _outcomes(asked)
+    default = Released() if asked.default_outcome is None else asked.default_outcome
+    if asked.durable and (asked.expiry_policy in LASTING_EXPIRIES or asked.timeout):
+        # Answered as it is, the receiver would come back for deliveries that nobody kept for it.
+        raise TerminusRefused(
+            "amqp:not-implemented",
+            f"source with durable {asked.durable}, expiry-policy {asked.expiry_policy!r:.40} and timeout "
+            f"{asked.timeout}: this broker keeps no state of a link that has ended; ask for durable none (0), or "
+            f"for expiry-policy link-detach or session-end without timeout",
+        )
     return Source(
         address=address,
         durable=0,
@@ -70,9 +102,51 @@ def source_answer(asked: Source, address: str) -> Source:
         distribution_mode=COPY if asked.distribution_mode == COPY else MOVE,
         filter=None,
         default_outcome=default,
-        outcomes=outcomes or tuple(OUTCOMES.values()),
+        outcomes=outcomes,
         capabilities=check_capabilities(asked.capabilities),
     )
+
+
+def _outcomes(asked: Source) -> tuple[str, ...]:
+    """The outcomes that can be chosen on the link: those that were asked for, all where none were."""
+    wished = asked.outcomes or ()
+    default = asked.default_outcome
+    if default is not None and type(default) not in OUTCOMES:
+        raise TerminusRefused(
+            "amqp:not-implemented",
+            f"expected accepted, rejected, released or modified as default-outcome, got {default!r:.80}",
+        )
+    if not wished:
+        return tuple(OUTCOMES.values())
+    held = tuple(symbol for symbol in wished if symbol in OUTCOME_SYMBOLS)
+    if not held:
+        raise TerminusRefused(
+            "amqp:not-implemented",
+            f"expected some of {', '.join(OUTCOMES.values())} as outcomes, got {', '.join(wished):.200}",
+        )
+    if default is not None and OUTCOMES[type(default)] not in wished:
+        raise TerminusRefused(
+            "amqp:invalid-field",
+            f"default-outcome {OUTCOMES[type(default)]} is none of the outcomes {', '.join(wished):.200} (3.5.3)",
+        )
+    return held
+
+
+def takes_rejected(source: object) -> bool:
+    """Whether a sender hears of a message that was not taken by `rejected`: it offers that outcome, or says
+    nothing of outcomes.
+    """
+    outcomes = source.outcomes if isinstance(source, Source) else None
+    return not outcomes or REJECTED in outcomes
+
+
+def routing_error(error: Error, delivery_tag: bytes) -> Error:
+    """Why a link to the anonymous terminus is detached: "the info field MUST contain an entry with symbolic key
+    `delivery-tag` and binary value of the delivery-tag of the message which caused the failure" (Anonymous
+    Terminus 1.0, 2.2.2).
+    """
+    info = {**(error.info or {}), "delivery-tag": delivery_tag}
+    return Error(condition=error.condition, description=error.description, info=info)
 
 
 def target_answer(asked: Target, address: str | None) -> Target:
@@ -89,7 +163,15 @@ def target_answer(asked: Target, address: str | None) -> Target:
 
 
 def _lifetime(asked: dict[str, object] | None) -> dict[str, object]:
-    """The one lifetime that a dynamic node has here: that of the link that made it (3.5.10)."""
-    from amqp_broker.frames import DeleteOnClose
-
-    return {"lifetime-policy": DeleteOnClose()}
+    """The one lifetime that a dynamic node has here: that of the link that made it (3.5.10). Raises
+    TerminusRefused for a policy that is none of the standard's: others may be defined, and are not known here.
+    """
+    policy = (asked or {}).get(LIFETIME_POLICY)
+    if policy is not None and not isinstance(policy, LIFETIME_POLICIES):
+        condition = "amqp:not-implemented" if isinstance(policy, Described) else "amqp:invalid-field"
+        raise TerminusRefused(
+            condition,
+            f"expected delete-on-close, delete-on-no-links, delete-on-no-messages or "
+            f"delete-on-no-links-or-messages as lifetime-policy, got {policy!r:.80}",
+        )
+    return {LIFETIME_POLICY: DeleteOnClose()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.frames import (
+    Attach,
     Begin,
     End,
     Error,
