@@ -72,6 +72,8 @@ def frame_received(connection: Connection, frame: Frame) -> None:
     if performative is None:
         if connection.remote_open is None:
             raise connection_error(NOT_ALLOWED, "an empty frame, but the first frame has to be open (2.4.1)")
+        # "Implementations MUST be prepared to handle empty frames arriving on any valid channel" (2.4.5).
+        _check_channel(connection, "an empty frame", frame.channel)
         return
     kind = type(performative)
     if kind is Open:
@@ -86,14 +88,18 @@ def _check(connection: Connection, kind: type, channel: int) -> None:
     name = kind.__name__.lower()
     if connection.remote_open is None:
         raise connection_error(NOT_ALLOWED, f"{name}, but the first frame has to be open (2.4.1)")
+    _check_channel(connection, name, channel)
+    if kind in _CONTROL:
+        connection.count_operation()
+
+
+def _check_channel(connection: Connection, name: str, channel: int) -> None:
     largest = connection.settings.channel_max
     if channel > largest:
         raise connection_error(
             FRAMING_ERROR,
             f"{name} on channel {channel}, but channel-max is {largest} (2.7.1; limits.max_sessions)",
         )
-    if kind in _CONTROL:
-        connection.count_operation()
 
 
 def _dispatch(connection: Connection, kind: type, frame: Frame, performative: Any) -> None:

@@ -189,9 +189,17 @@ def flow_received(session: Session, flow: FlowHead, properties: dict[str, Any] |
         session.connection.go_on_sending()
         session.wake_blocked()
     if flow.handle < 0:
-        if flow.delivery_count >= 0 or flow.link_credit >= 0:
+        if (
+            flow.delivery_count >= 0
+            or flow.link_credit >= 0
+            or flow.available >= 0
+            or flow.drain
+            or properties is not None
+        ):
+            # Of each of these: "When the handle field is not set, this field MUST NOT be set" (2.7.4).
             raise session_error(
-                INVALID_FIELD, "a flow without handle has delivery-count or link-credit (2.7.4)"
+                INVALID_FIELD,
+                "a flow without handle has delivery-count, link-credit, available, drain or properties (2.7.4)",
             )
         if flow.echo:
             session.echo_due = True

@@ -151,9 +151,8 @@ def test_other_lifetime_policies_are_refused(broker: RunningBroker, policy: Any,
 
 
 def _queues(broker: RunningBroker) -> list[str]:
-    running = broker.broker
-    assert running is not None
-    return sorted(queue.name for queue in running.nodes.registry.queues())
+    names: list[str] = broker.call(lambda running: sorted(q.name for q in running.nodes.registry.queues()))
+    return names
 
 
 def relayed(

@@ -196,6 +196,18 @@ def test_a_channel_beyond_channel_max() -> None:
     )
 
 
+def test_an_empty_frame_on_any_valid_channel_is_one() -> None:
+    """2.4.5: with a session on it or not; beyond channel-max it is as wrong as any other."""
+    peer = RawPeer(channel_max=3).open()
+    peer.begin(channel=1)
+    peer.heard()
+    for channel in range(4):
+        assert peer.feed(EMPTY_FRAME[:6] + channel.to_bytes(2, "big")) == []
+    assert peer.heard() == []
+    peer.feed(EMPTY_FRAME[:6] + b"\x00\x04")
+    assert "an empty frame on channel 4" in closed_with(peer, "amqp:connection:framing-error")
+
+
 def test_a_thousand_and_twenty_four_sessions() -> None:
     """The default channel-max of 1,023 is 1,024 sessions."""
     peer = RawPeer().open()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from amqp_broker.frames import Attach, Begin, Close, Detach, End, Error, Flow
@@ -315,12 +317,27 @@ def test_echo_is_answered_once_for_each_read() -> None:
     assert isinstance(answer, Flow) and not answer.echo and answer.handle is None
 
 
-def test_a_link_state_without_a_link() -> None:
-    """2.7.4: without handle, delivery-count and link-credit MUST NOT be set."""
+@pytest.mark.parametrize(
+    "fields",
+    [{"delivery_count": 1}, {"link_credit": 5}, {"available": 0}, {"drain": True}, {"properties": {"x": 1}}],
+)
+@pytest.mark.parametrize("hot_path", [True, False])
+def test_a_link_state_without_a_link(fields: dict[str, Any], hot_path: bool) -> None:
+    """2.7.4: without handle, none of the fields of a link's state MUST be set, nor the properties."""
     peer = RawPeer().open()
+    peer.server.hot_path = hot_path
     peer.begin()
-    peer.say(flow(link_credit=5))
+    peer.say(flow(**fields))
     ended_with(peer, "amqp:invalid-field")
+
+
+def test_a_flow_of_a_session_alone() -> None:
+    """What is about the session, with drain and echo said to be false, is taken."""
+    peer = RawPeer().open()
+    session = peer.begin()
+    peer.heard()
+    peer.say(flow(drain=False, echo=False, incoming_window=7))
+    assert peer.heard() == [] and session.window.remote_incoming_window == 7
 
 
 # --- attach
