@@ -84,7 +84,8 @@ class Login:
         else:
             answer = self._mechanism.step(response)
         if isinstance(answer, Challenge) and len(answer.data) > CHALLENGE_BYTES_MAX:
-            # A challenge repeats the nonce of the peer, and a SASL frame never has more than 512 octets (5.3.1).
+            # A challenge repeats the nonce of the peer, and a SASL frame never has more than 512 octets
+            # (5.3.1).
             answer = Failure(
                 f"the peer's nonce makes a challenge of {len(answer.data)} bytes, more than "
                 f"{CHALLENGE_BYTES_MAX}"
@@ -121,8 +122,8 @@ class Authenticator:
         """The mechanisms that this listener offers to this peer, strongest first.
 
         EXTERNAL is offered to the certificate of a configured user: that an authority signed a name makes
-        nobody a user of this broker. PLAIN is offered over TLS, or on a loopback listener whose setting allows
-        it.
+        nobody a user of this broker. PLAIN is offered over TLS, or on a loopback listener whose setting
+        allows it.
         """
         offered = []
         if peer is not None and peer.certificate_name in self._users:
@@ -145,7 +146,9 @@ class Authenticator:
         if mechanism == "ANONYMOUS":
             made = Anonymous()
         elif mechanism == "EXTERNAL":
-            assert peer is not None and peer.certificate_name is not None, "offered to a user's certificate only"
+            assert peer is not None and peer.certificate_name is not None, (
+                "offered to a user's certificate only"
+            )
             made = External(peer.certificate_name)
         elif mechanism == "PLAIN":
             made = Plain(self._plain_verifier)

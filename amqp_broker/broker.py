@@ -28,8 +28,8 @@ from amqp_broker.links import ConnectionSettings, Limits, PartialBytes
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log_setup import logger
 from amqp_broker.node_service import NodeService
-from amqp_broker.persistence import MemoryStore, Store, StoreFailed
 from amqp_broker.peers import product_properties
+from amqp_broker.persistence import MemoryStore, Store, StoreFailed
 from amqp_broker.retained.administration import (
     CursorInfo,
     RetainedInfo,

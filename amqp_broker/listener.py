@@ -1,6 +1,7 @@
 """Listeners: TCP sockets, TLS where the URL says amqps, and a bound on sockets that have not logged in.
 
-    accept --> Admission (512 strangers in all, 32 of each address) --> TLS (5 s) --> serve_connection(stream, peer)
+    accept --> Admission (512 strangers in all, 32 of each address) --> TLS (5 s) --> serve_connection(stream,
+    peer)
 
 A socket counts as a stranger until the connection task calls `peer.logged_in()` or the handler returns.
 """
@@ -18,7 +19,7 @@ import trio
 from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.configuration_tables import ListenerConfig
 from amqp_broker.log_setup import logger
-from amqp_broker.peers import Admission, AddressRates, PeerInfo, peer_of_stream
+from amqp_broker.peers import AddressRates, Admission, PeerInfo, peer_of_stream
 
 __all__ = [
     "ListenError",
@@ -157,7 +158,9 @@ async def _accept(listener: OpenListener, handle: Any, handler_nursery: trio.Nur
                 await trio.sleep(ACCEPT_AGAIN_S)
                 continue
             if failures and trio.current_time() - last > RECOVERED_S:
-                _log.warning("listener.accepts_again", url=listener.url, after_s=last - first, failures=failures)
+                _log.warning(
+                    "listener.accepts_again", url=listener.url, after_s=last - first, failures=failures
+                )
                 failures = 0
             handler_nursery.start_soon(handle, stream)
 

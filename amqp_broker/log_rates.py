@@ -1,6 +1,7 @@
 """How many lines of one kind a peer may cause: beyond it they are counted, and the count is one line.
 
-A kind is the name of an event; a peer is its address, whatever its port. Events without a peer are one peer's.
+A kind is the name of an event; a peer is its address, whatever its port. Events without a peer are one
+peer's.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class _Window:
 class LineRates:
     """Counts lines in windows of a minute, each begun by the first line of its kind and peer."""
 
-    def __init__(self, lines: int = LOG_LINES_PER_MINUTE, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, lines: int = LOG_LINES_PER_MINUTE, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._lines = lines
         self._clock = clock
         # In the order in which they began.

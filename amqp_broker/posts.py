@@ -246,7 +246,9 @@ class Posts:
         """
         if any(delivery.settled for delivery in deliveries) or not takes_rejected(link.source):
             producer = self.producers[link]
-            producer.detach(routing_error(error, deliveries[0].delivery_tag) if producer.queue is None else error)
+            producer.detach(
+                routing_error(error, deliveries[0].delivery_tag) if producer.queue is None else error
+            )
             return
         link.settle(deliveries, Rejected(error=error))
         self.processed(link, len(deliveries))

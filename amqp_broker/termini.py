@@ -79,8 +79,8 @@ def no_queue(capabilities: tuple[str, ...] | None) -> tuple[str, ...] | None:
 
 
 def source_answer(asked: Source, address: str) -> Source:
-    """The source of a link that receives from a queue, as it really is. Raises TerminusRefused for outcomes that
-    this broker does not have, and for state that would have to outlive the session.
+    """The source of a link that receives from a queue, as it really is. Raises TerminusRefused for outcomes
+    that this broker does not have, and for state that would have to outlive the session.
     """
     outcomes = _outcomes(asked)
     default = Released() if asked.default_outcome is None else asked.default_outcome
@@ -89,7 +89,8 @@ def source_answer(asked: Source, address: str) -> Source:
         raise TerminusRefused(
             "amqp:not-implemented",
             f"source with durable {asked.durable}, expiry-policy {asked.expiry_policy!r:.40} and timeout "
-            f"{asked.timeout}: this broker keeps no state of a link that has ended; ask for durable none (0), or "
+            f"{asked.timeout}: this broker keeps no state of a link that has ended; ask for durable none "
+            f"(0), or "
             f"for expiry-policy link-detach or session-end without timeout",
         )
     return Source(
@@ -127,7 +128,8 @@ def _outcomes(asked: Source) -> tuple[str, ...]:
     if default is not None and OUTCOMES[type(default)] not in wished:
         raise TerminusRefused(
             "amqp:invalid-field",
-            f"default-outcome {OUTCOMES[type(default)]} is none of the outcomes {', '.join(wished):.200} (3.5.3)",
+            f"default-outcome {OUTCOMES[type(default)]} is none of the outcomes {', '.join(wished):.200} "
+            f"(3.5.3)",
         )
     return held
 
@@ -141,9 +143,9 @@ def takes_rejected(source: object) -> bool:
 
 
 def routing_error(error: Error, delivery_tag: bytes) -> Error:
-    """Why a link to the anonymous terminus is detached: "the info field MUST contain an entry with symbolic key
-    `delivery-tag` and binary value of the delivery-tag of the message which caused the failure" (Anonymous
-    Terminus 1.0, 2.2.2).
+    """Why a link to the anonymous terminus is detached: "the info field MUST contain an entry with symbolic
+    key `delivery-tag` and binary value of the delivery-tag of the message which caused the failure"
+    (Anonymous Terminus 1.0, 2.2.2).
     """
     info = {**(error.info or {}), "delivery-tag": delivery_tag}
     return Error(condition=error.condition, description=error.description, info=info)
@@ -164,7 +166,8 @@ def target_answer(asked: Target, address: str | None) -> Target:
 
 def _lifetime(asked: dict[str, object] | None) -> dict[str, object]:
     """The one lifetime that a dynamic node has here: that of the link that made it (3.5.10). Raises
-    TerminusRefused for a policy that is none of the standard's: others may be defined, and are not known here.
+    TerminusRefused for a policy that is none of the standard's: others may be defined, and are not known
+    here.
     """
     policy = (asked or {}).get(LIFETIME_POLICY)
     if policy is not None and not isinstance(policy, LIFETIME_POLICIES):

@@ -286,7 +286,8 @@ class FrameReader:
             raise self._failure
         if size > self.max_frame_size:
             self._failure = FramingError(
-                f"expected a frame of at most {self.max_frame_size} octets{self.limit_name}, but found {size}",
+                f"expected a frame of at most {self.max_frame_size} octets{self.limit_name}, but found "
+                f"{size}",
             )
             raise self._failure
 

@@ -286,8 +286,8 @@ class Connection:
         self.events.tell(event)
 
     def count_operation(self) -> None:
-        """One more operation that makes us build or tear down something. Beyond the rate of the connection, or
-        of its address, reading stops for a while: the peer is slowed down, and nothing of it is refused.
+        """One more operation that makes us build or tear down something. Beyond the rate of the connection,
+        or of its address, reading stops for a while: the peer is slowed down, and nothing of it is refused.
         """
         if not self.settings.server:
             return  # a client is only answered
@@ -440,7 +440,8 @@ class Connection:
             ):
                 self._fail(
                     RESOURCE_LIMIT_EXCEEDED,
-                    f"more than {self.limits.bytes_before_open} octets before open (limits.login_buffer_bytes)",
+                    f"more than {self.limits.bytes_before_open} octets before open "
+                    f"(limits.login_buffer_bytes)",
                 )
             return
         if self.read_sessions:

@@ -36,8 +36,8 @@ class Limits:
     unsettled_per_session: int = 5_000
     """Also the incoming-window: frames that are neither settled nor processed never exceed it."""
     control_operations_per_s: float = 2_000.0
-    """begin, attach, detach and end: what makes the broker build or tear down something. Who wants more is read
-    slower.
+    """begin, attach, detach and end: what makes the broker build or tear down something. Who wants more is
+    read slower.
     """
     control_operations_burst: int = 8_000
     """A client that comes back restores its sessions and links: 4,000 of them without a pause."""
@@ -84,8 +84,8 @@ PAUSE_S: Final = 0.05
 
 
 class OperationRate:
-    """A token bucket: `burst` operations at once, `per_second` in the long run. Nothing is refused: who is too
-    quick is told how long to wait before the next.
+    """A token bucket: `burst` operations at once, `per_second` in the long run. Nothing is refused: who is
+    too quick is told how long to wait before the next.
     """
 
     __slots__ = ("_burst", "_per_second", "_tokens", "_at")

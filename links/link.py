@@ -80,8 +80,8 @@ class Link:
     def detach(self, error: Error | None = None, closed: bool = True) -> None:
         """Detaches the link (2.6.6); LinkDetached comes at once, and nothing when the peer answers.
 
-        Nothing happens when the link is gone already. A detach of the peer whose answer waits is answered now,
-        with `error`.
+        Nothing happens when the link is gone already. A detach of the peer whose answer waits is answered
+        now, with `error`.
 
         Raises LocalProtocolError when the attach is not answered yet.
         """
@@ -114,8 +114,8 @@ class Link:
     def detach_received(self, detach: Detach) -> None:
         """The peer's detach: answers if it came first, and tells the caller unless it knows.
 
-        What the peer sent before it may still be on its way to an outcome. A detach that went out now would be
-        the last word on it, so a server's answer waits (`answer_detach`), for a bounded time.
+        What the peer sent before it may still be on its way to an outcome. A detach that went out now would
+        be the last word on it, so a server's answer waits (`answer_detach`), for a bounded time.
         """
         initiated = self.state is _ATTACHED
         self.settle_deferred()

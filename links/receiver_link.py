@@ -268,7 +268,8 @@ class ReceiverLink(Link):
         if not self.session.partial_bytes.take(len(payload)):
             raise link_error(
                 RESOURCE_LIMIT_EXCEEDED,
-                f"incomplete deliveries take all of the {self.session.partial_bytes.limit_bytes} octets that are "
+                f"incomplete deliveries take all of the {self.session.partial_bytes.limit_bytes} octets "
+                f"that are "
                 f"set aside for them (limits.partial_deliveries_bytes)",
             )
         partial.chunks.append(payload)
@@ -329,8 +330,8 @@ class ReceiverLink(Link):
 
     def _check_continuation(self, partial: PartialDelivery, head: TransferHead) -> None:
         """A later transfer may leave out what the first one said, and not say something else: "It is an error
-        if the delivery-tag on a continuation transfer differs from the delivery-tag on the first transfer of a
-        delivery", and so for delivery-id and message-format (2.7.5). Raises a link error.
+        if the delivery-tag on a continuation transfer differs from the delivery-tag on the first transfer of
+        a delivery", and so for delivery-id and message-format (2.7.5). Raises a link error.
         """
         if head.delivery_id >= 0 and head.delivery_id != partial.delivery_id:
             raise link_error(

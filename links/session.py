@@ -148,7 +148,8 @@ class Session:
         handle = self._handles.find(self.output_links)
         if handle > min(self.remote_handle_max, self.handle_max):
             raise LocalProtocolError(
-                f"no handle is left: the session has {len(self.output_links)} links, handle-max of the peer is "
+                f"no handle is left: the session has {len(self.output_links)} links, handle-max of the "
+                f"peer is "
                 f"{self.remote_handle_max}, and ours is {self.handle_max} (limits.max_links_per_session)"
             )
         return handle
@@ -260,8 +261,8 @@ class Session:
         self.window.begun(begin.next_outgoing_id, begin.incoming_window, begin.outgoing_window)
 
     def end_received(self, end: End) -> None:
-        """The peer's end: answers if it came first. As with a detach, a server's answer waits for the outcomes
-        of what came before it, for a bounded time; links that owe none end at once.
+        """The peer's end: answers if it came first. As with a detach, a server's answer waits for the
+        outcomes of what came before it, for a bounded time; links that owe none end at once.
         """
         initiated = self.state is _MAPPED
         self.settle_deferred()
@@ -376,7 +377,11 @@ class Session:
         """Our link whose attach this one answers."""
         if self._unanswered:
             for link in self.output_links.values():
-                if link.state is LinkState.ATTACH_SENT and link.name == attach.name and link.role != attach.role:
+                if (
+                    link.state is LinkState.ATTACH_SENT
+                    and link.name == attach.name
+                    and link.role != attach.role
+                ):
                     self._unanswered -= 1
                     return link
         return None

@@ -116,7 +116,8 @@ def on_attach(session: Session, attach: Attach, _payload: bytes) -> None:
     if session.connection.links_full():
         raise session_error(
             RESOURCE_LIMIT_EXCEEDED,
-            f"attach of {attach.name[:64]!r}, but the connection has {session.limits.links_per_connection} links "
+            f"attach of {attach.name[:64]!r}, but the connection has "
+            f"{session.limits.links_per_connection} links "
             f"(limits.max_links_per_connection)",
         )
     link: ReceiverLink | SenderLink
@@ -199,7 +200,8 @@ def flow_received(session: Session, flow: FlowHead, properties: dict[str, Any] |
             # Of each of these: "When the handle field is not set, this field MUST NOT be set" (2.7.4).
             raise session_error(
                 INVALID_FIELD,
-                "a flow without handle has delivery-count, link-credit, available, drain or properties (2.7.4)",
+                "a flow without handle has delivery-count, link-credit, available, drain or properties "
+                "(2.7.4)",
             )
         if flow.echo:
             session.echo_due = True

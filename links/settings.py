@@ -36,7 +36,9 @@ class ConnectionSettings:
     partial_bytes: PartialBytes = attrs.field(factory=PartialBytes)
     """Shared by all connections of the process."""
     peer_rate: OperationRate | None = None
-    """Control operations of all connections from the peer's address, so that a new connection is no new start."""
+    """Control operations of all connections from the peer's address, so that a new connection is no new
+    start.
+    """
     next_outgoing_id: int = 0
     """Where transfer-ids and delivery-ids of sessions start; tests start near 2^32."""
     initial_delivery_count: int = 0

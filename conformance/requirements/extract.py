@@ -8,9 +8,9 @@ the number and the sentence's place among the requirements there: ``2.7.5-03``.
 
     python -m amqp_broker.conformance.requirements.extract FOLDER-OF-XML
 
-writes the tables beside this module again. Reasons that stand in them stay, and so do the rows that were chosen
-by hand (their ids end with a word): sentences without a key word that scenarios show nevertheless. The XML is the
-working group's text of 2011; what the OASIS Standard of 2012 says otherwise is in `oasis`.
+writes the tables beside this module again. Reasons that stand in them stay, and so do the rows that were
+chosen by hand (their ids end with a word): sentences without a key word that scenarios show nevertheless. The
+XML is the working group's text of 2011; what the OASIS Standard of 2012 says otherwise is in `oasis`.
 """
 
 import re
@@ -146,7 +146,9 @@ def extract_part(part: int, folder: Path) -> list[Extracted]:
 
 
 def standard_part(part: int, folder: Path) -> list[Extracted]:
-    """Returns the rows of one part as the OASIS Standard has them (`oasis`), numbered as in the text of 2011."""
+    """Returns the rows of one part as the OASIS Standard has them (`oasis`), numbered as in the text of
+    2011.
+    """
     rows: list[Extracted] = []
     for row in extract_part(part, folder):
         sentence = sentence_of_2012(row.id, row.sentence)
@@ -177,7 +179,9 @@ def write_table(path: Path, rows: list[dict[str, str]]) -> None:
 
 
 def rewrite_tables(xml_folder: Path, table_folder: Path) -> None:
-    """Writes the tables of all parts anew from the XML; keeps reasons and the rows that were chosen by hand."""
+    """Writes the tables of all parts anew from the XML; keeps reasons and the rows that were chosen by
+    hand.
+    """
     for part in PARTS:
         path = table_folder / f"part{part}.toml"
         old: list[dict[str, str]] = []

@@ -250,7 +250,14 @@ def settled_sender(broker: Broker) -> None:
     _sent_in_mode(broker, 1)
 
 
-@scenario("2.7.3/unsettled-sender", "2.7.3-snd-mode", "2.7.3-snd-actual", "2.7.5-07", "2.8.2-unsettled", "2.7.3-snd-settle-mode")
+@scenario(
+    "2.7.3/unsettled-sender",
+    "2.7.3-snd-mode",
+    "2.7.3-snd-actual",
+    "2.7.5-07",
+    "2.8.2-unsettled",
+    "2.7.3-snd-settle-mode",
+)
 def unsettled_sender(broker: Broker) -> None:
     """We wish unsettled deliveries: the broker says which mode is in use, and keeps to it."""
     _sent_in_mode(broker, 0)

@@ -254,9 +254,7 @@ def test_a_nonce_of_any_length_gets_an_answer_that_can_be_sent(salt_bytes: int) 
 @given(identity=FIELD, name=FIELD, password=FIELD)
 def test_no_field_of_plain_is_an_internal_error(identity: bytes, name: bytes, password: bytes) -> None:
     """Whatever is in its three fields, it is a failure, unless it is the password."""
-    (answer,) = answers(
-        authenticator(), "PLAIN", PLAIN_LISTENER, identity + b"\0" + name + b"\0" + password
-    )
+    (answer,) = answers(authenticator(), "PLAIN", PLAIN_LISTENER, identity + b"\0" + name + b"\0" + password)
     assert isinstance(answer, Failure)
 
 

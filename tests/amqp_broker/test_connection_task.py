@@ -12,8 +12,8 @@ import pytest
 import trio
 import trio.testing
 
-from amqp_broker.broker import Broker, open_broker
 from amqp_broker import __version__
+from amqp_broker.broker import Broker, open_broker
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, ListenerConfig
 from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.frames import (
@@ -256,6 +256,7 @@ def test_who_is_slowed_down_loses_nothing(hangs_up: bool, monkeypatch: pytest.Mo
                 await peer.say(*cycle * 100)
             await peer.say(Close())
             if hangs_up:
+                assert isinstance(peer.stream, trio.StapledStream)
                 await peer.stream.send_eof()
             heard = []
             while (item := await peer.next()) is not None:

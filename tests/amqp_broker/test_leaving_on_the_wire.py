@@ -34,9 +34,13 @@ MESSAGE = b"\x00\x53\x70\xc0\x02\x01\x41\x00\x53\x75\xa0\x01x"  # durable
 DECLARE = b"\x00\x53\x77" + encode_composite(Declare())
 
 
-def heard(broker: RunningBroker, leave: Detach | End, target: Target | Coordinator, payload: bytes) -> list[object]:
+def heard(
+    broker: RunningBroker, leave: Detach | End, target: Target | Coordinator, payload: bytes
+) -> list[object]:
     """What follows the attach of the broker when everything is written at once."""
-    attach = Attach(name="up", handle=0, role=SENDER, source=Source(), target=target, initial_delivery_count=0)
+    attach = Attach(
+        name="up", handle=0, role=SENDER, source=Source(), target=target, initial_delivery_count=0
+    )
     with socket.create_connection((broker.host, broker.port), timeout=20) as client:
         client.sendall(
             AMQP_HEADER
@@ -54,7 +58,9 @@ def heard(broker: RunningBroker, leave: Detach | End, target: Target | Coordinat
                 data = client.recv(65_536)
                 assert data, "the broker closed the connection"
                 reader.feed(data)
-            elif isinstance(item, Frame) and isinstance(item.performative, (Attach, Disposition, Detach, End)):
+            elif isinstance(item, Frame) and isinstance(
+                item.performative, (Attach, Disposition, Detach, End)
+            ):
                 told.append(item.performative)
                 if not wrote:
                     wrote = True

@@ -28,7 +28,7 @@ from amqp_broker.listener import (
     serve_listeners,
 )
 from amqp_broker.peer_addresses import counted_address
-from amqp_broker.peers import ADDRESSES_MAX, Admission, AddressRates, PeerInfo
+from amqp_broker.peers import ADDRESSES_MAX, AddressRates, Admission, PeerInfo
 
 ANY = ListenerConfig(url="amqp://127.0.0.1:0")
 DEADLINE_S = 20
@@ -280,27 +280,6 @@ def test_a_peers_rate_is_that_of_its_address() -> None:
     assert seen[0].operations is seen[1].operations
 
 
-class ShortOfDescriptors:
-    """A listener whose next accepts fail with this error, and then say that they have done so."""
-
-    def __init__(self, listener: trio.SocketListener, errors: list[OSError]) -> None:
-        self.socket = listener.socket
-        self._listener = listener
-        self._errors = errors
-
-    async def accept(self) -> trio.SocketStream:
-        """Fail, or accept."""
-        if self._errors:
-            raise self._errors.pop()
-        return await self._listener.accept()
-
-    async def __aenter__(self) -> None:
-        """Nothing is opened."""
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._listener.aclose()
-
-
 def test_a_full_table_of_descriptors_is_one_event(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,9 +295,16 @@ def test_a_full_table_of_descriptors_is_one_event(
         (listener,) = await open_listeners([ANY])
         start = trio.current_time()
         errors = [OSError(errno.EMFILE, "Too many open files") for _ in range(200)]
-        short = attrs.evolve(listener, trio_listener=ShortOfDescriptors(listener.trio_listener, errors))
+        accept = trio.SocketListener.accept
+
+        async def short(self: trio.SocketListener) -> trio.SocketStream:
+            if errors:
+                raise errors.pop()
+            return await accept(self)
+
+        monkeypatch.setattr(trio.SocketListener, "accept", short)
         async with trio.open_nursery() as nursery:
-            await nursery.start(_serve_in, short, serve, nursery)
+            await nursery.start(_serve_in, listener, serve, nursery)
             assert await line_of(await dial(listener)) == b"served\n"
             assert trio.current_time() - start >= 20.0
             told.append(capfd.readouterr().err)
@@ -331,9 +317,14 @@ def test_a_full_table_of_descriptors_is_one_event(
         told.append(capfd.readouterr().err)
 
     async def _serve_in(
-        listener: OpenListener, serve: ServeConnection, nursery: trio.Nursery, task_status: trio.TaskStatus[None]
+        listener: OpenListener,
+        serve: ServeConnection,
+        nursery: trio.Nursery,
+        task_status: trio.TaskStatus[None],
     ) -> None:
-        await serve_listeners([listener], BrokerLimits(), serve, handler_nursery=nursery, task_status=task_status)
+        await serve_listeners(
+            [listener], BrokerLimits(), serve, handler_nursery=nursery, task_status=task_status
+        )
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     text = "".join(told)

@@ -46,7 +46,9 @@ def lines_of(stream: io.StringIO) -> list[dict[str, Any]]:
 
 
 def test_a_flood_is_some_lines_and_one_with_a_count(clock: Clock) -> None:
-    """10,000 failed logins, each from another port: the first three, and after the minute the number of the rest."""
+    """10,000 failed logins, each from another port: the first three, and after the minute the number of the
+    rest.
+    """
     stream = configured()
     for number in range(10_000):
         logger("t").bind(peer=f"192.0.2.1:{number}").warning("login.failed", name="ada")
@@ -54,7 +56,13 @@ def test_a_flood_is_some_lines_and_one_with_a_count(clock: Clock) -> None:
     clock.now = WINDOW_S
     logger("t").info("something.else")
     assert lines_of(stream)[3:] == [
-        {"level": "warning", "event": "login.failed", "peer": "192.0.2.1", "suppressed": 9_997, "window_s": 60.0},
+        {
+            "level": "warning",
+            "event": "login.failed",
+            "peer": "192.0.2.1",
+            "suppressed": 9_997,
+            "window_s": 60.0,
+        },
         {"level": "info", "event": "something.else"},
     ]
     logger("t").bind(peer="192.0.2.1:7").warning("login.failed", name="ada")
@@ -62,7 +70,9 @@ def test_a_flood_is_some_lines_and_one_with_a_count(clock: Clock) -> None:
 
 
 def test_other_kinds_and_other_peers_are_not_silenced(clock: Clock) -> None:
-    """Each pair has its own number; events without a peer are one peer's; levels that are off cost nothing."""
+    """Each pair has its own number; events without a peer are one peer's; levels that are off cost
+    nothing.
+    """
     stream = configured(lines=1)
     for peer in ("192.0.2.1:1", "192.0.2.1:2", "192.0.2.2:1", "2001:db8::1:5", "2001:db8::2:6", "memory"):
         for kind in ("link.refused", "connection.closed"):

@@ -1,4 +1,6 @@
-"""Termini as they really are: what is answered, what is refused, and what the anonymous terminus tells (3.5)."""
+"""Termini as they really are: what is answered, what is refused, and what the anonymous terminus tells
+(3.5).
+"""
 
 from __future__ import annotations
 
@@ -88,8 +90,8 @@ def test_outcomes_that_can_be_had(wished: Any, default: Any, held: Any) -> None:
     ],
 )
 def test_outcomes_that_cannot_be_had_are_refused(wished: Any, default: Any, condition: str) -> None:
-    """Not answered with others: the receiver would choose what nobody understands, or lose by a default that it
-    excluded.
+    """Not answered with others: the receiver would choose what nobody understands, or lose by a default that
+    it excluded.
     """
     assert refused(source_answer, Source(outcomes=wished, default_outcome=default), "q") == condition
 
@@ -125,24 +127,32 @@ def test_a_terminus_is_answered_as_it_is(fields: Any) -> None:
 )
 def test_lifetime_policies_of_the_standard(policy: Any) -> None:
     """All are taken, and answered with the one that there is."""
-    fields = {"dynamic": True, "dynamic_node_properties": {"lifetime-policy": policy} if policy else None}
+    fields: dict[str, Any] = {
+        "dynamic": True,
+        "dynamic_node_properties": {"lifetime-policy": policy} if policy else None,
+    }
     for answer in (source_answer(Source(**fields), "q"), target_answer(Target(**fields), "q")):
         assert answer.dynamic_node_properties == {"lifetime-policy": DeleteOnClose()}
 
 
 @pytest.mark.parametrize(
     ("policy", "condition"),
-    [(OTHER, "amqp:not-implemented"), ("delete-on-close", "amqp:invalid-field"), (Accepted(), "amqp:invalid-field")],
+    [
+        (OTHER, "amqp:not-implemented"),
+        ("delete-on-close", "amqp:invalid-field"),
+        (Accepted(), "amqp:invalid-field"),
+    ],
 )
 def test_other_lifetime_policies_are_refused(broker: RunningBroker, policy: Any, condition: str) -> None:
     """A policy "of a type which provides the lifetime-policy archetype" may be defined by others: it is not
     implemented here, not malformed; what is no policy is. No node is made for either.
     """
-    fields = {"dynamic": True, "dynamic_node_properties": {"lifetime-policy": policy}}
+    fields: dict[str, Any] = {"dynamic": True, "dynamic_node_properties": {"lifetime-policy": policy}}
     assert refused(source_answer, Source(**fields), "q") == condition
     assert refused(target_answer, Target(**fields), "q") == condition
     with session_to(broker) as session:
-        for terminus in ({"source": Source(**fields)}, {"target": Target(**fields)}):
+        termini: list[dict[str, Any]] = [{"source": Source(**fields)}, {"target": Target(**fields)}]
+        for terminus in termini:
             before = _queues(broker)
             with pytest.raises(PeerError) as caught:
                 attach_with(session, "dynamic", **terminus)

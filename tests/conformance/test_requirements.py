@@ -145,7 +145,13 @@ def test_what_the_oasis_standard_adds_is_there() -> None:
     for row_id, (old, new) in AMENDED.items():
         assert new in rows[row_id].sentence and old not in rows[row_id].sentence
     assert not DROPPED & set(rows)
-    assert {row.level for row in rows.values() if not row.protocol} == {"MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "says"}
+    assert {row.level for row in rows.values() if not row.protocol} == {
+        "MUST",
+        "MUST NOT",
+        "SHOULD",
+        "SHOULD NOT",
+        "says",
+    }
 
 
 def test_a_sentence_becomes_that_of_2012() -> None:

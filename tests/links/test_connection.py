@@ -253,7 +253,9 @@ def begun(events: list[Event]) -> int:
 
 
 def test_control_operations_beyond_the_rate_are_slowed_down() -> None:
-    """500 begin, attach, detach and end at once, then 200 in a second: what is beyond waits, nothing is cut."""
+    """500 begin, attach, detach and end at once, then 200 in a second: what is beyond waits, nothing is
+    cut.
+    """
     peer = RawPeer(limits=LIMITS)
     count = begun(peer.feed(cycles(1_000, opened=True)))
     assert 249 <= count <= 251 and not peer.server.takes_data()

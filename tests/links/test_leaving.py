@@ -29,7 +29,7 @@ from amqp_broker.links import (
 from tests.links.pair import NOW, Message, Pair, of_type, taken
 from tests.links.raw_peer import RawPeer, attached, deliveries, sender_attach, transfer
 
-LEAVE = [Detach(handle=0, closed=True), Detach(handle=0, closed=False), End()]
+LEAVE: list[Detach | End] = [Detach(handle=0, closed=True), Detach(handle=0, closed=False), End()]
 WAIT_S = Limits().outcome_wait_s
 
 
@@ -54,7 +54,9 @@ def ends(peer: RawPeer) -> list[Any]:
 
 @pytest.mark.parametrize("leave", LEAVE)
 def test_outcomes_come_before_the_answer(leave: Detach | End) -> None:
-    """Both in one write: the caller has its time, then the peer hears disposition and answer, in that order."""
+    """Both in one write: the caller has its time, then the peer hears disposition and answer, in that
+    order.
+    """
     peer, link, came = left(leave)
     assert peer.heard() == [] and ends(peer) == []
     link.settle(came, Accepted())
@@ -145,7 +147,9 @@ def test_the_caller_may_answer_itself(leave: Detach | End) -> None:
 
 
 def test_the_peers_handle_is_free_at_once() -> None:
-    """A client that attaches again behind its detach, with the same handle and another name, need not wait."""
+    """A client that attaches again behind its detach, with the same handle and another name, need not
+    wait.
+    """
     peer, link, came = left(LEAVE[0])
     other = peer.attach_sender(0, "other")
     assert other.attached and [item.name for item in peer.heard() if isinstance(item, Attach)] == ["other"]

@@ -35,7 +35,9 @@ def test_relations_are_asserted() -> None:
 
 
 def test_the_bucket_allows_a_burst_and_then_the_rate() -> None:
-    """500 at once, then 200 in a second: every pause is long enough to be worth it, and nothing is refused."""
+    """500 at once, then 200 in a second: every pause is long enough to be worth it, and nothing is
+    refused.
+    """
     rate = OperationRate(200.0, 500, 0.0)
     assert [rate.take(0.0) for _ in range(500)] == [0.0] * 500
     now = pauses = 0.0
