@@ -111,10 +111,10 @@ def peer_of_stream(listener: ListenerConfig, name: str = "memory") -> PeerInfo:
 @cache
 def product_properties() -> dict[str, str]:
     """What the broker's open says of the program (2.7.1): the names that brokers and clients use for it."""
-    from amqp_broker import __version__
+    from importlib.metadata import version
 
     return {
         "product": "amqp-broker",
-        "version": __version__,
+        "version": version("amqp-broker"),
         "platform": f"Python {sys.version_info.major}.{sys.version_info.minor} on {sys.platform}",
     }
