@@ -4,31 +4,23 @@ back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from amqp_broker.authentication import Challenge, Failure, Login, Step, Success
 from amqp_broker.sasl_mechanisms import OUTCOME_SYSTEM
 
 if TYPE_CHECKING:
     from amqp_broker.authentication import Authenticator
-    from amqp_broker.authorisation import Principal
-    from amqp_broker.links import Connection, SaslInitReceived, SaslResponseReceived
+    from amqp_broker.connection import Connection
+    from amqp_broker.links import SaslInitReceived, SaslResponseReceived
     from amqp_broker.peers import PeerInfo
-
-
-class Dialogist(Protocol):
-    """The connection whose peer logs in."""
-
-    log: Any
-    engine: Connection
-    principal: Principal
 
 
 class SaslDialogue:
     """One for each connection; a success gives the connection its principal."""
 
-    def __init__(self, task: Dialogist, authenticator: Authenticator, peer: PeerInfo) -> None:
-        self._task = task
+    def __init__(self, connection: Connection, authenticator: Authenticator, peer: PeerInfo) -> None:
+        self._connection = connection
         self._authenticator = authenticator
         self._peer = peer
         self._login: Login | None = None
@@ -48,16 +40,16 @@ class SaslDialogue:
             answer: Step = await self._login.respond(response)
         except Exception:
             # Ours, or of a library: the peer still gets the outcome that the standard has for it.
-            self._task.log.exception("login.internal_error", mechanism=self._login.mechanism)
+            self._connection.log.exception("login.internal_error", mechanism=self._login.mechanism)
             answer = Failure("a fault of the broker", code=OUTCOME_SYSTEM)
-        engine = self._task.engine
+        engine = self._connection.engine
         if isinstance(answer, Challenge):
             engine.sasl_challenge(answer.data)
         elif isinstance(answer, Success):
-            self._task.principal = answer.principal
+            self._connection.principal = answer.principal
             engine.sasl_outcome(answer.code, answer.additional_data)
         else:
-            self._task.log.warning(
+            self._connection.log.warning(
                 "login.failed", mechanism=self._login.mechanism, name=answer.name, reason=answer.reason
             )
             engine.sasl_outcome(answer.code)

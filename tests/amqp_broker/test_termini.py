@@ -27,14 +27,9 @@ from amqp_broker.frames import (
     Target,
     encode_message,
 )
-from amqp_broker.termini import (
-    OUTCOMES,
-    TerminusRefused,
-    routing_error,
-    source_answer,
-    takes_rejected,
-    target_answer,
-)
+from amqp_broker.nodes.refusals import detach_error, takes_rejected
+from amqp_broker.nodes.termini import OUTCOMES, source_answer, target_answer
+from amqp_broker.queues import NodeRefused
 from amqp_broker.testing import RunningBroker, running_broker
 from tests.support.broker_clients import attach_with, session_to
 from tests.support.wire_client import PeerError, WireSender
@@ -53,10 +48,11 @@ def broker() -> Iterator[RunningBroker]:
 
 def refused(call: Any, *arguments: Any) -> str:
     """The condition with which it is refused; the description says what came."""
-    with pytest.raises(TerminusRefused) as caught:
+    with pytest.raises(NodeRefused) as caught:
         call(*arguments)
-    assert "expected" in caught.value.description or "(" in caught.value.description
-    return str(caught.value.condition)
+    error = caught.value.error
+    assert error.description is not None and ("expected" in error.description or "(" in error.description)
+    return error.condition
 
 
 @pytest.mark.parametrize(
@@ -161,7 +157,7 @@ def test_other_lifetime_policies_are_refused(broker: RunningBroker, policy: Any,
 
 
 def _queues(broker: RunningBroker) -> list[str]:
-    names: list[str] = broker.call(lambda running: sorted(q.name for q in running.nodes.registry.queues()))
+    names: list[str] = broker.call(lambda running: sorted(q.name for q in running.nodes.queues.queues()))
     return names
 
 
@@ -204,5 +200,7 @@ def test_who_offers_rejected_hears_it() -> None:
     """A source that says nothing of outcomes takes those of the standard."""
     assert takes_rejected(None) and takes_rejected(Source()) and takes_rejected(Source(outcomes=ALL))
     assert not takes_rejected(Source(outcomes=(ACCEPTED,)))
-    kept = routing_error(Error(condition="amqp:not-found", info={"x": 1}), b"t")
-    assert kept == Error(condition="amqp:not-found", info={"x": 1, "delivery-tag": b"t"})
+    error = Error(condition="amqp:not-found", info={"x": 1})
+    assert detach_error(Target(address="q"), error, b"t") is error
+    relayed_error = Error(condition="amqp:not-found", info={"x": 1, "delivery-tag": b"t"})
+    assert detach_error(Target(), error, b"t") == relayed_error

@@ -50,7 +50,7 @@ def figures(stage: Stage) -> dict[str, Figures]:
             queue.message_count, queue.byte_count, queue.reserved_messages, queue.reserved_bytes,
             queue.pending_posts,
         )
-        for queue in stage.broker.nodes.registry.queues()
+        for queue in stage.broker.nodes.queues.queues()
         if queue.name != "decoy"
     }  # fmt: skip
 
@@ -137,7 +137,7 @@ async def views(stage: Stage, observed: Observed) -> dict[str, Any]:
 async def browse(stage: Stage) -> dict[str, list[str]]:
     """All messages of the queues that there are, by a connection of its own."""
     peer = stage.connect("browser")
-    there = {queue.name for queue in stage.broker.nodes.registry.queues()}
+    there = {queue.name for queue in stage.broker.nodes.queues.queues()}
     links = {
         name: peer.attach_receiver(name, name, credit=CREDIT, settled=True, copy=True)
         for name in QUEUES

@@ -18,7 +18,6 @@ from amqp_broker.frames import (
     End,
     Header,
     Modified,
-    Properties,
     Rejected,
     Released,
     TransactionalState,

@@ -16,13 +16,13 @@ from amqp_broker.frames import (
     DeleteOnNoLinksOrMessages,
     DeleteOnNoMessages,
     Described,
-    Error,
     Modified,
     Rejected,
     Released,
     Source,
     Target,
 )
+from amqp_broker.queues import NodeRefused
 
 OUTCOMES: Final[dict[type, str]] = {
     Accepted: "amqp:accepted:list",
@@ -47,25 +47,15 @@ LIFETIME_POLICIES: Final = (
     DeleteOnNoMessages,
     DeleteOnNoLinksOrMessages,
 )
-REJECTED: Final = OUTCOMES[Rejected]
-
-
-class TerminusRefused(Exception):
-    """The terminus can't be had as asked; `condition` is the wire's."""
-
-    def __init__(self, condition: str, description: str) -> None:
-        super().__init__(description)
-        self.condition = condition
-        self.description = description
 
 
 def check_capabilities(asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Those of the asked capabilities that hold here. Raises TerminusRefused for a kind of node there is
+    """Those of the asked capabilities that hold here. Raises NodeRefused for a kind of node there is
     not.
     """
     for capability in asked or ():
         if capability in UNSUPPORTED_CAPABILITIES:
-            raise TerminusRefused(
+            raise NodeRefused(
                 "amqp:not-implemented",
                 f"terminus capability {capability!r}: this broker has queues, and no {capability} nodes",
             )
@@ -79,14 +69,14 @@ def no_queue(capabilities: tuple[str, ...] | None) -> tuple[str, ...] | None:
 
 
 def source_answer(asked: Source, address: str) -> Source:
-    """The source of a link that receives from a queue, as it really is. Raises TerminusRefused for outcomes
+    """The source of a link that receives from a queue, as it really is. Raises NodeRefused for outcomes
     that this broker does not have, and for state that would have to outlive the session.
     """
     outcomes = _outcomes(asked)
     default = Released() if asked.default_outcome is None else asked.default_outcome
     if asked.durable and (asked.expiry_policy in LASTING_EXPIRIES or asked.timeout):
         # Answered as it is, the receiver would come back for deliveries that nobody kept for it.
-        raise TerminusRefused(
+        raise NodeRefused(
             "amqp:not-implemented",
             f"source with durable {asked.durable}, expiry-policy {asked.expiry_policy!r:.40} and timeout "
             f"{asked.timeout}: this broker keeps no state of a link that has ended; ask for durable none "
@@ -113,7 +103,7 @@ def _outcomes(asked: Source) -> tuple[str, ...]:
     wished = asked.outcomes or ()
     default = asked.default_outcome
     if default is not None and type(default) not in OUTCOMES:
-        raise TerminusRefused(
+        raise NodeRefused(
             "amqp:not-implemented",
             f"expected accepted, rejected, released or modified as default-outcome, got {default!r:.80}",
         )
@@ -121,34 +111,17 @@ def _outcomes(asked: Source) -> tuple[str, ...]:
         return tuple(OUTCOMES.values())
     held = tuple(symbol for symbol in wished if symbol in OUTCOME_SYMBOLS)
     if not held:
-        raise TerminusRefused(
+        raise NodeRefused(
             "amqp:not-implemented",
             f"expected some of {', '.join(OUTCOMES.values())} as outcomes, got {', '.join(wished):.200}",
         )
     if default is not None and OUTCOMES[type(default)] not in wished:
-        raise TerminusRefused(
+        raise NodeRefused(
             "amqp:invalid-field",
             f"default-outcome {OUTCOMES[type(default)]} is none of the outcomes {', '.join(wished):.200} "
             f"(3.5.3)",
         )
     return held
-
-
-def takes_rejected(source: object) -> bool:
-    """Whether a sender hears of a message that was not taken by `rejected`: it offers that outcome, or says
-    nothing of outcomes.
-    """
-    outcomes = source.outcomes if isinstance(source, Source) else None
-    return not outcomes or REJECTED in outcomes
-
-
-def routing_error(error: Error, delivery_tag: bytes) -> Error:
-    """Why a link to the anonymous terminus is detached: "the info field MUST contain an entry with symbolic
-    key `delivery-tag` and binary value of the delivery-tag of the message which caused the failure"
-    (Anonymous Terminus 1.0, 2.2.2).
-    """
-    info = {**(error.info or {}), "delivery-tag": delivery_tag}
-    return Error(condition=error.condition, description=error.description, info=info)
 
 
 def target_answer(asked: Target, address: str | None) -> Target:
@@ -166,13 +139,13 @@ def target_answer(asked: Target, address: str | None) -> Target:
 
 def _lifetime(asked: dict[str, object] | None) -> dict[str, object]:
     """The one lifetime that a dynamic node has here: that of the link that made it (3.5.10). Raises
-    TerminusRefused for a policy that is none of the standard's: others may be defined, and are not known
+    NodeRefused for a policy that is none of the standard's: others may be defined, and are not known
     here.
     """
     policy = (asked or {}).get(LIFETIME_POLICY)
     if policy is not None and not isinstance(policy, LIFETIME_POLICIES):
         condition = "amqp:not-implemented" if isinstance(policy, Described) else "amqp:invalid-field"
-        raise TerminusRefused(
+        raise NodeRefused(
             condition,
             f"expected delete-on-close, delete-on-no-links, delete-on-no-messages or "
             f"delete-on-no-links-or-messages as lifetime-policy, got {policy!r:.80}",
