@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["Authenticator", "Challenge", "Failure", "Login", "Step", "Success"]
 
 RESPONSE_BYTES_MAX: Final = 4_096  # no mechanism here needs more than a name, a nonce and a proof
+CHALLENGE_BYTES_MAX: Final = 485  # what a SASL frame of 512 octets takes beside its header and field lengths
 VERIFYING_THREADS: Final = (
     2  # PBKDF2 of many logins must not take all worker threads, nor both cores for long
 )
@@ -82,6 +83,13 @@ class Login:
             answer = await trio.to_thread.run_sync(step, response, limiter=limiter, abandon_on_cancel=True)
         else:
             answer = self._mechanism.step(response)
+        if isinstance(answer, Challenge) and len(answer.data) > CHALLENGE_BYTES_MAX:
+            # A challenge repeats the nonce of the peer, and a SASL frame never has more than 512 octets
+            # (5.3.1).
+            answer = Failure(
+                f"the peer's nonce makes a challenge of {len(answer.data)} bytes, more than "
+                f"{CHALLENGE_BYTES_MAX}"
+            )
         if isinstance(answer, Failure):
             self._mechanism = None
             await trio.sleep(self._authenticator.failure_delay_s)
@@ -113,10 +121,12 @@ class Authenticator:
     def mechanisms_for(self, listener: ListenerConfig, peer: Peer | None = None) -> tuple[str, ...]:
         """The mechanisms that this listener offers to this peer, strongest first.
 
-        PLAIN is offered over TLS, or on a loopback listener whose setting allows it.
+        EXTERNAL is offered to the certificate of a configured user: that an authority signed a name makes
+        nobody a user of this broker. PLAIN is offered over TLS, or on a loopback listener whose setting
+        allows it.
         """
         offered = []
-        if peer is not None and peer.certificate_name is not None:
+        if peer is not None and peer.certificate_name in self._users:
             offered.append("EXTERNAL")
         for mechanism in (SCRAM_SHA_512, SCRAM_SHA_256):
             if mechanism in self._models:
@@ -136,7 +146,9 @@ class Authenticator:
         if mechanism == "ANONYMOUS":
             made = Anonymous()
         elif mechanism == "EXTERNAL":
-            assert peer is not None and peer.certificate_name is not None, "offered with a certificate only"
+            assert peer is not None and peer.certificate_name is not None, (
+                "offered to a user's certificate only"
+            )
             made = External(peer.certificate_name)
         elif mechanism == "PLAIN":
             made = Plain(self._plain_verifier)

@@ -66,6 +66,9 @@ class Principal:
     name: str
     mechanism: str = "ANONYMOUS"
 
+    def __attrs_post_init__(self) -> None:
+        assert self.anonymous or self.name not in (ANONYMOUS_NAME, ANY_USER), "users have other names"
+
     @property
     def anonymous(self) -> bool:
         """Whether nothing was proved."""
@@ -73,7 +76,7 @@ class Principal:
 
     @property
     def rule_name(self) -> str:
-        """The name as it stands in rules; somebody's chosen name never counts as the anonymous one."""
+        """The name as it stands in rules; that of a user is never the anonymous one."""
         return ANONYMOUS_NAME if self.anonymous else self.name
 
 

@@ -31,6 +31,7 @@ from amqp_broker.log_setup import logger
 from amqp_broker.node_service import NodeService
 from amqp_broker.nodes.termini import ANONYMOUS_RELAY
 from amqp_broker.operations.writer import Writer
+from amqp_broker.peers import product_properties
 from amqp_broker.persistence import MemoryStore, Store, StoreError, StoreFailed, Unit
 from amqp_broker.retained.administration import (
     CursorInfo,
@@ -129,6 +130,8 @@ class Broker:
             allow_bare_header=self.config.anonymous_allowed(peer.listener),
             limits=self._engine_limits,
             partial_bytes=self._partial_bytes,
+            peer_rate=peer.operations,
+            properties=product_properties(),
         )
 
     async def _listen(self, configs: tuple[ListenerConfig, ...]) -> list[str]:
@@ -257,6 +260,8 @@ def engine_limits(config: BrokerConfig) -> Limits:
         frames_before_open=limits.login_frames,
         bytes_before_open=limits.login_buffer_bytes,
         links_per_session=limits.max_links_per_session,
+        links_per_connection=limits.max_links_per_connection,
+        outcome_wait_s=limits.outcome_wait_ms / 1000,
         unsettled_per_link=limits.max_unsettled_per_link,
         unsettled_per_session=limits.max_unsettled_per_session,
         control_operations_per_s=limits.control_operations_per_s,

@@ -120,10 +120,9 @@ class BrokerConfig:
         _check_unique("half_group", "name", [group.name for group in self.half_groups])
         _check_unique("queue", "pattern", [policy.pattern for policy in self.queue_policies])
         names = {user.name for user in self.users}
-        certificates = any(listener.client_ca_file for listener in self.listeners)
         for index, rule in enumerate(self.access_rules):
             for position, user in enumerate(rule.users):
-                if user not in names and user not in ("*", "anonymous") and not certificates:
+                if user not in names and user not in ("*", "anonymous"):
                     field = f"access[{index}].users[{position}]"
                     allowed = 'must be the name of a [[user]], "anonymous" or "*"'
                     raise ConfigurationError(field, shown(user), allowed)
@@ -136,7 +135,7 @@ class BrokerConfig:
 
     def _somebody_can_log_in(self, listener: ListenerConfig) -> bool:
         verifiers = any(user.scram_sha_256 or user.scram_sha_512 for user in self.users)
-        certificates = listener.client_ca_file is not None
+        certificates = listener.client_ca_file is not None and bool(self.users)
         return self.anonymous_allowed(listener) or verifiers or certificates
 
     @property

@@ -48,10 +48,14 @@ PARTIAL_IDLE_MS: Final = (
 
 # One connection.
 MAX_CONNECTIONS: Final = 16_384  # 10,000 idle connections at 64 KiB each, and room above
-MAX_SESSIONS: Final = 64  # JMS makes one session for each thread
-MAX_LINKS_PER_SESSION: Final = 256  # one consumer and one producer for each of 128 queues
-CONTROL_OPERATIONS_PER_S: Final = 200  # begin, attach, detach, end: a loop of these is a mistake or an attack
-CONTROL_OPERATIONS_BURST: Final = 500  # a reconnecting client restores all its links at once
+MAX_SESSIONS: Final = 1_024  # JMS makes one session for each thread, and pools of them share a connection
+MAX_LINKS_PER_SESSION: Final = 4_096  # one consumer and one producer for each of 2,048 queues
+MAX_LINKS_PER_CONNECTION: Final = 16_384  # about 64 MiB: full tables of both would fit no memory
+CONTROL_OPERATIONS_PER_S: Final = 2_000  # begin, attach, detach, end: beyond it a connection is read slower
+CONTROL_OPERATIONS_BURST: Final = 8_000  # a reconnecting client restores all its links at once
+ADDRESS_OPERATIONS_PER_S: Final = 4_000  # the same of all connections from one address, and their opens
+ADDRESS_OPERATIONS_BURST: Final = 32_000  # a host with a few programs that all come back at once
+OUTCOME_WAIT_MS: Final = 2_000  # a detach or end is answered behind the outcomes of what came before it
 OUTPUT_BUFFER_BYTES: Final = 256 * KIB  # four full frames; beyond it queues are not asked for more
 WRITE_STALL_TIMEOUT_MS: Final = 60_000  # a peer that reads nothing for so long gets its deliveries taken back
 LINK_CREDIT: Final = 2_048  # what a sending client may have under way: as many as may be unsettled
@@ -96,6 +100,7 @@ MAX_CURSORS: Final = 10_000  # names: durable until somebody forgets them
 
 # Logs.
 LOG_FIELD_CHARACTERS: Final = 256  # a peer must not write our log
+LOG_LINES_PER_MINUTE: Final = 60  # of one kind, by one peer: beyond it they are a count
 
 # Stopping.
 STOP_GRACE_MS: Final = 5_000  # a clean stop: closes are sent and answered, then sockets are cut
@@ -132,8 +137,12 @@ class BrokerLimits:
     max_connections: int = _limit(MAX_CONNECTIONS, 1, 1_000_000, "connections")
     max_sessions: int = _limit(MAX_SESSIONS, 1, 65_536, "sessions")
     max_links_per_session: int = _limit(MAX_LINKS_PER_SESSION, 1, 65_536, "links")
+    max_links_per_connection: int = _limit(MAX_LINKS_PER_CONNECTION, 1, 10_000_000, "links")
     control_operations_per_s: int = _limit(CONTROL_OPERATIONS_PER_S, 1, 1_000_000, "operations a second")
     control_operations_burst: int = _limit(CONTROL_OPERATIONS_BURST, 1, 1_000_000, "operations")
+    address_operations_per_s: int = _limit(ADDRESS_OPERATIONS_PER_S, 1, 1_000_000, "operations a second")
+    address_operations_burst: int = _limit(ADDRESS_OPERATIONS_BURST, 1, 10_000_000, "operations")
+    outcome_wait_ms: int = _limit(OUTCOME_WAIT_MS, 0, HOUR_MS, "milliseconds")
     output_buffer_bytes: int = _limit(OUTPUT_BUFFER_BYTES, 4 * KIB, GIB, "bytes")
     write_stall_timeout_ms: int = _limit(WRITE_STALL_TIMEOUT_MS, 100, HOUR_MS, "milliseconds")
     link_credit: int = _limit(LINK_CREDIT, 1, 1_000_000, "messages")
@@ -169,6 +178,7 @@ class BrokerLimits:
     max_cursors: int = _limit(MAX_CURSORS, 1, 10_000_000, "cursors")
 
     log_field_characters: int = _limit(LOG_FIELD_CHARACTERS, 16, 65_536, "characters")
+    log_lines_per_minute: int = _limit(LOG_LINES_PER_MINUTE, 1, 1_000_000, "lines a minute")
     stop_grace_ms: int = _limit(STOP_GRACE_MS, 0, HOUR_MS, "milliseconds")
 
     def __attrs_post_init__(self) -> None:
@@ -187,6 +197,9 @@ RELATIONS: Final = (
     ("max_message_size_bytes", "partial_deliveries_bytes"),
     ("max_frame_size_bytes", "output_buffer_bytes"),
     ("max_unsettled_per_link", "max_unsettled_per_session"),
+    ("max_links_per_session", "max_links_per_connection"),
+    ("control_operations_per_s", "address_operations_per_s"),
+    ("control_operations_burst", "address_operations_burst"),
     ("max_message_size_bytes", "transaction_bytes"),
 )
 """(lower, higher): the first never exceeds the second, or one of the two could not be reached."""

@@ -243,7 +243,11 @@ class ConnectionTask:
         return self._broken or self.engine.wants_close
 
     async def _take_input(self, now: float) -> bool:
-        """True at the end of the input."""
+        """True at the end of the input. While the peer is slowed down, what it wrote waits, and so does its
+        end.
+        """
+        if not self.engine.takes_data():
+            return False
         if self._inbox is not None and self._may_read():
             data, self._inbox = self._inbox, None
             await self._handle(self.engine.receive_data(data, now))
@@ -274,8 +278,9 @@ class ConnectionTask:
         while self._flush() and (connection.stalled or engine.output_size()):
             connection.offer_stalled()  # there is room in the output again
             await self._handle(engine.take_events())
-        if self._inbox is not None and self._may_read():
-            self._signalled = True  # reading was held back for the output's sake, which is over
+        if (self._inbox is not None and self._may_read()) or self._eof:
+            # Reading was held back for the output's sake, or to slow the peer down, which is over.
+            self._signalled = self._signalled or engine.takes_data()
 
     async def _handle(self, events: list[Any]) -> None:
         dispatch = self._dispatch

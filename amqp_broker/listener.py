@@ -1,6 +1,7 @@
 """Listeners: TCP sockets, TLS where the URL says amqps, and a bound on sockets that have not logged in.
 
-    accept --> Admission (512 in all, 32 for each address) --> TLS (5 s) --> serve_connection(stream, peer)
+    accept --> Admission (512 strangers in all, 32 of each address) --> TLS (5 s) --> serve_connection(stream,
+    peer)
 
 A socket counts as a stranger until the connection task calls `peer.logged_in()` or the handler returns.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 import errno
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
@@ -18,7 +19,7 @@ import trio
 from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.configuration_tables import ListenerConfig
 from amqp_broker.log_setup import logger
-from amqp_broker.peers import Admission, PeerInfo, peer_of_stream
+from amqp_broker.peers import AddressRates, Admission, PeerInfo, peer_of_stream
 
 __all__ = [
     "ListenError",
@@ -31,6 +32,12 @@ __all__ = [
 ]
 
 _log = logger("listener")
+
+OUT_OF_RESOURCES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
+ACCEPT_AGAIN_S: Final = 0.1
+"""After a failed accept: a descriptor is free when somebody goes, which nobody tells us."""
+RECOVERED_S: Final = 10.0
+"""A table that is full again sooner was full all the time."""
 
 
 class ListenError(Exception):
@@ -121,18 +128,41 @@ async def serve_listeners(
 
     The sockets are closed when this is cancelled.  A handler that raises is logged once and ends alone.
     """
-    admission = Admission(limits)
+    admission, rates = Admission(limits), AddressRates(limits)
     async with trio.open_nursery() as nursery:
         for listener in listeners:
-            server = _Server(listener, limits, admission, serve_connection)
-            serve = _serve_one
-            nursery.start_soon(serve, listener, server.handle, handler_nursery)
+            server = _Server(listener, limits, admission, rates, serve_connection)
+            nursery.start_soon(_accept, listener, server.handle, handler_nursery)
         task_status.started()
 
 
-async def _serve_one(listener: OpenListener, handle: Any, handler_nursery: trio.Nursery) -> None:
+async def _accept(listener: OpenListener, handle: Any, handler_nursery: trio.Nursery) -> None:
+    """Accept for ever. While the process or the system has no descriptor or memory for one more socket, those
+    who dial wait in the backlog: one event when it begins, and one when it is over.
+    """
+    failures = 0
+    first = last = 0.0
     async with listener.trio_listener:
-        await trio.serve_listeners(handle, [listener.trio_listener], handler_nursery=handler_nursery)
+        while True:
+            try:
+                stream = await listener.trio_listener.accept()
+            except OSError as error:
+                if error.errno not in OUT_OF_RESOURCES:
+                    raise
+                last = trio.current_time()
+                failures += 1
+                if failures == 1:
+                    first = last
+                    reason = error.strerror or str(error)
+                    _log.error("listener.out_of_resources", url=listener.url, reason=reason)
+                await trio.sleep(ACCEPT_AGAIN_S)
+                continue
+            if failures and trio.current_time() - last > RECOVERED_S:
+                _log.warning(
+                    "listener.accepts_again", url=listener.url, after_s=last - first, failures=failures
+                )
+                failures = 0
+            handler_nursery.start_soon(handle, stream)
 
 
 class _Server:
@@ -143,32 +173,40 @@ class _Server:
         listener: OpenListener,
         limits: BrokerLimits,
         admission: Admission,
+        rates: AddressRates,
         serve_connection: ServeConnection,
     ) -> None:
         self._listener = listener
         self._limits = limits
         self._admission = admission
+        self._rates = rates
         self._serve_connection = serve_connection
 
     async def handle(self, stream: trio.SocketStream) -> None:
         """Admit, shake hands, serve, close; whatever happens stays in this connection."""
         try:
+            await self._admit(stream)
+        finally:
+            await trio.aclose_forcefully(stream)
+
+    async def _admit(self, stream: trio.SocketStream) -> None:
+        try:
             host, port = stream.socket.getpeername()[:2]
         except OSError:  # it has gone already
-            await trio.aclose_forcefully(stream)
             return
         refusal = self._admission.refusal(host)
         if refusal is not None:
             _log.warning("connection.refused", peer=f"{host}:{port}", reason=refusal)
-            await trio.aclose_forcefully(stream)
             return
         self._admission.enter(host)
-        peer = PeerInfo(self._listener.config, f"{host}:{port}", host, admission=self._admission)
+        operations = self._rates.of(host, trio.current_time())
+        peer = PeerInfo(
+            self._listener.config, f"{host}:{port}", host, operations=operations, admission=self._admission
+        )
         try:
             await self._serve(stream, peer)
         except Exception:
             _log.exception("connection.failed", peer=peer.address)
-            await trio.aclose_forcefully(stream)
         finally:
             peer.logged_in()
 
@@ -183,12 +221,10 @@ class _Server:
                 await secure.do_handshake()
             except (trio.BrokenResourceError, ssl.SSLError) as error:
                 _log.info("connection.tls_failed", peer=peer.address, reason=_tls_reason(error))
-                await trio.aclose_forcefully(stream)
                 return
         if scope.cancelled_caught:
             reason = f"no TLS handshake within {self._limits.tls_timeout_ms} ms (tls_timeout_ms)"
             _log.info("connection.tls_failed", peer=peer.address, reason=reason)
-            await trio.aclose_forcefully(stream)
             return
         peer.tls = True
         peer.certificate_name = certificate_name(secure.getpeercert())

@@ -7,6 +7,9 @@ Events are named like `link.attached`, and a peer's data is only ever the value 
 `limits.log_field_characters`, control characters escaped.  A field whose name speaks of a secret never shows
 its value.
 
+Of each kind of event a peer has a number of lines a minute (`limits.log_lines_per_minute`). What is beyond it
+is counted, and told with the first event after the minute: `event`, `peer` and `suppressed`.
+
 structlog is loaded with the first event that is written: it takes a fifth of the time until a broker listens.
 """
 
@@ -17,9 +20,10 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from amqp_broker.configuration_limits import LOG_FIELD_CHARACTERS
 from amqp_broker.log_processors import Bounder, exception_text, redact
+from amqp_broker.log_rates import WINDOW_S, LineRates, Suppressed
 
 if TYPE_CHECKING:
-    from amqp_broker.configuration import BrokerConfig
+    from amqp_broker.configuration import BrokerConfig, BrokerLimits
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -36,11 +40,26 @@ class _Sink:
         self.characters = LOG_FIELD_CHARACTERS
         self.stream: TextIO | None = None
         self.bound: Any = None
+        self.rates = LineRates()
 
-    def settle(self, level: str, form: str, characters: int, stream: TextIO | None) -> None:
+    def settle(self, level: str, form: str, limits: BrokerLimits, stream: TextIO | None) -> None:
         """Take new settings; what structlog was told before is forgotten."""
-        self.lowest, self.form, self.characters, self.stream = LEVELS[level], form, characters, stream
+        self.lowest, self.form, self.stream = LEVELS[level], form, stream
+        self.characters = limits.log_field_characters
+        self.rates = LineRates(limits.log_lines_per_minute)
         self.bound = None
+
+    def emit(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        """Write an event of a level that is wanted, unless its peer has caused too many of its kind."""
+        for suppressed in self.rates.over():
+            self.tell(suppressed)
+        if self.rates.admit(level, event, fields.get("peer")):
+            getattr(self.structlog(), level)(event, **fields)
+
+    def tell(self, suppressed: Suppressed) -> None:
+        """One line for all that were not written."""
+        write = getattr(self.structlog(), suppressed.level)
+        write(suppressed.event, peer=suppressed.host, suppressed=suppressed.count, window_s=WINDOW_S)
 
     def write(self, line: str) -> None:
         """One line, at once.  structlog calls the method of the level; all do the same."""
@@ -79,25 +98,25 @@ class Logger:
     def debug(self, event: str, /, **fields: Any) -> None:
         """Write an event that only somebody who searches a fault wants to see."""
         if _sink.lowest <= LEVELS["debug"]:
-            _sink.structlog().debug(event, **{**self._fields, **fields})
+            _sink.emit("debug", event, {**self._fields, **fields})
 
     def info(self, event: str, /, **fields: Any) -> None:
         """Write an event of ordinary life."""
         if _sink.lowest <= LEVELS["info"]:
-            _sink.structlog().info(event, **{**self._fields, **fields})
+            _sink.emit("info", event, {**self._fields, **fields})
 
     def warning(self, event: str, /, **fields: Any) -> None:
         """Write an event that somebody should look at some time."""
         if _sink.lowest <= LEVELS["warning"]:
-            _sink.structlog().warning(event, **{**self._fields, **fields})
+            _sink.emit("warning", event, {**self._fields, **fields})
 
     def error(self, event: str, /, **fields: Any) -> None:
         """Write an event that somebody should look at now."""
-        _sink.structlog().error(event, **{**self._fields, **fields})
+        _sink.emit("error", event, {**self._fields, **fields})
 
     def exception(self, event: str, /, **fields: Any) -> None:
         """As `error`, with the traceback of the exception that is being handled."""
-        _sink.structlog().error(event, exc_info=True, **{**self._fields, **fields})
+        _sink.emit("error", event, {**self._fields, **fields, "exc_info": True})
 
 
 def logger(room: str) -> Logger:
@@ -113,7 +132,13 @@ def configure_logging(config: BrokerConfig, stream: TextIO | None = None) -> Non
     form = config.logging.format
     if form == "auto":
         form = "console" if (stream if stream is not None else sys.stderr).isatty() else "json"
-    _sink.settle(config.logging.level, form, config.limits.log_field_characters, stream)
+    _sink.settle(config.logging.level, form, config.limits, stream)
+
+
+def tell_suppressed() -> None:
+    """Write what was counted and not yet told: the broker stops, and no later event will do it."""
+    for suppressed in _sink.rates.over(everything=True):
+        _sink.tell(suppressed)
 
 
 def load_structlog() -> None:

@@ -1,13 +1,46 @@
-"""Who is at the other end of a socket, and how many of them have not said so yet."""
+"""Who is at the other end of a socket, how many of them have not said so yet, and what one address asks
+for.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from functools import cache
+from typing import Final
 
 import attrs
 
 from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.configuration_tables import ListenerConfig, is_loopback
+from amqp_broker.links import OperationRate
+from amqp_broker.peer_addresses import counted_address
+
+ADDRESSES_MAX: Final = 4_096
+"""Rates of addresses that are kept; one that is idle is as good as a new one."""
+
+
+class AddressRates:
+    """One rate of control operations for each address, which its connections share."""
+
+    def __init__(self, limits: BrokerLimits) -> None:
+        self._per_second = limits.address_operations_per_s
+        self._burst = limits.address_operations_burst
+        self._rates: dict[str, OperationRate] = {}
+
+    def __len__(self) -> int:
+        return len(self._rates)
+
+    def of(self, host: str, now: float) -> OperationRate:
+        """That of the address; a new one has all of its burst."""
+        address = counted_address(host)
+        rate = self._rates.pop(address, None) or OperationRate(self._per_second, self._burst, now)
+        if len(self._rates) >= ADDRESSES_MAX:
+            self._rates = {known: one for known, one in self._rates.items() if not one.idle(now)}
+        while len(self._rates) >= ADDRESSES_MAX:
+            del self._rates[next(iter(self._rates))]  # the one that was asked for longest ago
+        self._rates[address] = rate
+        return rate
 
 
 class Admission:
@@ -28,23 +61,24 @@ class Admission:
         """Why one more socket from this address is not taken, or None."""
         if self._strangers >= self._most:
             return f"{self._strangers} sockets have not logged in (login_sockets)"
-        if self._by_address[host] >= self._most_per_address:
-            count = self._by_address[host]
+        count = self._by_address.get(counted_address(host), 0)
+        if count >= self._most_per_address:
             return f"{count} sockets of this address have not logged in (login_sockets_per_address)"
         return None
 
     def enter(self, host: str) -> None:
         """Count a socket."""
         self._strangers += 1
-        self._by_address[host] += 1
+        self._by_address[counted_address(host)] += 1
 
     def leave(self, host: str) -> None:
         """Stop counting a socket that `enter` counted."""
-        assert self._by_address[host] > 0, "left more often than entered"
+        address = counted_address(host)
+        assert self._by_address[address] > 0, "left more often than entered"
         self._strangers -= 1
-        self._by_address[host] -= 1
-        if not self._by_address[host]:
-            del self._by_address[host]
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
 
 
 @attrs.define
@@ -58,6 +92,8 @@ class PeerInfo:
     host: str
     tls: bool = False
     certificate_name: str | None = None
+    operations: OperationRate | None = None
+    """Of all connections from its address; None where there is none."""
     _admission: Admission | None = attrs.field(default=None, repr=False)
 
     def logged_in(self) -> None:
@@ -70,3 +106,15 @@ class PeerInfo:
 def peer_of_stream(listener: ListenerConfig, name: str = "memory") -> PeerInfo:
     """A PeerInfo for a stream that no listener accepted (embedding, tests)."""
     return PeerInfo(listener, name, listener.host if is_loopback(listener.host) else "memory")
+
+
+@cache
+def product_properties() -> dict[str, str]:
+    """What the broker's open says of the program (2.7.1): the names that brokers and clients use for it."""
+    from importlib.metadata import version
+
+    return {
+        "product": "amqp-broker",
+        "version": version("amqp-broker"),
+        "platform": f"Python {sys.version_info.major}.{sys.version_info.minor} on {sys.platform}",
+    }

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from amqp_broker.authentication import Challenge, Login, Success
+from amqp_broker.authentication import Challenge, Failure, Login, Step, Success
+from amqp_broker.sasl_mechanisms import OUTCOME_SYSTEM
 
 if TYPE_CHECKING:
     from amqp_broker.authentication import Authenticator
@@ -35,7 +36,12 @@ class SaslDialogue:
 
     async def _respond(self, response: bytes | None) -> None:
         assert self._login is not None, "the engine lets no response come before the init"
-        answer = await self._login.respond(response)
+        try:
+            answer: Step = await self._login.respond(response)
+        except Exception:
+            # Ours, or of a library: the peer still gets the outcome that the standard has for it.
+            self._connection.log.exception("login.internal_error", mechanism=self._login.mechanism)
+            answer = Failure("a fault of the broker", code=OUTCOME_SYSTEM)
         engine = self._connection.engine
         if isinstance(answer, Challenge):
             engine.sasl_challenge(answer.data)

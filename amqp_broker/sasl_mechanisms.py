@@ -15,6 +15,7 @@ from amqp_broker.verifiers import Verifier, password_matches, prepared_name
 
 OUTCOME_OK: Final = 0  # part 5.3.3.6, sasl-code
 OUTCOME_AUTH: Final = 1
+OUTCOME_SYSTEM: Final = 2
 
 
 @attrs.frozen

@@ -18,7 +18,7 @@ import trio
 from amqp_broker.configuration import BrokerConfig, ConfigurationError
 from amqp_broker.configuration_fields import shown
 from amqp_broker.exit_status import STOPPED, tell
-from amqp_broker.log_setup import configure_logging, load_structlog, logger
+from amqp_broker.log_setup import configure_logging, load_structlog, logger, tell_suppressed
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """The commit thread gets the interpreter back within this time of a busy loop; with Python's 5 ms a commit of
@@ -76,6 +76,7 @@ async def _serve(config: BrokerConfig) -> None:
             gc.freeze()
             await broker.stopped()
         nursery.cancel_scope.cancel()
+    tell_suppressed()
     _log.info("broker.stopped")
 
 

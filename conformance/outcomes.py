@@ -13,7 +13,8 @@ class Verdict(Enum):
 
 
 class Unexpected(Exception):
-    """The peer did something else than the standard says; the message says what was expected and what came.
+    """The peer did something else than the standard says; the message says what was expected and what
+    came.
     """
 
 

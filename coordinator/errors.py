@@ -55,6 +55,14 @@ class NotAllowed(TransactionError):
     condition = "amqp:not-allowed"
 
 
+class SettledRequest(NotAllowed):
+    """A declare or discharge that the controller has settled: "it SHOULD detach with an amqp:illegal-state
+    error" (4.2), and "as with the declare" (4.3).
+    """
+
+    condition = "amqp:illegal-state"
+
+
 class MalformedRequest(TransactionError):
     """A message to the coordinator that is neither a declare nor a discharge (4.2, 4.3)."""
 

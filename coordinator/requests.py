@@ -12,6 +12,7 @@ from amqp_broker.coordinator.errors import (
     MalformedRequest,
     NotAllowed,
     NotSupported,
+    SettledRequest,
     TransactionError,
 )
 from amqp_broker.coordinator.transaction_table import TransactionTable
@@ -50,7 +51,9 @@ def decode_request(payload: bytes, settled: bool, state: object = None) -> Decla
     `failed_answer`).
     """
     if settled:
-        raise NotAllowed("expected a declare or discharge that is unsettled, got a settled one (4.2, 4.3)")
+        raise SettledRequest(
+            "expected an unsettled declare or discharge, got a settled one (4.2, 4.3)"
+        )
     if isinstance(state, TransactionalState):
         raise NotAllowed("transactional work on a control link (4.1)")
     plain = read_request(payload)

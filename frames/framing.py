@@ -131,7 +131,8 @@ def decode_performative(frame_type: int, data: bytes, start: int, end: int) -> t
 class FrameReader:
     """Cuts a stream into frames, and into a protocol header where `expect_header` asks for one.
 
-    The announced size of a frame is compared with `max_frame_size` (octets) before its body is waited for.
+    The announced size of a frame is compared with `max_frame_size` (octets) before its body is waited for;
+    `limit_name` stands behind the number in the error: where it comes from.
     After a FramingError the stream is lost: the same error comes again.
 
     What was fed and not yet taken lies in `data` from `position` on; a caller may read whole frames from
@@ -150,12 +151,14 @@ class FrameReader:
         "channel",
         "data",
         "frame_type",
+        "limit_name",
         "max_frame_size",
         "position",
     )
 
     def __init__(self, max_frame_size: int) -> None:
         self.max_frame_size: int = max_frame_size
+        self.limit_name: str = ""
         self.data: bytes = b""
         self.position: int = 0
         self.frame_type: int = 0
@@ -283,7 +286,8 @@ class FrameReader:
             raise self._failure
         if size > self.max_frame_size:
             self._failure = FramingError(
-                f"expected a frame of at most {self.max_frame_size} octets, but found {size}",
+                f"expected a frame of at most {self.max_frame_size} octets{self.limit_name}, but found "
+                f"{size}",
             )
             raise self._failure
 

@@ -27,7 +27,7 @@ from amqp_broker.links.events import (
     SessionBegun,
     SessionEnded,
 )
-from amqp_broker.links.limits import Limits, PartialBytes
+from amqp_broker.links.limits import Limits, OperationRate, PartialBytes
 from amqp_broker.links.link import Link
 from amqp_broker.links.link_states import LinkState
 from amqp_broker.links.receiver_link import ReceiverLink
@@ -56,6 +56,7 @@ __all__ = [
     "LinkDetached",
     "LinkState",
     "LocalProtocolError",
+    "OperationRate",
     "OutcomesReceived",
     "OutgoingDelivery",
     "PartialBytes",

@@ -43,6 +43,7 @@ from amqp_broker.links.fast_reading import read_fast
 from amqp_broker.links.limits import MIN_MAX_FRAME_SIZE, OperationRate
 from amqp_broker.links.link import Link
 from amqp_broker.links.link_states import LinkState
+from amqp_broker.links.lowest_free import LowestFree
 from amqp_broker.links.negotiation import Negotiation
 from amqp_broker.links.output import Output
 from amqp_broker.links.receiver_link import ReceiverLink
@@ -81,20 +82,28 @@ class Connection:
         """By our channel."""
         self.incoming: dict[int, Session] = {}
         """By the peer's channel."""
+        self._channels = LowestFree()
+        self.read_sessions: list[Session] = []
+        """Sessions on which something came in this read that may want an answer at its end."""
         self.echo_links: set[Link] = set()
         self.sending_links: set[SenderLink] = set()
         self.partial_links: set[ReceiverLink] = set()
+        self.leaving_at: dict[Link | Session, float] = {}
+        """Links and sessions whose detach or end waits for outcomes, and when it is answered without them."""
         self.run_link: ReceiverLink | None = None
         """Where the last transfer went: the next one probably goes there too."""
         self.hot_path = True
         """False reads everything the general way; the two have to say the same."""
         self.context: Any = None
+        self.link_count = 0
+        """Those whose handle is in use, in all sessions."""
         self._links: dict[tuple[str, bool], Link] = {}
         self.rate = OperationRate(
             self.limits.control_operations_per_s, self.limits.control_operations_burst, now
         )
         self.events = EventQueue()
         self._waiting = False
+        self._slowed_until: float | None = None
         self._closed_told = False
         self._close_error: Error | None = None
         self.frames_before_open = 0
@@ -104,6 +113,8 @@ class Connection:
     def receive_data(self, data: bytes, now: float) -> list[Event]:
         """Takes bytes and tells what happened. Reading stops at an event that wants an answer; after the
         answer call again, with b"" if nothing came. Never raises for what a peer sent.
+
+        It also stops when the peer is slowed down (`takes_data`): what was given is read later.
         """
         self.now = now
         if data and not self.wants_close:
@@ -111,6 +122,12 @@ class Connection:
         self._read()
         self._after_read()
         return self.events.take()
+
+    def takes_data(self) -> bool:
+        """False while the peer is slowed down: give nothing then, not even the end of the stream, until a
+        `handle_timeout` has read what was given before.
+        """
+        return self._slowed_until is None
 
     def receive_eof(self, now: float) -> list[Event]:
         """The transport is at its end or broken; nothing more comes."""
@@ -153,10 +170,14 @@ class Connection:
     def next_deadline(self) -> float | None:
         """When `handle_timeout` is to be called, on the clock of `now`; None: no need."""
         deadline = self.timers.next_deadline()
+        if self._slowed_until is not None:
+            deadline = self._slowed_until if deadline is None else min(deadline, self._slowed_until)
         for link in self.partial_links:
             if link.partial is not None:
                 idle = link.partial.last_at + self.limits.partial_idle_s
                 deadline = idle if deadline is None else min(deadline, idle)
+        for at in self.leaving_at.values():
+            deadline = at if deadline is None else min(deadline, at)
         return deadline
 
     def handle_timeout(self, now: float) -> list[Event]:
@@ -164,25 +185,35 @@ class Connection:
         self.now = now
         if self.partial_links:
             self._drop_idle_partials()
+        if self.leaving_at:
+            self._answer_overdue()
+        if self._slowed_until is not None and now >= self._slowed_until:
+            self._slowed_until = None
+            self._read()
+            self._after_read()
         due = self.timers.due(now)
         if due is Due.HEARTBEAT:
             if not self.output.size_bytes:
                 self.output.write(EMPTY_FRAME)
             self.timers.last_sent = now
-        elif due is Due.IDLE and self._waiting:
-            # It is our caller's answer that is missing, not the peer's frames: they are not read meanwhile.
+        elif due is Due.IDLE and (self._waiting or self._slowed_until is not None):
+            # The peer's frames are not read meanwhile, and what is missing is our caller's answer or time.
             self.timers.last_received = now
         elif due is Due.IDLE:
             self._fail(
                 RESOURCE_LIMIT_EXCEEDED,
-                f"nothing came for {self.timers.receive_s:g} s (idle-time-out, 2.4.5)",
+                f"nothing came for {self.timers.receive_s:g} s, twice our idle-time-out (2.4.5; "
+                f"limits.idle_time_out_ms)",
             )
         elif due is Due.CLOSE:
             self.lose(self._close_error)
         elif due is Due.HEADER:
             self._refuse_silence()
         elif due is Due.OPEN:
-            self._fail(RESOURCE_LIMIT_EXCEEDED, f"no open within {self.limits.open_timeout_s:g} s")
+            self._fail(
+                RESOURCE_LIMIT_EXCEEDED,
+                f"no open within {self.limits.open_timeout_s:g} s (limits.login_timeout_ms)",
+            )
         return self.events.take()
 
     # --- the caller's side
@@ -254,6 +285,18 @@ class Connection:
         self._waiting = True
         self.events.tell(event)
 
+    def count_operation(self) -> None:
+        """One more operation that makes us build or tear down something. Beyond the rate of the connection,
+        or of its address, reading stops for a while: the peer is slowed down, and nothing of it is refused.
+        """
+        if not self.settings.server:
+            return  # a client is only answered
+        pause = self.rate.take(self.now)
+        if self.settings.peer_rate is not None:
+            pause = max(pause, self.settings.peer_rate.take(self.now))
+        if pause > 0.0:
+            self._slowed_until = self.now + pause
+
     def answered(self) -> None:
         """The caller answered; reading may go on."""
         self._waiting = False
@@ -313,6 +356,7 @@ class Connection:
         if self._links.get((link.name, link.role)) is link:
             del self._links[link.name, link.role]
         self.echo_links.discard(link)
+        self.leaving_at.pop(link, None)
         if isinstance(link, ReceiverLink):
             self.partial_links.discard(link)
             if self.run_link is link:
@@ -325,12 +369,28 @@ class Connection:
         old = self._links.pop((name, not remote_role), None)
         if old is not None and old.state is LinkState.ATTACHED:
             old.session.steal(old)
+        elif old is not None and old.leaving is not None:
+            old.answer_detach()  # the peer is told of the old link's end before it hears of the new one
+
+    def links_full(self) -> bool:
+        """Whether all sessions together have as many links as they may."""
+        return self.link_count >= self.limits.links_per_connection
+
+    def wait_for_outcomes(self, leaving: Link | Session) -> None:
+        """The answer to its detach or end waits, for a bounded time."""
+        self.leaving_at[leaving] = self.now + self.limits.outcome_wait_s
+
+    def session_gone(self, session: Session) -> None:
+        """Both sides have ended it: its channel is free again."""
+        if self.sessions.pop(session.channel, None) is not None:
+            self._channels.release(session.channel)
+        self.leaving_at.pop(session, None)
 
     # --- reading
 
     def _read(self) -> None:
         """Reads frames until more bytes or an answer are needed. Errors of the peer end here."""
-        while not self._waiting and not self.wants_close:
+        while not self._waiting and not self.wants_close and self._slowed_until is None:
             try:
                 if self.state is _OPENED and self.hot_path:
                     read_fast(self)
@@ -362,13 +422,14 @@ class Connection:
 
     def free_channel(self) -> int:
         """The lowest channel that is free on our side (2.5.1). Raises LocalProtocolError."""
-        for channel in range(min(self.settings.channel_max, self.remote_channel_max) + 1):
-            if channel not in self.sessions:
-                return channel
-        raise LocalProtocolError(
-            f"no channel is left: {len(self.sessions)} sessions, channel-max {self.remote_channel_max}",
-            NOT_ALLOWED,
-        )
+        channel = self._channels.find(self.sessions)
+        if channel > min(self.settings.channel_max, self.remote_channel_max):
+            raise LocalProtocolError(
+                f"no channel is left: {len(self.sessions)} sessions, channel-max of the peer is "
+                f"{self.remote_channel_max}, and ours is {self.settings.channel_max} (limits.max_sessions)",
+                NOT_ALLOWED,
+            )
+        return channel
 
     def _after_read(self) -> None:
         if self.state is not _OPENED:
@@ -378,11 +439,15 @@ class Connection:
                 and not self.wants_close
             ):
                 self._fail(
-                    RESOURCE_LIMIT_EXCEEDED, f"more than {self.limits.bytes_before_open} octets before open"
+                    RESOURCE_LIMIT_EXCEEDED,
+                    f"more than {self.limits.bytes_before_open} octets before open "
+                    f"(limits.login_buffer_bytes)",
                 )
             return
-        for session in self.sessions.values():
-            session.after_read()
+        if self.read_sessions:
+            sessions, self.read_sessions = self.read_sessions, []
+            for session in sessions:
+                session.after_read()
 
     def _answer_echoes(self) -> None:
         """Tells the state of links whose peer asked for it: once for each turn, and after our caller has
@@ -438,7 +503,8 @@ class Connection:
         self.lose(
             Error(
                 condition=FRAMING_ERROR,
-                description=f"no protocol header within {self.limits.header_timeout_s:g} s",
+                description=f"no protocol header within {self.limits.header_timeout_s:g} s "
+                f"(limits.header_timeout_ms)",
             ),
         )
 
@@ -448,6 +514,7 @@ class Connection:
         """
         self.wants_close = True
         self._waiting = False
+        self._slowed_until = None
         self.output.close()
         self.timers.stop()
         if self._closed_told:
@@ -466,6 +533,17 @@ class Connection:
             session.lost(error)
         self.sessions.clear()
         self.incoming.clear()
+        self.leaving_at.clear()
+
+    def _answer_overdue(self) -> None:
+        """Detaches and ends that have waited long enough are answered: no outcome comes any more."""
+        for leaving, at in list(self.leaving_at.items()):
+            if self.now < at or leaving not in self.leaving_at:
+                continue
+            if isinstance(leaving, Session):
+                leaving.answer_end()
+            else:
+                leaving.answer_detach()
 
     def _drop_idle_partials(self) -> None:
         for link in list(self.partial_links):
@@ -478,6 +556,7 @@ class Connection:
                     RemoteProtocolError(
                         Scope.LINK,
                         RESOURCE_LIMIT_EXCEEDED,
-                        f"delivery {partial.delivery_id} did not go on for {self.limits.partial_idle_s:g} s",
+                        f"delivery {partial.delivery_id} did not go on for {self.limits.partial_idle_s:g} s "
+                        f"(limits.partial_idle_ms)",
                     ),
                 )

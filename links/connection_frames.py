@@ -32,7 +32,7 @@ CLOSING: Final = (
     ConnectionState.CLOSE_PIPE,
     ConnectionState.OC_PIPE,
 )
-# begin, attach, detach and end make us build or tear down something; their rate is bounded.
+# What makes us build or tear down something; who does it beyond a rate is read slower.
 _CONTROL: Final = frozenset({Begin, Attach, Detach, End})
 
 
@@ -44,6 +44,7 @@ def header_received(connection: Connection, header: ProtocolHeader) -> None:
         connection.reader.max_frame_size = MIN_MAX_FRAME_SIZE
     else:
         connection.reader.max_frame_size = connection.limits.frame_size_before_open
+        connection.reader.limit_name = " (limits.open_frame_size_bytes)"
 
 
 def frame_received(connection: Connection, frame: Frame) -> None:
@@ -59,7 +60,7 @@ def frame_received(connection: Connection, frame: Frame) -> None:
         if connection.frames_before_open > connection.limits.frames_before_open:
             raise connection_error(
                 RESOURCE_LIMIT_EXCEEDED,
-                f"more than {connection.limits.frames_before_open} frames before open",
+                f"more than {connection.limits.frames_before_open} frames before open (limits.login_frames)",
             )
     if connection.negotiation.in_sasl:
         if frame.type == AMQP_FRAME:
@@ -71,6 +72,8 @@ def frame_received(connection: Connection, frame: Frame) -> None:
     if performative is None:
         if connection.remote_open is None:
             raise connection_error(NOT_ALLOWED, "an empty frame, but the first frame has to be open (2.4.1)")
+        # "Implementations MUST be prepared to handle empty frames arriving on any valid channel" (2.4.5).
+        _check_channel(connection, "an empty frame", frame.channel)
         return
     kind = type(performative)
     if kind is Open:
@@ -85,15 +88,17 @@ def _check(connection: Connection, kind: type, channel: int) -> None:
     name = kind.__name__.lower()
     if connection.remote_open is None:
         raise connection_error(NOT_ALLOWED, f"{name}, but the first frame has to be open (2.4.1)")
+    _check_channel(connection, name, channel)
+    if kind in _CONTROL:
+        connection.count_operation()
+
+
+def _check_channel(connection: Connection, name: str, channel: int) -> None:
     largest = connection.settings.channel_max
     if channel > largest:
         raise connection_error(
-            FRAMING_ERROR, f"{name} on channel {channel}, but channel-max is {largest} (2.7.1)"
-        )
-    if kind in _CONTROL and not connection.rate.allow(connection.now):
-        rate = connection.limits.control_operations_per_s
-        raise connection_error(
-            RESOURCE_LIMIT_EXCEEDED, f"more than {rate:g} begin, attach, detach and end in a second"
+            FRAMING_ERROR,
+            f"{name} on channel {channel}, but channel-max is {largest} (2.7.1; limits.max_sessions)",
         )
 
 
@@ -132,6 +137,7 @@ def _on_open(connection: Connection, open_: Open, channel: int) -> None:
     if channel != 0:
         raise connection_error(NOT_ALLOWED, f"open on channel {channel}, but it is only sent on 0 (2.4.1)")
     connection.step(_I.R_OPEN)
+    connection.count_operation()
     connection.remote_open = open_
     connection.timers.open_at = None
     if connection.state in CLOSING:
@@ -139,6 +145,7 @@ def _on_open(connection: Connection, open_: Open, channel: int) -> None:
     connection.remote_max_frame_size = max(MIN_MAX_FRAME_SIZE, open_.max_frame_size)
     connection.remote_channel_max = open_.channel_max
     connection.reader.max_frame_size = connection.settings.max_frame_size
+    connection.reader.limit_name = " (limits.max_frame_size_bytes)"
     if connection.state is _S.OPEN_RCVD:
         connection.send_open()
     if open_.max_frame_size < MIN_MAX_FRAME_SIZE:
@@ -150,7 +157,8 @@ def _on_open(connection: Connection, open_: Open, channel: int) -> None:
     if 0 < idle < connection.limits.min_idle_time_out_ms:
         raise connection_error(
             NOT_ALLOWED,
-            f"idle-time-out {idle} ms, but at least {connection.limits.min_idle_time_out_ms} is supported",
+            f"idle-time-out {idle} ms, but at least {connection.limits.min_idle_time_out_ms} is supported "
+            f"(limits.min_peer_idle_time_out_ms)",
         )
     connection.timers.remote_idle_time_out(idle)
     connection.events.tell(ConnectionOpened(open_))
@@ -179,7 +187,8 @@ def _on_begin(connection: Connection, begin: Begin, channel: int) -> None:
 def _on_end(connection: Connection, session: Session, end: End) -> None:
     session.end_received(end)
     connection.incoming.pop(session.remote_channel, None)
-    connection.sessions.pop(session.channel, None)
+    if session.leaving is None:
+        connection.session_gone(session)
 
 
 def _on_close(connection: Connection, close: Close) -> None:

@@ -55,8 +55,8 @@ class PartialDelivery:
     """An incoming delivery that is not complete yet: the first transfer's fields and the chunks so far."""
 
     __slots__ = (
-        "number", "delivery_id", "delivery_tag", "message_format", "settled", "state", "rcv_settle_mode",
-        "batchable", "chunks", "size_bytes", "resumed", "last_at",
+        "number", "delivery_id", "delivery_tag", "message_format", "settled", "sent_settled", "state",
+        "rcv_settle_mode", "batchable", "chunks", "size_bytes", "resumed", "last_at",
     )  # fmt: skip
 
     def __init__(self, number: int, delivery_tag: bytes, message_format: int, rcv_settle_mode: int) -> None:
@@ -65,6 +65,9 @@ class PartialDelivery:
         self.delivery_tag = delivery_tag
         self.message_format = message_format
         self.settled = False
+        """By a transfer or by a disposition of the sender."""
+        self.sent_settled = False
+        """A transfer of it said so."""
         self.state: object = None
         self.rcv_settle_mode = rcv_settle_mode
         self.batchable = False

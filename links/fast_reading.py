@@ -107,6 +107,7 @@ def _read_runs(connection: Connection, link: ReceiverLink, reader: FrameReader) 
     session.next_delivery = first + count
     window.received(count)
     session.held += count
+    session.mark_read()
     if shape.settled:
         flow.received(count, 0)
     else:

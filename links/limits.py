@@ -22,18 +22,25 @@ class Limits:
     """From accept to `open`, whatever arrives in between."""
     close_timeout_s: float = 5.0
     """How long a peer's `close` is waited for after ours (2.4.3)."""
+    outcome_wait_s: float = 2.0
+    """How long the answer to a peer's detach or end waits for the outcomes of what it sent before."""
     frame_size_before_open: int = 8_192
     frames_before_open: int = 8
     """Protocol headers not counted; SASL takes 2 or 3, `open` one."""
     bytes_before_open: int = 16_384
     """Waiting unread, from all that comes before `open`."""
-    links_per_session: int = 256
+    links_per_session: int = 4_096
+    links_per_connection: int = 16_384
+    """In all its sessions: what full tables of both would come to fits no memory."""
     unsettled_per_link: int = 2_048
     unsettled_per_session: int = 5_000
     """Also the incoming-window: frames that are neither settled nor processed never exceed it."""
-    control_operations_per_s: float = 200.0
-    """begin, attach, detach and end: what makes the broker build or tear down something."""
-    control_operations_burst: int = 500
+    control_operations_per_s: float = 2_000.0
+    """begin, attach, detach and end: what makes the broker build or tear down something. Who wants more is
+    read slower.
+    """
+    control_operations_burst: int = 8_000
+    """A client that comes back restores its sessions and links: 4,000 of them without a pause."""
     output_bytes: int = 262_144
     """Waiting output beyond which `send` takes nothing."""
     partial_idle_s: float = 60.0
@@ -47,6 +54,7 @@ class Limits:
         assert MIN_MAX_FRAME_SIZE <= self.frame_size_before_open <= self.bytes_before_open
         assert self.header_timeout_s <= self.open_timeout_s
         assert 0 < self.unsettled_per_link <= self.unsettled_per_session
+        assert 0 < self.links_per_session <= self.links_per_connection
 
 
 class PartialBytes:
@@ -71,23 +79,37 @@ class PartialBytes:
         self.used_bytes -= count
 
 
+PAUSE_S: Final = 0.05
+"""How long reading stops when a rate is used up: short for the peer, and few turns for us."""
+
+
 class OperationRate:
-    """A token bucket: `burst` operations at once, `per_second` in the long run."""
+    """A token bucket: `burst` operations at once, `per_second` in the long run. Nothing is refused: who is
+    too quick is told how long to wait before the next.
+    """
 
     __slots__ = ("_burst", "_per_second", "_tokens", "_at")
 
     def __init__(self, per_second: float, burst: int, now: float) -> None:
-        self._per_second = per_second
         self._burst = float(burst)
+        self._per_second = per_second
         self._tokens = float(burst)
         self._at = now
 
-    def allow(self, now: float) -> bool:
-        """Counts one operation at `now`; False when it is one too many."""
+    def take(self, now: float) -> float:
+        """Counts one operation at `now`; the seconds to wait before the next, 0 for none."""
+        self._refill(now)
+        self._tokens -= 1.0
+        if self._tokens >= 0.0:
+            return 0.0
+        return max(PAUSE_S, -self._tokens / self._per_second)
+
+    def idle(self, now: float) -> bool:
+        """Whether it stands as a new one does."""
+        self._refill(now)
+        return self._tokens >= self._burst
+
+    def _refill(self, now: float) -> None:
         if now > self._at:
             self._tokens = min(self._burst, self._tokens + (now - self._at) * self._per_second)
             self._at = now
-        if self._tokens < 1.0:
-            return False
-        self._tokens -= 1.0
-        return True

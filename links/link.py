@@ -46,6 +46,8 @@ class Link:
         """Ours, in octets; 0 is none."""
         self.told = True
         """The caller knows of this link's end, or was never told of the link."""
+        self.leaving: Detach | None = None
+        """The peer's detach, while our answer waits for outcomes of what it sent before."""
         self.context: Any = None
 
     @property
@@ -78,10 +80,14 @@ class Link:
     def detach(self, error: Error | None = None, closed: bool = True) -> None:
         """Detaches the link (2.6.6); LinkDetached comes at once, and nothing when the peer answers.
 
-        Nothing happens when the link is gone already.
+        Nothing happens when the link is gone already. A detach of the peer whose answer waits is answered
+        now, with `error`.
 
         Raises LocalProtocolError when the attach is not answered yet.
         """
+        if self.leaving is not None:
+            self.answer_detach(error)
+            return
         if self.state is _DETACHED or self.state in (LinkState.DETACH_SENT, LinkState.DISCARDING):
             return
         if self.state is not _ATTACHED:
@@ -106,12 +112,39 @@ class Link:
         self.attach_received(attach)
 
     def detach_received(self, detach: Detach) -> None:
-        """The peer's detach: answers if it came first, and tells the caller unless it knows."""
+        """The peer's detach: answers if it came first, and tells the caller unless it knows.
+
+        What the peer sent before it may still be on its way to an outcome. A detach that went out now would
+        be the last word on it, so a server's answer waits (`answer_detach`), for a bounded time.
+        """
         initiated = self.state is _ATTACHED
         self.settle_deferred()
         self._receive(LinkInput.R_DETACH)
+        self.session.release_input_handle(self)
+        if initiated and self.session.settings.server and self.undecided():
+            self.leaving = detach
+            self.session.connection.wait_for_outcomes(self)
+            return
         if initiated:
             self._send_detach(detach.closed, None)
+        self.session.release_handle(self)
+        self._end(detach.closed, detach.error)
+
+    def undecided(self) -> bool:
+        """Whether the peer still waits for an outcome of something that it sent; never on a link on which we
+        send. What is incomplete is given up: the rest of it will not come.
+        """
+        return False
+
+    def answer_detach(self, error: Error | None = None) -> None:
+        """Sends the answer that waited, and tells the caller of the end."""
+        detach = self.leaving
+        assert detach is not None, "only a detach that waits is answered"
+        self.settle_deferred()
+        if self.leaving is None:
+            return  # that was the last outcome, and the answer went out after it
+        self.leaving = None
+        self._send_detach(detach.closed, error)
         self._end(detach.closed, detach.error)
 
     def fail(self, error: Error) -> None:
@@ -124,6 +157,7 @@ class Link:
     def lost(self, error: Error | None) -> None:
         """The session is gone."""
         self.state = LinkState.DETACHED
+        self.leaving = None
         self._end(False, error)
 
     # --- parts

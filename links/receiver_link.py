@@ -133,7 +133,9 @@ class ReceiverLink(Link):
         count = min(count, state.unprocessed)
         state.unprocessed -= count
         self.session.held -= count
-        self.renew()
+        if self.state is _ATTACHED:
+            self.renew()
+        self._decided()
 
     def renew(self) -> None:
         """Sends a flow when less than half of the credit or of the session window is left."""
@@ -142,6 +144,21 @@ class ReceiverLink(Link):
         else:
             self.session.renew_window()
 
+    def undecided(self) -> bool:
+        """Whether the caller has deliveries that it is not done with, or gave no outcome."""
+        if self.partial is not None:
+            self._abort(self.partial)
+        return self.flow_state.unprocessed > 0 or self.flow_state.unsettled > len(self._awaiting)
+
+    def _decided(self) -> None:
+        """Something was: the answer to a detach or end that waited for the last of it can go out."""
+        session = self.session
+        if (self.leaving is not None or session.leaving is not None) and not self.undecided():
+            if self.leaving is not None:
+                self.answer_detach()
+            if session.leaving is not None:
+                session.link_decided(self)
+
     def settle(self, deliveries: list[Delivery], state: Any) -> None:
         """Gives `deliveries` the outcome `state`: one disposition for each range of consecutive delivery-ids
         (2.7.6).
@@ -149,7 +166,7 @@ class ReceiverLink(Link):
         Settled in mode first; in mode second unsettled, and DeliveriesSettled follows. What the sender
         settled is passed over, and so is everything once the link is gone.
         """
-        if self.state is not _ATTACHED or not deliveries:
+        if not deliveries or (self.state is not _ATTACHED and self.leaving is None):
             return
         encoded = encode_state(state)
         if self.rcv_settle_mode != _SECOND:
@@ -168,7 +185,9 @@ class ReceiverLink(Link):
         By itself this happens before the end of the link, and when the sender's flow drains or asks for an
         echo.
         """
-        if self._deferred and self._deferred[-1][1] == state:
+        if self.leaving is not None or self.session.leaving is not None:
+            self.settle(deliveries, state)  # the answer to a detach or end waits for it
+        elif self._deferred and self._deferred[-1][1] == state:
             self._deferred[-1][0].extend(deliveries)
         else:
             self._deferred.append((list(deliveries), state))
@@ -186,7 +205,7 @@ class ReceiverLink(Link):
 
         Unsettled ones may be told again; DeliveriesSettled follows when the sender settles them.
         """
-        if self.state is not _ATTACHED or not deliveries:
+        if not deliveries or (self.state is not _ATTACHED and self.leaving is None):
             return
         encoded = encode_state(state)
         if settled:
@@ -226,18 +245,16 @@ class ReceiverLink(Link):
         partial = self.partial
         if partial is None:
             partial = self._begin(head)
-        elif head.delivery_id >= 0 and head.delivery_id != partial.delivery_id:
-            raise link_error(
-                INVALID_FIELD,
-                f"delivery-id {head.delivery_id} on link {self.name[:64]!r} while delivery "
-                f"{partial.delivery_id} is incomplete: a link sends one delivery at a time",
-            )
-        elif state is not None:
-            _check_transaction(partial, state)
+        else:
+            self._check_continuation(partial, head)
+            if state is not None:
+                _check_transaction(partial, state)
         self.partial = partial
-        if head.settled == 1 and not partial.settled:
-            partial.settled = True
-            self._forget(partial.number)
+        if head.settled == 1 and not partial.sent_settled:
+            partial.sent_settled = True
+            if not partial.settled:
+                partial.settled = True
+                self._forget(partial.number)
         if head.batchable:
             partial.batchable = True
         if state is not None:
@@ -250,7 +267,10 @@ class ReceiverLink(Link):
             return self._complete(partial, payload)
         if not self.session.partial_bytes.take(len(payload)):
             raise link_error(
-                RESOURCE_LIMIT_EXCEEDED, "incomplete deliveries take all memory that is set aside for them"
+                RESOURCE_LIMIT_EXCEEDED,
+                f"incomplete deliveries take all of the {self.session.partial_bytes.limit_bytes} octets "
+                f"that are "
+                f"set aside for them (limits.partial_deliveries_bytes)",
             )
         partial.chunks.append(payload)
         partial.size_bytes += len(payload)
@@ -299,7 +319,7 @@ class ReceiverLink(Link):
             )
         settled = head.settled == 1
         partial = PartialDelivery(number, head.delivery_tag, max(0, head.message_format), mode)
-        partial.settled = settled
+        partial.settled = partial.sent_settled = settled
         partial.resumed = head.resume
         partial.last_at = self.session.connection.now
         flow.received(1, 0 if settled else 1)
@@ -308,12 +328,44 @@ class ReceiverLink(Link):
             self.session.unsettled_in.add(number, number, self)
         return partial
 
+    def _check_continuation(self, partial: PartialDelivery, head: TransferHead) -> None:
+        """A later transfer may leave out what the first one said, and not say something else: "It is an error
+        if the delivery-tag on a continuation transfer differs from the delivery-tag on the first transfer of
+        a delivery", and so for delivery-id and message-format (2.7.5). Raises a link error.
+        """
+        if head.delivery_id >= 0 and head.delivery_id != partial.delivery_id:
+            raise link_error(
+                INVALID_FIELD,
+                f"delivery-id {head.delivery_id} on link {self.name[:64]!r} while delivery "
+                f"{partial.delivery_id} is incomplete: a link sends one delivery at a time",
+            )
+        if head.delivery_tag is not None and head.delivery_tag != partial.delivery_tag:
+            raise link_error(
+                INVALID_FIELD,
+                f"delivery-tag {head.delivery_tag[:32].hex()} on a later transfer of delivery "
+                f"{partial.delivery_id}, whose first one had {partial.delivery_tag.hex()} (2.7.5)",
+            )
+        if head.message_format >= 0 and head.message_format != partial.message_format:
+            raise link_error(
+                INVALID_FIELD,
+                f"message-format {head.message_format} on a later transfer of delivery "
+                f"{partial.delivery_id}, whose first one had {partial.message_format} (2.7.5)",
+            )
+        if head.settled == 0 and partial.sent_settled:
+            # Unset it would mean true here (2.7.5): who says false waits for an outcome that never comes.
+            raise link_error(
+                INVALID_FIELD,
+                f"settled false on a later transfer of delivery {partial.delivery_id}, after a transfer with "
+                f"settled true (2.7.5)",
+            )
+
     def _check_size(self, partial: PartialDelivery, payload: bytes) -> None:
         limit = self.max_message_size
         if limit and partial.size_bytes + len(payload) > limit:
             raise link_error(
                 MESSAGE_SIZE_EXCEEDED,
-                f"delivery {partial.delivery_id} has more than {limit} octets, the link's max-message-size",
+                f"delivery {partial.delivery_id} has more than {limit} octets, the link's max-message-size "
+                f"(limits.max_message_size_bytes)",
             )
 
     def check_settled(self, settled: bool) -> None:
@@ -385,13 +437,15 @@ class ReceiverLink(Link):
                 for number in range(found_first, found_last + 1):
                     self._awaiting[number] = by_number[number]
                 session.send_disposition(RECEIVER, found_first, found_last, False, encoded)
+        self._decided()
 
     def _count_settled(self, settled: int) -> None:
         flow = self.flow_state
         short = flow.unsettled_limit - flow.unsettled < flow.target - flow.unprocessed
         flow.unsettled -= settled
-        if short:
+        if short and self.state is _ATTACHED:
             self.renew()
+        self._decided()
 
     def _send_flow(self, credit: int, echo: bool, properties: dict[str, Any] | None = None) -> None:
         flow = self.flow_state

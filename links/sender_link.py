@@ -180,8 +180,7 @@ class SenderLink(Link):
             # All credit went into messages; peers that wait for the word of it get it.
             self.answer_echo()
         if taken < bound:
-            self.blocked = True
-            self.session.blocked = True
+            self._block()
         return taken
 
     def sendable(self) -> int:
@@ -192,9 +191,13 @@ class SenderLink(Link):
         """
         count = min(self.flow_state.credit, self._sendable(self.snd_settle_mode == _SETTLED))
         if not count and self.flow_state.credit:
-            self.blocked = True
-            self.session.blocked = True
+            self._block()
         return count
+
+    def _block(self) -> None:
+        if not self.blocked:
+            self.blocked = True
+            self.session.blocked.append(self)
 
     def _sendable(self, settled: bool) -> int:
         """What everything but credit allows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.frames import (
+    Attach,
     Begin,
     End,
     Error,
@@ -26,6 +27,7 @@ from amqp_broker.links.events import (
 )
 from amqp_broker.links.link import Link
 from amqp_broker.links.link_states import LinkState
+from amqp_broker.links.lowest_free import LowestFree
 from amqp_broker.links.receiver_link import ReceiverLink
 from amqp_broker.links.sender_link import SenderLink
 from amqp_broker.links.session_frames import HANDLERS
@@ -65,12 +67,20 @@ class Session:
         self.unsettled_out: dict[int, OutgoingDelivery] = {}
         self.held = 0
         """Incoming deliveries that the caller is not done with."""
-        self.blocked = False
+        self.blocked: list[SenderLink] = []
+        """Links that are held up by more than credit."""
         self.input_links: dict[int, Link] = {}
         self.output_links: dict[int, Link] = {}
+        self._handles = LowestFree()
+        self._unanswered = 0
+        # Of our attaches: a broker sends none, and need not look for them.
+        self.read = False
+        """In the read that goes on."""
         self.remote_handle_max = 0xFFFFFFFF
         self.echo_due = False
         self.told = False
+        self.leaving: End | None = None
+        """The peer's end, while our answer waits for outcomes of what it sent before."""
         self.context: Any = None
 
     def __repr__(self) -> str:
@@ -81,10 +91,14 @@ class Session:
     def end(self, error: Error | None = None) -> None:
         """Ends the session (2.5.2); SessionEnded comes at once, and nothing when the peer answers.
 
-        Nothing happens when it is ending already.
+        Nothing happens when it is ending already. An end of the peer whose answer waits is answered now, with
+        `error`.
 
         Raises LocalProtocolError when our begin is not answered yet.
         """
+        if self.leaving is not None:
+            self.answer_end(error)
+            return
         if self.state in (SessionState.UNMAPPED, SessionState.END_SENT, SessionState.DISCARDING):
             return
         self.settle_deferred()
@@ -124,16 +138,26 @@ class Session:
         properties = fields.pop("properties", None)
         assert not fields, f"unknown fields {sorted(fields)}"
         self.output_links[link.handle] = link
+        self._unanswered += 1
+        self.connection.link_count += 1
         link.told = False
         link.send_attach(None, properties)
 
     def free_handle(self) -> int:
         """The lowest handle that is free (2.7.3). Raises LocalProtocolError."""
-        limit = min(self.remote_handle_max, self.settings.handle_max, self.limits.links_per_session - 1)
-        for handle in range(limit + 1):
-            if handle not in self.output_links:
-                return handle
-        raise LocalProtocolError(f"no handle is left: the session has {len(self.output_links)} links")
+        handle = self._handles.find(self.output_links)
+        if handle > min(self.remote_handle_max, self.handle_max):
+            raise LocalProtocolError(
+                f"no handle is left: the session has {len(self.output_links)} links, handle-max of the "
+                f"peer is "
+                f"{self.remote_handle_max}, and ours is {self.handle_max} (limits.max_links_per_session)"
+            )
+        return handle
+
+    @property
+    def handle_max(self) -> int:
+        """Ours, announced and enforced (2.7.2)."""
+        return min(self.settings.handle_max, self.limits.links_per_session - 1)
 
     # --- writing
 
@@ -174,7 +198,7 @@ class Session:
 
     def send_disposition(self, role: bool, first: int, last: int, settled: bool, state: bytes) -> None:
         """Writes a disposition for the numbers `first` to `last`."""
-        if self.state is _MAPPED:
+        if self.state is _MAPPED or self.leaving is not None:
             self.output.write(
                 encode_disposition(self.channel, role, first & 0xFFFFFFFF, last & 0xFFFFFFFF, settled, state)
             )
@@ -187,8 +211,15 @@ class Session:
     def _held(self) -> int:
         return max(self.held, self.unsettled_in.count)
 
+    def mark_read(self) -> None:
+        """Something came that may want an answer at the end of the read (`after_read`)."""
+        if not self.read:
+            self.read = True
+            self.connection.read_sessions.append(self)
+
     def after_read(self) -> None:
-        """At the end of a read: answers echoes, once each, and renews the window."""
+        """At the end of a read in which something came: answers echoes, once each, and renews the window."""
+        self.read = False
         if self.state is not _MAPPED:
             return
         if self.echo_due:
@@ -200,11 +231,10 @@ class Session:
         """Room was made: links that were held up by more than credit may send again."""
         if not self.blocked:
             return
-        self.blocked = False
-        for link in self.output_links.values():
-            if isinstance(link, SenderLink) and link.blocked:
-                link.blocked = False
-                link.wake()
+        blocked, self.blocked = self.blocked, []
+        for link in blocked:
+            link.blocked = False
+            link.wake()
 
     # --- for the connection
 
@@ -219,7 +249,7 @@ class Session:
                 next_outgoing_id=window.next_outgoing_id & 0xFFFFFFFF,
                 incoming_window=window.incoming_window,
                 outgoing_window=OUTGOING_WINDOW,
-                handle_max=min(self.settings.handle_max, self.limits.links_per_session - 1),
+                handle_max=self.handle_max,
             ),
         )
 
@@ -231,14 +261,48 @@ class Session:
         self.window.begun(begin.next_outgoing_id, begin.incoming_window, begin.outgoing_window)
 
     def end_received(self, end: End) -> None:
-        """The peer's end: answers if it came first."""
+        """The peer's end: answers if it came first. As with a detach, a server's answer waits for the
+        outcomes of what came before it, for a bounded time; links that owe none end at once.
+        """
         initiated = self.state is _MAPPED
         self.settle_deferred()
         self._receive_state(SessionInput.R_END)
+        if initiated and self.settings.server:
+            for link in list(self.output_links.values()):
+                if not link.undecided():
+                    self._lose_link(link, end.error)
+            if self.output_links:
+                self.leaving = end
+                self.connection.wait_for_outcomes(self)
+                return
         if initiated:
             self._send_state(SessionInput.S_END)
             self.connection.send(self.channel, End())
         self.drop(end.error)
+
+    def link_decided(self, link: Link) -> None:
+        """The peer's end waits, and this link owes no outcome any more."""
+        assert self.leaving is not None, "the peer has ended the session"
+        self._lose_link(link, self.leaving.error)
+        if not self.output_links:
+            self.answer_end()
+
+    def answer_end(self, error: Error | None = None) -> None:
+        """Sends the answer that waited, and tells the caller of the end."""
+        end = self.leaving
+        assert end is not None, "only an end that waits is answered"
+        self.settle_deferred()
+        if self.leaving is None:
+            return  # those were the last outcomes, and the answer went out after them
+        self.leaving = None
+        self._send_state(SessionInput.S_END if error is None else SessionInput.S_END_ERROR)
+        self.connection.send(self.channel, End(error=error))
+        self.connection.session_gone(self)
+        self.drop(end.error)
+
+    def _lose_link(self, link: Link, error: Error | None) -> None:
+        self.release_handle(link)
+        link.lost(error)
 
     def settle_deferred(self) -> None:
         """Tells the outcomes that wait on its links: it is about to end."""
@@ -255,12 +319,14 @@ class Session:
     def lost(self, error: Error | None) -> None:
         """The connection is gone."""
         self.state = SessionState.UNMAPPED
+        self.leaving = None
         self.drop(error)
 
     def drop(self, error: Error | None) -> None:
         """Forgets all links and tells the caller, once."""
         for link in list(self.output_links.values()):
             link.lost(error)
+        self.connection.link_count -= len(self.output_links)
         self.output_links.clear()
         self.input_links.clear()
         if not self.told:
@@ -307,10 +373,31 @@ class Session:
 
     # --- links
 
+    def link_waiting_for(self, attach: Attach) -> Link | None:
+        """Our link whose attach this one answers."""
+        if self._unanswered:
+            for link in self.output_links.values():
+                if (
+                    link.state is LinkState.ATTACH_SENT
+                    and link.name == attach.name
+                    and link.role != attach.role
+                ):
+                    self._unanswered -= 1
+                    return link
+        return None
+
     def release_handle(self, link: Link) -> None:
         """Both sides detached: the handles are free again."""
-        self.input_links.pop(link.input_handle, None)
-        self.output_links.pop(link.handle, None)
+        self.release_input_handle(link)
+        if self.output_links.get(link.handle) is link:
+            del self.output_links[link.handle]
+            self._handles.release(link.handle)
+            self.connection.link_count -= 1
+
+    def release_input_handle(self, link: Link) -> None:
+        """The peer detached: it may use its handle for another link."""
+        if self.input_links.get(link.input_handle) is link:
+            del self.input_links[link.input_handle]
 
     def steal(self, link: Link) -> None:
         """Another attach with this link's name came: it is closed (2.6.1)."""

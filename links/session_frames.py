@@ -21,6 +21,7 @@ from amqp_broker.links.errors import (
     HANDLE_IN_USE,
     INVALID_FIELD,
     NOT_ALLOWED,
+    RESOURCE_LIMIT_EXCEEDED,
     UNATTACHED_HANDLE,
     WINDOW_VIOLATION,
     LocalProtocolError,
@@ -65,9 +66,11 @@ def transfer_received(
     if session.window.incoming_window <= 0:
         raise session_error(
             WINDOW_VIOLATION,
-            f"transfer {session.window.next_incoming_id & 0xFFFFFFFF}, but the incoming-window is used up",
+            f"transfer {session.window.next_incoming_id & 0xFFFFFFFF}, but the incoming-window is used up "
+            f"(limits.max_unsettled_per_session)",
         )
     session.window.received(1)
+    session.mark_read()
     link = _input_link(session, head.handle, "transfer")
     if link.state is not _ATTACHED:
         if head.delivery_id >= 0 and head.delivery_id == session.next_delivery & 0xFFFFFFFF:
@@ -90,10 +93,11 @@ def transfer_received(
 def on_attach(session: Session, attach: Attach, _payload: bytes) -> None:
     """The peer's attach: a new link, or the answer to ours (2.6.3). Raises RemoteProtocolError."""
     handle = attach.handle
-    largest = min(session.settings.handle_max, session.limits.links_per_session - 1)
-    if handle > largest:
+    if handle > session.handle_max:
         raise connection_error(
-            FRAMING_ERROR, f"attach with handle {handle}, but handle-max is {largest} (2.7.2)"
+            FRAMING_ERROR,
+            f"attach with handle {handle}, but handle-max is {session.handle_max} "
+            f"(2.7.2; limits.max_links_per_session)",
         )
     if handle in session.input_links:
         # 2.7.3: an immediate close carrying a handle-in-use session-error.
@@ -104,11 +108,18 @@ def on_attach(session: Session, attach: Attach, _payload: bytes) -> None:
         )
     if attach.role == SENDER and attach.initial_delivery_count is None:
         raise session_error(INVALID_FIELD, "attach of a sender without initial-delivery-count (2.7.3)")
-    ours = _waiting_for(session, attach)
+    ours = session.link_waiting_for(attach)
     if ours is not None:
         _attach_answered(session, ours, attach)
         return
     session.connection.steal(attach.name, attach.role)
+    if session.connection.links_full():
+        raise session_error(
+            RESOURCE_LIMIT_EXCEEDED,
+            f"attach of {attach.name[:64]!r}, but the connection has "
+            f"{session.limits.links_per_connection} links "
+            f"(limits.max_links_per_connection)",
+        )
     link: ReceiverLink | SenderLink
     try:
         output_handle = session.free_handle()
@@ -120,17 +131,10 @@ def on_attach(session: Session, attach: Attach, _payload: bytes) -> None:
         link = SenderLink(session, attach.name, output_handle)
     session.input_links[handle] = link
     session.output_links[output_handle] = link
+    session.connection.link_count += 1
     link.on_attach(attach, False)
     session.connection.remember_link(link)
     session.connection.wants_answer(AttachReceived(link, attach))
-
-
-def _waiting_for(session: Session, attach: Attach) -> Link | None:
-    """Our link whose attach this one answers."""
-    for link in session.output_links.values():
-        if link.state is LinkState.ATTACH_SENT and link.name == attach.name and link.role != attach.role:
-            return link
-    return None
 
 
 def _attach_answered(session: Session, link: Link, attach: Attach) -> None:
@@ -157,7 +161,6 @@ def on_detach(session: Session, detach: Detach, _payload: bytes) -> None:
     """The peer's detach (2.6.6). Raises a session error without such a link."""
     link = _input_link(session, detach.handle, "detach")
     link.detach_received(detach)
-    session.release_handle(link)
 
 
 def on_flow(session: Session, flow: Flow, _payload: bytes) -> None:
@@ -187,11 +190,22 @@ def flow_received(session: Session, flow: FlowHead, properties: dict[str, Any] |
         session.connection.go_on_sending()
         session.wake_blocked()
     if flow.handle < 0:
-        if flow.delivery_count >= 0 or flow.link_credit >= 0:
+        if (
+            flow.delivery_count >= 0
+            or flow.link_credit >= 0
+            or flow.available >= 0
+            or flow.drain
+            or properties is not None
+        ):
+            # Of each of these: "When the handle field is not set, this field MUST NOT be set" (2.7.4).
             raise session_error(
-                INVALID_FIELD, "a flow without handle has delivery-count or link-credit (2.7.4)"
+                INVALID_FIELD,
+                "a flow without handle has delivery-count, link-credit, available, drain or properties "
+                "(2.7.4)",
             )
-        session.echo_due = session.echo_due or flow.echo
+        if flow.echo:
+            session.echo_due = True
+            session.mark_read()
         return
     link = _input_link(session, flow.handle, "flow")
     if link.state is not _ATTACHED:

@@ -4,7 +4,7 @@ from typing import Any
 
 import attrs
 
-from amqp_broker.links.limits import Limits, PartialBytes
+from amqp_broker.links.limits import Limits, OperationRate, PartialBytes
 
 
 @attrs.define
@@ -20,10 +20,10 @@ class ConnectionSettings:
     hostname: str | None = None
     max_frame_size: int = 65_536
     """Octets, announced and enforced (2.7.1)."""
-    channel_max: int = 63
-    """Announced and enforced: 64 sessions."""
-    handle_max: int = 255
-    """Announced and enforced: 256 links for each session."""
+    channel_max: int = 1_023
+    """Announced and enforced: 1,024 sessions."""
+    handle_max: int = 4_095
+    """Announced and enforced: 4,096 links for each session."""
     idle_time_out_ms: int = 30_000
     """Announced; enforced at twice this (2.4.5). 0: none."""
     offered_capabilities: tuple[str, ...] = ()
@@ -35,6 +35,10 @@ class ConnectionSettings:
     limits: Limits = attrs.field(factory=Limits)
     partial_bytes: PartialBytes = attrs.field(factory=PartialBytes)
     """Shared by all connections of the process."""
+    peer_rate: OperationRate | None = None
+    """Control operations of all connections from the peer's address, so that a new connection is no new
+    start.
+    """
     next_outgoing_id: int = 0
     """Where transfer-ids and delivery-ids of sessions start; tests start near 2^32."""
     initial_delivery_count: int = 0

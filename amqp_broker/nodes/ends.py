@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.frames import DecodeError, Error, Rejected
 from amqp_broker.links import Delivery, OutgoingDelivery, ReceiverLink, SenderLink
+from amqp_broker.nodes.refusals import detach_error, takes_rejected
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
@@ -61,9 +62,10 @@ class Sink:
         """These messages are not taken: rejected where the sender listens, else the link is detached (fail
         fast).
         """
+        hears = takes_rejected(self.link.source)
         for delivery in deliveries:
-            if delivery.settled:
-                self.detach(error)
+            if delivery.settled or not hears:
+                self.detach(detach_error(self.link.target, error, delivery.delivery_tag))
                 return
         self.link.settle(deliveries, Rejected(error=error))
         self.processed(len(deliveries))

@@ -144,6 +144,7 @@ class TemporaryNode(Node):
         """For who has the right to create."""
         if attachment.target.address is not None:
             raise NodeRefused("amqp:invalid-field", "a dynamic target must not name an address (3.5.4)")
+        target_answer(attachment.target, None)  # refuses before a queue is made
         self._queues.rules.check(attachment.attach)
         return await self._queues.sink(attachment, self._made_for(attachment), temporary=True)
 
@@ -151,6 +152,7 @@ class TemporaryNode(Node):
         """For who has the right to create."""
         if attachment.source.address is not None:
             raise NodeRefused("amqp:invalid-field", "a dynamic source must not name an address (3.5.3)")
+        source_answer(attachment.source, "")  # refuses before a queue is made
         return await self._queues.source(attachment, self._made_for(attachment), temporary=True)
 
     def _made_for(self, attachment: Attachment) -> Queue:

@@ -9,7 +9,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from amqp_broker.frames import Accepted, DeleteOnClose, Modified, Rejected, Released, Source, Target
+from amqp_broker.frames import (
+    Accepted,
+    DeleteOnClose,
+    DeleteOnNoLinks,
+    DeleteOnNoLinksOrMessages,
+    DeleteOnNoMessages,
+    Described,
+    Modified,
+    Rejected,
+    Released,
+    Source,
+    Target,
+)
 from amqp_broker.queues import NodeRefused
 
 OUTCOMES: Final[dict[type, str]] = {
@@ -27,6 +39,14 @@ LOG: Final = "log"  # of a target: what is sent there is kept for readers, and n
 UNSUPPORTED_CAPABILITIES: Final = ("topic", "temporary-topic", "shared", "global")
 ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
 EXPIRY_WITH_LINK: Final = "link-detach"  # a terminus ends with its link: no resumption is offered
+LASTING_EXPIRIES: Final = ("connection-close", "never")  # what outlives the session (3.5.7)
+LIFETIME_POLICY: Final = "lifetime-policy"
+LIFETIME_POLICIES: Final = (
+    DeleteOnClose,
+    DeleteOnNoLinks,
+    DeleteOnNoMessages,
+    DeleteOnNoLinksOrMessages,
+)
 
 
 def check_capabilities(asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -49,9 +69,20 @@ def no_queue(capabilities: tuple[str, ...] | None) -> tuple[str, ...] | None:
 
 
 def source_answer(asked: Source, address: str) -> Source:
-    """The source of a link that receives from a queue, as it really is."""
-    outcomes = tuple(symbol for symbol in asked.outcomes or () if symbol in OUTCOME_SYMBOLS)
-    default = asked.default_outcome if type(asked.default_outcome) in OUTCOMES else Released()
+    """The source of a link that receives from a queue, as it really is. Raises NodeRefused for outcomes
+    that this broker does not have, and for state that would have to outlive the session.
+    """
+    outcomes = _outcomes(asked)
+    default = Released() if asked.default_outcome is None else asked.default_outcome
+    if asked.durable and (asked.expiry_policy in LASTING_EXPIRIES or asked.timeout):
+        # Answered as it is, the receiver would come back for deliveries that nobody kept for it.
+        raise NodeRefused(
+            "amqp:not-implemented",
+            f"source with durable {asked.durable}, expiry-policy {asked.expiry_policy!r:.40} and timeout "
+            f"{asked.timeout}: this broker keeps no state of a link that has ended; ask for durable none "
+            f"(0), or "
+            f"for expiry-policy link-detach or session-end without timeout",
+        )
     return Source(
         address=address,
         durable=0,
@@ -62,9 +93,35 @@ def source_answer(asked: Source, address: str) -> Source:
         distribution_mode=COPY if asked.distribution_mode == COPY else MOVE,
         filter=None,
         default_outcome=default,
-        outcomes=outcomes or tuple(OUTCOMES.values()),
+        outcomes=outcomes,
         capabilities=check_capabilities(asked.capabilities),
     )
+
+
+def _outcomes(asked: Source) -> tuple[str, ...]:
+    """The outcomes that can be chosen on the link: those that were asked for, all where none were."""
+    wished = asked.outcomes or ()
+    default = asked.default_outcome
+    if default is not None and type(default) not in OUTCOMES:
+        raise NodeRefused(
+            "amqp:not-implemented",
+            f"expected accepted, rejected, released or modified as default-outcome, got {default!r:.80}",
+        )
+    if not wished:
+        return tuple(OUTCOMES.values())
+    held = tuple(symbol for symbol in wished if symbol in OUTCOME_SYMBOLS)
+    if not held:
+        raise NodeRefused(
+            "amqp:not-implemented",
+            f"expected some of {', '.join(OUTCOMES.values())} as outcomes, got {', '.join(wished):.200}",
+        )
+    if default is not None and OUTCOMES[type(default)] not in wished:
+        raise NodeRefused(
+            "amqp:invalid-field",
+            f"default-outcome {OUTCOMES[type(default)]} is none of the outcomes {', '.join(wished):.200} "
+            f"(3.5.3)",
+        )
+    return held
 
 
 def target_answer(asked: Target, address: str | None) -> Target:
@@ -81,5 +138,16 @@ def target_answer(asked: Target, address: str | None) -> Target:
 
 
 def _lifetime(asked: dict[str, object] | None) -> dict[str, object]:
-    """The one lifetime that a dynamic node has here: that of the link that made it (3.5.10)."""
-    return {"lifetime-policy": DeleteOnClose()}
+    """The one lifetime that a dynamic node has here: that of the link that made it (3.5.10). Raises
+    NodeRefused for a policy that is none of the standard's: others may be defined, and are not known
+    here.
+    """
+    policy = (asked or {}).get(LIFETIME_POLICY)
+    if policy is not None and not isinstance(policy, LIFETIME_POLICIES):
+        condition = "amqp:not-implemented" if isinstance(policy, Described) else "amqp:invalid-field"
+        raise NodeRefused(
+            condition,
+            f"expected delete-on-close, delete-on-no-links, delete-on-no-messages or "
+            f"delete-on-no-links-or-messages as lifetime-policy, got {policy!r:.80}",
+        )
+    return {LIFETIME_POLICY: DeleteOnClose()}

@@ -8,9 +8,9 @@ the number and the sentence's place among the requirements there: ``2.7.5-03``.
 
     python -m amqp_broker.conformance.requirements.extract FOLDER-OF-XML
 
-writes the tables beside this module again. Reasons that stand in them stay, and so do the rows of level
-``says``:
-sentences without a key word that scenarios show nevertheless, chosen by hand.
+writes the tables beside this module again. Reasons that stand in them stay, and so do the rows that were
+chosen by hand (their ids end with a word): sentences without a key word that scenarios show nevertheless. The
+XML is the working group's text of 2011; what the OASIS Standard of 2012 says otherwise is in `oasis`.
 """
 
 import re
@@ -21,10 +21,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from amqp_broker.conformance.requirements.oasis import sentence_of_2012
+
 NAMESPACE = "{http://www.amqp.org/schema/amqp.xsd}"
 
 PARTS = {1: "types", 2: "transport", 3: "messaging", 4: "transactions", 5: "security"}
 """The parts of the standard, by number, and the name of their XML file."""
+
+NUMBERED = re.compile(r"-\d\d$")
+"""What the id of a row ends with that was extracted; others were chosen by hand."""
 
 LEVEL_PATTERN = re.compile(r"\b(?:MUST|SHOULD)(?: (?:NOT|not))?\b|\b(?:must|should)(?: (?:NOT|not))?\b")
 
@@ -140,6 +145,24 @@ def extract_part(part: int, folder: Path) -> list[Extracted]:
     return rows
 
 
+def standard_part(part: int, folder: Path) -> list[Extracted]:
+    """Returns the rows of one part as the OASIS Standard has them (`oasis`), numbered as in the text of
+    2011.
+    """
+    rows: list[Extracted] = []
+    for row in extract_part(part, folder):
+        sentence = sentence_of_2012(row.id, row.sentence)
+        if sentence is not None:
+            rows.append(row._replace(sentence=sentence, level=level_of(sentence)))
+    return rows
+
+
+def level_of(sentence: str) -> str:
+    """Returns the level of a sentence: its strongest key word, or ``says``."""
+    words = LEVEL_PATTERN.findall(sentence)
+    return _level(words) if words else "says"
+
+
 def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -156,7 +179,9 @@ def write_table(path: Path, rows: list[dict[str, str]]) -> None:
 
 
 def rewrite_tables(xml_folder: Path, table_folder: Path) -> None:
-    """Writes the tables of all parts anew from the XML; keeps reasons and rows of level ``says``."""
+    """Writes the tables of all parts anew from the XML; keeps reasons and the rows that were chosen by
+    hand.
+    """
     for part in PARTS:
         path = table_folder / f"part{part}.toml"
         old: list[dict[str, str]] = []
@@ -164,12 +189,12 @@ def rewrite_tables(xml_folder: Path, table_folder: Path) -> None:
             old = tomllib.loads(path.read_text(encoding="utf-8")).get("requirement", [])
         reasons = {row["sentence"] + row["id"]: row for row in old if row.get("kind")}
         rows: list[dict[str, str]] = []
-        for extracted in extract_part(part, xml_folder):
+        for extracted in standard_part(part, xml_folder):
             known = reasons.get(extracted.sentence + extracted.id, {})
             rows.append(
                 {**extracted._asdict(), "kind": known.get("kind", ""), "reason": known.get("reason", "")}
             )
-        write_table(path, rows + [row for row in old if row["level"] == "says"])
+        write_table(path, rows + [row for row in old if not NUMBERED.search(row["id"])])
 
 
 def main() -> int:

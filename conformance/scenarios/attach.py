@@ -149,7 +149,7 @@ def long_name(broker: Broker) -> None:
     session.peer.close()
 
 
-@scenario("2.6.1/stolen", "2.6.1-02", "2.8.18-stolen", "2.6.1-01")
+@scenario("2.6.1/stolen", "2.6.1-02", "2.8.18-stolen", "2.6.1-01", "2.5-one-session")
 def stolen(broker: Broker) -> None:
     """A link attached again on another connection of the container is closed at the first, with stolen."""
     first, second = broker.session(), broker.session()
@@ -250,7 +250,14 @@ def settled_sender(broker: Broker) -> None:
     _sent_in_mode(broker, 1)
 
 
-@scenario("2.7.3/unsettled-sender", "2.7.3-snd-mode", "2.7.3-snd-actual", "2.7.5-07", "2.8.2-unsettled")
+@scenario(
+    "2.7.3/unsettled-sender",
+    "2.7.3-snd-mode",
+    "2.7.3-snd-actual",
+    "2.7.5-07",
+    "2.8.2-unsettled",
+    "2.7.3-snd-settle-mode",
+)
 def unsettled_sender(broker: Broker) -> None:
     """We wish unsettled deliveries: the broker says which mode is in use, and keeps to it."""
     _sent_in_mode(broker, 0)

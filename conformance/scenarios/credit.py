@@ -158,7 +158,7 @@ def drain_all_used(broker: Broker) -> None:
     session.peer.close()
 
 
-@scenario("2.6.10/echo", "2.6.10-echo", "2.7.4-03", "2.7.4-sender-credit")
+@scenario("2.6.10/echo", "2.6.10-echo", "2.7.4-echo", "2.7.4-03", "2.7.4-sender-credit")
 def echo(broker: Broker) -> None:
     """A flow with echo is answered with the link's state: delivery-count and credit as both know them."""
     session, receiver = _queue_with(broker, 1)
@@ -172,7 +172,7 @@ def echo(broker: Broker) -> None:
     session.peer.close()
 
 
-@scenario("2.6.10/echo-to-receiver", "2.6.10-echo", "2.7.4-04")
+@scenario("2.6.10/echo-to-receiver", "2.6.10-echo", "2.7.4-echo", "2.7.4-04")
 def echo_to_receiver(broker: Broker) -> None:
     """Asked for an echo, the broker as receiver names the last delivery-count that it knows."""
     session = broker.session()

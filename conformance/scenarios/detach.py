@@ -135,7 +135,8 @@ def error_detaches(broker: Broker) -> None:
 
 
 def _detached_with_error(broker: Broker) -> Session:
-    """Returns a session with a link of handle 0, name "errant", that the broker has detached with an error.
+    """Returns a session with a link of handle 0, name "errant", that the broker has detached with an
+    error.
     """
     session = broker.session()
     session.send_attach_sender(broker.settings.unknown_address, handle=0, name="errant")

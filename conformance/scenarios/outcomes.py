@@ -140,7 +140,8 @@ def annotations(broker: Broker) -> None:
 
 @scenario("3.4/outcomes-offered", "3.5.3-outcomes", "3.5.3-10", "3.5.3-11", "3.5.3-09")
 def outcomes_offered(broker: Broker) -> None:
-    """The outcomes that the broker's source names are outcomes; accepted is one of them, or there are none.
+    """The outcomes that the broker's source names are outcomes; accepted is one of them, or there are
+    none.
     """
     session = broker.session()
     attach = session.attach_receiver(broker.queue()).remote_attach

@@ -258,6 +258,26 @@ def other_delivery_id(broker: Broker) -> None:
     _refused(broker, session)
 
 
+def _contradicting(broker: Broker, later: Transfer) -> None:
+    session = broker.session()
+    session.attach_sender(broker.queue()).await_credit()
+    session.send(_first(0, more=True), data(b"x")[:3])
+    session.send(later, data(b"x")[3:])
+    _refused(broker, session)
+
+
+@scenario("2.7.5/other-delivery-tag", "2.7.5-same-tag")
+def other_delivery_tag(broker: Broker) -> None:
+    """A continuation with another delivery-tag than the first transfer is an error."""
+    _contradicting(broker, Transfer(handle=0, delivery_tag=b"another"))
+
+
+@scenario("2.7.5/other-message-format", "2.7.5-same-format")
+def other_message_format(broker: Broker) -> None:
+    """A continuation with another message-format than the first transfer is an error."""
+    _contradicting(broker, Transfer(handle=0, message_format=7))
+
+
 @scenario("2.7.5/tag-of-32-octets", "2.8.7-tag", "2.7.5-unique")
 def tag_of_32_octets(broker: Broker) -> None:
     """Delivery-tags of 1 and of 32 octets are tags."""
@@ -319,7 +339,9 @@ def second_where_first(broker: Broker) -> None:
     _refused(broker, session)
 
 
-@scenario("2.6.12/second", "2.7.5-11", "2.8.3-second", "2.6.12-settle", "2.7.3-rcv-mode")
+@scenario(
+    "2.6.12/second", "2.7.5-11", "2.8.3-second", "2.6.12-settle", "2.7.3-rcv-mode", "2.7.3-rcv-settle-mode"
+)
 def second(broker: Broker) -> None:
     """In rcv-settle-mode second the broker gives its outcome unsettled, and settles when we have."""
     session = broker.session()

@@ -284,7 +284,10 @@ def detach_after_end(broker: Broker) -> None:
     session.peer.expect_close(ANY_ERROR)
 
 
-@scenario("2.7.4/session-flow", "2.7.4-session-only", "2.7.4-02", "2.7.4-06", "2.7.4-07", "2.7.4-08")
+@scenario(
+    "2.7.4/session-flow", "2.7.4-session-only", "2.7.4-02", "2.7.4-06", "2.7.4-07", "2.7.4-08",
+    "2.7.4-properties", "2.7.4-next-incoming-id",
+)  # fmt: skip
 def session_flow(broker: Broker) -> None:
     """A flow without a handle is about the session only; one that comes back carries no link's state."""
     session = broker.session()
@@ -295,6 +298,10 @@ def session_flow(broker: Broker) -> None:
     session.peer.expect_nothing(End, Close, Detach, within_s=0.1)
     if session.remote_flow is None:
         raise NotApplicable("the broker sent no flow, and need not")
+    if session.remote_flow.next_incoming_id is None:
+        raise Unexpected("a flow after begin and begin has no next-incoming-id")
+    if session.remote_flow.handle is None and session.remote_flow.properties is not None:
+        raise Unexpected("a flow without a handle has properties")
     session.peer.close()
 
 

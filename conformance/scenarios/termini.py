@@ -228,15 +228,37 @@ def unknown_capability(broker: Broker) -> None:
 
 @scenario("3.5.3/durable-terminus", "2.6.3-03")
 def durable_terminus(broker: Broker) -> None:
-    """A source wished durable is attached, and the broker says what it really is."""
+    """A source wished durable for ever is refused, or the broker says what it really is."""
     session = broker.session()
     address = broker.queue()
     source = Source(address=address, durable=2, expiry_policy="never", timeout=0)
-    receiver = session.attach_receiver(address, source=source)
-    assert receiver.remote_attach is not None
-    durable = getattr(receiver.remote_attach.source, "durable", 0)
+    session.send_attach_receiver(address, name="lasting", source=source)
+    attach = session.peer.expect(Attach, name="lasting")
+    if attach.source is None:
+        if session.peer.expect_detach().error is None:
+            raise Unexpected("the broker refuses the link and does not say why")
+        return
+    durable = getattr(attach.source, "durable", 0)
     if durable not in (0, 1, 2):
         raise Unexpected(f"terminus-durability {durable} does not exist")
+    session.peer.close()
+
+
+@scenario("3.5.9/another-lifetime-policy", "3.5.9-01")
+def another_lifetime_policy(broker: Broker) -> None:
+    """A lifetime-policy that somebody else has defined is refused, or answered with one of the standard's."""
+    session = broker.session()
+    policy = Described(Symbol("conformance:no-such-policy:list"), [])
+    source = Source(dynamic=True, dynamic_node_properties={"lifetime-policy": policy})
+    session.send_attach_receiver(None, name="lifetime", source=source)
+    attach = session.peer.expect(Attach, name="lifetime")
+    if attach.source is None:
+        if session.peer.expect_detach().error is None:
+            raise Unexpected("the broker refuses the link and does not say why")
+        return
+    properties = getattr(attach.source, "dynamic_node_properties", None) or {}
+    if isinstance(properties.get("lifetime-policy"), Described):
+        raise Unexpected("the broker claims a lifetime-policy that nobody has defined")
     session.peer.close()
 
 

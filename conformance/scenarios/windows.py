@@ -79,7 +79,8 @@ def window_from_old_flow(broker: Broker) -> None:
 
 @scenario("2.5.6/window-before-begin", "2.5.6-initial", "2.7.4-next-incoming", "2.6.7-03", "2.7.4-05")
 def window_before_begin(broker: Broker) -> None:
-    """A flow sent before the broker's begin and attach are seen carries neither id nor count, and is taken.
+    """A flow sent before the broker's begin and attach are seen carries neither id nor count, and is
+    taken.
     """
     address = broker.queue()
     other = broker.session()

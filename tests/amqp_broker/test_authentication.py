@@ -21,6 +21,7 @@ from amqp_broker.authentication import (
 )
 from amqp_broker.authorisation import ANONYMOUS, Principal
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, ListenerConfig, UserConfig
+from amqp_broker.frames import SaslChallenge, SaslOutcome, encode_sasl_frame
 from amqp_broker.listener import PeerInfo
 from amqp_broker.sasl_mechanisms import split_identity
 from amqp_broker.verifiers import SCRAM_SHA_256, SCRAM_SHA_512, make_verifier
@@ -189,6 +190,88 @@ def test_noise_in_scram_is_a_failure(mechanism: str, noise: list[bytes]) -> None
         assert isinstance(answer, (Challenge, Failure))
 
 
+FIELD = st.one_of(
+    st.binary(max_size=600),
+    st.text(max_size=600).map(lambda text: text.encode("utf-8", "surrogatepass")),
+    st.integers(0, 700).map(lambda count: b"x" * count),
+    st.sampled_from([b"", b"\0", b"=", b"=2C", b",", b"p=tls-unique", b"a=ada", b"ada", b"\xed\xa0\x80"]),
+)
+
+
+def takes_only_frames_of_512_octets(answer: Step) -> None:
+    """What the connection does with it: an answer that fits no SASL frame would be a fault of the broker."""
+    if isinstance(answer, Challenge):
+        encode_sasl_frame(SaslChallenge(challenge=answer.data))
+    elif isinstance(answer, Success):
+        encode_sasl_frame(SaslOutcome(code=answer.code, additional_data=answer.additional_data))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@given(
+    flag=st.just(b"n") | FIELD, identity=st.just(b"") | FIELD, name=st.just(b"ada") | FIELD,
+    nonce=st.just(b"abc") | FIELD, extra=st.just(b"") | FIELD,
+    binding=st.just(b"biws") | FIELD, proof=st.just(b"AAAA") | FIELD, own_nonce=st.just(b"") | FIELD,
+)  # fmt: skip
+def test_no_field_of_scram_is_an_internal_error(
+    mechanism: str, flag: bytes, identity: bytes, name: bytes, nonce: bytes, extra: bytes, binding: bytes,
+    proof: bytes, own_nonce: bytes,
+) -> None:  # fmt: skip
+    """Each field by itself, whatever is in it: a challenge that can be sent, or a failure."""
+
+    async def dialogue() -> list[Step]:
+        login = authenticator().begin(mechanism, LOOPBACK)
+        first = await login.respond(flag + b"," + identity + b",n=" + name + b",r=" + nonce + extra)
+        if not isinstance(first, Challenge):
+            return [first]
+        whole = own_nonce or first.data[2:].split(b",")[0]
+        return [first, await login.respond(b"c=" + binding + b",r=" + whole + extra + b",p=" + proof)]
+
+    result, _ = on_virtual_time(dialogue)
+    assert isinstance(result, list)
+    for answer in result:
+        assert isinstance(answer, (Challenge, Failure))
+        takes_only_frames_of_512_octets(answer)
+
+
+@pytest.mark.parametrize("salt_bytes", [12, 16, 128])
+def test_a_nonce_of_any_length_gets_an_answer_that_can_be_sent(salt_bytes: int) -> None:
+    """A challenge repeats the peer's nonce: up to what a SASL frame takes it comes, beyond it the login
+    fails.
+    """
+    user = UserConfig(
+        name="ada", scram_sha_256=str(make_verifier(SCRAM_SHA_256, "word", 4_096, bytes(salt_bytes)))
+    )
+    kinds = []
+    for count in range(1, 480):
+        (answer,) = answers(authenticator(user), SCRAM_SHA_256, LOOPBACK, b"n,,n=ada,r=" + b"x" * count)
+        takes_only_frames_of_512_octets(answer)
+        kinds.append(type(answer))
+    assert kinds == sorted(kinds, key=lambda kind: kind is Failure)
+    assert kinds.count(Challenge) >= 200
+    assert kinds[-1] is Failure
+
+
+@given(identity=FIELD, name=FIELD, password=FIELD)
+def test_no_field_of_plain_is_an_internal_error(identity: bytes, name: bytes, password: bytes) -> None:
+    """Whatever is in its three fields, it is a failure, unless it is the password."""
+    (answer,) = answers(authenticator(), "PLAIN", PLAIN_LISTENER, identity + b"\0" + name + b"\0" + password)
+    assert isinstance(answer, Failure)
+
+
+@given(response=st.none() | FIELD)
+def test_no_field_of_anonymous_and_external_is_an_internal_error(response: bytes | None) -> None:
+    """A trace is anything; an identity is the certificate's name or fails."""
+    (answer,) = answers(Authenticator(BrokerConfig()), "ANONYMOUS", LOOPBACK, response)
+    assert isinstance(answer, Success)
+    peer = PeerInfo(TLS, "h:1", "h", tls=True, certificate_name="ada")
+
+    async def dialogue() -> Step:
+        return await authenticator().begin("EXTERNAL", TLS, peer).respond(response)
+
+    external, _ = on_virtual_time(dialogue)
+    assert isinstance(external, Success if response in (None, b"", b"ada") else Failure)
+
+
 def test_a_mechanism_without_initial_response_asks_for_it() -> None:
     """An init without response gets an empty challenge, once (RFC 4422, 3.)."""
     auth = authenticator()
@@ -275,7 +358,7 @@ def test_anonymous_asks_nothing() -> None:
 
 def test_external_takes_the_name_from_the_certificate() -> None:
     """Offered with a verified certificate only; another identity is refused."""
-    auth = authenticator()
+    auth = authenticator(ADA, UserConfig(name="eve"))
     peer = PeerInfo(TLS, "h:1", "h", tls=True, certificate_name="eve")
     assert auth.mechanisms_for(TLS, peer)[0] == "EXTERNAL"
     assert "EXTERNAL" not in auth.mechanisms_for(TLS, PeerInfo(TLS, "h:1", "h", tls=True))
@@ -290,6 +373,20 @@ def test_external_takes_the_name_from_the_certificate() -> None:
     assert isinstance(result, list)
     assert [type(answer) for answer in result] == [Success, Success, Success, Failure]
     assert result[0].principal == Principal("eve", "EXTERNAL")
+
+
+@pytest.mark.parametrize("name", ["mallory", "anonymous", "*", "ADA", "ada ", "\u00adada"])
+def test_a_certificate_is_a_user_only_if_it_is_configured(name: str) -> None:
+    """What an authority signed is a name, and no right: EXTERNAL is neither offered to it nor taken."""
+    for auth in (authenticator(), Authenticator(BrokerConfig())):
+        peer = PeerInfo(TLS, "h:1", "h", tls=True, certificate_name=name)
+        assert "EXTERNAL" not in auth.mechanisms_for(TLS, peer)
+
+        async def dialogue(auth: Authenticator = auth, peer: PeerInfo = peer) -> Step:
+            return await auth.begin("EXTERNAL", TLS, peer).respond(None)
+
+        answer, _ = on_virtual_time(dialogue)
+        assert isinstance(answer, Failure)
 
 
 def test_failures_are_slow_and_successes_are_not() -> None:

@@ -137,6 +137,17 @@ WRONG = [
     ('[[user]]\nname = "a"\n[[user]]\nname = "a"', "user[1].name", '"a"'),
     ('[[user]]\nname = "a"\npassword = "geheim"', "user[0].password", '"geheim"'),
     ('[[access]]\nusers = ["x"]\nactions = ["send"]', "access[0].users[0]", '"x"'),
+    (
+        '[[listener]]\nurl = "amqps://h:1"\ncertificate_file = "c"\nkey_file = "k"\nclient_ca_file = "a"\n'
+        'anonymous = true\n[[access]]\nusers = ["x"]\nactions = ["send"]',
+        "access[0].users[0]",
+        '"x"',
+    ),
+    (
+        '[[listener]]\nurl = "amqps://h:1"\ncertificate_file = "c"\nkey_file = "k"\nclient_ca_file = "a"',
+        "listener[0].anonymous",
+        None,
+    ),
     ('[[access]]\nusers = "x"\nactions = ["send"]', "access[0].users", '"x"'),
     ('[[access]]\nusers = ["*"]\nactions = ["send", "shout"]', "access[0].actions[1]", '"shout"'),
     ('[[access]]\nusers = ["*"]\nactions = []', "access[0].actions", "()"),

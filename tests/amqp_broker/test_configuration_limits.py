@@ -24,10 +24,14 @@ DESIGN = {
     "max_message_size_bytes": 16 * 1_024 * 1_024,
     "partial_deliveries_bytes": 256 * 1_024 * 1_024,
     "partial_idle_ms": 60_000,
-    "max_sessions": 64,
-    "max_links_per_session": 256,
-    "control_operations_per_s": 200,
-    "control_operations_burst": 500,
+    "max_sessions": 1_024,
+    "max_links_per_session": 4_096,
+    "max_links_per_connection": 16_384,
+    "control_operations_per_s": 2_000,
+    "control_operations_burst": 8_000,
+    "address_operations_per_s": 4_000,
+    "address_operations_burst": 32_000,
+    "outcome_wait_ms": 2_000,
     "output_buffer_bytes": 256 * 1_024,
     "write_stall_timeout_ms": 60_000,
     "idle_time_out_ms": 30_000,
@@ -36,6 +40,7 @@ DESIGN = {
     "max_unsettled_per_session": 5_000,
     "address_bytes": 255,
     "log_field_characters": 256,
+    "log_lines_per_minute": 60,
 }
 
 

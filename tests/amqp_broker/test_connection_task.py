@@ -12,8 +12,10 @@ import pytest
 import trio
 import trio.testing
 
+from amqp_broker import __version__
 from amqp_broker.broker import Broker, open_broker
-from amqp_broker.configuration import ListenerConfig
+from amqp_broker.configuration import BrokerConfig, BrokerLimits, ListenerConfig
+from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.frames import (
     AMQP_HEADER,
     RECEIVER,
@@ -21,6 +23,7 @@ from amqp_broker.frames import (
     Attach,
     Begin,
     Close,
+    End,
     Flow,
     Frame,
     FrameReader,
@@ -102,10 +105,10 @@ class Peer:
 
 @asynccontextmanager
 async def serving(
-    pair: Pair = trio.testing.memory_stream_pair,
+    pair: Pair = trio.testing.memory_stream_pair, config: BrokerConfig | None = None
 ) -> AsyncIterator[tuple[Broker, Callable[..., Peer]]]:
     """A broker in memory, and a function that connects one more peer over streams of `pair`."""
-    async with open_broker(memory_config()) as broker, trio.open_nursery() as nursery:
+    async with open_broker(config or memory_config()) as broker, trio.open_nursery() as nursery:
 
         def connect(own_pair: Pair = pair) -> Peer:
             ours, theirs = own_pair()
@@ -223,6 +226,63 @@ def test_output_beyond_its_bound_is_not_asked_for() -> None:
             (queue,) = broker.nodes.queues.queues()
             waiting = queue.backlog.available() * len(BODY)
             assert waiting >= 400 * len(BODY) - 3 * broker.config.limits.output_buffer_bytes
+
+    run_with_virtual_clock(main)
+
+
+@pytest.mark.parametrize("hangs_up", [True, False])
+def test_who_is_slowed_down_loses_nothing(hangs_up: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """300 sessions at 100 operations a second: all are answered, behind them the close, also when the peer
+    has hung up; and the broker takes few turns for it.
+    """
+    turns = 0
+    turn = ConnectionTask._turn
+
+    async def counted(self: ConnectionTask) -> bool:
+        nonlocal turns
+        turns += 1
+        return await turn(self)
+
+    monkeypatch.setattr(ConnectionTask, "_turn", counted)
+    limits = BrokerLimits(control_operations_per_s=100, control_operations_burst=100)
+
+    async def main() -> None:
+        async with serving(config=memory_config(limits=limits)) as (_, connect):
+            start = trio.current_time()
+            peer = connect()
+            await peer.hello()
+            cycle = [End(), Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10)]
+            for _ in range(3):
+                await peer.say(*cycle * 100)
+            await peer.say(Close())
+            if hangs_up:
+                assert isinstance(peer.stream, trio.StapledStream)
+                await peer.stream.send_eof()
+            heard = []
+            while (item := await peer.next()) is not None:
+                heard.append(type(item))
+            assert heard.count(Begin) == 301
+            assert heard.count(End) == 300
+            assert heard[-1] is Close
+            assert 4.5 < trio.current_time() - start < 6.0
+            assert turns < 300
+
+    run_with_virtual_clock(main)
+
+
+def test_open_tells_the_product() -> None:
+    """Product, version and platform, by the names that others use; keys of open's properties are symbols."""
+
+    async def main() -> None:
+        async with serving() as (_, connect):
+            peer = connect()
+            await peer.hello()
+            properties = (await peer.until(Open)).properties
+            assert properties["product"] == "amqp-broker"
+            assert properties["version"] == __version__
+            assert properties["platform"].startswith("Python 3.")
+            assert set(properties) == {"product", "version", "platform"}
+            assert b"\xa3\x07product" in encode_frame(0, Open(container_id="x", properties=properties))
 
     run_with_virtual_clock(main)
 

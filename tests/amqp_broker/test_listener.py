@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,9 +14,12 @@ import trio
 import trio.testing
 import trustme
 
+from amqp_broker import log_setup
+from amqp_broker.configuration import BrokerConfig
 from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.configuration_tables import ListenerConfig
 from amqp_broker.listener import (
+    RECOVERED_S,
     ListenError,
     OpenListener,
     ServeConnection,
@@ -23,7 +27,8 @@ from amqp_broker.listener import (
     open_listeners,
     serve_listeners,
 )
-from amqp_broker.peers import Admission, PeerInfo
+from amqp_broker.peer_addresses import counted_address
+from amqp_broker.peers import ADDRESSES_MAX, AddressRates, Admission, PeerInfo
 
 ANY = ListenerConfig(url="amqp://127.0.0.1:0")
 DEADLINE_S = 20
@@ -229,6 +234,104 @@ def test_one_address_cannot_take_all_places() -> None:
     admission.leave("192.0.2.1")
     assert admission.refusal("198.51.100.1") is None
     assert admission.strangers == 511
+
+
+def test_an_ipv6_host_is_one_address() -> None:
+    """It has 2^64 addresses, and one place of each 64 bits; IPv4 is counted as it is."""
+    assert counted_address("2001:db8::1") == counted_address("2001:db8:0:0:ffff::2%eth0")
+    assert counted_address("2001:db8::1") != counted_address("2001:db8:0:1::1")
+    for host in ("192.0.2.1", "::ffff:192.0.2.1", "memory", "no:address"):
+        assert counted_address(host) == host
+    admission = Admission(BrokerLimits(login_sockets_per_address=2))
+    admission.enter("2001:db8::1")
+    admission.enter("2001:db8::2")
+    assert "per_address" in (admission.refusal("2001:db8::3") or "")
+    admission.leave("2001:db8::1")
+    assert admission.refusal("2001:db8::3") is None
+    assert admission.refusal("2001:db8:1::3") is None
+
+
+def test_the_connections_of_one_address_share_a_rate() -> None:
+    """So that a new connection is no new start; a few thousand are kept, those that work before others."""
+    rates = AddressRates(BrokerLimits(control_operations_burst=2, address_operations_burst=3))
+    busy = rates.of("192.0.2.1", 0.0)
+    assert [busy.take(0.0) for _ in range(4)][-1] > 0
+    for number in range(3 * ADDRESSES_MAX):
+        rates.of(f"198.51.{number // 256}.{number % 256}", 0.0)
+        assert rates.of("192.0.2.1", 0.0) is busy
+        assert len(rates) <= ADDRESSES_MAX
+    assert rates.of("192.0.2.2", 0.0) is not busy
+
+
+def test_a_peers_rate_is_that_of_its_address() -> None:
+    """The listener gives it to each connection."""
+    seen: list[PeerInfo] = []
+
+    async def serve(stream: trio.abc.Stream, peer: PeerInfo) -> None:
+        seen.append(peer)
+        await stream.send_all(b"x\n")
+
+    async def client(listeners: list[OpenListener]) -> None:
+        for _ in range(2):
+            assert await line_of(await dial(listeners[0]))
+
+    with_listeners([ANY], client, serve)
+    assert seen[0].operations is not None
+    assert seen[0].operations is seen[1].operations
+
+
+def test_a_full_table_of_descriptors_is_one_event(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not ten tracebacks a second: it is tried again, and whoever waits is served when there is room."""
+    told: list[str] = []
+    monkeypatch.setattr(log_setup, "_sink", log_setup._Sink())
+    log_setup.configure_logging(BrokerConfig())
+
+    async def serve(stream: trio.abc.Stream, peer: PeerInfo) -> None:
+        await stream.send_all(b"served\n")
+
+    async def main() -> None:
+        (listener,) = await open_listeners([ANY])
+        start = trio.current_time()
+        errors = [OSError(errno.EMFILE, "Too many open files") for _ in range(200)]
+        accept = trio.SocketListener.accept
+
+        async def short(self: trio.SocketListener) -> trio.SocketStream:
+            if errors:
+                raise errors.pop()
+            return await accept(self)
+
+        monkeypatch.setattr(trio.SocketListener, "accept", short)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_serve_in, listener, serve, nursery)
+            assert await line_of(await dial(listener)) == b"served\n"
+            assert trio.current_time() - start >= 20.0
+            told.append(capfd.readouterr().err)
+            assert "accepts_again" not in told[0]
+            await trio.sleep(RECOVERED_S + 1)
+            assert await line_of(await dial(listener)) == b"served\n"
+            nursery.cancel_scope.cancel()
+        while dialled:
+            await trio.aclose_forcefully(dialled.pop())
+        told.append(capfd.readouterr().err)
+
+    async def _serve_in(
+        listener: OpenListener,
+        serve: ServeConnection,
+        nursery: trio.Nursery,
+        task_status: trio.TaskStatus[None],
+    ) -> None:
+        await serve_listeners(
+            [listener], BrokerLimits(), serve, handler_nursery=nursery, task_status=task_status
+        )
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    text = "".join(told)
+    assert text.count("listener.out_of_resources") == 1
+    assert "Too many open files" in text
+    assert text.count("listener.accepts_again") == 1
+    assert "Traceback" not in text + caplog.text
 
 
 def test_logging_in_twice_counts_once() -> None:

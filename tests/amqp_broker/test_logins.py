@@ -41,6 +41,7 @@ from amqp_broker.frames import (
     encode_frame,
     encode_sasl_frame,
 )
+from amqp_broker.sasl_mechanisms import Plain, Step
 from amqp_broker.verifiers import SCRAM_SHA_256, SCRAM_SHA_512, make_verifier
 from tests.support.wire_client import PeerError, WireConnection
 
@@ -285,6 +286,61 @@ def test_external_takes_the_certificate(tls: Tls) -> None:
             assert isinstance(outcome, SaslOutcome)
             assert outcome.code == 0
             assert isinstance(client.open(), Open)
+
+
+@pytest.mark.parametrize("name", ["mallory", "anonymous"])
+def test_a_certificate_of_nobody_is_nobody(tls: Tls, name: str) -> None:
+    """A rule for everybody, and a certificate that is signed but no user's: EXTERNAL fails."""
+    rules = (AccessRule(users=("anonymous", "*"), actions=(CONNECT, SEND, CREATE)),)
+    with running_broker(config(listeners=(tls.listener,), access_rules=rules)) as broker:
+        with dialled(broker, tls.context(name)) as client:
+            assert "EXTERNAL" not in client.mechanisms()
+            client.say(encode_sasl_frame(SaslInit(mechanism="EXTERNAL", initial_response=b"")))
+            outcome = client.hear()
+            assert isinstance(outcome, SaslOutcome)
+            assert outcome.code == 1
+            assert client.hear() is None
+
+
+@pytest.mark.parametrize("mechanism", [SCRAM_SHA_256, SCRAM_SHA_512])
+def test_a_nonce_that_fits_no_challenge_is_a_failed_login(
+    mechanism: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """390 characters fit the init, but not the challenge that repeats them: an outcome, and no fault in the
+    log.
+    """
+    with running_broker(config()) as broker, dialled(broker) as client:
+        client.mechanisms()
+        first = b"n,,n=ada,r=" + b"x" * 390
+        client.say(encode_sasl_frame(SaslInit(mechanism=mechanism, initial_response=first)))
+        outcome = client.hear()
+        assert isinstance(outcome, SaslOutcome)
+        assert outcome.code == 1
+        assert client.hear() is None
+    assert "internal_error" not in capfd.readouterr().err
+
+
+def test_a_fault_within_a_login_is_told_as_one(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What nobody expected of a mechanism: the outcome sys (2) for the peer, one event with its trace for
+    us.
+    """
+
+    def broken(self: Plain, response: bytes | None) -> Step:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Plain, "step", broken)
+    with running_broker(config()) as broker, dialled(broker) as client:
+        client.mechanisms()
+        client.say(encode_sasl_frame(SaslInit(mechanism="PLAIN", initial_response=PLAIN[1])))
+        outcome = client.hear()
+        assert isinstance(outcome, SaslOutcome)
+        assert outcome.code == 2
+        assert client.hear() is None
+    errors = capfd.readouterr().err
+    assert errors.count("login.internal_error") == 1
+    assert "ZeroDivisionError" in errors
 
 
 def test_nothing_of_a_password_is_in_the_log(

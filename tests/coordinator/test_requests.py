@@ -55,6 +55,7 @@ def test_rule_2_a_settled_request_is_refused() -> None:
         decode_request(message(Declare()), True)
     offers = Source(outcomes=("amqp:rejected:list",))
     assert failed_answer(offers, refused.value) is None
+    assert refused.value.error().condition == "amqp:illegal-state"
 
 
 def test_no_transactional_work_on_a_control_link() -> None:

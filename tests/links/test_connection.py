@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from amqp_broker.frames import (
@@ -24,8 +25,11 @@ from amqp_broker.links import (
     ConnectionOpened,
     ConnectionState,
     DeliveriesReceived,
+    Event,
+    Limits,
     LinkDetached,
     LocalProtocolError,
+    OperationRate,
     SessionBegun,
     SessionEnded,
 )
@@ -55,7 +59,7 @@ def test_open_tells_our_limits() -> None:
     peer = RawPeer(offered_capabilities=("x",), properties={"product": "p"}).open()
     assert peer.heard() == [
         Open(
-            container_id="server", max_frame_size=65536, channel_max=63, idle_time_out=30000,
+            container_id="server", max_frame_size=65536, channel_max=1023, idle_time_out=30000,
             offered_capabilities=("x",), properties={"product": "p"},
         )
     ]  # fmt: skip
@@ -188,18 +192,42 @@ def test_a_channel_beyond_channel_max() -> None:
     peer.say(BEGIN, channel=4)
     assert (
         closed_with(peer, "amqp:connection:framing-error")
-        == "begin on channel 4, but channel-max is 3 (2.7.1)"
+        == "begin on channel 4, but channel-max is 3 (2.7.1; limits.max_sessions)"
     )
 
 
-def test_sixty_four_sessions() -> None:
-    """The default channel-max of 63 is 64 sessions."""
+def test_an_empty_frame_on_any_valid_channel_is_one() -> None:
+    """2.4.5: with a session on it or not; beyond channel-max it is as wrong as any other."""
+    peer = RawPeer(channel_max=3).open()
+    peer.begin(channel=1)
+    peer.heard()
+    for channel in range(4):
+        assert peer.feed(EMPTY_FRAME[:6] + channel.to_bytes(2, "big")) == []
+    assert peer.heard() == []
+    peer.feed(EMPTY_FRAME[:6] + b"\x00\x04")
+    assert "an empty frame on channel 4" in closed_with(peer, "amqp:connection:framing-error")
+
+
+def test_a_thousand_and_twenty_four_sessions() -> None:
+    """The default channel-max of 1,023 is 1,024 sessions."""
     peer = RawPeer().open()
-    for channel in range(64):
+    for channel in range(1_024):
         peer.begin(channel=channel)
-    assert len(peer.server.sessions) == 64
-    peer.say(BEGIN, channel=64)
+    assert len(peer.server.sessions) == 1_024
+    peer.say(BEGIN, channel=1_024)
     closed_with(peer, "amqp:connection:framing-error")
+
+
+def test_each_session_of_a_read_is_looked_after() -> None:
+    """Of a hundred sessions those answer that were asked, once each, in one read or in several."""
+    peer = RawPeer().open()
+    for channel in range(100):
+        peer.begin(channel=channel)
+    peer.heard()
+    peer.feed(b"".join(encode_frame(channel, flow(echo=True)) for channel in (9, 3, 9)))
+    assert [frame.channel for frame in peer.frames()] == [9, 3]
+    peer.feed(encode_frame(9, flow(echo=True)))
+    assert [frame.channel for frame in peer.frames()] == [9]
 
 
 def test_more_sessions_than_the_peer_takes() -> None:
@@ -210,19 +238,67 @@ def test_more_sessions_than_the_peer_takes() -> None:
     closed_with(peer, "amqp:not-allowed")
 
 
-def test_control_operations_have_a_rate() -> None:
-    """500 begin, attach, detach and end at once, 200 in a second; then the connection is closed."""
-    peer = RawPeer().open()
-    for _ in range(250):
-        peer.begin()
-        peer.say(End())
+LIMITS = Limits(control_operations_per_s=200.0, control_operations_burst=500)
+
+
+def cycles(count: int, opened: int = 0) -> bytes:
+    """So many sessions that begin and end."""
+    frame = encode_frame(0, BEGIN) + encode_frame(0, End())
+    return (AMQP_HEADER + encode_frame(0, Open(container_id="c")) if opened else b"") + frame * count
+
+
+def begun(events: list[Event]) -> int:
+    """How many sessions began."""
+    return len(of_type(events, SessionBegun))
+
+
+def test_control_operations_beyond_the_rate_are_slowed_down() -> None:
+    """500 begin, attach, detach and end at once, then 200 in a second: what is beyond waits, nothing is
+    cut.
+    """
+    peer = RawPeer(limits=LIMITS)
+    count = begun(peer.feed(cycles(1_000, opened=True)))
+    assert 249 <= count <= 251 and not peer.server.takes_data()
+    while not peer.server.takes_data():
+        deadline = peer.server.next_deadline()
+        assert deadline is not None
+        peer.now = deadline
+        count += begun(peer.server.handle_timeout(peer.now))
+    assert count == 1_000
+    assert 7.4 < peer.now - NOW < 7.6
+    assert peer.server.handle_timeout(peer.now + 0.1) == []
     assert not peer.server.wants_close
-    peer.now += 0.011
-    peer.begin()
-    peer.say(End())
-    peer.heard()
-    peer.say(BEGIN)
-    closed_with(peer, "amqp:resource-limit-exceeded")
+
+
+def test_slow_enough_is_not_slowed_down() -> None:
+    """A template that opens and closes a session and a link for each message, 100 times a second."""
+    peer = RawPeer(limits=LIMITS).open()
+    for _ in range(2_000):
+        peer.feed(cycles(1))
+        assert peer.server.takes_data()
+        peer.now += 0.01
+
+
+def test_who_is_slowed_down_is_not_idle_and_keeps_what_came() -> None:
+    """Data that is given nevertheless waits, and silence is ours for so long."""
+    peer = RawPeer(limits=attrs.evolve(LIMITS, control_operations_per_s=0.001), idle_time_out_ms=1_000)
+    assert begun(peer.feed(cycles(250, opened=True))) == 250
+    assert peer.feed(cycles(1)) == []
+    assert peer.server.handle_timeout(NOW + 10) == []
+    assert not peer.server.wants_close
+    assert begun(peer.server.handle_timeout(NOW + 10_000)) == 1
+
+
+def test_a_new_connection_is_no_new_start() -> None:
+    """Connections of one address share a rate, so that short ones do not get around it; each open counts."""
+    shared = OperationRate(200.0, 500, NOW)
+    total = 0
+    for _ in range(100):
+        peer = RawPeer(limits=LIMITS, peer_rate=shared)
+        total += begun(peer.feed(cycles(10, opened=True)))
+        peer.server.receive_eof(peer.now)
+    assert 230 <= total <= 250
+    assert begun(RawPeer(limits=LIMITS).feed(cycles(10, opened=True))) == 10
 
 
 # --- close

@@ -17,6 +17,7 @@ from amqp_broker.frames import (
     Rejected,
     Released,
     TransactionalState,
+    Transfer,
     encode_frame,
 )
 from amqp_broker.links import (
@@ -404,6 +405,58 @@ def test_a_transfer_may_lower_the_mode() -> None:
     assert [(item.first, item.settled) for item in peer.heard()] == [(0, True), (1, False)]
 
 
+# --- continuations
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "named"),
+    [
+        ({}, {"delivery_id": 1}, "delivery-id 1"),
+        ({}, {"delivery_tag": b"other"}, "delivery-tag"),
+        ({}, {"message_format": 7}, "message-format 7"),
+        ({"message_format": 7}, {"message_format": 0}, "message-format 0"),
+        ({"settled": True}, {"settled": False}, "settled false"),
+    ],
+)
+@pytest.mark.parametrize("more", [True, False])
+@pytest.mark.parametrize("hot_path", [True, False])
+def test_a_later_transfer_that_contradicts_the_first_is_an_error(
+    first: dict[str, Any], later: dict[str, Any], named: str, more: bool, hot_path: bool
+) -> None:
+    """2.7.5: for delivery-id, delivery-tag and message-format in so many words; settled cannot go back."""
+    peer, link = attached()
+    peer.server.hot_path = hot_path
+    peer.say(transfer(0, more=True, **first), b"a")
+    fields = {"delivery_id": None, "message_format": None} | later
+    events = peer.say(transfer(fields.pop("delivery_id"), more=more, **fields), b"b")
+    assert deliveries(events) == []
+    assert named in detached_with(peer, "amqp:invalid-field")
+    assert link.session.unsettled_in.count == 0
+
+
+@pytest.mark.parametrize("hot_path", [True, False])
+def test_a_later_transfer_may_repeat_the_first_or_leave_it_out(hot_path: bool) -> None:
+    """The same values, none, and a settled that comes with the last transfer."""
+    peer, link = attached()
+    peer.server.hot_path = hot_path
+    peer.say(transfer(0, more=True, message_format=7, settled=False), b"a")
+    peer.say(transfer(0, more=True, message_format=7), b"b")
+    peer.say(Transfer(handle=0, more=True), b"c")
+    peer.say(Transfer(handle=0, more=True, settled=True), b"d")
+    (delivery,) = deliveries(peer.say(Transfer(handle=0), b"e"))
+    assert (delivery.payload, delivery.settled, delivery.message_format) == (b"abcde", True, 7)
+    assert link.session.unsettled_in.count == 0
+
+
+def test_what_a_disposition_settled_is_not_unsettled_by_a_later_transfer() -> None:
+    """Settlement is final; a client that always writes the flag that it began with is not at fault."""
+    peer, _ = attached()
+    peer.say(transfer(0, more=True, settled=False), b"a")
+    peer.say(Disposition(role=SENDER, first=0, settled=True))
+    (delivery,) = deliveries(peer.say(transfer(None, delivery_tag=None, settled=False), b"b"))
+    assert delivery.settled and peer.heard() == []
+
+
 # --- detach
 
 
@@ -411,6 +464,9 @@ def test_a_transfer_may_lower_the_mode() -> None:
 def test_a_detach_is_answered(closed: bool) -> None:
     """2.6.6: with the same closed flag; afterwards settling says nothing."""
     peer, link, taken = received(2)
+    link.settle(taken, Accepted())
+    link.processed(2)
+    peer.heard()
     events = peer.say(Detach(handle=0, closed=closed))
     assert peer.heard() == [Detach(handle=0, closed=closed)]
     (told,) = of_type(events, LinkDetached)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from amqp_broker.frames import Attach, Begin, Close, Detach, End, Error, Flow
@@ -39,7 +41,7 @@ def test_begin_is_answered_on_our_lowest_channel() -> None:
     (frame,) = peer.frames()
     assert frame.channel == 0
     assert frame.performative == Begin(
-        remote_channel=5, next_outgoing_id=0, incoming_window=5000, outgoing_window=WINDOW, handle_max=255
+        remote_channel=5, next_outgoing_id=0, incoming_window=5000, outgoing_window=WINDOW, handle_max=4095
     )
     assert of_type(peer.events, SessionBegun)[0].session is session
 
@@ -133,13 +135,54 @@ def test_a_handle_beyond_handle_max_closes() -> None:
     assert close.error.condition == "amqp:connection:framing-error"
 
 
-def test_two_hundred_and_fifty_six_links() -> None:
+def test_four_thousand_and_ninety_six_links() -> None:
     """The limits table; the announced handle-max says so."""
     peer = RawPeer().open()
     session = peer.begin()
-    for handle in range(256):
+    for handle in range(4_096):
         peer.attach_sender(handle, f"link {handle}")
-    assert len(session.output_links) == 256
+    assert len(session.output_links) == 4_096
+    peer.say(sender_attach(4_096, "beyond"))
+    close = peer.heard()[-1]
+    assert isinstance(close, Close) and close.error is not None
+    assert "limits.max_links_per_session" in (close.error.description or "")
+
+
+def test_all_sessions_together_have_a_bound_of_links() -> None:
+    """Refused links and those that we detached count until the peer has answered: they take memory, too."""
+    limits = Limits(links_per_session=4, links_per_connection=6)
+    peer = RawPeer(credit=1, limits=limits).open()
+    first = peer.begin()
+    for handle in range(4):
+        peer.attach_sender(handle, f"link {handle}")
+    peer.server.take_events()
+    for link in list(first.output_links.values()):
+        link.detach()
+    peer.begin(1)
+    for handle in range(2):
+        peer.attach_sender(handle, f"other {handle}", channel=1)
+    peer.heard()
+    peer.say(sender_attach(2, "beyond"), channel=1)
+    ended_with(peer, "amqp:resource-limit-exceeded")
+    assert peer.server.link_count == 4
+    peer.say(End(), channel=1)
+    for handle in range(4):
+        peer.say(Detach(handle=handle, closed=True))
+    assert peer.server.link_count == 0
+    assert peer.attach_sender(0, "again").attached
+
+
+def test_the_lowest_free_handle_is_ours() -> None:
+    """2.7.3: whatever was detached in between, and whatever handles the peer uses."""
+    peer = RawPeer().open()
+    session = peer.begin()
+    links = [peer.attach_sender(9 - handle, f"link {handle}") for handle in range(6)]
+    assert [link.handle for link in links] == [0, 1, 2, 3, 4, 5]
+    for number in (4, 1, 2):
+        peer.say(Detach(handle=9 - number, closed=True))
+    assert [peer.attach_sender(20 + n, f"new {n}").handle for n in range(4)] == [1, 2, 4, 6]
+    peer.say(Detach(handle=9, closed=True))
+    assert session.free_handle() == session.free_handle() == 0
 
 
 @pytest.mark.parametrize(
@@ -274,12 +317,27 @@ def test_echo_is_answered_once_for_each_read() -> None:
     assert isinstance(answer, Flow) and not answer.echo and answer.handle is None
 
 
-def test_a_link_state_without_a_link() -> None:
-    """2.7.4: without handle, delivery-count and link-credit MUST NOT be set."""
+@pytest.mark.parametrize(
+    "fields",
+    [{"delivery_count": 1}, {"link_credit": 5}, {"available": 0}, {"drain": True}, {"properties": {"x": 1}}],
+)
+@pytest.mark.parametrize("hot_path", [True, False])
+def test_a_link_state_without_a_link(fields: dict[str, Any], hot_path: bool) -> None:
+    """2.7.4: without handle, none of the fields of a link's state MUST be set, nor the properties."""
     peer = RawPeer().open()
+    peer.server.hot_path = hot_path
     peer.begin()
-    peer.say(flow(link_credit=5))
+    peer.say(flow(**fields))
     ended_with(peer, "amqp:invalid-field")
+
+
+def test_a_flow_of_a_session_alone() -> None:
+    """What is about the session, with drain and echo said to be false, is taken."""
+    peer = RawPeer().open()
+    session = peer.begin()
+    peer.heard()
+    peer.say(flow(drain=False, echo=False, incoming_window=7))
+    assert peer.heard() == [] and session.window.remote_incoming_window == 7
 
 
 # --- attach

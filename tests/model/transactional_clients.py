@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amqp_broker.frames import Released
+from amqp_broker.frames import Accepted, Released
 from amqp_broker.testing import RunningBroker
 from tests.model.reference import ModelMessage
 from tests.model.transactional_reference import ModelTransaction
@@ -111,6 +111,8 @@ class Client:
         self, which: int, queue: str, *, settled: bool, browser: bool, default: Any, narrow: bool
     ) -> Receiver:
         """Attach and remember."""
+        # A default-outcome that is none of the outcomes is refused.
+        narrow = narrow and isinstance(default, (Accepted, Released, type(None)))
         outcomes = ("amqp:accepted:list", "amqp:released:list") if narrow else ALL_OUTCOMES
         link = self._session(which).attach_consumer(
             self._name(), queue, settled=settled, browser=browser, default=default, outcomes=outcomes

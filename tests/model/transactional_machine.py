@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from amqp_broker.broker import Broker
-from amqp_broker.frames import Accepted, TransactionalState
+from amqp_broker.frames import Accepted, Detach, TransactionalState
+from amqp_broker.links import Limits
 from amqp_broker.persistence import Store, StoreFailed
 from tests.model.transactional_at_rest import QUEUES, condition_of
 from tests.model.transactional_clients import Client, Control, Receiver
@@ -26,6 +27,7 @@ from tests.support.broker_clients import at_rest, round_trip
 from tests.support.wire_client import ConnectionLost, PeerError
 
 SMALL_BYTES = 20  # more than a message of one octet takes
+OUTCOME_WAIT_S = round(Limits().outcome_wait_s)
 FORGOTTEN_S = 600  # about when the broker forgets that a transaction timed out
 
 
@@ -267,8 +269,8 @@ class TransactionalMachine(Halves):
         if event.endswith("cut"):
             self._cut(client)
             self._wait_for_connections(len(self.clients))
-        elif event == "close":
-            control.link.detach()
+        elif event == "close" and self.now + OUTCOME_WAIT_S < FORGOTTEN_S:
+            self._detach_in_time(control)
             self._control_gone(control)
         elif event == "detach" and client.receivers:
             receiver = hold.receiver if hold is not None and hold.receiver.attached else client.receivers[0]
@@ -288,6 +290,17 @@ class TransactionalMachine(Halves):
         if client in self.clients:
             round_trip(*client.sessions)
         return None
+
+    def _detach_in_time(self, control: Control) -> None:
+        """The answer waits for the outcome of the discharge, but not for ever."""
+        link, session = control.link, control.link.session
+        session.put(Detach(handle=link.handle, closed=True))
+        round_trip(session)
+        self.now += OUTCOME_WAIT_S
+        self.running.jump(OUTCOME_WAIT_S)
+        session.connection.pump_until(lambda: link.detached is not None)
+        del session.links[link.handle]
+        self._time_out()
 
     def _time_passes(self, client: Client) -> None:
         if self.now + TIMEOUT_S < FORGOTTEN_S:

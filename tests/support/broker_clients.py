@@ -60,13 +60,16 @@ def bodies(deliveries: Iterable[Arrived]) -> list[bytes]:
 
 
 def attach_with(session: WireSession, name: str, **fields: Any) -> WireSender | WireReceiver:
-    """Attach with a terminus of one's own: `source` makes a receiver, `target` a sender."""
+    """Attach with a terminus of one's own: `source` makes a receiver, `target` a sender (whose own source is
+    `origin`).
+    """
     handle = max(session.links, default=-1) + 1
     link: WireSender | WireReceiver
     if "target" in fields:
         link = WireSender(session, name, handle)
+        origin = fields.pop("origin", Source())
         attach = Attach(
-            name=name, handle=handle, role=SENDER, source=Source(), initial_delivery_count=0, **fields
+            name=name, handle=handle, role=SENDER, source=origin, initial_delivery_count=0, **fields
         )
     else:
         link = WireReceiver(session, name, handle)
