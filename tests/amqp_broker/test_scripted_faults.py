@@ -62,8 +62,7 @@ def stored(broker: RunningBroker, at_least: int) -> int:
     with WireConnection.connect(broker.host, broker.port) as connection:
         receiver = connection.begin().attach_receiver("r", "orders", credit=100)
         connection.pump_until(lambda: len(receiver.deliveries) >= at_least)
-        receiver.flow(receiver.credit, drain=True)
-        connection.pump_until(lambda: receiver.credit == 0)
+        receiver.drain_all(receiver.credit)
         return len(receiver.deliveries)
 
 

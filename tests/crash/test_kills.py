@@ -34,5 +34,5 @@ def test_kills_at_random_moments_leave_no_half_discharge(tmp_path: Path) -> None
 def test_a_kill_at_a_named_point_loses_and_repeats_nothing(tmp_path: Path, point: str) -> None:
     """The broker dies there under load, and the next life finds what was promised."""
     run = run_point(tmp_path, point, 1, SEED, lives=1)
-    assert run.complaints == []
+    assert run.complaints == [], run.summary
     assert run.deaths, f"the broker never passed {point}"
