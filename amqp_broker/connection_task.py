@@ -92,6 +92,8 @@ class ConnectionTask:
         self.dispatcher = Dispatcher(self, self._services)
         self._inbox: bytes | None = None
         self._eof = False
+        self._eof_is = "end without close"
+        self._end: tuple[str, Error | None] | None = None  # why it ends, and with which error in a close
         self._mail = Mailbox(self.wake)
         self._offers: dict[Any, None] = {}
         self._handling: list[Any] = []  # events, while they are handled
@@ -193,7 +195,7 @@ class ConnectionTask:
     def stop(self) -> None:
         """The broker stops: close the connection with `amqp:connection:forced` (2.8.15)."""
         error = Error(condition="amqp:connection:forced", description="the broker is stopping")
-        self._mail.post(self._close_engine, error, None)
+        self._mail.post(self._close_stopping, error, None)
 
     def wake(self) -> None:
         """Have the owner take a turn."""
@@ -213,6 +215,7 @@ class ConnectionTask:
                 await self._own()
                 nursery.cancel_scope.cancel()
         finally:
+            self._log_end()
             self._broker.timers.forget(self)
             self._give_everything_back()
             with trio.move_on_after(CLOSE_GRACE_S, shield=True):
@@ -225,6 +228,7 @@ class ConnectionTask:
                 data = await transport.receive()
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 data = b""
+                self._eof_is = "reset while reading"
             if not data:
                 self._eof = True
                 self.wake()
@@ -267,9 +271,8 @@ class ConnectionTask:
                 finished = await self._turn()
             except Exception:
                 self.log.exception("connection.internal_error")
-                self.engine.close(
-                    Error(condition="amqp:internal-error", description="a fault of the broker; see its log")
-                )
+                description = "a fault of the broker; see its log"
+                self._close("internal error", Error(condition="amqp:internal-error", description=description))
                 self._flush()
                 await self._finish()
                 return
@@ -299,6 +302,7 @@ class ConnectionTask:
             await self._handle(engine.receive_data(data, now))
             self._read_on()
         elif self._eof:
+            self._ends(self._eof_is)
             await self._handle(engine.receive_eof(now))
             return True
         if now >= self._deadline:
@@ -389,6 +393,7 @@ class ConnectionTask:
             limit = self._services.nodes.config.limits.write_stall_timeout_ms / 1000
             if now - self._writing_since >= limit:
                 self.log.warning("connection.write_stalled", seconds=limit)
+                self._ends("write stalled")
                 self._broken = True
 
     async def _finish(self) -> None:
@@ -447,8 +452,8 @@ class ConnectionTask:
             description = f"container {self.container_id!r} attached {link.name!r} on another connection"
             link.detach(Error(condition="amqp:link:stolen", description=description))
 
-    def _close_engine(self, error: Error, _: None) -> None:
-        self.engine.close(error)
+    def _close_stopping(self, error: Error, _: None) -> None:
+        self._close("broker stopping", error)
 
     # Events that are not the dispatcher's
 
@@ -458,20 +463,28 @@ class ConnectionTask:
     def _on_opened(self, event: ConnectionOpened) -> None:
         self._peer.logged_in()
         if not self._services.nodes.authoriser.authorise(self.principal, CONNECT):
-            self.engine.close(
-                Error(
-                    condition="amqp:unauthorized-access",
-                    description=f"{self.principal.rule_name!r} may not connect",
-                )
-            )
+            description = f"{self.principal.rule_name!r} may not connect"
+            self._close("our close", Error(condition="amqp:unauthorized-access", description=description))
         self.log.info(
             "connection.opened", container_id=event.remote_open.container_id, principal=self.principal.name
         )
 
     def _on_closed(self, event: ConnectionClosed) -> None:
-        condition = None if event.error is None else event.error.condition
-        description = None if event.error is None else event.error.description
-        self.log.info("connection.closed", condition=condition, description=description)
+        self._ends("our close" if event.local else "peer's close", event.error)
+
+    def _close(self, why: str, error: Error) -> None:
+        self._ends(why, error)
+        self.engine.close(error)
+
+    def _ends(self, why: str, error: Error | None = None) -> None:
+        """The first reason is the reason: what comes after it follows from it."""
+        self._end = self._end or (why, error)
+
+    def _log_end(self) -> None:
+        """A connection that ends without a reason of its own is cut off, because the broker stops."""
+        why, error = self._end or ("reset while writing" if self._broken else "broker stopping", None)
+        condition, description = (None, None) if error is None else (error.condition, error.description)
+        self.log.info("connection.closed", why=why, condition=condition, description=description)
 
     async def _on_attach(self, event: AttachReceived) -> None:
         if not event.link.session.writable:
