@@ -24,9 +24,10 @@ from amqp_broker.listener import (
     serve_listeners,
 )
 from amqp_broker.peers import Admission, PeerInfo
+from tests.support.wire_client import PATIENCE_S
 
 ANY = ListenerConfig(url="amqp://127.0.0.1:0")
-DEADLINE_S = 20
+DEADLINE_S = PATIENCE_S
 
 dialled: list[trio.SocketStream] = []
 """What `dial` opened, for `with_listeners` to close."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash import busy, kills, lives
+from tests.crash import kills, lives
 from tests.crash.busy import PROGRAM, busy_processes
 from tests.crash.deaths import Death
 from tests.crash.evidence import (
@@ -25,7 +25,7 @@ from tests.crash.evidence import (
     scratch_folder,
 )
 from tests.crash.half_kills import HalfWorkload
-from tests.crash.scenario import Scenario
+from tests.crash.scenario import TRANSACTIONS, Scenario
 from tests.crash.sequenced_kills import SequencedWorkload
 from tests.crash.set_kills import SEALED, SetWorkload
 from tests.crash.workload import Workload
@@ -110,7 +110,7 @@ def test_plain_clients_and_controllers_keep_their_history(
     """With that of the kinds that work beside them."""
     monkeypatch.setattr("tests.crash.scenario.check_history", complains)
     others = [HalfWorkload(SEED)]
-    complaints, line = kills.run_kills(tmp_path, 1, SEED, load=kills.TRANSACTIONS, others=others, show=False)
+    complaints, line = kills.run_kills(tmp_path, 1, SEED, load=TRANSACTIONS, others=others, show=False)
     assert complaints == ["planted"] and str(tmp_path) in line
     found = history_in(tmp_path)
     assert {"kind", "order", "life"} <= found[0].keys()
@@ -182,7 +182,7 @@ def test_busy_processes_end_with_what_they_are_beside(monkeypatch: pytest.Monkey
             super().__init__(*arguments, **options)  # type: ignore[call-overload]
             started.append(self)
 
-    monkeypatch.setattr(busy.subprocess, "Popen", Noted)
+    monkeypatch.setattr(subprocess, "Popen", Noted)
     with busy_processes(2):
         assert [process.poll() for process in started] == [None, None]
     assert len(started) == 2 and all(process.returncode is not None for process in started)
@@ -196,7 +196,7 @@ def test_a_busy_process_ends_when_its_parent_is_another() -> None:
 def test_a_scenario_tells_of_the_points_of_all_kinds(tmp_path: Path) -> None:
     """Lives end at each of them in turn; the point that is a state of clients is none of the broker's."""
     others = [HalfWorkload(SEED), SetWorkload(SEED), SequencedWorkload(SEED)]
-    points = Scenario(tmp_path, SEED, kills.TRANSACTIONS, others=others).points
+    points = Scenario(tmp_path, SEED, TRANSACTIONS, others=others).points
     features = ("discharge", "hold", "epoch", "advance")
     assert {f"{feature}.after_commit" for feature in features} <= {*points}
     assert "sealed" not in points and len(points) == len({*points})
