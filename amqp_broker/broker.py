@@ -28,6 +28,7 @@ from amqp_broker.links import ConnectionSettings, Limits, PartialBytes
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log_setup import logger
 from amqp_broker.node_service import NodeService
+from amqp_broker.operations.writer import Writer
 from amqp_broker.persistence import MemoryStore, Store, StoreFailed
 from amqp_broker.retained.administration import (
     CursorInfo,
@@ -40,7 +41,6 @@ from amqp_broker.sequences.administration import PAGE, StreamInfo
 from amqp_broker.services import Services
 from amqp_broker.termini import ANONYMOUS_RELAY
 from amqp_broker.timers import Timers
-from amqp_broker.writer import Writer
 
 if TYPE_CHECKING:
     from amqp_broker.faults import Faults
@@ -67,7 +67,7 @@ class Broker:
         self._faults = faults
         self._nursery = nursery
         self.timers = Timers()
-        self.writer = Writer(store, self.timers)
+        self.writer = Writer(store, self.timers, wall_clock)
         authoriser = Authoriser(config.access_rules, users_configured=bool(config.users))
         self.nodes = NodeService(config, self.writer, self.timers, authoriser, wall_clock)
         self.services = Services(self.nodes)

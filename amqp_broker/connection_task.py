@@ -45,6 +45,7 @@ from amqp_broker.links import (
 )
 from amqp_broker.log_setup import logger
 from amqp_broker.mailbox import Mailbox
+from amqp_broker.message_events import Origin
 from amqp_broker.posts import deleted_error
 from amqp_broker.queue import Consumer, Queue
 from amqp_broker.sasl_dialogue import SaslDialogue
@@ -54,13 +55,13 @@ if TYPE_CHECKING:
     from amqp_broker.authentication import Authenticator
     from amqp_broker.configuration import BrokerConfig
     from amqp_broker.coordinator import Ended
-    from amqp_broker.jobs import Posting, Settlement
     from amqp_broker.links import ConnectionSettings
     from amqp_broker.listener import PeerInfo
+    from amqp_broker.operations.discharge import Discharge
+    from amqp_broker.operations.posting import Posting, Settlement
     from amqp_broker.producers import Producer
     from amqp_broker.services import Services
     from amqp_broker.timers import Timers
-    from amqp_broker.transactional_jobs import DischargeJob
 
 CLOSE_GRACE_S: Final = 2.0  # after our close was written, how long the peer's may take
 
@@ -104,6 +105,8 @@ class ConnectionTask:
         self._reader: trio.lowlevel.Task | None = None
         self._output_put = trio.lowlevel.ParkingLot()
         self._broken = False
+        self._fault: Exception | None = None
+        self._origin: Origin | None = None  # since something was posted
         self._writing_since: float | None = None
         self._output_bound = broker.config.limits.output_buffer_bytes
         self._deadline = float("inf")
@@ -143,10 +146,9 @@ class ConnectionTask:
         """A posting of this connection was committed, or refused by the store."""
         self._mail.post(self.dispatcher.posts.posted, posting, error)
 
-    def settled(self, settlement: Settlement, error: Exception | None) -> None:
+    def settled(self, settlement: Settlement) -> None:
         """Outcomes that this connection's peer gave were committed."""
-        if settlement.deliveries or error is not None:
-            self._mail.post(self.dispatcher.settled, settlement, error)
+        self._mail.post(self._confirm, settlement, None)
 
     def run_in_turn(self, call: Callable[..., None], *arguments: Any) -> None:
         """Have `call(*arguments)` run in a turn of this connection, where its engine may be touched."""
@@ -156,9 +158,9 @@ class ConnectionTask:
         """One of the broker's own nodes is done with a message of this connection."""
         self._mail.post(partial(self._answer, outcome), link, delivery)
 
-    def tell_discharged(self, job: DischargeJob, ended: Ended) -> None:
+    def tell_discharged(self, discharge: Discharge, ended: Ended) -> None:
         """The discharge of a transaction of this connection is decided."""
-        self._mail.post(self.dispatcher.transactions.tell_discharged, job, ended)
+        self._mail.post(self.dispatcher.transactions.tell_discharged, discharge, ended)
 
     def tell_ended(self, ended: Ended) -> None:
         """A transaction of this connection was rolled back from outside."""
@@ -187,10 +189,22 @@ class ConnectionTask:
         return self.principal.rule_name, self.container_id, isinstance(link, SenderLink), link.name
 
     @property
+    def origin(self) -> Origin:
+        """Of what its peer posts outside of transactions."""
+        if self._origin is None:
+            self._origin = Origin(self.container_id, b"")
+        return self._origin
+
+    @property
     def container_id(self) -> str:
         """The peer's container-id, from its open."""
         remote_open = self.engine.remote_open
         return "" if remote_open is None else remote_open.container_id or ""
+
+    def fail(self, error: Exception) -> None:
+        """A fault of the broker met what this peer asked for: it ends, and nobody else notices."""
+        self._fault = error
+        self.wake()
 
     def stop(self) -> None:
         """The broker stops: close the connection with `amqp:connection:forced` (2.8.15)."""
@@ -295,6 +309,8 @@ class ConnectionTask:
     async def _turn(self) -> bool:
         """Take everything that waits; True when nothing more is to come."""
         self._signalled = False
+        if self._fault is not None:
+            raise self._fault
         engine = self.engine
         now = trio.current_time()
         if self._inbox is not None and engine.output_size() <= self._output_bound:
@@ -430,6 +446,9 @@ class ConnectionTask:
         self._mail.close()
 
     # Mail
+
+    def _confirm(self, settlement: Settlement, _: None) -> None:
+        self.dispatcher.settled(settlement)
 
     def _send_assigned(self, consumer: Consumer, _: None) -> None:
         self.dispatcher.send_assigned(consumer)

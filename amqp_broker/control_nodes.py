@@ -12,9 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from amqp_broker.authorisation import Principal
-from amqp_broker.coordinator import Enlisted, Transaction, TransactionError
-from amqp_broker.frames import Error, TransactionalState
+from amqp_broker.coordinator import Transaction, TransactionError
+from amqp_broker.frames import Error, Rejected, TransactionalState
 from amqp_broker.links import Delivery, ReceiverLink
+from amqp_broker.operations.operation import Owner
 
 if TYPE_CHECKING:
     from amqp_broker.link_owner import LinkOwner
@@ -23,17 +24,25 @@ if TYPE_CHECKING:
 class ControlPost:
     """One message for a control node. `answer(outcome)` is called once, now or later, in any task."""
 
-    __slots__ = ("answer", "container_id", "message_format", "payload", "principal")
+    __slots__ = ("answer", "connection", "container_id", "message_format", "payload", "principal")
 
     def __init__(
         self, principal: Principal, container_id: str, payload: bytes, message_format: int,
-        answer: Callable[[Any], None],
+        answer: Callable[[Any], None], connection: Owner | None = None,
     ) -> None:  # fmt: skip
         self.principal = principal
         self.container_id = container_id
         self.payload = payload
         self.message_format = message_format
         self.answer = answer
+        self.connection = connection
+
+    def failed(self, error: Exception) -> None:
+        """A fault of the broker met it: nothing was done."""
+        described = Error(condition="amqp:internal-error", description="a fault of the broker; see its log")
+        self.answer(Rejected(error=described))
+        if self.connection is not None:
+            self.connection.fail(error)
 
 
 class ControlNode(Protocol):
@@ -45,7 +54,7 @@ class ControlNode(Protocol):
     def receive(self, post: ControlPost) -> None:
         """Take one message; `post.answer(outcome)` follows once."""
 
-    def enlist(self, post: ControlPost, transaction: Transaction) -> Enlisted | Error:
+    def enlist(self, post: ControlPost, transaction: Transaction) -> Any | Error:
         """One message in a transaction: what becomes part of it, or what the provisional `rejected` says."""
 
 
@@ -54,7 +63,7 @@ class NoTransactions:
 
     unsettled_only = False
 
-    def enlist(self, post: ControlPost, transaction: Transaction) -> Enlisted | Error:
+    def enlist(self, post: ControlPost, transaction: Transaction) -> Any | Error:
         """A provisional `rejected`."""
         return Error(
             condition="amqp:not-allowed",
@@ -118,4 +127,5 @@ class ControlNodeLink:
 def control_post(task: LinkOwner, link: ReceiverLink, delivery: Delivery) -> ControlPost:
     """The message of a delivery, whose answer goes back to its link."""
     answer = partial(task.answered, link, delivery)
-    return ControlPost(task.principal, task.container_id, delivery.payload, delivery.message_format, answer)
+    payload, message_format = delivery.payload, delivery.message_format
+    return ControlPost(task.principal, task.container_id, payload, message_format, answer, task)

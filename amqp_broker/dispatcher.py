@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker import message_events
 from amqp_broker.frames import Accepted, Error, Modified, Received, Rejected, Released, TransactionalState
-from amqp_broker.jobs import Settlement, retire_verbs, return_verbs
 from amqp_broker.links import (
     CreditReceived,
     DeliveriesSettled,
@@ -22,6 +21,7 @@ from amqp_broker.links import (
     ReceiverLink,
     SenderLink,
 )
+from amqp_broker.operations.posting import Settlement, Step, retire_verbs, return_verbs
 from amqp_broker.persistence import Record, Unit
 from amqp_broker.posts import Posts
 from amqp_broker.queue import Consumer
@@ -207,8 +207,9 @@ class Dispatcher:
             if not settled and not transactional:
                 return
             outcome = consumer.default_outcome
-        if consumer.decided:
-            deliveries = self._undecided(consumer, deliveries, settled)
+        deliveries = [
+            delivery for delivery in deliveries if not delivery.decided
+        ]  # a terminal outcome stands (3.4)
         handler = self._outcomes.get(type(outcome))
         if not deliveries:
             pass
@@ -226,8 +227,8 @@ class Dispatcher:
         else:
             if self.transactions.holds_any:
                 deliveries = self.transactions.dispose_plainly(consumer, deliveries, state, settled)
-            if not settled:
-                consumer.decided.update([delivery.number for delivery in deliveries])
+            for delivery in deliveries:
+                delivery.decided = True
             if deliveries:
                 handler(consumer, deliveries, outcome, settled)
         if consumer.demand == 0:
@@ -239,20 +240,12 @@ class Dispatcher:
         """Do what an outcome says with deliveries that no transaction holds."""
         self._outcomes[type(outcome)](consumer, deliveries, outcome, settled)
 
-    def _undecided(
-        self, consumer: Consumer, deliveries: list[OutgoingDelivery], settled: bool
-    ) -> list[OutgoingDelivery]:
-        """A terminal outcome stands (3.4): what follows it for the same delivery only settles."""
-        decided = consumer.decided
-        new = [delivery for delivery in deliveries if delivery.number not in decided]
-        if settled:
-            decided.difference_update([delivery.number for delivery in deliveries])
-        return new
-
     def _refuse_outcome(self, consumer: Consumer, state: object, settled: list[OutgoingDelivery]) -> None:
         """Detach for an outcome that the source does not offer; what the peer settled by it comes back."""
         if not consumer.browser:
             free = self.transactions.holder_gone(consumer, settled)
+            for delivery in free:
+                delivery.decided = True
             self._return(consumer, [delivery.message for delivery in free])
         link = consumer.link
         offered = ", ".join(sorted(consumer.outcomes))
@@ -278,7 +271,8 @@ class Dispatcher:
         )
         consumer.demand = 0
         free = self.transactions.holder_gone(consumer, deliveries)
-        consumer.decided.update([delivery.number for delivery in deliveries])
+        for delivery in deliveries:
+            delivery.decided = True
         if free:
             self._modify(consumer, free, bare, True)
         most = self._nodes.config.limits.annotations_bytes
@@ -311,7 +305,7 @@ class Dispatcher:
             return
         self._return(consumer, records)
         if not settled:
-            self._confirm(consumer, deliveries, state)
+            consumer.link.settle(deliveries, state)
 
     def _modify(
         self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any, settled: bool
@@ -365,7 +359,7 @@ class Dispatcher:
         """With the next group, or a little later: nobody waits for it."""
         now_ms = self._nodes.wall_clock_ms()
         verbs = message_events.delivered(consumer.queue, records, self._task.container_id, now_ms)
-        self._nodes.writer.defer(message_events.LogJob(verbs))
+        self._nodes.writer.defer(Step(verbs, told=True))
 
     def _settle(
         self,
@@ -376,24 +370,21 @@ class Dispatcher:
         verbs: Unit,
     ) -> None:
         link = consumer.link
-        job = Settlement(self._task, link, deliveries, consumer.queue, retired, state, self._nodes, verbs)
+        settlement = Settlement(
+            self._task, link, deliveries, consumer.queue, retired, state, self._nodes, verbs
+        )
         if not verbs:
-            job.finished(None)
+            settlement.stored()
         elif deliveries:
-            self._nodes.writer.collect(job)
+            self._nodes.writer.collect(settlement)
         else:
-            self._nodes.writer.defer(job)
+            self._nodes.writer.defer(settlement)
 
-    def settled(self, settlement: Settlement, error: Exception | None) -> None:
+    def settled(self, settlement: Settlement) -> None:
         """In the turn after the commit: the receiver that waits for it is told that its outcome holds."""
         consumer = self.consumers.get(settlement.link)
-        if consumer is not None and settlement.deliveries:
-            self._confirm(consumer, settlement.deliveries, settlement.state)
-
-    def _confirm(self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any) -> None:
-        link = consumer.link
-        link.settle(deliveries, state)
-        consumer.decided.difference_update([delivery.number for delivery in deliveries])
+        if consumer is not None:
+            consumer.link.settle(settlement.deliveries, settlement.state)
 
     # The end of links
 
@@ -418,7 +409,7 @@ class Dispatcher:
         waiting = list(consumer.pending)
         consumer.pending.clear()
         if not consumer.browser:
-            held = [delivery for delivery in event.unsettled if delivery.number not in consumer.decided]
+            held = [delivery for delivery in event.unsettled if not delivery.decided]
             held = self.transactions.holder_gone(consumer, held)
             queue.take_back(waiting)
             if held:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from amqp_broker.expiries import NEVER, Expiries
-from amqp_broker.jobs import Step
+from amqp_broker.operations.operation import Operation
+from amqp_broker.operations.posting import Step
 from amqp_broker.persistence import Configure, NoSuchNode, Record, RecoveredNode, Store, Unit
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ EXPIRES: Final = "expires"  # in the settings of a node: messages in it have had
 assert SWEEP_EVERY_MS <= SWEEP_DISK_EVERY_MS, "memory is nearer than the disk"
 
 
-class Swept:
+class Swept(Operation):
     """Messages that expired on disk leave the store; until then a page may still have them."""
 
     def __init__(self, expiries: Expiries, records: list[Record], verbs: Unit) -> None:
@@ -43,17 +44,16 @@ class Swept:
         self._offsets = [record.offset for record in records]
         self._verbs = verbs
 
-    def unit(self) -> Unit:
+    def prepare(self, now_ms: int) -> Unit:
+        """That they left memory already."""
         return self._verbs
 
-    def withdraw(self) -> None:
-        """Nothing was stored; nothing was taken either."""
-
-    def keeps(self) -> bool:
+    def waits_for_space(self) -> bool:
         """They are gone, and wait for room to be forgotten."""
         return True
 
-    def finished(self, error: Exception | None) -> None:
+    def stored(self) -> None:
+        """No page has them any more."""
         self._expiries.gone.difference_update(self._offsets)
 
 

@@ -102,6 +102,9 @@ class LinkOwner(Protocol):
     def link_key(self, link: ReceiverLink | SenderLink) -> tuple[str, str, bool, str]:
         """What a link is known by among all connections (2.6.1), and whose it is."""
 
+    def fail(self, error: Exception) -> None:
+        """A fault of the broker met what the peer asked for: the connection ends."""
+
     def run_in_turn(self, call: Callable[..., None], *arguments: Any) -> None:
         """Have `call(*arguments)` run in a turn of this connection, where its engine may be touched."""
 

@@ -6,7 +6,7 @@ its end.
                  --> expire, dead                                       reject: it never came
 
 Verbs of the store, which go into the unit of what they tell of, so that both are stored or neither is; only
-`deliver` has a job of its own, which nobody waits for. One event for each run of messages: what they have in
+`deliver` is a step of its own, which nobody waits for. One event for each run of messages: what they have in
 common stands once, what differs in columns. All of it is called only where `queue.events` is true.
 """
 
@@ -46,7 +46,7 @@ Values = list[Value]
 
 
 class Origin:
-    """Where messages that a transaction posts come from: the container of its connection, the transaction,
+    """Where posted messages come from: the container of their connection, their transaction (empty: none),
     and the places in sequenced streams of those that have one, by the id of their record.
     """
 
@@ -56,28 +56,6 @@ class Origin:
         self.container = container
         self.txn_id = txn_id
         self.places = places
-
-
-class LogJob:
-    """Events that nobody waits for, as a job of the writer."""
-
-    __slots__ = ("_verbs",)
-
-    def __init__(self, verbs: Unit) -> None:
-        self._verbs = verbs
-
-    def unit(self) -> Unit:
-        return self._verbs
-
-    def withdraw(self) -> None:
-        """Nothing was stored; nothing was taken either."""
-
-    def keeps(self) -> bool:
-        """Where there is no room, these events are left out: they promise nothing."""
-        return False
-
-    def finished(self, error: Exception | None) -> None:
-        """Nobody is told."""
 
 
 def put(

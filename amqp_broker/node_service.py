@@ -18,11 +18,13 @@ from amqp_broker.authorisation import CREATE, Authoriser, Principal
 from amqp_broker.configuration import BrokerConfig
 from amqp_broker.expiries import Expiries
 from amqp_broker.expiry import ExpirySweep, Swept
-from amqp_broker.jobs import Posting, Step, retire_verbs
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import OutgoingDelivery
 from amqp_broker.live_transactions import LiveTransactions
 from amqp_broker.log_setup import logger
+from amqp_broker.message_events import Origin
+from amqp_broker.operations.posting import Posting, Step, retire_verbs
+from amqp_broker.operations.writer import Writer
 from amqp_broker.page_turns import PageTurns
 from amqp_broker.persistence import Quarantined, Record, Store, StoreError, Unit
 from amqp_broker.producers import Producer
@@ -30,10 +32,10 @@ from amqp_broker.queue import Consumer, Queue, shown_to
 from amqp_broker.records import record_of, replace_annotations, store_all
 from amqp_broker.registry import NodeRefused, Registry
 from amqp_broker.timers import Timers
-from amqp_broker.writer import Writer
 
 TEMPORARY_PREFIX: Final = "temporary."
 DEAD_LETTERS: Final = "dead-letters"
+OF_THE_BROKER: Final = Origin("", b"")  # what it posts by itself
 TEMPORARY_NAME_BYTES: Final = (
     12  # random: a name that the broker makes is hard to guess (behaviour paper 2.1)
 )
@@ -55,13 +57,11 @@ class NodeService:
         self.timers = timers
         self.authoriser = authoriser
         self.wall_clock_ms = wall_clock_ms
-        self.registry = Registry(config, self.store_step, self._created)
+        self.registry = Registry(config, self.store_step)
         self.link_names = LinkNames()
         self.live_transactions = LiveTransactions()
         self.store_id = ""
         """The uuid of the store, after its recovery."""
-        self.on_created: Callable[[Queue], None] | None = None
-        """Told of each queue that is made, before anything is posted to it."""
         self.turns = PageTurns(self)
         self.expiry = ExpirySweep(self)
         self._paging: set[Queue] = set()
@@ -117,10 +117,6 @@ class NodeService:
             )
         return self.registry.create_temporary(name)
 
-    def _created(self, queue: Queue) -> None:
-        if self.on_created is not None:
-            self.on_created(queue)
-
     # Movement
 
     def post(self, queue: Queue, payload: bytes) -> None:
@@ -128,12 +124,12 @@ class NodeService:
         record = record_of(payload, 0, self.wall_clock_ms(), queue.queue_id, queue.persistent)
         if queue.stores_all:
             store_all([record])
-        posting = Posting(None, None, [], queue, [record], self)
+        posting = Posting(self, queue, [record], OF_THE_BROKER)
         if posting.durable_count or queue.pending_posts > 1 or queue.events:
             self.writer.submit(posting)
         else:
-            posting.unit()
-            posting.finished(None)
+            posting.prepare(0)
+            posting.stored()
 
     def pump(self, queue: Queue) -> None:
         """Hand what `queue` assigns to the tasks that own the links, and have the disk read where it is
@@ -223,7 +219,7 @@ class NodeService:
 
     def _log_dead(self, queue: Queue, offsets: list[int], reason: str) -> None:
         verbs = message_events.dead(queue, offsets, reason, self.wall_clock_ms())
-        self.writer.defer(message_events.LogJob(verbs))
+        self.writer.defer(Step(verbs, told=True))
 
     def _answer_drains(self, queue: Queue) -> None:
         """A page may have brought nothing for a consumer that drains: its task looks again."""

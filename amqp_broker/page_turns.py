@@ -71,7 +71,7 @@ class PageTurns:
         self._asked = False
         share = nodes.config.limits.retained_read_share_percent / 100
         self._allowance = Allowance(share, trio.current_time())
-        self.own_jobs = 0
+        self.own_operations = 0
         """What readers themselves have stored: moves of cursors. It does not slow them down."""
 
     def ask(self, reader: PageReader) -> None:
@@ -96,7 +96,7 @@ class PageTurns:
         if self._asked or not self._waiting:
             return
         writer = self._nodes.writer
-        wait_s = self._allowance.wait_s(trio.current_time(), writer.jobs_begun - self.own_jobs)
+        wait_s = self._allowance.wait_s(trio.current_time(), writer.operations_begun - self.own_operations)
         if wait_s > 0:
             self._nodes.timers.set(trio.current_time() + wait_s, self)
         else:

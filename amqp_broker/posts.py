@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from amqp_broker.control_nodes import SETTLED_ERROR, control_post
 from amqp_broker.coordinator import TransactionError
 from amqp_broker.frames import Accepted, DecodeError, Error, Rejected, TransactionalState
-from amqp_broker.jobs import Posting
 from amqp_broker.links import DeliveriesReceived, Delivery, ReceiverLink
+from amqp_broker.operations.operation import error_of
+from amqp_broker.operations.posting import Posting
 from amqp_broker.persistence import Record
 from amqp_broker.producers import Producer
 from amqp_broker.queue import Queue
@@ -163,12 +164,12 @@ class Posts:
         if transaction is not None:
             self._transactions.post(transaction, link, deliveries, queue, records)
             return
-        posting = Posting(self._task, link, deliveries, queue, records, self._nodes)
+        posting = Posting(self._nodes, queue, records, self._task.origin, self._task, link, deliveries)
         if posting.durable_count or queue.pending_posts > 1 or queue.events:
             self._nodes.writer.collect(posting)  # nothing overtakes what stands before it in its queue
         else:
-            posting.unit()
-            posting.finished(None)
+            posting.prepare(0)
+            posting.stored()
 
     def _post_by_properties(
         self, producer: Producer, delivery: Delivery, transaction: Transaction | None
@@ -231,11 +232,7 @@ class Posts:
         if error is None:
             link.settle(posting.deliveries, ACCEPTED)
         else:
-            self.refuse_posts(
-                link,
-                posting.deliveries,
-                Error(condition="amqp:resource-limit-exceeded", description=str(error)),
-            )
+            self.refuse_posts(link, posting.deliveries, error_of(error))
             return
         self.processed(link, len(posting.deliveries))
 

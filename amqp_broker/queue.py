@@ -41,7 +41,6 @@ class Consumer:
     __slots__ = (
         "browser",
         "cursor",
-        "decided",
         "default_outcome",
         "demand",
         "draining",
@@ -72,7 +71,6 @@ class Consumer:
         self.settled = settled
         self.demand = 0
         self.draining = False  # waits for the answer to a drain that a page from the disk delays
-        self.decided: set[int] = set()  # numbers of deliveries with an outcome that we have yet to settle
         self.cursor = 0
         self.paging = False
         self.pending: deque[Record] = deque()

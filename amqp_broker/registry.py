@@ -33,11 +33,8 @@ StoreStep = Callable[[Unit, Callable[[], None]], Awaitable[None]]
 class Registry:
     """All nodes of the broker, by address and by the id that the store knows them by."""
 
-    def __init__(
-        self, config: BrokerConfig, store_step: StoreStep, created: Callable[[Queue], None] | None = None
-    ) -> None:
+    def __init__(self, config: BrokerConfig, store_step: StoreStep) -> None:
         self._config = config
-        self._on_created = created
         self._store_step = store_step
         self._queues: dict[str, Queue] = {}
         self._last_temporary_id = 0
@@ -93,9 +90,7 @@ class Registry:
             return self._queues[name]
 
     def _created(self, verb: CreateNode) -> None:
-        queue = self._new_queue(verb.name, verb.queue_id)
-        if self._on_created is not None:
-            self._on_created(queue)  # before anybody can post to it
+        self._new_queue(verb.name, verb.queue_id)
 
     def create_temporary(self, name: str) -> Queue:
         """Make a queue that lives in memory only, for a dynamic terminus (3.5.3). Its id is below 0: no store

@@ -1,7 +1,7 @@
 """The transactions of one connection on the wire: its control links, and the work that names a txn-id.
 
-    control link --declare, discharge-->  +--------------+ --DischargeJob--> writer --> one commit
-    posts, dispositions, flows with   --> | Transactions | <--finished-------+
+    control link --declare, discharge-->  +--------------+ --Discharge--> writer --> one commit
+    posts, dispositions, flows with   --> | Transactions | <--discharged--+
     a txn-id, from the dispatcher         +--------------+ --Ended--> queues now, the peer in the owner's turn
 
 What becomes of what is decided in room `coordinator`; here it is done. `_execute` touches queues only and
@@ -24,10 +24,10 @@ from amqp_broker.coordinator import (
     Disposed,
     Effect,
     Ended,
-    Enlisted,
     Transaction,
     TransactionError,
     TransactionLimits,
+    TransactionRollback,
     TransactionState,
     TransactionTable,
     Work,
@@ -37,8 +37,9 @@ from amqp_broker.coordinator import (
 )
 from amqp_broker.frames import Accepted, Declare, Declared, Error, Rejected, Released, TransactionalState
 from amqp_broker.live_transactions import LiveTransaction
-from amqp_broker.message_events import LogJob, Origin, settled
-from amqp_broker.transactional_jobs import DischargeJob, TransactionalPosting, records_of
+from amqp_broker.message_events import Origin, settled
+from amqp_broker.operations.discharge import Discharge, records_of
+from amqp_broker.operations.posting import Posting, Step
 
 if TYPE_CHECKING:
     from amqp_broker.control_nodes import ControlNode
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
+ROLLED_BACK: Final = TransactionRollback("it was rolled back")
 TXN_IDS_AT_ONCE: Final = 16  # of random bytes: a system call for each declare would be noticed
 
 
@@ -107,7 +109,7 @@ class Transactions:
             self._end(found)
             self._answer_when_aborted(found, link, delivery)
         else:
-            self._nodes.writer.collect(DischargeJob(self, self._nodes, found, link, delivery))
+            self._nodes.writer.collect(Discharge(self, found, link, delivery))
 
     def _new_txn_id(self) -> bytes:
         """16 random bytes; the system is asked for many at a time."""
@@ -136,9 +138,14 @@ class Transactions:
         self._terminated.add(control)
         control.detach(error.error())
 
-    def discharged(self, job: DischargeJob, error: Exception | None) -> None:
+    @property
+    def connection(self) -> TransactionOwner:
+        """Whose transactions these are."""
+        return self._task
+
+    def discharged(self, discharge: Discharge, error: Exception | None) -> None:
         """The commit of a discharge returned, or nothing of it was stored. Not in the owner's turn."""
-        transaction = job.transaction
+        transaction = discharge.transaction
         if error is None:
             ended = self._table.commit_done(transaction)
         else:
@@ -146,15 +153,15 @@ class Transactions:
                 "transaction.not_stored", txn_id=transaction.txn_id.hex(), reason=str(error)
             )
             ended = self._table.commit_failed(transaction, str(error))
-        self._task.tell_discharged(job, ended)
+        self._task.tell_discharged(discharge, ended)
         self._execute(ended)
 
-    def tell_discharged(self, job: DischargeJob, ended: Ended) -> None:
+    def tell_discharged(self, discharge: Discharge, ended: Ended) -> None:
         """In the owner's turn, in one write: what the transaction settles, then the answer to its
         discharge.
         """
         self.tell(ended)
-        self._answer_when_aborted(ended, job.link, job.delivery)
+        self._answer_when_aborted(ended, discharge.link, discharge.delivery)
 
     def _answer_when_aborted(self, ended: Ended, link: ReceiverLink, delivery: Delivery) -> None:
         """4.4.3: "If the discharge indicates the failure of the transaction the resource MUST abort or
@@ -202,15 +209,14 @@ class Transactions:
         """Messages become part of the transaction, and their sender gets the provisional outcome (4.4.1)."""
         count = queue.reserve(records)
         if count:
-            posting = TransactionalPosting(queue, records[:count], self._nodes)
-            if queue.events:
-                posting.origin = Origin(self._task.container_id, transaction.txn_id)
+            origin = Origin(self._task.container_id, transaction.txn_id)
+            posting = Posting(self._nodes, queue, records[:count], origin, reserved=True)
             refused = self._table.enlist(transaction, posting)
             if refused is None:
                 state = TransactionalState(txn_id=transaction.txn_id, outcome=ACCEPTED)
                 link.settle(deliveries[:count], state)
             else:
-                posting.rolled_back()
+                posting.refused(refused)
                 self.refuse_posts(transaction, link, deliveries[:count], refused.error())
         if count < len(deliveries):
             full = Error(
@@ -231,7 +237,7 @@ class Transactions:
                 state = TransactionalState(txn_id=transaction.txn_id, outcome=ACCEPTED)
                 link.settle([delivery], state)
                 return
-            found.rolled_back()
+            found.refused(refused)
             found = refused.error()
         self.refuse_posts(transaction, link, [delivery], found)
 
@@ -245,7 +251,7 @@ class Transactions:
             self._table.fail(transaction, f"{error.condition}: {error.description}")
         link.settle(deliveries, TransactionalState(txn_id=transaction.txn_id, outcome=Rejected(error=error)))
 
-    def enlist(self, transaction: Transaction, posting: Enlisted) -> TransactionError | None:
+    def enlist(self, transaction: Transaction, posting: Any) -> TransactionError | None:
         """A posting becomes part of the transaction, or why not: then `refuse_posts` has to follow."""
         return self._table.enlist(transaction, posting)
 
@@ -410,8 +416,6 @@ class Transactions:
                     work.items,
                     RELEASED if released else TransactionalState(txn_id=txn_id, outcome=work.outcome),
                 )
-                if link.attached:  # else its end is under way, and names deliveries that are decided here
-                    work.holder.decided.difference_update([item.number for item in work.items])
             elif work.effect is Effect.RELEASE:
                 for item in work.items:
                     link.abort_sending(item)  # if it was sent settled and is still on its way
@@ -421,22 +425,20 @@ class Transactions:
         self._nodes.live_transactions.leave(ended.transaction)
         queues: dict[Queue, None] = {}
         for posting in ended.postings:
-            if isinstance(posting, TransactionalPosting):
-                queues[posting.queue] = None
             if ended.committed:
-                posting.committed()
+                posting.stored()
+                if isinstance(posting, Posting):
+                    queues[posting.queue] = None
             else:
-                posting.rolled_back()
+                posting.refused(ended.error or ROLLED_BACK)
         for queue in queues:
-            if ended.committed:
-                self._nodes.pump(queue)
-            else:
-                self._nodes.drained(queue)
+            self._nodes.pump(queue)
         consumers = dict.fromkeys(ended.holders)
         for work in ended.works:
             work.holder.queue.end_in_transaction(records_of(work))
             if work.settles:  # until `tell` settles them, nothing else decides them once more
-                work.holder.decided.update([item.number for item in work.items])
+                for item in work.items:
+                    item.decided = True
             self._do(work)
             consumers[work.holder] = None
         for consumer in consumers:
@@ -463,4 +465,4 @@ class Transactions:
         now_ms = self._nodes.wall_clock_ms()
         container = self._task.container_id
         verbs = settled(consumer.queue, records, RELEASED, container, now_ms, reason="rolled back")
-        self._nodes.writer.defer(LogJob(verbs))
+        self._nodes.writer.defer(Step(verbs, told=True))

@@ -16,6 +16,7 @@ from amqp_broker.coordinator.half_checks import CHECK_OUTCOMES, CheckEffect, Che
 from amqp_broker.coordinator.half_group import (
     PARK_POLICY,
     ROLLBACK_POLICY,
+    Asked,
     Checker,
     HalfGroup,
     HalfSettings,
@@ -94,6 +95,7 @@ __all__ = [
     "check_given",
     "PARK_POLICY",
     "ROLLBACK_POLICY",
+    "Asked",
     "Checker",
     "HalfGroup",
     "HalfSettings",

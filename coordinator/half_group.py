@@ -62,16 +62,34 @@ class HalfSettings:
     policy: str = ROLLBACK_POLICY
 
 
+@attrs.frozen
+class Asked:
+    """Where a half message stands, and how it was asked about: what `become` gives back."""
+
+    state: HalfState
+    attempts: int
+    due_ms: int
+    deadline_ms: int
+    asked_last: Checker | None
+    asked_container: str
+    excluded: frozenset[Checker]
+    resolved_at_ms: int
+    resolver: str
+
+
 class OpenHalf:
-    """A half message that is not decided. `attempts` are answers that left it unknown."""
+    """A half message that is not decided, or whose decision is not stored yet. `attempts` are answers that
+    left it unknown.
+    """
 
     outcomes: ClassVar[Outcomes] = CHECK_OUTCOMES
     ends_by_attempts: ClassVar[bool] = True
 
     __slots__ = (
-        "asked_by", "asked_container", "asked_last", "attempts", "busy", "container_id", "deadline_ms",
-        "destination", "digest", "due_ms", "excluded", "half_id", "locked_until_ms", "message_format",
-        "priority", "put_at_ms", "size_bytes", "state", "ttl_ms",
+        "answering", "asked_by", "asked_container", "asked_last", "attempts", "changes", "container_id",
+        "deadline_ms", "destination", "digest", "due_ms", "excluded", "half_id", "locked_until_ms",
+        "message_format", "priority", "put_at_ms", "resolved_at_ms", "resolver", "size_bytes", "state",
+        "ttl_ms",
     )  # fmt: skip
 
     def __init__(
@@ -92,11 +110,34 @@ class OpenHalf:
         self.asked_last: Checker | None = None
         self.asked_container = ""  # that was sent a check last, unless it said that it was not asked
         self.locked_until_ms = 0
-        self.busy: Any = None  # whose change of it is on its way to the store
+        self.answering: Checker | None = None  # its answer is on its way to the store
+        self.changes = 0  # of it, in the group that is being stored
+        self.resolved_at_ms = 0  # decided in that group
+        self.resolver = ""
         self.message_format = 0
         self.priority = 4
         self.ttl_ms = 0  # from its commit on; 0 is for ever
         self.excluded: set[Checker] = set()
+
+    def asked(self) -> Asked:
+        """What a change of it may change, to be given back to `become`."""
+        return Asked(
+            self.state, self.attempts, self.due_ms, self.deadline_ms, self.asked_last, self.asked_container,
+            frozenset(self.excluded), self.resolved_at_ms, self.resolver,
+        )  # fmt: skip
+
+    def become(self, before: Asked) -> None:
+        """As it was when `asked` told."""
+        self.state, self.attempts = before.state, before.attempts
+        self.due_ms, self.deadline_ms = before.due_ms, before.deadline_ms
+        self.asked_last, self.asked_container = before.asked_last, before.asked_container
+        self.excluded = set(before.excluded)
+        self.resolved_at_ms, self.resolver = before.resolved_at_ms, before.resolver
+
+    @property
+    def undecided(self) -> bool:
+        """Whether an answer to a check still means something."""
+        return self.state is HalfState.PREPARED
 
     def names(self) -> dict[str, Any]:
         """What the event log calls it."""
@@ -123,12 +164,24 @@ class Checker:
 class HalfGroup:
     """The open half messages of one producer group and those who are asked about them."""
 
-    __slots__ = ("_aside", "_deadlines", "_due", "_locks", "checkers", "name", "open", "sets", "settings")
+    __slots__ = (
+        "_aside",
+        "_deadlines",
+        "_due",
+        "_locks",
+        "checkers",
+        "decided",
+        "name",
+        "open",
+        "sets",
+        "settings",
+    )
 
     def __init__(self, name: str, settings: HalfSettings) -> None:
         self.name = name
         self.settings = settings
         self.open: dict[bytes, OpenHalf] = {}
+        self.decided = 0  # of the open ones, in the group that is being stored
         self.sets: dict[bytes, OpenHalf] = {}  # of half messages; they are asked about, too
         self.checkers: deque[Checker] = deque()
         self._due: list[tuple[int, bytes]] = []
@@ -140,7 +193,7 @@ class HalfGroup:
 
     def full(self) -> bool:
         """Whether the group has as many pending half messages as it may."""
-        return len(self.open) >= self.settings.max_pending
+        return len(self.open) - self.decided >= self.settings.max_pending
 
     def add(self, half: OpenHalf) -> None:
         """A half message was put, or read back at the start."""
@@ -218,8 +271,9 @@ class HalfGroup:
     def _askable(self, half: OpenHalf, due_ms: int, now_ms: int) -> bool:
         return (
             half.state is HalfState.PREPARED
-            and half.busy is None
+            and not half.changes
             and half.asked_by is None
+            and half.answering is None
             and half.due_ms == due_ms
             and half.deadline_ms > now_ms  # else the policy decides in this turn
         )
@@ -244,7 +298,7 @@ class HalfGroup:
         stored: `attempts`, `due_ms`.
         """
         effect, never_here = half.outcomes[by_outcome][given]
-        checker = half.asked_by
+        checker = half.asked_by or half.answering
         half.asked_by = None
         half.asked_last = checker
         half.locked_until_ms = 0
@@ -255,9 +309,17 @@ class HalfGroup:
         if effect is CheckEffect.ATTEMPT:
             self.attempted(half, now_ms)
         elif effect is CheckEffect.NOT_ASKED:
-            half.due_ms = now_ms + RETURNED_MS
-            heappush(self._due, (half.due_ms, half.half_id))
+            self.put_off(half, now_ms)
         return effect
+
+    def holds(self, half: OpenHalf) -> bool:
+        """Whether it is still asked about here."""
+        return self._find(half.half_id) is half
+
+    def put_off(self, half: OpenHalf, now_ms: int) -> None:
+        """Its answer could not be stored: it is asked about again a little later."""
+        half.due_ms = now_ms + RETURNED_MS
+        heappush(self._due, (half.due_ms, half.half_id))
 
     def attempted(self, half: OpenHalf, now_ms: int) -> None:
         """An answer that leaves it undecided: it is asked again by the schedule, or was the last time."""
@@ -270,15 +332,18 @@ class HalfGroup:
         else:
             heappush(self._due, (half.due_ms, half.half_id))
 
-    def resumed(self, half: OpenHalf, now_ms: int) -> None:
+    def resume(self, half: OpenHalf, now_ms: int) -> None:
         """An administrator has a parked one asked again, with fresh attempts and a fresh age."""
-        half.state = HalfState.PREPARED
         half.attempts = 0
         half.due_ms = now_ms
         half.deadline_ms = now_ms + self.settings.max_age_ms
         half.excluded.clear()
         half.asked_container = ""
-        self.schedule(half)
+
+    def answer_begins(self, half: OpenHalf) -> None:
+        """The link that was asked gave its outcome: nobody else is asked until it is stored."""
+        half.answering, half.asked_by = half.asked_by, None
+        half.locked_until_ms = 0
 
     # Checkers
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from amqp_broker.coordinator.half_checks import CHECK_OUTCOMES, CheckEffect, CheckGiven
 from amqp_broker.coordinator.half_group import OpenHalf
+from amqp_broker.coordinator.half_set_table import SetState
 from amqp_broker.coordinator.half_sets import StagedSet
 
 # by_outcome, given: (effect, never again on this link).
@@ -35,6 +36,11 @@ class OpenSet(OpenHalf):
             set_key(staged), "", b"", staged.begun_at_ms, due_ms, staged.deadline_ms, staged.container_id, 0
         )
         self.staged = staged
+
+    @property
+    def undecided(self) -> bool:
+        """Whether an answer to a check still means something."""
+        return self.staged.state not in (None, SetState.VOIDED)
 
     def names(self) -> dict[str, Any]:
         """What the event log calls it."""

@@ -6,6 +6,7 @@ of an epoch means for all of them. Pure: no clock, no I/O.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -32,9 +33,9 @@ class Winner:
 
 class SetPart:
     """What a set stages for one destination. What is below `unread_to` was there at the start of the broker,
-    and is not in `checksum` yet (0: nothing). `under_way` runs are on their way to the store, and counted.
-    `told` is the shell's: what it will say of the messages (None: it has not looked). `may_expire`: some of
-    them may have a ttl.
+    and is not in `checksum` yet (0: nothing). `under_way` runs are counted, and not stored yet. `told` is the
+    shell's: what it will say of the messages (None: it has not looked). `may_expire`: some of them may have a
+    ttl.
     """
 
     __slots__ = (
@@ -63,15 +64,14 @@ class SetPart:
 
 
 class StagedSet:
-    """A set that is not decided. `busy` is whose change of it is on its way to the store; `closing`: after
-    that nothing is staged in it any more.
+    """A set that is not decided, or whose decision is not stored yet.
 
     `store` names the one that has its messages (empty: they are here), `home` the one that decides about it
     (empty: this one does). `attempts` is how often it was asked about in vain, and `due_ms` when next.
     """
 
     __slots__ = (
-        "attempts", "begun_at_ms", "busy", "closing", "container_id", "deadline_ms", "due_ms", "epoch",
+        "attempts", "begun_at_ms", "container_id", "deadline_ms", "due_ms", "epoch",
         "home", "parts", "producer", "sealed", "set_id", "state", "store",
     )  # fmt: skip
 
@@ -92,8 +92,6 @@ class StagedSet:
         self.home = ""
         self.attempts = 0
         self.due_ms = 0
-        self.busy: Any = None
-        self.closing = False
 
     @property
     def count(self) -> int:
@@ -120,6 +118,11 @@ class StagedSet:
         """Whether something for it is on its way to the store."""
         return any(part.under_way for part in self.parts.values())
 
+    @property
+    def unstored(self) -> bool:
+        """Whether the store has no node of a part yet, so that no verb can name it."""
+        return any(not part.queue_id for part in self.parts.values())
+
     def is_as(self, count: int, checksum: int) -> bool:
         """Whether this is what is in it; for a sealed one, what it was sealed with and is still there."""
         if self.sealed is not None:
@@ -129,16 +132,39 @@ class StagedSet:
 
 
 class ProducerSets:
-    """The sets of one producer of a group that are not decided."""
+    """The sets of one producer of a group that are not decided; `decided` are its epochs whose decision is
+    not stored yet, each with what is to be stored.
+    """
 
-    __slots__ = ("deciding", "group", "name", "sets")
+    __slots__ = ("_by_epoch", "_epochs", "decided", "group", "name", "sets")
 
     def __init__(self, group: str, name: str) -> None:
         self.group = group
         self.name = name
         self.sets: dict[str, StagedSet] = {}
-        self.deciding: Any = None
-        """Whose decision of an epoch is on its way to the store."""
+        self.decided: dict[int, Any] = {}
+        self._by_epoch: dict[int, dict[str, StagedSet]] = {}
+        self._epochs: list[int] = []  # those that have sets, ascending
+
+    def add(self, staged: StagedSet) -> None:
+        """It is staged in; harmless when it is there already."""
+        self.sets[staged.set_id] = staged
+        of_epoch = self._by_epoch.get(staged.epoch)
+        if of_epoch is None:
+            of_epoch = self._by_epoch[staged.epoch] = {}
+            insort(self._epochs, staged.epoch)
+        of_epoch[staged.set_id] = staged
+
+    def remove(self, staged: StagedSet) -> None:
+        """It is decided, or never was; harmless when it is gone already."""
+        if self.sets.get(staged.set_id) is not staged:
+            return
+        del self.sets[staged.set_id]
+        of_epoch = self._by_epoch[staged.epoch]
+        del of_epoch[staged.set_id]
+        if not of_epoch:
+            del self._by_epoch[staged.epoch]
+            del self._epochs[bisect_left(self._epochs, staged.epoch)]
 
     def of_epoch(self, set_id: str, epoch: int) -> StagedSet | None:
         """The set, if it is of this epoch."""
@@ -146,8 +172,9 @@ class ProducerSets:
         return found if found is not None and found.epoch == epoch else None
 
     def up_to(self, epoch: int) -> list[StagedSet]:
-        """The sets of this epoch and of earlier ones."""
-        return [each for each in self.sets.values() if each.epoch <= epoch]
+        """The sets of this epoch and of earlier ones, in the order of their epochs."""
+        passed = self._epochs[: bisect_right(self._epochs, epoch)]
+        return [staged for each in passed for staged in self._by_epoch[each].values()]
 
 
 @attrs.frozen
@@ -187,8 +214,7 @@ def judge_winners(
 
 def _judge_prepared(producer: ProducerSets, epoch: int, home: str) -> EpochVerdict | None:
     """Prepared sets lose by their home's word only, and a decision says nothing of earlier epochs'."""
-    prepared = [each for each in producer.sets.values() if each.state is SetState.PREPARED]
-    prepared = [each for each in prepared if each.epoch <= epoch]
+    prepared = [each for each in producer.up_to(epoch) if each.state is SetState.PREPARED]
     foreign = [each for each in prepared if each.home != home]
     if foreign:
         answer, _ = decide_set(SetState.PREPARED, SetInput.LOSE)

@@ -13,7 +13,6 @@ from amqp_broker.coordinator.transaction_states import (
 )
 from amqp_broker.coordinator.work import Enlisted, Held, Work
 from amqp_broker.frames import Accepted, Released
-from amqp_broker.persistence import Unit
 
 
 class Transaction:
@@ -39,7 +38,7 @@ class Transaction:
         self.deadline = deadline
         self.state = TransactionState.UNDECLARED
         self.reason: TransactionError | None = None
-        self.postings: list[Enlisted] = []
+        self.postings: list[Any] = []
         self.held: dict[Any, Held] = {}
         self.holders: list[Any] = []
         """Those whose link endpoints had its txn-id when it was discharged."""
@@ -100,18 +99,6 @@ class Transaction:
             self.retired += 1
         held.outcome = outcome
         held.settled = held.settled or settled
-
-    def verbs(self) -> Unit:
-        """What the postings want stored, in their order; asked right before it is stored."""
-        unit: Unit = []
-        for posting in self.postings:
-            unit.extend(posting.verbs())
-        return unit
-
-    def withdraw(self) -> None:
-        """Nothing of `verbs` was stored: they may be asked again."""
-        for posting in reversed(self.postings):
-            posting.withdraw()
 
     def works(self, committed: bool) -> list[Work]:
         """What a commit or a rollback does with the messages that it holds, in runs, in their order.

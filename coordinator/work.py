@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from amqp_broker.coordinator.effects import Effect, Kind
-from amqp_broker.persistence import Unit
 
 if TYPE_CHECKING:
     from amqp_broker.coordinator.errors import TransactionError
@@ -13,26 +12,13 @@ if TYPE_CHECKING:
 
 
 class Enlisted(Protocol):
-    """A posting as the broker hands it in: one or more messages to one queue, capacity reserved.
-
-    `rolled_back` and `committed` are called by who executes an `Ended`; exactly one of them, once.
+    """An operation that is part of a transaction, as the broker hands it in: how much of its limits it takes.
+    The broker has it stored, or refused, when the transaction has ended.
     """
 
     operations: int
     """How many messages."""
     size_bytes: int
-
-    def verbs(self) -> Unit:
-        """What the store has to do, asked in order right before it does."""
-
-    def withdraw(self) -> None:
-        """Take back what `verbs` did (offsets): nothing was stored yet, and it may be asked again."""
-
-    def committed(self) -> None:
-        """The commit returned: make it available."""
-
-    def rolled_back(self) -> None:
-        """It never happens: give the reserved capacity back."""
 
 
 class Held:
@@ -97,7 +83,8 @@ class Work:
 
 
 class Ended:
-    """A transaction is over: execute `postings` (committed or rolled_back), then `works`, then answer.
+    """A transaction is over: the `postings` are stored or refused, then `works` are done, then it is
+    answered.
 
     `holders` had the txn-id on their link endpoints, which is cleared now; their credit stays (4.4.3).
     `error` None: a discharge is answered `accepted`; else with the error.
@@ -106,7 +93,7 @@ class Ended:
     __slots__ = ("committed", "error", "holders", "postings", "transaction", "works")
 
     def __init__(
-        self, transaction: Transaction, committed: bool, postings: list[Enlisted], works: list[Work],
+        self, transaction: Transaction, committed: bool, postings: list[Any], works: list[Work],
         holders: list[Any], error: TransactionError | None = None,
     ) -> None:  # fmt: skip
         self.transaction = transaction

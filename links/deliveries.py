@@ -21,19 +21,21 @@ class Sendable(Protocol):
 
 
 class OutgoingDelivery:
-    """A delivery that we sent unsettled. `state` is the last delivery-state that the receiver told, or None.
+    """A delivery that we sent unsettled. `state` is the last delivery-state that the receiver told, or None;
+    `decided` is the caller's: what becomes of the message is settled, and no later state changes it (3.4).
 
     `number` is the delivery-id before it is cut to 32 bits; it only grows within a session. `message` is the
     Sendable that the caller gave.
     """
 
-    __slots__ = ("number", "link", "message", "state")
+    __slots__ = ("decided", "number", "link", "message", "state")
 
     def __init__(self, number: int, link: SenderLink, message: Any) -> None:
         self.number = number
         self.link = link
         self.message = message
         self.state: object = None
+        self.decided = False
 
     @property
     def delivery_id(self) -> int:

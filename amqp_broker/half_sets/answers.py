@@ -46,8 +46,6 @@ def _mismatch(named: Winner, found: StagedSet) -> Error:
         f"set {found.set_id!r}: expected {named.count} messages with checksum {named.checksum}, "
         f"there are {found.count} with {checksum}"
     )
-    if found.under_way:
-        description += ", some of them still on their way"
     info = {
         "half_set": found.set_id,
         "half_expected_count": Ulong(named.count),

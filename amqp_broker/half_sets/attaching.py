@@ -8,7 +8,7 @@ import trio
 
 from amqp_broker.authorisation import SEND
 from amqp_broker.frames import Rejected, Target
-from amqp_broker.half_sets.jobs import OpenPart
+from amqp_broker.half_sets.operations import OpenPart
 from amqp_broker.half_sets.staging import StagingLink
 from amqp_broker.halves.addresses import SET, HalfAddress
 from amqp_broker.halves.destinations import check_destination
@@ -45,7 +45,7 @@ async def accept_staging(
     if not queue.persistent:
         reason = f"queue {queue.name!r} is temporary: what a set stages is for queues that stay"
         raise NodeRefused("amqp:not-allowed", reason)
-    part = await _open_part(task, nodes, sets, address)
+    part = await _open_part(task, sets, address)
     answer = target_answer(target, target.address)
     answer.capabilities = (HALF_MESSAGES,)
     staging = StagingLink(task, nodes, sets, part, queue, link)
@@ -60,7 +60,7 @@ async def accept_staging(
     task.log.debug("link.attached", name=link.name, role="receiver", target=answer.address)
 
 
-async def _open_part(task: LinkOwner, nodes: NodeService, sets: SetService, address: HalfAddress) -> SetPart:
+async def _open_part(task: LinkOwner, sets: SetService, address: HalfAddress) -> SetPart:
     done = trio.Event()
     outcomes: list[Any] = []
 
@@ -68,12 +68,13 @@ async def _open_part(task: LinkOwner, nodes: NodeService, sets: SetService, addr
         outcomes.append(outcome)
         done.set()
 
-    job = OpenPart(sets, address, task.container_id, answer)
-    nodes.writer.submit(job)
+    operation = OpenPart(sets, address, task.container_id, answer)
+    operation.asker = task
+    sets.enter(operation)
     await done.wait()
     if isinstance(outcomes[0], Rejected):
         error = outcomes[0].error
         assert error is not None, "a refusal says why"
         raise NodeRefused(str(error.condition), error.description or "")
-    assert job.part is not None, "what was not refused is there"
-    return job.part
+    assert operation.part is not None, "what was not refused is there"
+    return operation.part

@@ -1,8 +1,8 @@
-"""How sets of half messages end: an epoch is committed, or sets are voided (half_set_jobs has the others)."""
+"""How sets of half messages end: an epoch is committed, or sets are voided (operations.py has the others)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,10 +29,12 @@ from amqp_broker.half_sets.answers import (
     undecided_error,
     voided_error,
 )
-from amqp_broker.half_sets.jobs import Answer, SetJob
+from amqp_broker.half_sets.operations import Answer, SetOperation, stored_parts
+from amqp_broker.half_sets.reading import named
 from amqp_broker.half_sets.requests import CommitRequest, VoidRequest
-from amqp_broker.jobs import archive_verb
 from amqp_broker.message_events import put_by_set
+from amqp_broker.operations.operation import NotYet, Refused
+from amqp_broker.operations.posting import archive_verb
 from amqp_broker.persistence import DecidedSet, DecideEpoch, Decision, DeleteNode, Move, Unit
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from amqp_broker.queue import Queue
 
 
-class CommitEpoch(SetJob):
+class CommitEpoch(SetOperation):
     """An epoch is decided: its winners are in their queues, in the order named."""
 
     def __init__(
@@ -51,43 +53,58 @@ class CommitEpoch(SetJob):
         self._resolver = resolver
         self._ended: list[StagedSet] = []
         self._moves: list[tuple[Queue, int, SetPart]] = []
-        self._unnamed: list[tuple[Queue, SetPart]] = []
 
-    def _judge(self) -> Unit:
-        self._ended, self._moves, self._unnamed = [], [], []
+    def _unnamed(self) -> list[tuple[Queue, SetPart]]:
+        """The parts of winners whose messages the event log is to name, and nobody has looked at yet."""
+        producer = self.service.known(self.producer.group, self.producer.name)
+        unnamed: list[tuple[Queue, SetPart]] = []
+        for winner in self._request.winners:
+            staged = producer.of_epoch(winner.set_id, self._request.epoch)
+            for part in () if staged is None or staged.store else staged.parts.values():
+                queue = self.service.destination_of(part)
+                if not isinstance(queue, Error) and queue.events and part.told is None:
+                    unnamed.append((queue, part))
+        return unnamed
+
+    def reads_first(self) -> bool:
+        """Whether the event log has to name messages that were staged."""
+        return bool(self._unnamed())
+
+    def read_first(self, then: Callable[[], None]) -> None:
+        """What it will say of them is known when `then` is called, if nothing is staged meanwhile."""
+        self.service.when_named(self._unnamed(), then)
+
+    def _judge(self, now_ms: int) -> Unit:
+        self._ended, self._moves = [], []
         request, producer = self._request, self.producer
-        touched = producer.up_to(request.epoch)
-        if producer.deciding is not None or any(each.busy is not None for each in touched):
-            return self._wait()
         answer = decide_epoch(self.service.epoch_state(producer, request.epoch), EpochInput.COMMIT)
         if answer is SetAnswer.REPEAT:
             return self._repeat()
         if answer is not SetAnswer.DONE:
-            return self._refuse(refusal(answer, "", request.epoch))
+            raise Refused(refusal(answer, "", request.epoch))
         verdict = judge_winners(producer, request.epoch, request.winners, request.home)
         if verdict.answer is not SetAnswer.DONE:
-            return self._refuse(self._why_not(verdict))
-        here = [staged for staged in verdict.winners if not staged.store]
-        parts = [part for staged in here for part in staged.parts.values()]
+            raise Refused(self._why_not(verdict))
         placed: list[tuple[Queue, SetPart]] = []
-        for part in parts:
+        for part in [part for each in verdict.winners if not each.store for part in stored_parts(each)]:
             target = self.service.destination_of(part)
             if isinstance(target, Error):
-                return self._refuse(target)
+                raise Refused(target)
+            if target.events and not named(part):
+                if part.under_way:
+                    raise NotYet  # what is to be named is not stored yet
+                self.service.name(target, part)
             placed.append((target, part))
-        self._unnamed = [each for each in placed if each[0].events and each[1].told is None]
-        if self._unnamed:
-            return self._wait()
-        return self._decide(verdict.winners, verdict.losers, placed)
+        return self._decide(verdict.winners, verdict.losers, placed, now_ms)
 
     def _repeat(self) -> Unit:
         """What was decided stands; who brings the word of a home is told when that says otherwise."""
         request = self._request
         if request.home:
             decided = self.service.committed(self.producer, request.epoch)
-            named = {each.set_id for each in request.winners}
-            if decided != named:
-                return self._refuse(other_winners_error(request.epoch, decided, named))
+            chosen = {each.set_id for each in request.winners}
+            if decided != chosen:
+                raise Refused(other_winners_error(request.epoch, decided, chosen))
         return []
 
     def _why_not(self, verdict: EpochVerdict) -> Error:
@@ -95,29 +112,23 @@ class CommitEpoch(SetJob):
             return undecided_error(verdict.in_the_way)
         if verdict.answer is SetAnswer.PREPARED:
             return prepared_error(verdict.in_the_way[0], self._request.home)
-        named, epoch = verdict.reason, self._request.epoch
-        assert named is not None, "a refusal names a set"
-        found = self.producer.of_epoch(named.set_id, epoch)
-        return refusal(verdict.answer, named.set_id, epoch, named, found)
-
-    def finished(self, error: Exception | None) -> None:
-        """After the commit; or the names of the messages are read first, for the event log."""
-        unnamed, self._unnamed = self._unnamed, []
-        if error is None and unnamed:
-            self.service.when_named(unnamed, partial(self.service.submit, self))
-        else:
-            super().finished(error)
+        winner, epoch = verdict.reason, self._request.epoch
+        assert winner is not None, "a refusal names a set"
+        found = self.producer.of_epoch(winner.set_id, epoch)
+        return refusal(verdict.answer, winner.set_id, epoch, winner, found)
 
     def _decide(
         self, winners: Sequence[StagedSet], losers: Sequence[StagedSet],
-        placed: Iterable[tuple[Queue, SetPart]],
+        placed: Iterable[tuple[Queue, SetPart]], now_ms: int,
     ) -> Unit:  # fmt: skip
         request = self._request
-        now_ms = self.service.now_ms()
-        self.producer.deciding = self
+        nowhere = [*losers, *[each for each in winners if each.store]]
+        gone = [part for each in nowhere for part in stored_parts(each)]
+        voided = [each for each in losers if each.state is not SetState.VOIDED]
         self._ended = [*winners, *losers]
         for staged in self._ended:
-            self._hold(staged, closing=True)
+            self._set(staged, state=None)
+            self._remove(staged)
         unit: Unit = []
         for queue, part in placed:
             if not part.count:
@@ -126,28 +137,25 @@ class CommitEpoch(SetJob):
             first_offset = queue.next_offset
             self._moves.append((queue, first_offset, part))
             queue.pending_posts += 1
-            queue.next_offset = first_offset + part.count
+            self._set(queue, next_offset=first_offset + part.count)
             unit.append(Move(part.queue_id, queue.queue_id, first_offset, now_ms))
             if queue.events:
                 unit.extend(self._events_of(part, queue, first_offset, now_ms))
         unit.extend(self._archived())
-        nowhere = [*losers, *[each for each in winners if each.store]]
-        unit.extend([DeleteNode(part.queue_id) for each in nowhere for part in each.parts.values()])
-        named = tuple(_decided_set(each) for each in request.winners)
-        decision = Decision(
-            self.producer.group, self.producer.name, request.epoch, now_ms, named, request.home
-        )
+        unit.extend([DeleteNode(part.queue_id) for part in gone])
+        producer, epoch = self.producer, request.epoch
+        won = tuple(_decided_set(each) for each in request.winners)
+        decision = Decision(producer.group, producer.name, epoch, now_ms, won, request.home)
+        producer.decided[epoch] = decision
+        self._back.append(partial(producer.decided.pop, epoch, None))
         unit.append(DecideEpoch(decision))
         fields: dict[str, str | int] = {"outcome": "committed", "resolver": self._resolver.value}
         if request.home:
             fields["home"] = request.home
         unit.append(self.log("epoch.decided", now_ms, epoch=request.epoch, **fields))
         reason = f"epoch {request.epoch} was committed without it"
-        for each in losers:
-            if each.state is not SetState.VOIDED:
-                unit.append(
-                    self.log("set.voided", now_ms, set_id=each.set_id, epoch=each.epoch, reason=reason)
-                )
+        for each in voided:
+            unit.append(self.log("set.voided", now_ms, set_id=each.set_id, epoch=each.epoch, reason=reason))
         return unit
 
     def _archived(self) -> Unit:
@@ -177,23 +185,18 @@ class CommitEpoch(SetJob):
             unit.append(log)
         return unit
 
-    def withdraw(self) -> None:
-        """Nothing was stored: the numbers are free again."""
-        for queue, first_offset, _ in reversed(self._moves):
-            queue.next_offset = first_offset
-        self._release()
-
-    def _release(self) -> None:
-        for queue, first_offset, part in reversed(self._moves):
+    def undo(self) -> None:
+        """Memory is as it was; the numbers are free again."""
+        super().undo()
+        moves, self._moves = self._moves, []
+        for queue, _, _ in moves:
             queue.pending_posts -= 1
-            if self.error is not None and queue.next_offset == first_offset + part.count:
-                queue.next_offset = first_offset  # refused for itself, and nobody was numbered after it
-        self._moves = []
-        super()._release()
 
     def _done(self) -> None:
-        moves = list(self._moves)
+        moves, self._moves = self._moves, []
+        self.producer.decided.pop(self._request.epoch, None)
         for queue, first_offset, part in moves:
+            queue.pending_posts -= 1
             queue.make_stored_available(first_offset, part.count, part.byte_count)
             if part.may_expire and not queue.archives:
                 queue.may_expire(first_offset, first_offset + part.count)
@@ -208,12 +211,12 @@ def _decided_set(winner: Winner) -> DecidedSet:
     return (*known, winner.store) if winner.store else known
 
 
-class VoidSets(SetJob):
+class VoidSets(SetOperation):
     """Sets are not wanted; what is in them is gone. By `force` also without the word of their home."""
 
     def __init__(
         self, service: SetService, group: str, request: VoidRequest, resolver: Resolver, reason: str,
-        answer: Answer, *, force: bool = False,
+        answer: Answer | None, *, force: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(service, group, request.producer, answer)
         self._force = force
@@ -222,27 +225,25 @@ class VoidSets(SetJob):
         self._reason = reason
         self._ended: list[StagedSet] = []
 
-    def _judge(self) -> Unit:
+    def _judge(self, now_ms: int) -> Unit:
         self._ended = []
         producer = self.producer
         found = [producer.sets.get(set_id) for set_id in self._request.sets]
         there = [staged for staged in found if staged is not None]
-        if producer.deciding is not None or any(staged.busy is not None for staged in there):
-            return self._wait()
         absent = set(self._request.sets) - {staged.set_id for staged in there}
         if absent:
             decided = self.service.committed(producer, self._request.epoch) & absent
-            for set_id in decided:
+            for set_id in sorted(decided):
                 answer, _ = decide_set(SetState.COMMITTED, SetInput.VOID)
-                return self._refuse(refusal(answer, set_id, self._request.epoch))
+                raise Refused(refusal(answer, set_id, self._request.epoch))
         ending: list[StagedSet] = []
         for staged in there:
             answer, _ = decide_set(staged.state, self._what(staged))
             if answer is SetAnswer.PREPARED:
-                return self._refuse(prepared_error(staged, self._request.home))
+                raise Refused(prepared_error(staged, self._request.home))
             if answer is SetAnswer.DONE:
                 ending.append(staged)
-        return self._end(ending)
+        return self._end(ending, now_ms)
 
     def _what(self, staged: StagedSet) -> SetInput:
         if self._resolver is Resolver.DEADLINE:
@@ -250,14 +251,15 @@ class VoidSets(SetJob):
         home = self._request.home
         return SetInput.VOID_AT_HOME if self._force or (home and staged.home == home) else SetInput.VOID
 
-    def _end(self, ending: Iterable[StagedSet]) -> Unit:
-        now_ms = self.service.now_ms()
+    def _end(self, ending: list[StagedSet], now_ms: int) -> Unit:
         unit: Unit = []
-        for staged in ending:
-            self._hold(staged, closing=True)
+        gone = [(staged, stored_parts(staged), staged.state) for staged in ending]
+        for staged, parts, before in gone:
+            self._set(staged, state=None)
+            self._remove(staged)
             self._ended.append(staged)
-            unit.extend([DeleteNode(part.queue_id) for part in staged.parts.values()])
-            if staged.state is SetState.VOIDED:
+            unit.extend([DeleteNode(part.queue_id) for part in parts])
+            if before is SetState.VOIDED:
                 continue  # the log has it
             fields: dict[str, str | int] = {
                 "resolver": self._resolver.value,
@@ -266,6 +268,10 @@ class VoidSets(SetJob):
             log = self.log("set.voided", now_ms, set_id=staged.set_id, epoch=staged.epoch, **fields)
             unit.append(log)
         return unit
+
+    def waits_for_space(self) -> bool:
+        """Nobody waits for what an age ends."""
+        return self._answer is None
 
     def _done(self) -> None:
         for staged in self._ended:

@@ -25,10 +25,10 @@ from amqp_broker.coordinator import (
     decide_set,
 )
 from amqp_broker.half_sets.answers import forgotten_error, other_epoch_error, other_store_error, refusal
-from amqp_broker.half_sets.jobs import Answer, PartJob, SetJob
+from amqp_broker.half_sets.operations import Answer, SetOperation, stored_parts
 from amqp_broker.half_sets.requests import SealRequest, VoidRequest
-from amqp_broker.half_sets.settings import SET_KIND, settings_of
-from amqp_broker.halves.addresses import set_address
+from amqp_broker.half_sets.settings import settings_of
+from amqp_broker.operations.operation import Refused
 from amqp_broker.persistence import Configure, CreateNode, Unit
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 VOTE_REASON = "its home gave its word that it never wins"
 
 
-class EnlistSet(PartJob):
+class EnlistSet(SetOperation):
     """A set of another store is known here, and can be committed."""
 
     def __init__(
@@ -46,25 +46,26 @@ class EnlistSet(PartJob):
         super().__init__(service, group, request.producer, answer)
         self._request = request
         self._container_id = container_id
+        self._made: tuple[SetPart, CreateNode] | None = None
 
-    def _judge(self) -> Unit:
-        self.part = self._verb = None
+    def _judge(self, now_ms: int) -> Unit:
+        self._made = None
         request, producer = self._request, self.producer
         staged = producer.sets.get(request.set_id)
-        if producer.deciding is not None or (staged is not None and staged.busy is not None):
-            return self._wait()
         answer = decide_epoch(self.service.epoch_state(producer, request.epoch), EpochInput.SEAL)
         if staged is not None and staged.epoch != request.epoch and answer is SetAnswer.DONE:
-            return self._refuse(other_epoch_error(staged, request.epoch))
+            raise Refused(other_epoch_error(staged, request.epoch))
         if answer is SetAnswer.DONE:
             answer, _ = decide_set(None if staged is None else staged.state, self._what(staged))
         if answer is SetAnswer.REPEAT:
             return []
         if answer is not SetAnswer.DONE:
             named = Winner(request.set_id, request.count, request.checksum, request.store)
-            return self._refuse(refusal(answer, request.set_id, request.epoch, named, staged))
+            raise Refused(refusal(answer, request.set_id, request.epoch, named, staged))
         full = self.service.room_for_part(None)
-        return self._enlist() if full is None else self._refuse(full)
+        if full is not None:
+            raise Refused(full)
+        return self._enlist(now_ms)
 
     def _what(self, staged: StagedSet | None) -> SetInput:
         request = self._request
@@ -73,26 +74,32 @@ class EnlistSet(PartJob):
         )
         return SetInput.ENLIST if same else SetInput.SEAL_OTHER
 
-    def _enlist(self) -> Unit:
+    def _enlist(self, now_ms: int) -> Unit:
         request = self._request
-        staged = self.service.begin_set(self.producer, request.set_id, request.epoch, self._container_id)
-        self.producer.sets[request.set_id] = staged
+        producer, set_id = self.producer, request.set_id
+        staged = self.service.new_set(producer, set_id, request.epoch, self._container_id, now_ms)
         staged.state = SetState.SEALED
-        staged.sealed = Winner(request.set_id, request.count, request.checksum)
+        staged.sealed = Winner(set_id, request.count, request.checksum)
         staged.store = request.store
-        staged.closing = True
-        self._create(staged, ELSEWHERE).add(request.count, 0, request.checksum)
-        assert self._verb is not None, "it was made now"
+        self._add(staged)
+        self._made = part, verb = self._make_part(staged, ELSEWHERE)
+        part.add(request.count, 0, request.checksum)
         fields: dict[str, str | int] = {
             "set_id": staged.set_id,
             "epoch": staged.epoch,
             "count": 0,  # so many became hidden here
             "store": staged.store,
         }
-        return [self._verb, self.log("set.sealed", self.service.now_ms(), **fields)]
+        return [verb, self.log("set.sealed", now_ms, **fields)]
+
+    def _done(self) -> None:
+        if self._made is not None:
+            part, verb = self._made
+            part.queue_id = verb.queue_id
+            self.service.begin(part.owner)
 
 
-class VoteSets(SetJob):
+class VoteSets(SetOperation):
     """These sets of another store never win."""
 
     def __init__(self, service: SetService, group: str, request: VoidRequest, answer: Answer) -> None:
@@ -101,25 +108,23 @@ class VoteSets(SetJob):
         self._voted: list[StagedSet] = []
         self._made: list[tuple[SetPart, CreateNode]] = []
 
-    def _judge(self) -> Unit:
+    def _judge(self, now_ms: int) -> Unit:
         self._voted, self._made = [], []
         request, producer = self._request, self.producer
         epoch = request.epoch
         assert epoch is not None, "who asks for a word says of which epoch"
         found = {set_id: producer.sets.get(set_id) for set_id in request.sets}
-        if producer.deciding is not None or any(each and each.busy is not None for each in found.values()):
-            return self._wait()
         state = self.service.epoch_state(producer, epoch)
         if state is not EpochState.AHEAD:
             return self._look_back(state, epoch)
         for set_id, staged in found.items():
             answer, _ = decide_set(None if staged is None else staged.state, SetInput.VOTE)
             if staged is not None and staged.epoch != epoch:
-                return self._refuse(other_epoch_error(staged, epoch))
+                raise Refused(other_epoch_error(staged, epoch))
             if staged is not None and answer is not SetAnswer.REPEAT and staged.store != request.store:
-                return self._refuse(other_store_error(staged, request.store))
+                raise Refused(other_store_error(staged, request.store))
             assert answer in (SetAnswer.DONE, SetAnswer.REPEAT), f"{answer} for set {set_id!r}"
-        return self._give_word(found, epoch)
+        return self._give_word(found, epoch, now_ms)
 
     def _look_back(self, state: EpochState, epoch: int) -> Unit:
         """Nothing of this epoch is taken any more: the decision tells who won, if there is one."""
@@ -128,56 +133,43 @@ class VoteSets(SetJob):
             won = self.service.committed(self.producer, epoch).intersection(request.sets)
             if won:
                 answer, _ = decide_set(SetState.COMMITTED, SetInput.VOTE)
-                return self._refuse(refusal(answer, min(won), epoch))
+                raise Refused(refusal(answer, min(won), epoch))
         elif self.service.may_have_forgotten(self.producer, epoch):
-            return self._refuse(forgotten_error(epoch))
+            raise Refused(forgotten_error(epoch))
         return []
 
-    def _give_word(self, found: dict[str, StagedSet | None], epoch: int) -> Unit:
+    def _give_word(self, found: dict[str, StagedSet | None], epoch: int, now_ms: int) -> Unit:
         absent = [set_id for set_id, staged in found.items() if staged is None]
         full = self.service.room_for_part(None, len(absent)) if absent else None
         if full is not None:
-            return self._refuse(full)
+            raise Refused(full)
+        known = [each for each in found.values() if each is not None and each.state is not SetState.VOIDED]
+        parts = [(staged, part) for staged in known for part in stored_parts(staged)]
         unit: Unit = []
-        now_ms = self.service.now_ms()
-        for staged in found.values():
-            if staged is None or staged.state is SetState.VOIDED:
-                continue
-            self._hold(staged, closing=True)
+        for staged, part in parts:
             self._voted.append(staged)
-            (part,) = staged.parts.values()
             unit.append(Configure(part.queue_id, settings_of(part, voided_at_ms=now_ms)))
+            deadline_ms = now_ms + self.service.max_age_ms(staged.producer.group)
+            self._set(staged, state=SetState.VOIDED, begun_at_ms=now_ms, deadline_ms=deadline_ms)
             fields: dict[str, str | int] = {"resolver": "producer", "reason": VOTE_REASON}
             unit.append(self.log("set.voided", now_ms, set_id=staged.set_id, epoch=epoch, **fields))
         for set_id in absent:
-            unit.append(self._make(set_id, epoch))
+            unit.append(self._make(set_id, epoch, now_ms))
         return unit
 
-    def _make(self, set_id: str, epoch: int) -> CreateNode:
+    def _make(self, set_id: str, epoch: int, now_ms: int) -> CreateNode:
         """Nothing is known of it here, and nothing will be."""
-        staged = self.service.begin_set(self.producer, set_id, epoch, "")
+        staged = self.service.new_set(self.producer, set_id, epoch, "", now_ms)
         staged.state = SetState.VOIDED
         staged.store = self._request.store
-        staged.closing = True
-        self.producer.sets[set_id] = staged
-        self._hold(staged, closing=False)
-        part = SetPart(staged, ELSEWHERE, 0)
-        name = set_address(self.producer.group, self.producer.name, epoch, set_id, ELSEWHERE)
-        verb = CreateNode(name, SET_KIND, settings_of(part))
-        self._made.append((part, verb))
-        return verb
-
-    def _release(self) -> None:
-        for part, _ in self._made:
-            if not part.owner.parts:
-                self.producer.sets.pop(part.owner.set_id, None)
-        self._made = []
-        super()._release()
+        self._add(staged)
+        made = self._make_part(staged, ELSEWHERE)
+        self._made.append(made)
+        return made[1]
 
     def _done(self) -> None:
         for staged in self._voted:
             self.service.voted(staged)
-        self._closed = []
         for part, verb in self._made:
             part.queue_id = verb.queue_id
-            self.service.add_part(part.owner, part)
+            self.service.begin(part.owner)

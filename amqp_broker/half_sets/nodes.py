@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from amqp_broker.authorisation import SEND
 from amqp_broker.coordinator import Resolver, SetState
@@ -11,7 +12,7 @@ from amqp_broker.frames import Accepted, DecodeError, Error, Message, Properties
 from amqp_broker.half_sets.answers import internal_error
 from amqp_broker.half_sets.deciding import CommitEpoch, VoidSets
 from amqp_broker.half_sets.enlisting import EnlistSet, VoteSets
-from amqp_broker.half_sets.jobs import SealSet
+from amqp_broker.half_sets.operations import Answer, SealSet, SetOperation
 from amqp_broker.half_sets.requests import (
     SET_SUBJECTS,
     CommitRequest,
@@ -23,7 +24,8 @@ from amqp_broker.half_sets.requests import (
     write_status,
 )
 from amqp_broker.halves.requests import HalfRefused
-from amqp_broker.persistence import Decision, RowDamaged, Store
+from amqp_broker.operations.posting import Question
+from amqp_broker.persistence import RowDamaged
 from amqp_broker.registry import NodeRefused
 
 if TYPE_CHECKING:
@@ -70,20 +72,23 @@ class SetRequests:
         return True
 
     def _do(self, group: str, request: SetRequest, post: ControlPost) -> None:
-        sets = self._sets
+        sets, answer = self._sets, post.answer
+        operation: SetOperation
         if isinstance(request, SealRequest) and request.store:
-            sets.submit(EnlistSet(sets, group, request, post.container_id, post.answer))
+            operation = EnlistSet(sets, group, request, post.container_id, answer)
         elif isinstance(request, SealRequest):
-            staged = sets.known(group, request.producer).of_epoch(request.set_id, request.epoch)
-            sets.when_read(staged, partial(sets.submit, SealSet(sets, group, request, post.answer)))
+            operation = SealSet(sets, group, request, answer)
         elif isinstance(request, CommitRequest):
-            sets.submit(CommitEpoch(sets, group, request, Resolver.PRODUCER, post.answer))
+            operation = CommitEpoch(sets, group, request, Resolver.PRODUCER, answer)
         elif isinstance(request, VoidRequest) and request.store:
-            sets.submit(VoteSets(sets, group, request, post.answer))
+            operation = VoteSets(sets, group, request, answer)
         elif isinstance(request, VoidRequest):
-            sets.submit(VoidSets(sets, group, request, Resolver.PRODUCER, "", post.answer))
+            operation = VoidSets(sets, group, request, Resolver.PRODUCER, "", answer)
         else:
             self._tell_status(group, request, post)
+            return
+        operation.asker = post.connection
+        sets.enter(operation)
 
     def _tell_status(self, group: str, request: StatusRequest, post: ControlPost) -> None:
         if request.reply_to is None:
@@ -99,31 +104,32 @@ class SetRequests:
             error = Error(condition=refused.condition, description=f"properties.reply-to: {refused}")
             post.answer(Rejected(error=error))
             return
-        self._nodes.writer.read(partial(self._look, group, request, queue, post.answer))
+        look = partial(self._look, group, request, queue, post.answer)
+        self._nodes.writer.submit(Question(look, post.failed, post.connection))
 
-    def _look(self, group: str, request: StatusRequest, queue: Queue, answer: Any, store: Store) -> None:
-        """Between two commits, so that what is decided and what is staged belong together."""
+    def _look(self, group: str, request: StatusRequest, queue: Queue, answer: Answer) -> Callable[[], None]:
+        """What is decided and what is staged, as the requests before it leave it."""
+        sets, epoch = self._sets, request.epoch
+        producer = sets.known(group, request.producer)
+        try:
+            found = None if epoch is None else sets.decision(producer, epoch)
+            latest = sets.latest_decision(producer)
+        except RowDamaged as damaged:
+            return partial(answer, Rejected(error=internal_error(f"the store: {damaged}")))
+        shown = [
+            each
+            for each in producer.sets.values()
+            if (epoch is None or each.epoch == epoch) and each.state is not SetState.VOIDED
+        ][:SETS_SHOWN]
+        payload = write_status(request.correlation_id, self._nodes.store_id, found, latest, shown)
+        return partial(self._reply, queue, payload, answer)
+
+    def _reply(self, queue: Queue, payload: bytes, answer: Answer) -> None:
         if queue.deleted or queue.full():
             why = "was deleted" if queue.deleted else "is full"
             condition = "amqp:resource-deleted" if queue.deleted else "amqp:resource-limit-exceeded"
             error = Error(condition=condition, description=f"properties.reply-to: queue {queue.name!r} {why}")
             answer(Rejected(error=error))
             return
-        producer, epoch = request.producer, request.epoch
-        found: Decision | None = None
-        try:
-            if epoch is not None:
-                found = store.decision(group, producer, epoch)
-            latest = store.latest_decision(group, producer)
-        except RowDamaged as damaged:
-            answer(Rejected(error=internal_error(f"the store: {damaged}")))
-            return
-        sets = self._sets.known(group, producer).sets.values()
-        shown = [
-            each
-            for each in sets
-            if (epoch is None or each.epoch == epoch) and each.state is not SetState.VOIDED
-        ][:SETS_SHOWN]
-        payload = write_status(request.correlation_id, self._nodes.store_id, found, latest, shown)
         self._nodes.post(queue, payload)
         answer(Accepted())

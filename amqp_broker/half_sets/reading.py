@@ -16,8 +16,8 @@ from amqp_broker.persistence import Log, Record, Store
 if TYPE_CHECKING:
     from amqp_broker.coordinator import SetPart
     from amqp_broker.half_sets.service import SetService
+    from amqp_broker.operations.writer import Writer
     from amqp_broker.queue import Queue
-    from amqp_broker.writer import Writer
 
 PAGE_MESSAGES: Final = 1_000  # what the loop does at once
 PAGE_BYTES: Final = 4 << 20
@@ -89,26 +89,57 @@ class NameReading:
         page = store.read(part.queue_id, self._at, PAGE_MESSAGES, PAGE_BYTES)
         self._at = page.next_offset
         if page.records:
-            self._tell(queue, part, page.records)
+            self._told.extend(told_of(queue, part, page.records, self._count))
+            self._count += len(page.records)
         if not page.records or self._count >= part.count:
-            self._next(self._told if self._count == part.count else [])
+            self._next(self._told if self._count == part.count else None)  # else the commit looks again
         else:
             self.start()
 
-    def _tell(self, queue: Queue, part: SetPart, records: list[Record]) -> None:
-        staged = part.owner
-        for verb in put_by_set(
-            queue, 0, len(records), staged.producer.group, staged.set_id, staged.producer.name, staged.epoch,
-            0, records,
-        ):  # fmt: skip
-            assert isinstance(verb, Log), "what is told goes into the event log"
-            self._told.append((self._count, verb))
-            self._count += verb.event.count
-
-    def _next(self, told: list[tuple[int, Log]]) -> None:
+    def _next(self, told: list[tuple[int, Log]] | None) -> None:
         _, part = self._placed.popleft()
         part.told = told
         self._room -= part.count
         self._at = self._count = 0
         self._told = []
         self.start()
+
+
+def told_of(queue: Queue, part: SetPart, records: list[Record], before: int) -> list[tuple[int, Log]]:
+    """What the event log will say of some messages of a part, `before` of which others are."""
+    staged = part.owner
+    told: list[tuple[int, Log]] = []
+    for verb in put_by_set(
+        queue, 0, len(records), staged.producer.group, staged.set_id, staged.producer.name, staged.epoch,
+        0, records,
+    ):  # fmt: skip
+        assert isinstance(verb, Log), "what is told goes into the event log"
+        told.append((before, verb))
+        before += verb.event.count
+    return told
+
+
+def named(part: SetPart) -> bool:
+    """Whether it is known what the event log will say of all its messages."""
+    if part.count > NAMED_MESSAGES:
+        part.told = []
+    return part.told is not None and (not part.told or _count(part.told) == part.count)
+
+
+def name(store: Store, queue: Queue, part: SetPart) -> None:
+    """The same as NameReading, at once: for the few that were staged while others were read."""
+    told: list[tuple[int, Log]] = []
+    at = count = 0
+    while count < part.count:
+        page = store.read(part.queue_id, at, PAGE_MESSAGES, PAGE_BYTES)
+        if not page.records:
+            break
+        at = page.next_offset
+        told.extend(told_of(queue, part, page.records, count))
+        count += len(page.records)
+    part.told = told if count == part.count else []
+
+
+def _count(told: list[tuple[int, Log]]) -> int:
+    before, last = told[-1]
+    return before + last.event.count

@@ -1,6 +1,6 @@
 """All sets of half messages of a broker that are not decided: what is staged, by whom, and for how long.
 
-attach --> OpenPart --> part --Staging--> store (a hidden node)     seal, commit-epoch, void --> half_set_jobs
+attach --> OpenPart --> part --Staging--> store (a hidden node)     seal, commit-epoch, void --> operations.py
 at the group's maximum age: voided; without room for too long: links that wait are detached
 
 The hidden nodes are of kind "set"; their settings say what they are, so that a start finds them again.
@@ -8,10 +8,12 @@ The hidden nodes are of kind "set"; their settings say what they are, so that a 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -32,12 +34,13 @@ from amqp_broker.frames import Error
 from amqp_broker.half_sets.answers import elsewhere_error
 from amqp_broker.half_sets.asking import SetAsking
 from amqp_broker.half_sets.deciding import VoidSets
-from amqp_broker.half_sets.jobs import CountAsk
-from amqp_broker.half_sets.reading import NameReading, ReadBack
+from amqp_broker.half_sets.operations import Answer, SetOperation
+from amqp_broker.half_sets.reading import NameReading, ReadBack, name
 from amqp_broker.half_sets.requests import VoidRequest
-from amqp_broker.half_sets.settings import SetSettings
+from amqp_broker.half_sets.settings import SetSettings, settings_of
 from amqp_broker.log_setup import logger
-from amqp_broker.persistence import Decision, Log, RecoveredNode, Store
+from amqp_broker.operations.operation import NotYet
+from amqp_broker.persistence import Configure, Decision, RecoveredNode, Store, Unit
 from amqp_broker.queue import RESUME_PART
 
 if TYPE_CHECKING:
@@ -45,7 +48,6 @@ if TYPE_CHECKING:
     from amqp_broker.halves.service import HalfService
     from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
-    from amqp_broker.writer import Job
 
 LONGEST_SLEEP_S: Final = 60.0  # the wall clock may be set while we wait
 AGE_REASON: Final = "maximum age"
@@ -67,7 +69,9 @@ class SetService:
         self._links: dict[SetPart, set[StagingLink]] = {}
         self._waiting: dict[StagingLink, float] = {}  # for room, and since when
         self._asking = SetAsking(halves)
+        self._lines: dict[str, deque[SetOperation]] = {}  # by group: who waits for one that reads first
         self.producers: dict[tuple[str, str], ProducerSets] = {}
+        self._begun: set[StagedSet] = set()
         self.part_count = 0
         self.byte_count = 0
 
@@ -83,7 +87,7 @@ class SetService:
 
     def forget_idle(self, producer: ProducerSets) -> None:
         """Nothing is kept of a producer that has nothing staged."""
-        if not producer.sets and producer.deciding is None:
+        if not producer.sets and not producer.decided:
             self.producers.pop((producer.group, producer.name), None)
 
     def sets(self) -> list[StagedSet]:
@@ -100,7 +104,10 @@ class SetService:
         return (HalfSettings() if found is None else found.settings).max_age_ms
 
     def decision(self, producer: ProducerSets, epoch: int) -> Decision | None:
-        """What was decided; only in a job's `unit`. Raises RowDamaged."""
+        """What was decided; only in `Operation.prepare`. Raises RowDamaged."""
+        pending: Decision | None = producer.decided.get(epoch)
+        if pending is not None:
+            return pending
 
         def look(store: Store) -> Decision | None:
             return store.decision(producer.group, producer.name, epoch)
@@ -108,17 +115,25 @@ class SetService:
         return self._nodes.writer.lookup(look)
 
     def epoch_state(self, producer: ProducerSets, epoch: int) -> EpochState:
-        """Where an epoch stands; only in a job's `unit`. Raises RowDamaged."""
-        decided = self.decision(producer, epoch) is not None
+        """Where an epoch stands; only in `Operation.prepare`. Raises RowDamaged."""
+        if self.decision(producer, epoch) is not None:
+            return EpochState.DECIDED
+        latest = self.latest_decision(producer)
+        return epoch_state(epoch, False, None if latest is None else latest.epoch)
+
+    def latest_decision(self, producer: ProducerSets) -> Decision | None:
+        """That of the highest epoch; only in `Operation.prepare`. Raises RowDamaged."""
+        if producer.decided:  # none that is stored is later
+            latest: Decision = producer.decided[max(producer.decided)]
+            return latest
 
         def look(store: Store) -> Decision | None:
-            return None if decided else store.latest_decision(producer.group, producer.name)
+            return store.latest_decision(producer.group, producer.name)
 
-        latest = self._nodes.writer.lookup(look)
-        return epoch_state(epoch, decided, None if latest is None else latest.epoch)
+        return self._nodes.writer.lookup(look)
 
     def committed(self, producer: ProducerSets, epoch: int | None) -> set[str]:
-        """The sets that decisions name: that of one epoch, or the newest ones; only in a job's `unit`."""
+        """The sets that decisions name: one epoch's, or the newest ones; only in `Operation.prepare`."""
 
         def look(store: Store) -> list[Decision]:
             if epoch is None:
@@ -127,11 +142,12 @@ class SetService:
             return [] if found is None else [found]
 
         found = self._nodes.writer.lookup(look)
+        found += [each for at, each in producer.decided.items() if epoch is None or epoch == at]
         return {winner[0] for decision in found for winner in decision.winners}
 
     def may_have_forgotten(self, producer: ProducerSets, epoch: int) -> bool:
         """Whether a decision of this epoch, which none is kept of, may have been one of those that were kept
-        before; only in a job's `unit`.
+        before; only in `Operation.prepare`.
         """
 
         def look(store: Store) -> list[Decision]:
@@ -161,23 +177,23 @@ class SetService:
             )
         return None
 
-    def begin_set(self, producer: ProducerSets, set_id: str, epoch: int, container_id: str) -> StagedSet:
-        """A set that is not there yet; its first part is on its way to the store."""
-        now_ms = self.now_ms()
+    def new_set(
+        self, producer: ProducerSets, set_id: str, epoch: int, container_id: str, now_ms: int
+    ) -> StagedSet:
+        """A set that is not there yet."""
         deadline_ms = now_ms + self.max_age_ms(producer.group)
         return StagedSet(producer, set_id, epoch, now_ms, deadline_ms, container_id)
 
-    def add_part(self, staged: StagedSet, part: SetPart) -> None:
-        """It is stored."""
-        if not staged.parts:
-            staged.producer.sets[staged.set_id] = staged
-            if staged.deadline_ms != NEVER_MS:
-                heappush(self._deadlines, (staged.deadline_ms, next(self._serial), staged))
-                self._rearm()
-            if staged.state is not SetState.VOIDED:
-                self._asking.begin(staged)
-        staged.parts[part.destination] = part
-        self.part_count += 1
+    def begin(self, staged: StagedSet) -> None:
+        """A part of it is stored: from the first one on its time runs, and it is asked about."""
+        if staged in self._begun or staged.state is None:
+            return
+        self._begun.add(staged)
+        if staged.deadline_ms != NEVER_MS:
+            heappush(self._deadlines, (staged.deadline_ms, next(self._serial), staged))
+            self._rearm()
+        if staged.state is not SetState.VOIDED:
+            self._asking.begin(staged)
 
     def prepared(self, staged: StagedSet) -> None:
         """Its home decides about it, however long that takes: it is asked about for ever."""
@@ -186,16 +202,12 @@ class SetService:
 
     def voted(self, staged: StagedSet) -> None:
         """It never wins: a trace of it is kept for as long as a set may become old."""
-        staged.state = SetState.VOIDED
-        staged.begun_at_ms = self.now_ms()
-        staged.deadline_ms = staged.begun_at_ms + self.max_age_ms(staged.producer.group)
         self._asking.end(staged)
 
     def ended(self, staged: StagedSet, error: Error) -> None:
         """It was committed or voided, and that is stored; links that stage in it are told why they end."""
-        staged.state = None
         self._asking.end(staged)
-        staged.producer.sets.pop(staged.set_id, None)
+        self._begun.discard(staged)
         for part in staged.parts.values():
             self.part_count -= 1
             self.byte_count -= part.byte_count
@@ -233,28 +245,60 @@ class SetService:
             for link in waiting:
                 link.go_on()
 
-    # Jobs and reads
+    # Operations and reads
 
-    def submit(self, job: Job) -> None:
-        """Have a job judged and stored with the next group."""
-        self._nodes.writer.submit(job)
+    def enter(self, operation: SetOperation) -> None:
+        """Have it judged and stored after those of its group that came before: some have to read first."""
+        group = operation.producer.group
+        line = self._lines.get(group)
+        if line is not None:
+            line.append(operation)
+        elif operation.reads_first():
+            self._lines[group] = deque([operation])
+            operation.read_first(partial(self._go_on, group))
+        else:
+            self._nodes.writer.submit(operation)
+
+    def _go_on(self, group: str) -> None:
+        """The first of a line has read what it had to."""
+        line = self._lines[group]
+        self._nodes.writer.submit(line.popleft())
+        while line:
+            if line[0].reads_first():
+                line[0].read_first(partial(self._go_on, group))
+                return
+            self._nodes.writer.submit(line.popleft())
+        del self._lines[group]
 
     def void(
-        self, staged: StagedSet, resolver: Resolver, reason: str, answer: Callable[[Any], None],
+        self, staged: StagedSet, resolver: Resolver, reason: str, answer: Answer | None = None,
         *, force: bool = False,
     ) -> None:  # fmt: skip
         """Void one set; `answer` is told the outcome after the commit. By `force` without its home's word."""
+        self.enter(self._voiding(staged, resolver, reason, answer, force=force))
+
+    def _voiding(
+        self, staged: StagedSet, resolver: Resolver, reason: str, answer: Answer | None,
+        *, force: bool = False,
+    ) -> VoidSets:  # fmt: skip
         request = VoidRequest(staged.producer.name, staged.epoch, (staged.set_id,))
-        self.submit(VoidSets(self, staged.producer.group, request, resolver, reason, answer, force=force))
+        return VoidSets(self, staged.producer.group, request, resolver, reason, answer, force=force)
 
-    def _void_asked(self, staged: StagedSet, reason: str, answer: Callable[[Any], None]) -> None:
+    def _void_asked(self, staged: StagedSet, reason: str) -> VoidSets:
         """A check's answer ends a set."""
-        self.void(staged, Resolver.CHECK, reason, answer)
+        return self._voiding(staged, Resolver.CHECK, reason, None)
 
-    def _keep_ask(self, asked: OpenSet, log: Log, then: Callable[[None], None]) -> None:
-        """An answer that leaves it undecided is kept; `then` is called after the commit."""
-        asked.staged.attempts, asked.staged.due_ms = asked.attempts, asked.due_ms
-        self.submit(CountAsk(self, asked.staged, log, lambda _outcome: then(None)))
+    def _keep_ask(self, asked: OpenSet) -> Unit:
+        """One row of a set says how often it was asked about, and when next."""
+        staged = asked.staged
+        if staged.unstored:
+            raise NotYet
+        staged.attempts, staged.due_ms = asked.attempts, asked.due_ms
+        return [Configure(part.queue_id, settings_of(part)) for part in [*staged.parts.values()][:1]]
+
+    def name(self, queue: Queue, part: SetPart) -> None:
+        """Read what the event log will say of a part's messages; only in `Operation.prepare`."""
+        self._nodes.writer.lookup(lambda store: name(store, queue, part))
 
     def pump(self, queue: Queue) -> None:
         """Distribute what a commit made available."""
@@ -312,15 +356,17 @@ class SetService:
             staged.home, staged.store = told.home, told.store
             staged.sealed = told.sealed
             staged.state = _closed_state(told)
-            staged.closing = True
             if staged.state is SetState.PREPARED:
                 staged.deadline_ms = NEVER_MS
             if told.store and told.sealed is not None:
                 part.add(told.sealed.count, 0, told.sealed.checksum)
         elif node.message_count:
             part.unread_to = node.next_offset
-        self.add_part(staged, part)
+        staged.parts[part.destination] = part
+        producer.add(staged)
+        self.part_count += 1
         self.byte_count += part.byte_count
+        self.begin(staged)
 
     def _rearm(self) -> None:
         now = trio.current_time()
@@ -343,7 +389,7 @@ class SetService:
             if staged.deadline_ms > now_ms:  # it was put off
                 heappush(self._deadlines, (staged.deadline_ms, next(self._serial), staged))
             else:
-                self.void(staged, Resolver.DEADLINE, AGE_REASON, _nobody)
+                self.void(staged, Resolver.DEADLINE, AGE_REASON)
                 heappush(self._deadlines, (now_ms + AGE_RETRY_MS, next(self._serial), staged))
         late = [link for link, since in self._waiting.items() if since + self._patience_s() <= now]
         for link in late:
@@ -358,10 +404,6 @@ def _closed_state(told: SetSettings) -> SetState:
     if told.voided:
         return SetState.VOIDED
     return SetState.PREPARED if told.home else SetState.SEALED
-
-
-def _nobody(outcome: object) -> None:
-    """Nobody waits for what a deadline decides."""
 
 
 def _limit(description: str) -> Error:

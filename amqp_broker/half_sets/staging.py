@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from amqp_broker.control_nodes import SETTLED_ERROR
-from amqp_broker.coordinator import CHECKSUM_MODULUS, SetPart, TransactionError
+from amqp_broker.coordinator import CHECKSUM_MODULUS, SetPart, SetState, TransactionError
 from amqp_broker.frames import Accepted, DecodeError, Error, Rejected, TransactionalState
 from amqp_broker.half_sets.answers import closed_error
 from amqp_broker.links import Delivery, ReceiverLink
+from amqp_broker.operations.operation import Operation, Owner, Refused, error_of
 from amqp_broker.persistence import Post, Record, Unit
 from amqp_broker.records import record_of
 from amqp_broker.sequences.fields import place_of
@@ -37,10 +38,14 @@ SEQUENCE_ERROR: Final = Error(
 )
 
 
-class Staging:
+class Closed(Refused):
+    """Nothing is staged in the set any more."""
+
+
+class Staging(Operation):
     """A run of messages from one link to one part of a set."""
 
-    __slots__ = ("_checksum", "_counted", "deliveries", "link", "records", "refused", "service", "size")
+    __slots__ = ("_checksum", "_counted", "deliveries", "link", "records", "service", "size")
 
     def __init__(
         self, service: SetService, link: StagingLink, deliveries: list[Delivery], records: list[Record]
@@ -50,17 +55,15 @@ class Staging:
         self.deliveries = deliveries
         self.records = records
         self.size = sum([len(record.body) for record in records])
-        self.refused: Error | None = None
         self._checksum = sum([crc32(record.body) for record in records]) % CHECKSUM_MODULUS
         self._counted = False
 
-    def unit(self) -> Unit:
+    def prepare(self, now_ms: int) -> Unit:
+        """Staged, unless the set is sealed or over."""
         part = self.link.part
         staged = part.owner
-        self.refused = None
-        if staged.closing or staged.state is None:
-            self.refused = closed_error(staged)
-            return []
+        if staged.state is not SetState.OPEN:
+            raise Closed(closed_error(staged))
         offset = part.next_offset
         for record in self.records:
             record.offset = offset
@@ -76,23 +79,25 @@ class Staging:
         self.service.byte_count += sign * self.size
         self._counted = sign > 0
 
-    def withdraw(self) -> None:
-        """Nothing was stored: the offsets are free again."""
+    def undo(self) -> None:
+        """The offsets are free again."""
         if self._counted:
             self._count(-1)
             self.link.part.next_offset = self.records[0].offset
 
-    def keeps(self) -> bool:
-        """The sender is told that there is no room."""
-        return False
+    def stored(self) -> None:
+        """The sender is told."""
+        self._counted = False
+        self.link.part.under_way -= 1
+        self.link.staged(self, None)
 
-    def finished(self, error: Exception | None) -> None:
-        if error is not None:
-            if self._counted:
-                self._count(-1)
-        elif self._counted:
-            self.link.part.under_way -= 1
+    def refused(self, error: Exception) -> None:
+        """The sender is told why not, or its link ends."""
         self.link.staged(self, error)
+
+    def owner(self) -> Owner | None:
+        """The sender's connection."""
+        return self.link.connection
 
 
 class StagingLink:
@@ -117,6 +122,11 @@ class StagingLink:
     def owner(self) -> StagingLink:
         """Whom the queue tells that there is room."""
         return self
+
+    @property
+    def connection(self) -> LinkOwner:
+        """Whose link it is."""
+        return self._task
 
     # In the owner's turn
 
@@ -188,14 +198,13 @@ class StagingLink:
     def _staged(self, staging: Staging, error: Exception | None) -> None:
         if self._over:
             return
-        if staging.refused is not None:
-            self._end(staging.refused)
+        if isinstance(error, Closed):
+            self._end(error.error)
             return
         if error is None:
             self._link.settle(staging.deliveries, ACCEPTED)
         else:
-            full = Error(condition="amqp:resource-limit-exceeded", description=str(error))
-            self._link.settle(staging.deliveries, Rejected(error=full))
+            self._link.settle(staging.deliveries, Rejected(error=error_of(error)))
         self._processed(len(staging.deliveries))
 
     def _processed(self, count: int) -> None:

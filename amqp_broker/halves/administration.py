@@ -7,7 +7,6 @@ parked --> "parked"                    committed --> "ready", "in flight", "ackn
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -99,14 +98,11 @@ class HalfAdministration:
         `state` is prepared, parked, committed or rolled-back.
         """
         start = b"" if after is None else half_id_of(after) or b""
-        found: list[HalfMessage] = []
 
-        def look(store: Store) -> None:
-            for half in store.halves(group, state, start, count):
-                found.append(self._describe(half, store))
+        def look(store: Store) -> list[HalfMessage]:
+            return [self._describe(half, store) for half in store.halves(group, state, start, count)]
 
-        await self._read(look)
-        return found
+        return await self._nodes.writer.ask(look)
 
     def _describe(self, half: Half, store: Store) -> HalfMessage:
         return HalfMessage(
@@ -144,9 +140,7 @@ class HalfAdministration:
     async def body(self, group: str, half_id: object) -> bytes | None:
         """The stored bytes after the header, also of one that was rolled back, while it is remembered."""
         key = half_id_of(half_id) or b""
-        found: list[bytes | None] = []
-        await self._read(lambda store: found.append(store.half_body(group, key)))
-        return found[0]
+        return await self._nodes.writer.ask(lambda store: store.half_body(group, key))
 
     def figures(self, group: str) -> HalfFigures:
         """Of one group; zeros for one that there is not."""
@@ -201,16 +195,4 @@ class HalfAdministration:
 
     async def events(self, from_seq: int = 0, count: int = PAGE) -> list[Event]:
         """The event log from `from_seq` on: every put, ask, answer, decision, parking and resumption."""
-        found: list[Event] = []
-        await self._read(lambda store: found.extend(store.events(from_seq, count)))
-        return found
-
-    async def _read(self, look: Callable[[Store], None]) -> None:
-        done = trio.Event()
-
-        def there(store: Store) -> None:
-            look(store)
-            done.set()
-
-        self._nodes.writer.read(there)
-        await done.wait()
+        return await self._nodes.writer.ask(lambda store: store.events(from_seq, count))

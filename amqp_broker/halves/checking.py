@@ -1,6 +1,6 @@
 """Links on which the broker asks about half messages, and those on which parked ones are looked at.
 
-group --assign--> CheckSource.deliver --mail--> sent in the owner's turn --outcome--> the table of checks
+group --assign--> CheckSource.ask --mail--> sent in the owner's turn --outcome--> CheckAnswer --> writer
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.coordinator import (
+    Asked,
     CheckEffect,
     Checker,
     CheckGiven,
@@ -17,7 +18,6 @@ from amqp_broker.coordinator import (
     HalfState,
     OpenHalf,
     OpenSet,
-    Resolver,
     check_given,
 )
 from amqp_broker.frames import (
@@ -31,6 +31,8 @@ from amqp_broker.frames import (
 )
 from amqp_broker.half_sets.asking import write_set_check
 from amqp_broker.halves.requests import parked_body, write_check
+from amqp_broker.operations.operation import Operation, Owner, Refused
+from amqp_broker.persistence import Unit
 
 if TYPE_CHECKING:
     from amqp_broker.halves.service import HalfService
@@ -161,53 +163,23 @@ class CheckSource:
                 return
             state = RELEASED  # the source's default outcome
         for delivery in deliveries:
-            self._answered(delivery, state, settled)
+            if not delivery.decided:  # a terminal outcome stands (3.4)
+                delivery.decided = True
+                self._answered(delivery, state, settled)
         self.on_credit()
 
     def _answered(self, delivery: OutgoingDelivery, state: Any, settled: bool) -> None:
         half = delivery.message.half
         if self._out.get(half) is not delivery or half.asked_by is not self._checker:
-            if not settled:
-                self._link.settle([delivery], RELEASED)  # too late: it was decided, or asked again
+            self.confirm(delivery, RELEASED, settled)  # too late: it was decided, or asked again
             return
         del self._out[half]
-        by_outcome = self._checker.by_outcome
-        effect = self._group.answered(half, check_given(state), by_outcome, self._service.now_ms())
-        if effect is CheckEffect.NOT_ASKED:
-            self._confirm(delivery, state, settled)
-            self._service.rearm(self._group)
-        elif effect is CheckEffect.ATTEMPT:
-            self._service.attempted(
-                self._group,
-                half,
-                lambda _error: self._task.run_in_turn(self._confirm, delivery, state, settled),
-            )
-        else:
-            self._decide(half, delivery, state, settled, effect)
+        self._group.answer_begins(half)
+        answer = CheckAnswer(self, self._task, self._service, self._group, delivery, state, settled)
+        self._service.collect(answer)
 
-    def _decide(
-        self, half: OpenHalf, delivery: OutgoingDelivery, state: Any, settled: bool, effect: CheckEffect
-    ) -> None:
-        what = HalfInput.COMMIT if effect is CheckEffect.COMMIT else HalfInput.ROLLBACK
-        reason = ""
-        if isinstance(state, Rejected) and state.error is not None:
-            reason = f"{state.error.condition}: {state.error.description or ''}"
-
-        def answer(outcome: Any) -> None:
-            told = state if not isinstance(outcome, Rejected) else RELEASED
-            self._task.run_in_turn(self._confirm, delivery, told, settled)
-            if isinstance(half, OpenSet) and isinstance(outcome, Rejected):
-                self._service.set_stays(self._group, half)
-
-        if isinstance(half, OpenSet):
-            assert self._service.void_set is not None, "sets are asked about, so they have a service"
-            self._service.void_set(half.staged, reason, answer)
-            return
-        who = self._task.principal.name
-        self._service.change(self._group, half.half_id, what, Resolver.CHECK, reason, answer, who)
-
-    def _confirm(self, delivery: OutgoingDelivery, state: Any, settled: bool) -> None:
-        """What was stored is settled."""
+    def confirm(self, delivery: OutgoingDelivery, state: Any, settled: bool) -> None:
+        """In the owner's turn: what was stored is settled."""
         if not settled:
             self._link.settle([delivery], state)
 
@@ -221,6 +193,94 @@ class CheckSource:
         self._coming.clear()
         self._waiting.clear()
         self._service.rearm(self._group)
+
+
+class CheckAnswer(Operation):
+    """The outcome of a check: an attempt that is kept, a decision, or too late."""
+
+    def __init__(
+        self, source: CheckSource, task: LinkOwner, service: HalfService, group: HalfGroup,
+        delivery: OutgoingDelivery, state: Any, settled: bool,
+    ) -> None:  # fmt: skip
+        self._source = source
+        self._task = task
+        self._service = service
+        self._group = group
+        self._half: OpenHalf = delivery.message.half
+        self._delivery = delivery
+        self._state = state
+        self._settled = settled
+        self._told: Any = RELEASED
+        self._before: Asked | None = None
+        self._decision: Operation | None = None
+
+    def prepare(self, now_ms: int) -> Unit:
+        """What the answer means by now."""
+        half, group = self._half, self._group
+        self._told = RELEASED
+        if not group.holds(half) or not half.undecided:
+            return []
+        self._before = half.asked()
+        half.changes += 1
+        checker = half.answering
+        assert checker is not None, "an answer is under way"
+        effect = group.answered(half, check_given(self._state), checker.by_outcome, now_ms)
+        self._told = self._state
+        if effect is CheckEffect.NOT_ASKED:
+            return []
+        if effect is not CheckEffect.ATTEMPT:
+            what = HalfInput.COMMIT if effect is CheckEffect.COMMIT else HalfInput.ROLLBACK
+            who = self._task.principal.name
+            self._decision = self._service.decision(group, half, what, _reason(self._state), who)
+            try:
+                return self._decision.prepare(now_ms)
+            except Refused:  # a set that its home decides about, say: it is asked about again
+                self._undo_decision()
+                self._told = RELEASED
+                group.attempted(half, now_ms)
+        return self._service.attempt(group, half, now_ms)
+
+    def _undo_decision(self) -> None:
+        decision, self._decision = self._decision, None
+        if decision is not None:
+            decision.undo()
+
+    def undo(self) -> None:
+        """It is not answered yet."""
+        self._undo_decision()
+        before, self._before = self._before, None
+        if before is not None:
+            self._half.become(before)
+            self._half.changes -= 1
+
+    def stored(self) -> None:
+        """The checker is told that its outcome holds, or came too late."""
+        if self._before is not None:
+            self._half.changes -= 1
+        self._half.answering = None
+        if self._decision is not None:
+            self._decision.stored()
+        self._tell(self._told)
+
+    def refused(self, error: Exception) -> None:
+        """Nothing was decided: somebody is asked again."""
+        self._half.answering = None
+        self._group.put_off(self._half, self._service.now_ms())
+        self._tell(RELEASED)
+
+    def _tell(self, state: Any) -> None:
+        self._service.rearm(self._group)
+        self._task.run_in_turn(self._source.confirm, self._delivery, state, self._settled)
+
+    def owner(self) -> Owner | None:
+        """The checker's connection."""
+        return self._task
+
+
+def _reason(state: Any) -> str:
+    if isinstance(state, Rejected) and state.error is not None:
+        return f"{state.error.condition}: {state.error.description or ''}"
+    return ""
 
 
 class ParkedSource:

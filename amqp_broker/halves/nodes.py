@@ -8,10 +8,8 @@ from amqp_broker.addresses import Address
 from amqp_broker.authorisation import HALF_CHECK, HALF_PUT, HALF_RESOLVE, MANAGE_READ, SEND, Principal
 from amqp_broker.control_nodes import ControlPost
 from amqp_broker.coordinator import (
-    Enlisted,
     HalfAnswer,
     HalfGroup,
-    HalfInput,
     Transaction,
     decide_half,
 )
@@ -20,7 +18,7 @@ from amqp_broker.half_sets.nodes import SetRequests, is_about_sets
 from amqp_broker.half_sets.staging import TRANSACTION_ERROR
 from amqp_broker.halves.addresses import CHECK, PARKED, PUT, RESOLVE, SET, HalfAddress, parse_half_address
 from amqp_broker.halves.destinations import check_destination
-from amqp_broker.halves.operations import EnlistedHalf, HalfChange, HalfPut
+from amqp_broker.halves.operations import HalfChange, HalfPut
 from amqp_broker.halves.requests import HalfRefused, read_put, read_resolution, resolution_by_bytes
 from amqp_broker.registry import NodeRefused
 
@@ -51,21 +49,28 @@ class HalfPutNode:
         if isinstance(operation, Error):
             post.answer(Rejected(error=operation))
         else:
-            self.service.put(operation, post.answer)
+            operation.answer, operation.asker = post.answer, post.connection
+            self.service.submit(operation)
 
-    def enlist(self, post: ControlPost, transaction: Transaction) -> Enlisted | Error:
+    def enlist(self, post: ControlPost, transaction: Transaction) -> Any | Error:
         """Prepared at the discharge; the timers start then."""
         operation = self._operation(post)
         if isinstance(operation, Error):
             return operation
         found = self.service.known(self._group, operation.half_id)
         if found is not None:
-            same = (found.digest, found.destination) == (operation.request.digest, self._destination.name)
-            answer, _ = decide_half(found.state, HalfInput.PUT_SAME if same else HalfInput.PUT_OTHER)
+            answer, _ = decide_half(found.state, operation.same_as(found))
             if answer not in (HalfAnswer.DONE, HalfAnswer.REPEAT):
-                operation.rolled_back()
                 return found.refusal(answer)
-        return EnlistedHalf(operation, transaction)
+        queue = self._destination
+        if queue.deleted:
+            return Error(condition="amqp:resource-deleted", description=f"queue {queue.name!r} was deleted")
+        if not operation.reserve():
+            return Error(
+                condition="amqp:resource-limit-exceeded", description=f"queue {queue.name!r} is full"
+            )
+        operation.txn_id = transaction.txn_id
+        return operation
 
     def _operation(self, post: ControlPost) -> HalfPut | Error:
         return self.operation(post.payload, post.message_format, post.principal, post.container_id)
@@ -73,21 +78,14 @@ class HalfPutNode:
     def operation(
         self, payload: bytes, message_format: int, principal: Principal, container_id: str
     ) -> HalfPut | Error:
-        """What a message asks for, room for it reserved; or what its sender is told."""
+        """What a message asks for, or what its sender is told."""
         try:
             request = read_put(payload, self._group.settings)
         except HalfRefused as refused:
             return refused.error
         except DecodeError as error:
             return Error(condition=error.condition, description=error.description)
-        queue = self._destination
-        if queue.deleted:
-            return Error(condition="amqp:resource-deleted", description=f"queue {queue.name!r} was deleted")
-        if not queue.reserve_one(len(request.body)):
-            return Error(
-                condition="amqp:resource-limit-exceeded", description=f"queue {queue.name!r} is full"
-            )
-        return HalfPut(self.service, self._group, request, queue, message_format, container_id)
+        return HalfPut(self.service, self._group, request, self._destination, message_format, container_id)
 
 
 class HalfResolveNode:
@@ -108,9 +106,10 @@ class HalfResolveNode:
         if isinstance(operation, Error):
             post.answer(Rejected(error=operation))
         else:
-            self.service.resolve(operation, post.answer)
+            operation.answer, operation.asker = post.answer, post.connection
+            self.service.submit(operation)
 
-    def enlist(self, post: ControlPost, transaction: Transaction) -> Enlisted | Error:
+    def enlist(self, post: ControlPost, transaction: Transaction) -> Any | Error:
         """Provisional, applied at the discharge; what only the store knows is judged there."""
         if is_about_sets(post):
             return TRANSACTION_ERROR
@@ -122,7 +121,8 @@ class HalfResolveNode:
             answer, _ = decide_half(found.state, operation.what)
             if answer not in (HalfAnswer.DONE, HalfAnswer.REPEAT):
                 return found.refusal(answer)
-        return EnlistedHalf(operation, transaction)
+        operation.txn_id = transaction.txn_id
+        return operation
 
     def _operation(self, post: ControlPost) -> HalfChange | Error:
         try:

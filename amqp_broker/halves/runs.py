@@ -1,8 +1,7 @@
-"""Puts and resolutions as they come from the wire: a read of many is one job, one unit and one answer.
+"""Puts and resolutions as they come from the wire: a read of many is one operation, one unit and one answer.
 
 deliveries of a link --> HalfNodeLink --> HalfRun --writer, one commit with everybody's--> accepted
-    one that has to wait for another's change <-- judged again, alone
-    a full store                              <-- each again, alone
+    the store refuses the unit                <-- each again, alone
 """
 
 from __future__ import annotations
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from amqp_broker.control_nodes import ControlNodeLink, control_post
 from amqp_broker.frames import Error, Rejected
-from amqp_broker.halves.operations import HalfChange, HalfPut, Posted, refusal_of
+from amqp_broker.halves.operations import ACCEPTED, HalfChange, HalfOperation, HalfPut, Posted
 from amqp_broker.halves.units import HalfUnit
-from amqp_broker.writer import JobRun
+from amqp_broker.operations.operation import Operation, Owner, Refused, error_of
+from amqp_broker.persistence import RowDamaged
 
 if TYPE_CHECKING:
     from amqp_broker.halves.nodes import HalfPutNode, HalfResolveNode
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from amqp_broker.link_owner import LinkOwner
     from amqp_broker.links import Delivery, ReceiverLink
     from amqp_broker.persistence import Unit
-    from amqp_broker.writer import Job
 
 Operations = list[tuple["HalfPut | HalfChange", "Delivery"]]
 Answers = list[tuple[Any, "list[Delivery]"]]
@@ -67,6 +66,11 @@ class HalfNodeLink(ControlNodeLink):
         if run:
             self._service.collect(HalfRun(self, self._service, link, run))
 
+    @property
+    def connection(self) -> LinkOwner:
+        """Whose link it is."""
+        return self._task
+
     def answered(self, link: ReceiverLink, answers: Answers) -> None:
         """From any task: what became of the messages of a run."""
         self._task.run_in_turn(self._answer, link, answers)
@@ -83,10 +87,10 @@ class HalfNodeLink(ControlNodeLink):
         super().on_detached(link)
 
 
-class HalfRun(JobRun):
-    """Operations on half messages of one group, stored together."""
+class HalfRun(Operation):
+    """Operations on half messages of one group, stored together; each has an outcome of its own."""
 
-    __slots__ = ("_link", "_owner", "_run", "_service")
+    __slots__ = ("_link", "_owner", "_refusals", "_run", "_service")
 
     def __init__(
         self, owner: HalfNodeLink, service: HalfService, link: ReceiverLink, run: Operations
@@ -95,60 +99,64 @@ class HalfRun(JobRun):
         self._service = service
         self._link = link
         self._run = run
+        self._refusals: dict[HalfOperation, Exception] = {}
 
-    def unit(self) -> Unit:
+    def prepare(self, now_ms: int) -> Unit:
+        """Each is judged after the ones before it."""
         service = self._service
-        unit = HalfUnit(service.now_ms())
+        unit = HalfUnit(now_ms)
         looked = service.look_up(self._run[0][0].group, [operation.half_id for operation, _ in self._run])
+        self._refusals = {}
         for operation, _ in self._run:
-            operation.judge(unit, looked)
+            try:
+                operation.judge(unit, looked)
+            except (Refused, RowDamaged) as refusal:
+                self._refusals[operation] = refusal
         return unit.verbs()
 
-    def withdraw(self) -> None:
-        """Nothing was stored."""
+    def undo(self) -> None:
+        """The last one first."""
         for operation, _ in reversed(self._run):
-            operation.withdraw()
+            operation.undo()
 
-    def keeps(self) -> bool:
-        """The asker is told that there is no room."""
-        return False
-
-    def parts(self) -> list[Job]:
+    def parts(self) -> list[Operation]:
+        """Each for itself."""
         if len(self._run) == 1:
             return [self]
-        for operation, _ in self._run:
-            operation.again()
         return [HalfRun(self._owner, self._service, self._link, [each]) for each in self._run]
 
-    def finished(self, error: Exception | None) -> None:
-        if error is not None:
-            for operation, _ in self._run:
-                operation.rolled_back()
-            refused = Rejected(error=refusal_of(error))
-            self._owner.answered(self._link, [(refused, [delivery for _, delivery in self._run])])
-            return
+    def stored(self) -> None:
+        """All are told, in their order."""
         service = self._service
         posted: Posted = {}
         answers: Answers = []
         group = self._run[0][0].group
         counted = service.counted(group.name)
-        again: Operations = []
-        for each in self._run:
-            operation, delivery = each
-            if operation.waits:
-                again.append(each)
-                continue
-            operation.done(posted)
-            if operation.error is not None:
-                counted.refusal(operation.error)
-            outcome = operation.outcome()
+        for operation, delivery in self._run:
+            outcome: Any = ACCEPTED
+            refusal = self._refusals.get(operation)
+            if refusal is None:
+                operation.done(posted)
+            else:
+                operation.given_up()
+                error = error_of(refusal)
+                counted.refusal(error)
+                outcome = Rejected(error=error)
             if answers and answers[-1][0] is outcome:
                 answers[-1][1].append(delivery)
             else:
                 answers.append((outcome, [delivery]))
         service.available(posted)
         service.rearm(group)
-        if answers:
-            self._owner.answered(self._link, answers)
-        for each in again:
-            service.submit(HalfRun(self._owner, service, self._link, [each]))
+        self._owner.answered(self._link, answers)
+
+    def refused(self, error: Exception) -> None:
+        """None of them happens."""
+        for operation, _ in self._run:
+            operation.given_up()
+        told = Rejected(error=error_of(error))
+        self._owner.answered(self._link, [(told, [delivery for _, delivery in self._run])])
+
+    def owner(self) -> Owner | None:
+        """The connection of the link."""
+        return self._owner.connection

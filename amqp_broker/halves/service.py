@@ -1,6 +1,6 @@
 """All groups of half messages of a broker: what is open, the timers, and what the operations need.
 
-put, resolve --> HalfJob --> writer --> committed --> group (schedule) --due--> checker's task
+put, resolve --> writer --> stored --> group (schedule) --due--> checker's task
 deadline, lock, due: one entry in the table of timers, for the earliest of all groups
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -29,23 +29,16 @@ from amqp_broker.coordinator import (
 from amqp_broker.frames import Error
 from amqp_broker.halves.destinations import why_elsewhere
 from amqp_broker.halves.found import RESOLVERS, Counted, Found, Pace
-from amqp_broker.halves.operations import (
-    NOT_LOOKED,
-    HalfChange,
-    HalfJob,
-    HalfPut,
-    Looked,
-    Posted,
-)  # fmt: skip
-from amqp_broker.jobs import Step
+from amqp_broker.halves.operations import NOT_LOOKED, Answer, HalfChange, Looked, Posted
 from amqp_broker.log_setup import logger
+from amqp_broker.operations.operation import Operation
+from amqp_broker.operations.posting import Step
 from amqp_broker.persistence import Event, Half, Log, Reschedule, RowDamaged, Store, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.halves.checking import CheckSource, ParkedSource
     from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
-    from amqp_broker.writer import Job
 
 BODY_CACHE_BYTES: Final = 32 << 20  # bodies of open half messages that are kept in memory: the newest
 RECENT_DECISIONS: Final = 65_536  # known without the disk: for the provisional answers of transactions
@@ -53,11 +46,11 @@ MAX_GROUPS: Final = 1_024  # at once; idle ones that peers made by using them ar
 LONGEST_SLEEP_S: Final = 60.0  # the wall clock may be set while we wait
 
 
-VoidSet = Callable[[StagedSet, str, Callable[[Any], None]], None]
-"""Ends a set for a reason; the callback is told the outcome after the commit."""
+VoidSet = Callable[[StagedSet, str], Operation]
+"""What ends a set, for a reason."""
 
-KeepAsk = Callable[[OpenSet, Log, Callable[[None], None]], None]
-"""Has it stored that a set was asked about, with its event; the callback follows the commit."""
+KeepAsk = Callable[[OpenSet], Unit]
+"""What the store keeps of how often a set was asked about, and when next."""
 
 
 class HalfService:
@@ -79,7 +72,7 @@ class HalfService:
         self.void_set: VoidSet | None = None
         """How the answer of a check ends a set; the sets' service says."""
         self.keep_ask: KeepAsk | None = None
-        """How it is kept that one was asked about in vain; the same says."""
+        """How it is kept that one was asked about, unanswered; the same says."""
 
     # Groups
 
@@ -145,11 +138,14 @@ class HalfService:
         """The broker's wall clock."""
         return self._nodes.wall_clock_ms()
 
-    def find(self, group: HalfGroup, half_id: bytes, looked: Looked = NOT_LOOKED) -> Found | None:
-        """What there is of it; only in a job's `unit`, since it may ask the store."""
+    def find(
+        self, group: HalfGroup, half_id: bytes, now_ms: int, looked: Looked = NOT_LOOKED
+    ) -> Found | None:
+        """What there is of it at a time; only in `Operation.prepare`, since it may ask the store."""
         half = group.open.get(half_id)
         if half is not None:
-            return Found(half.state, half.digest, half.destination, half)
+            at_ms, resolver = half.resolved_at_ms, half.resolver
+            return Found(half.state, half.digest, half.destination, half, at_ms, resolver)
         if half_id in looked:
             stored = looked[half_id]
         else:
@@ -158,7 +154,7 @@ class HalfService:
                 return store.half(group.name, half_id)
 
             stored = self._nodes.writer.lookup(look)
-        if stored is None or 0 < stored.expires_at_ms <= self.now_ms():
+        if stored is None or 0 < stored.expires_at_ms <= now_ms:
             return None  # the store may be later than that with forgetting it
         return Found(
             HalfState(stored.state), stored.digest, stored.destination, None, stored.resolved_at_ms,
@@ -166,7 +162,7 @@ class HalfService:
         )  # fmt: skip
 
     def look_up(self, group: HalfGroup, half_ids: list[bytes]) -> Looked:
-        """What the store has of those that are not open; only in a job's `unit`."""
+        """What the store has of those that are not open; only in `Operation.prepare`."""
         open_ones = group.open
         closed = [half_id for half_id in half_ids if half_id not in open_ones]
         if len(closed) < 2:
@@ -178,11 +174,13 @@ class HalfService:
         return self._nodes.writer.lookup(look)
 
     def known(self, group: HalfGroup, half_id: bytes) -> Found | None:
-        """What memory knows of it, for a provisional answer; None is also: the store would have to be
-        asked.
+        """What memory knows of it, for a provisional answer; None is also: the store would have to be asked,
+        or what it stores now has to be waited for.
         """
         half = group.open.get(half_id)
         if half is not None:
+            if half.changes:
+                return None
             return Found(half.state, half.digest, half.destination, half)
         found = self._recent.get((group.name, half_id))
         expired = found is not None and found.resolved_at_ms + group.settings.tombstone_ms <= self.now_ms()
@@ -201,7 +199,7 @@ class HalfService:
         self._body_bytes += len(body)
         while self._body_bytes > BODY_CACHE_BYTES and len(self._bodies) > 1:
             oldest = next(iter(self._bodies))
-            if oldest.busy is not None:
+            if oldest.changes:
                 break
             self.drop_body(oldest)
 
@@ -212,7 +210,7 @@ class HalfService:
             self._body_bytes -= len(body)
 
     def body_of(self, group: HalfGroup, half: OpenHalf) -> bytes:
-        """Everything after its header; only in a job's `unit`, since it may ask the store."""
+        """Everything after its header; only in `Operation.prepare`, since it may ask the store."""
         body = self._bodies.get(half)
         if body is not None:
             return body
@@ -239,6 +237,18 @@ class HalfService:
     def hold_room(self, half: OpenHalf, queue: Queue) -> None:
         """Room in `queue` is kept until the half message is decided."""
         self._rooms[half] = queue
+
+    def free_room(self, half: OpenHalf) -> Queue | None:
+        """It is rolled back: its room is free, in the queue that is returned."""
+        queue = self._rooms.pop(half, None)
+        if queue is not None:
+            queue.unreserve(1, half.size_bytes)
+        return queue
+
+    def forget_half(self, half: OpenHalf) -> None:
+        """Its put was not stored; whoever kept room for it gives that back."""
+        self._rooms.pop(half, None)
+        self.drop_body(half)
 
     def room_again(self, queue: Queue) -> None:
         """Senders that wait for room may go on."""
@@ -288,29 +298,20 @@ class HalfService:
             source: CheckSource = checker.owner
             source.settle_released(half)
 
-    def submit(self, job: Job) -> None:
-        """Have operations judged and stored with the next group."""
-        self._nodes.writer.submit(job)
+    def submit(self, operation: Operation) -> None:
+        """Have it judged and stored with the next group."""
+        self._nodes.writer.submit(operation)
 
-    def collect(self, job: Job) -> None:
+    def collect(self, operation: Operation) -> None:
         """The same at the end of a connection's turn."""
-        self._nodes.writer.collect(job)
+        self._nodes.writer.collect(operation)
 
     def change(
         self, group: HalfGroup, half_id: bytes, what: HalfInput, resolver: Resolver, reason: str,
-        answer: Callable[[Any], None], who: str = "",
+        answer: Answer | None = None, who: str = "",
     ) -> None:  # fmt: skip
         """Commit, roll back, park or resume; `answer` is told the outcome after the commit."""
-        operation = HalfChange(self, group, half_id, what, resolver, reason, who)
-        self.submit(HalfJob(self, operation, answer))
-
-    def put(self, operation: HalfPut, answer: Callable[[Any], None]) -> None:
-        """Store a half message; `answer` is told the outcome after the commit."""
-        self.submit(HalfJob(self, operation, answer))
-
-    def resolve(self, operation: HalfChange, answer: Callable[[Any], None]) -> None:
-        """Decide one; `answer` is told the outcome after the commit."""
-        self.submit(HalfJob(self, operation, answer))
+        self.submit(HalfChange(self, group, half_id, what, resolver, reason, who, answer))
 
     # Asking
 
@@ -336,7 +337,7 @@ class HalfService:
             else:
                 self.read_body(group, half, source.ask)
         if events:
-            self._nodes.writer.defer(Step(events))
+            self._nodes.writer.defer(Step(events, told=True))
         self.rearm(group)
 
     def read_body(self, group: HalfGroup, half: OpenHalf, then: Callable[[OpenHalf, bytes], None]) -> None:
@@ -359,32 +360,23 @@ class HalfService:
 
         self._nodes.writer.read(look)
 
-    def attempted(self, group: HalfGroup, half: OpenHalf, then: Callable[[Exception | None], None]) -> None:
-        """An answer that leaves it undecided is kept."""
-        now_ms = self.now_ms()
-        fields: dict[str, str | int] = {
-            "group": group.name,
-            **half.names(),
-            "attempts": half.attempts,
-        }
-        log = Log(Event("half.answered", now_ms, fields))
+    def attempt(self, group: HalfGroup, half: OpenHalf, now_ms: int) -> Unit:
+        """An answer that leaves it undecided is kept, with what the event log says of it."""
+        fields: dict[str, str | int] = {"group": group.name, **half.names(), "attempts": half.attempts}
+        unit: Unit = [Log(Event("half.answered", now_ms, fields))]
         if isinstance(half, OpenSet):
             assert self.keep_ask is not None, "sets are asked about, so they have a service"
-            self.keep_ask(half, log, then)
-        else:
-            kept = Reschedule(
-                group.name, half.half_id, half.state.value, half.attempts, half.due_ms, half.deadline_ms
-            )
-            self._nodes.writer.submit(Step([log, kept], then))
-        self.rearm(group)
+            return unit + self.keep_ask(half)
+        state, attempts = half.state.value, half.attempts
+        unit.append(Reschedule(group.name, half.half_id, state, attempts, half.due_ms, half.deadline_ms))
+        return unit
 
-    def set_stays(self, group: HalfGroup, asked: OpenSet) -> None:
-        """An answer was to end a set and could not: its home decides, or there was no room. It is asked about
-        again.
-        """
-        if group.sets.get(asked.half_id) is asked:
-            group.attempted(asked, self.now_ms())
-            self.attempted(group, asked, _nobody)
+    def decision(self, group: HalfGroup, half: OpenHalf, what: HalfInput, reason: str, who: str) -> Operation:
+        """What the outcome of a check decides."""
+        if isinstance(half, OpenSet):
+            assert self.void_set is not None, "sets are asked about, so they have a service"
+            return self.void_set(half.staged, reason)
+        return HalfChange(self, group, half.half_id, what, Resolver.CHECK, reason, who)
 
     # Time
 
@@ -407,10 +399,6 @@ class HalfService:
                 parks = group.settings.policy == PARK_POLICY
                 what = HalfInput.PARK if parks else HalfInput.ROLLBACK
                 reason = "last attempt" if half.attempts >= group.settings.max_attempts else "maximum age"
-                self.change(group, half.half_id, what, Resolver.DEADLINE, reason, _nobody)
+                self.change(group, half.half_id, what, Resolver.DEADLINE, reason)
             self.ask(group)
             self.rearm(group)
-
-
-def _nobody(outcome: object) -> None:
-    """Nobody waits for what a deadline decides."""

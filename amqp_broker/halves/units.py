@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from amqp_broker.coordinator import OpenHalf, shown_half_id
-from amqp_broker.jobs import post_verbs
 from amqp_broker.message_events import RUN_ENTRIES, Values, homeless, log_run, put_by_halves
+from amqp_broker.operations.posting import post_verbs
 from amqp_broker.persistence import Record, Unit
 
 if TYPE_CHECKING:

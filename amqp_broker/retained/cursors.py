@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from amqp_broker.persistence import ForgetCursor, MoveCursor, RowDamaged, Store, Unit
+from amqp_broker.operations.operation import Operation, Refused
+from amqp_broker.persistence import ForgetCursor, MoveCursor, Store, Unit
 from amqp_broker.retained.filters import LOCKED, NO_ROOM, RetainedRefused
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Cursors:
         self._names: set[str] = set()
         self._held: dict[str, Holder] = {}
         self._reading: dict[tuple[str, int], Holder] = {}
-        self._moving: dict[tuple[str, int], int] = {}  # in the group that is being stored
+        self._pending: list[CursorChange] = []  # of the group that is being stored, in their order
         self._left: dict[tuple[str, int], int] = {}  # by links that are gone, and not stored yet
 
     def recover(self, store: Store) -> None:
@@ -67,17 +68,18 @@ class Cursors:
         """Where it stands, with what is on its way: what a link accepted counts for the next one, although it
         may be stored by a later group than the one that is gathered. Only between two commits.
         """
-        found = self._in_store(name, store)
+        found = self.in_store(name, store)
         for (cursor, log), offset in self._left.items():
             if cursor == name and offset > found.get(log, -1):
                 found[log] = offset
         return found
 
-    def _in_store(self, name: str, store: Store) -> Positions:
+    def in_store(self, name: str, store: Store) -> Positions:
         """Where it stands when the group is stored that is gathered now."""
         found = {cursor.queue_id: cursor.offset for cursor in store.cursors(name)}
-        if self._moving:
-            found.update({log: offset for (cursor, log), offset in self._moving.items() if cursor == name})
+        for change in self._pending:
+            if change.name == name:
+                found = change.after(found)
         return found
 
     # Holding
@@ -125,12 +127,17 @@ class Cursors:
     def move(
         self, name: str, wanted: Callable[[Store], Positions], then: Callable[[Exception | None], None],
         *, keeps: bool = False,
-    ) -> None:  # fmt: skip
-        """Have `name` stand at the positions that `wanted` gives between two commits, forward only; `then`
-        is told when that is stored, or why not: what `wanted` raised, too.
+    ) -> MoveCursors:  # fmt: skip
+        """Have `name` stand at the positions that `wanted` gives when it is judged, forward only; `then` is
+        told when that is stored, or why not: what `wanted` raised, too.
         """
-        self._turns.own_jobs += 1
-        self._nodes.writer.submit(MoveJob(self, name, wanted, then, keeps))
+        move = MoveCursors(self, name, wanted, then, keeps)
+        self._submit(move)
+        return move
+
+    def _submit(self, change: CursorChange) -> None:
+        self._turns.own_operations += 1
+        self._nodes.writer.submit(change)
 
     def leave(self, name: str, log_id: int, offset: int) -> None:
         """A link that has accepted all before `offset` is gone: whoever comes next begins there."""
@@ -143,104 +150,139 @@ class Cursors:
 
         self.move(name, lambda _store: {log_id: offset}, stored, keeps=True)
 
-    def forget(self, name: str, then: Callable[[Exception | None], None]) -> None:
-        """There is no such cursor any more."""
-        self._turns.own_jobs += 1
-        self._nodes.writer.submit(ForgetJob(self, name, then))
+    def forget(
+        self, name: str, may: Callable[[Positions], None], then: Callable[[Exception | None], None]
+    ) -> None:
+        """There is no such cursor any more, unless `may` raises RetainedRefused at where it stands."""
+        self._submit(Forget(self, name, may, then))
 
-    def verbs(self, name: str, wanted: Positions) -> Unit:
-        """Those that move forward what is not there yet; in a job's `unit`."""
-        now_ms = self._nodes.wall_clock_ms()
-        before = self._nodes.writer.lookup(lambda store: self._in_store(name, store))
-        unit: Unit = []
-        for log_id, offset in wanted.items():
-            if offset > before.get(log_id, -1):
-                unit.append(MoveCursor(name, log_id, offset, now_ms))
-                self._moving[name, log_id] = offset
-        return unit
+    # What operations do
 
-    def moved(self, name: str, unit: Unit, *, stored: bool) -> None:
-        """What `verbs` gave is decided."""
-        for verb in unit:
-            assert isinstance(verb, MoveCursor)
-            if self._moving.get((name, verb.queue_id)) == verb.offset:
-                del self._moving[name, verb.queue_id]
-            if stored:
-                self._names.add(name)
+    def begin(self, change: CursorChange) -> None:
+        """It is part of the group that is gathered."""
+        self._pending.append(change)
 
-    def forgotten(self, name: str) -> None:
-        """It is gone from the store."""
-        self._names.discard(name)
+    def end(self, change: CursorChange) -> None:
+        """It is stored, or will not be; harmless when said twice."""
+        if change in self._pending:
+            self._pending.remove(change)
+
+    def there(self, name: str) -> Positions:
+        """Where it stands for the next operation of the group; only in `Operation.prepare`."""
+        return self._nodes.writer.lookup(lambda store: self.in_store(name, store))
+
+    def known(self, name: str, *, there: bool) -> None:
+        """It is in the store, or not any more."""
+        if there:
+            self._names.add(name)
+        else:
+            self._names.discard(name)
 
     def now(self, wanted: Callable[[Store], Positions]) -> Positions:
-        """The answer of `wanted`; in a job's `unit`."""
+        """The answer of `wanted`; only in `Operation.prepare`."""
         return self._nodes.writer.lookup(wanted)
 
 
-class MoveJob:
-    """A move of one cursor at some nodes, in one commit."""
+class CursorRefused(Refused):
+    """The request can't be: `refused` says why, with what the wire tells."""
 
-    __slots__ = ("_cursors", "_keeps", "_name", "_refused", "_then", "_unit", "_wanted")
+    def __init__(self, refused: RetainedRefused) -> None:
+        super().__init__(refused.error)
+        self.refused = refused
+
+
+class CursorChange(Operation):
+    """Base: what becomes of one cursor; `then` is told None, or why nothing was stored."""
+
+    def __init__(self, cursors: Cursors, name: str, then: Callable[[Exception | None], None]) -> None:
+        self._cursors = cursors
+        self._then = then
+        self.name = name
+
+    def after(self, before: Positions) -> Positions:
+        """Where it stands behind this."""
+        raise AssertionError("a change says what it leaves")
+
+    def undo(self) -> None:
+        """It stands where it stood."""
+        self._cursors.end(self)
+
+    def refused(self, error: Exception) -> None:
+        """Whoever asked is told."""
+        self._then(error.refused if isinstance(error, CursorRefused) else error)
+
+
+class MoveCursors(CursorChange):
+    """A move at some nodes, in one commit."""
 
     def __init__(
         self, cursors: Cursors, name: str, wanted: Callable[[Store], Positions],
         then: Callable[[Exception | None], None], keeps: bool,
     ) -> None:  # fmt: skip
-        self._cursors = cursors
-        self._name = name
-        self._wanted = wanted
-        self._then = then
+        super().__init__(cursors, name, then)
         self._keeps = keeps
-        self._unit: Unit = []
-        self._refused: RetainedRefused | RowDamaged | None = None
+        self._wanted = wanted
+        self._moves: Positions = {}
+        self.left: Positions = {}
+        """Where the cursor stands behind it."""
 
-    def unit(self) -> Unit:
-        self._refused = None
+    def prepare(self, now_ms: int) -> Unit:
+        """Forward only. Raises what `wanted` does."""
+        cursors = self._cursors
         try:
-            wanted = self._cursors.now(self._wanted)
-            self._unit = self._cursors.verbs(self._name, wanted)
-        except (RetainedRefused, RowDamaged) as refused:
-            self._refused = refused
-            self._unit = []
-        return self._unit
+            wanted = cursors.now(self._wanted)
+        except RetainedRefused as refused:
+            raise CursorRefused(refused) from None
+        before = cursors.there(self.name)
+        self._moves = {log: offset for log, offset in wanted.items() if offset > before.get(log, -1)}
+        self.left = self.after(before)
+        cursors.begin(self)
+        return [MoveCursor(self.name, log, offset, now_ms) for log, offset in self._moves.items()]
 
-    def withdraw(self) -> None:
-        """Nothing was stored."""
-        self._cursors.moved(self._name, self._unit, stored=False)
+    def after(self, before: Positions) -> Positions:
+        """Those that it moves."""
+        return {**before, **self._moves}
 
-    def keeps(self) -> bool:
+    def waits_for_space(self) -> bool:
         """A receiver that has accepted waits for room; who asked for a move is told that there is none."""
         return self._keeps
 
-    def finished(self, error: Exception | None) -> None:
-        self._cursors.moved(self._name, self._unit, stored=error is None)
-        self._then(self._refused or error)
+    def stored(self) -> None:
+        """It stands there."""
+        self._cursors.end(self)
+        if self._moves:
+            self._cursors.known(self.name, there=True)
+        self._then(None)
 
 
-class ForgetJob:
-    """The end of one cursor."""
+class Forget(CursorChange):
+    """The end of a cursor."""
 
-    __slots__ = ("_cursors", "_name", "_then")
+    def __init__(
+        self, cursors: Cursors, name: str, may: Callable[[Positions], None],
+        then: Callable[[Exception | None], None],
+    ) -> None:  # fmt: skip
+        super().__init__(cursors, name, then)
+        self._may = may
 
-    def __init__(self, cursors: Cursors, name: str, then: Callable[[Exception | None], None]) -> None:
-        self._cursors = cursors
-        self._name = name
-        self._then = then
+    def prepare(self, now_ms: int) -> Unit:
+        """Whatever there is of it."""
+        try:
+            self._may(self._cursors.there(self.name))
+        except RetainedRefused as refused:
+            raise CursorRefused(refused) from None
+        self._cursors.begin(self)
+        return [ForgetCursor(self.name)]
 
-    def unit(self) -> Unit:
-        return [ForgetCursor(self._name)]
+    def after(self, before: Positions) -> Positions:
+        """Nowhere."""
+        return {}
 
-    def withdraw(self) -> None:
-        """Nothing was stored."""
-
-    def keeps(self) -> bool:
-        """The asker is told."""
-        return False
-
-    def finished(self, error: Exception | None) -> None:
-        if error is None:
-            self._cursors.forgotten(self._name)
-        self._then(error)
+    def stored(self) -> None:
+        """It is gone."""
+        self._cursors.end(self)
+        self._cursors.known(self.name, there=False)
+        self._then(None)
 
 
 class Prefix:

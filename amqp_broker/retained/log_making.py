@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from amqp_broker import message_events
-from amqp_broker.jobs import archive_verb, retire_verbs
 from amqp_broker.log_setup import logger
+from amqp_broker.operations.posting import archive_verb, retire_verbs
 from amqp_broker.persistence import Post, Record, Retire, Unit
 
 if TYPE_CHECKING:

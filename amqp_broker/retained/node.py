@@ -26,6 +26,7 @@ import trio
 from amqp_broker.authorisation import Principal
 from amqp_broker.control_nodes import ControlPost, HoldingNode
 from amqp_broker.frames import Accepted, DecodeError, Error, Message, Properties, Rejected, Ulong
+from amqp_broker.operations.posting import Question
 from amqp_broker.persistence import RowDamaged, Store
 from amqp_broker.queue import Queue
 from amqp_broker.replies import no_room, ok_reply, reply_queue
@@ -78,15 +79,14 @@ class Asked:
     def look(self, question: Callable[[Store], Reply]) -> None:
         """Reply with the answer of `question` between two commits; it may raise RetainedRefused."""
 
-        def there(store: Store) -> None:
+        def look() -> Callable[[], None]:
             try:
-                body = question(store)
+                return partial(self.reply, self.nodes.writer.lookup(question))
             except (RetainedRefused, RowDamaged) as error:
-                self.refuse(error)
-            else:
-                self.reply(body)
+                return partial(self.refuse, error)
 
-        self.nodes.writer.read(there)
+        self.nodes.turns.own_operations += 1
+        self.nodes.writer.submit(Question(look, self.refuse, self._post.connection))
 
 
 class Waiting:
@@ -234,14 +234,14 @@ class RetainedNode(HoldingNode):
 
         def then(error: Exception | None) -> None:
             if error is None:
-                self._tell_positions(asked, name, {"log": self._service.nodes.store_id})
+                self._tell_moved(asked, move.left, {"log": self._service.nodes.store_id})
                 return
             if not known:
                 self._holds.pop(name, None)
                 self._service.cursors.release(name, holder)
             asked.refuse(error)
 
-        self._service.cursors.move(name, wanted, then)
+        move = self._service.cursors.move(name, wanted, then)
 
     def _cursor(self, asked: Asked) -> None:
         name = asked.request.cursor()
@@ -265,11 +265,11 @@ class RetainedNode(HoldingNode):
 
         def then(error: Exception | None) -> None:
             if error is None:
-                self._tell_positions(asked, name, {})
+                self._tell_moved(asked, move.left, {})
             else:
                 asked.refuse(error)
 
-        self._service.cursors.move(name, wanted, then)
+        move = self._service.cursors.move(name, wanted, then)
 
     def _forget(self, asked: Asked) -> None:
         name = asked.request.cursor()
@@ -277,9 +277,8 @@ class RetainedNode(HoldingNode):
         if held_by is not None and name not in self._holds:
             raise RetainedRefused(LOCKED, f"cursor {name!r} is in use by a link of container {held_by!r}")
 
-        def may(store: Store) -> Reply:
-            self._check_readable(asked.principal, self._service.cursors.positions(name, store))
-            return {}
+        def may(positions: Positions) -> None:
+            self._check_readable(asked.principal, positions)
 
         def then(error: Exception | None) -> None:
             if error is None:
@@ -287,22 +286,24 @@ class RetainedNode(HoldingNode):
             else:
                 asked.refuse(error)
 
-        def there(store: Store) -> None:
-            try:
-                may(store)
-            except (RetainedRefused, RowDamaged) as error:
-                asked.refuse(error)
-            else:
-                self._service.cursors.forget(name, then)
+        self._service.cursors.forget(name, may, then)
 
-        self._service.nodes.writer.read(there)
+    def _tell_moved(self, asked: Asked, positions: Positions, more: Reply) -> None:
+        """Where the cursor stands behind a move."""
+        try:
+            asked.reply(self._positions_reply(asked.principal, positions, more))
+        except RetainedRefused as refused:
+            asked.refuse(refused)
+
+    def _positions_reply(self, principal: Principal, positions: Positions, more: Reply) -> Reply:
+        self._check_readable(principal, positions)
+        named = by_name(positions, self._service.addresses())
+        return {**more, "positions": {address: Ulong(offset) for address, offset in named.items()}}
 
     def _tell_positions(self, asked: Asked, name: str, more: Reply) -> None:
         def question(store: Store) -> Reply:
             positions = self._service.cursors.positions(name, store)
-            self._check_readable(asked.principal, positions)
-            named = by_name(positions, self._service.addresses())
-            return {**more, "positions": {address: Ulong(offset) for address, offset in named.items()}}
+            return self._positions_reply(asked.principal, positions, more)
 
         asked.look(question)
 

@@ -32,7 +32,6 @@ class RetainedService:
 
     def __init__(self, nodes: NodeService) -> None:
         self.nodes = nodes
-        nodes.on_created = self._created
         self.limits = nodes.config.limits
         self.turns = nodes.turns
         self.cursors = Cursors(nodes, self.turns)
@@ -52,8 +51,6 @@ class RetainedService:
             verb = self.changed(queue, store.retained(queue.queue_id))
             if verb is not None:
                 unit.append(verb)
-            if queue.retains:
-                self.keeps(queue)
         return unit
 
     def changed(self, queue: Queue, stored: Retained | None) -> Retain | None:
@@ -63,15 +60,6 @@ class RetainedService:
         if before == (policy.retention_ms, policy.retention_bytes):
             return None
         return Retain(queue.queue_id, policy.retention_ms, policy.retention_bytes)
-
-    def _created(self, queue: Queue) -> None:
-        """A queue was made, and the store told what it retains, before anything is posted to it."""
-        if queue.retains:
-            self.keeps(queue)
-
-    def keeps(self, queue: Queue) -> None:
-        """From now on the offsets of `queue` have no holes: what the store refuses gives its number back."""
-        self.nodes.writer.dense.add(queue.queue_id)
 
     # Logs
 

@@ -9,9 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from amqp_broker.frames import Error, Rejected
-from amqp_broker.jobs import post_verbs
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.message_events import places_of, put, refused
+from amqp_broker.operations.operation import Operation, Owner
+from amqp_broker.operations.posting import post_verbs
 from amqp_broker.persistence import Advance, ForgetStream, Record, RowDamaged, Stream, Unit
 from amqp_broker.queue import Queue
 from amqp_broker.sequences.fields import Place
@@ -26,7 +27,7 @@ Places = Sequence[Place | Error | None]
 """Of each message of a run: its place, what is wrong with its fields, or None: it is of no stream."""
 
 
-class JudgedOwner(Protocol):
+class JudgedOwner(Owner, Protocol):
     """The connection that posted."""
 
     @property
@@ -37,14 +38,14 @@ class JudgedOwner(Protocol):
         """Have `call(*arguments)` run in a turn of the connection."""
 
 
-class SequencedPosting:
+class SequencedPosting(Operation):
     """A run of messages from one link to one queue. After the commit `outcomes` has what each is told, and
     `told` is called with the posting and the store's error in a turn of the owner.
     """
 
     __slots__ = (
-        "_changes", "_numbered", "_owner", "_places", "_records", "_service", "_taken", "_told", "_principal",
-        "deliveries", "link", "outcomes", "queue",
+        "_changes", "_first_offset", "_owner", "_places", "_principal", "_records", "_service", "_taken",
+        "_told", "deliveries", "link", "outcomes", "queue",
     )  # fmt: skip
 
     def __init__(
@@ -67,7 +68,7 @@ class SequencedPosting:
         self._places = places
         self._taken: list[Record] = []
         self._changes: list[Stream] = []
-        self._numbered = False
+        self._first_offset = -1  # where the group under way has numbered what it takes
         self.link = link
         self.deliveries = deliveries
         self.queue = queue
@@ -79,15 +80,15 @@ class SequencedPosting:
         """Of each message."""
         return self._places
 
-    def unit(self) -> Unit:
+    def prepare(self, now_ms: int) -> Unit:
+        """Judge each message by where the one before left its stream."""
         service = self._service
         queue = self.queue
         judging = service.judging(queue, self._principal)
         self._taken, self.outcomes = judge(judging, self._records, self._places)
-        now_ms = service.now_ms()
         self._changes = judging.changes(now_ms)
+        self._first_offset = queue.next_offset
         queue.number(self._taken)
-        self._numbered = bool(self._taken)
         unit = post_verbs(queue, self._taken, sum([record.durable for record in self._taken]))
         if queue.events:
             places, container = places_of(self._records, self._places), self._owner.container_id
@@ -97,31 +98,34 @@ class SequencedPosting:
             service.positions.change(self, stream)
         return unit + advances(queue, self._changes)
 
-    def withdraw(self) -> None:
-        """Nothing was stored: the offsets are free again, and the streams where they were."""
+    def undo(self) -> None:
+        """The offsets are free again, and the streams where they were."""
         changes, self._changes = self._changes, []
-        self._service.positions.withdraw(self, changes)
-        if self._numbered:
-            self._numbered = False
-            self.queue.next_offset = self._taken[0].offset
+        self._service.positions.undo(self, changes)
+        if self._first_offset >= 0:
+            self.queue.next_offset = self._first_offset
+            self._first_offset = -1
 
-    def keeps(self) -> bool:
-        """The sender is told that there is no room."""
-        return False
-
-    def finished(self, error: Exception | None) -> None:
+    def stored(self) -> None:
+        """The messages are there, and their streams have moved."""
         queue = self.queue
-        positions = self._service.positions
+        self._first_offset = -1
         queue.pending_posts -= 1
-        if error is None:
-            positions.stored(self, queue, self._changes)
-            if self._taken:
-                queue.make_available(self._taken, sum([len(record.body) for record in self._taken]))
-        else:
-            positions.refused(self, self._changes)
-        self._owner.run_in_turn(self._told, self, error)
-        if error is None and self._taken:
+        self._service.positions.stored(self, queue, self._changes)
+        if self._taken and not queue.deleted:
+            queue.make_available(self._taken, sum([len(record.body) for record in self._taken]))
+        self._owner.run_in_turn(self._told, self, None)
+        if self._taken:
             self._service.nodes.pump(queue)
+
+    def refused(self, error: Exception) -> None:
+        """None of them is there."""
+        self.queue.pending_posts -= 1
+        self._owner.run_in_turn(self._told, self, error)
+
+    def owner(self) -> Owner | None:
+        """The sender's connection."""
+        return self._owner
 
 
 Admit = Callable[[Record], Rejected | None]
@@ -161,7 +165,7 @@ def advances(queue: Queue, streams: list[Stream]) -> Unit:
     return [Advance(stream) for stream in streams if stream.seq_id]
 
 
-class Reset:
+class Reset(Operation):
     """An administrator has a stream begin anew; `then(there was one, error)` follows once it is stored."""
 
     __slots__ = ("_change", "_name", "_queue", "_service", "_then", "_was")
@@ -180,7 +184,8 @@ class Reset:
         self._was = False
         self._change = Stream(queue.queue_id, name, "", 0, 0)
 
-    def unit(self) -> Unit:
+    def prepare(self, now_ms: int) -> Unit:
+        """It begins anew for those behind it in the group, too."""
         positions = self._service.positions
         try:
             self._was = positions.find(self._queue, self._name).seq_id > 0
@@ -189,18 +194,15 @@ class Reset:
         positions.change(self, self._change)
         return [ForgetStream(self._queue.queue_id, self._name)] if self._queue.persistent else []
 
-    def withdraw(self) -> None:
-        """Nothing was stored."""
-        self._service.positions.withdraw(self, [self._change])
+    def undo(self) -> None:
+        """It stands where it stood."""
+        self._service.positions.undo(self, [self._change])
 
-    def keeps(self) -> bool:
+    def stored(self) -> None:
         """The administrator is told."""
-        return False
+        self._service.positions.stored(self, self._queue, [self._change])
+        self._then(self._was, None)
 
-    def finished(self, error: Exception | None) -> None:
-        positions = self._service.positions
-        if error is None:
-            positions.stored(self, self._queue, [self._change])
-        else:
-            positions.refused(self, [self._change])
+    def refused(self, error: Exception) -> None:
+        """The administrator is told."""
         self._then(self._was, error)

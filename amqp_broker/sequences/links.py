@@ -1,5 +1,5 @@
-"""The links of one connection that send messages of sequenced streams: from their runs to jobs, and the order
-acknowledgements back (MS-MQQB 3.1.5.8.6).
+"""The links of one connection that send messages of sequenced streams: from their runs to operations, and the
+order acknowledgements back (MS-MQQB 3.1.5.8.6).
 
     run --places--> SequencedPosting --commit--> outcomes --> at once, or kept by the link until
                                                               its timer, or a reason to flush
@@ -18,6 +18,7 @@ import trio
 from amqp_broker.coordinator import FLUSH_PART, OrderTimer, TransactionRollback
 from amqp_broker.frames import Error, Rejected
 from amqp_broker.links import Delivery, ReceiverLink
+from amqp_broker.operations.operation import error_of
 from amqp_broker.sequences.fields import MISSING, Place, place_of
 from amqp_broker.sequences.jobs import Places, SequencedPosting
 from amqp_broker.sequences.transactions import SequencedEnlistment, TransactionalJudging
@@ -105,8 +106,7 @@ class SequencedLinks:
         if producer is None:
             return
         if error is not None:
-            full = Error(condition="amqp:resource-limit-exceeded", description=str(error))
-            self._posts.refuse_posts(link, posting.deliveries, full)
+            self._posts.refuse_posts(link, posting.deliveries, error_of(error))
             return
         timer = self._timer_of(producer)
         for deliveries, outcome, placed in runs_of_outcomes(posting):

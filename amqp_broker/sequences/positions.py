@@ -1,11 +1,12 @@
-"""Where the sequenced streams stand: on disk, remembered in memory, and as the jobs of this moment leave it.
+"""Where the sequenced streams stand: on disk, remembered in memory, and as the operations of a group leave
+it.
 
-    find --> changes of jobs that the writer is at, the latest first   (pending)
+    find --> changes of the group under way, the latest first         (pending)
          --> remembered positions, as they are stored                 (at most REMEMBERED_STREAMS)
          --> the store: one search of an index
 
-Called by jobs in `unit`, `withdraw` and `finished` and between two commits, so that nothing overtakes: a
-stream's messages are judged in the writer's order, each where the one before left its stream.
+Called by operations and between two commits, so that nothing overtakes: a stream's messages are judged in the
+writer's order, each where the one before left its stream.
 """
 
 from __future__ import annotations
@@ -76,21 +77,21 @@ class StreamPositions:
         if len(self._remembered) > self._most:
             del self._remembered[next(iter(self._remembered))]
 
-    # What jobs do
+    # What operations do
 
-    def change(self, job: object, stream: Stream) -> None:
-        """`job` leaves the stream so, if it is stored."""
-        self._pending.setdefault((stream.queue_id, stream.stream), []).append((job, stream))
+    def change(self, operation: object, stream: Stream) -> None:
+        """It leaves the stream so, if it is stored."""
+        self._pending.setdefault((stream.queue_id, stream.stream), []).append((operation, stream))
 
-    def withdraw(self, job: object, streams: list[Stream]) -> None:
-        """Nothing of `job` was stored, nor of those after it: they were withdrawn before."""
+    def undo(self, operation: object, streams: list[Stream]) -> None:
+        """Nothing of it is stored, nor of those after it: they were undone before."""
         for stream in streams:
-            self._drop(job, stream)
+            self._drop(operation, stream)
 
-    def stored(self, job: object, queue: Queue, streams: list[Stream]) -> None:
-        """The commit returned: what `job` changed holds."""
+    def stored(self, operation: object, queue: Queue, streams: list[Stream]) -> None:
+        """The commit returned: what it changed holds."""
         for stream in streams:
-            self._drop(job, stream)
+            self._drop(operation, stream)
             if queue.persistent:
                 key = (stream.queue_id, stream.stream)
                 self._remembered.pop(key, None)
@@ -100,15 +101,9 @@ class StreamPositions:
             else:
                 queue.sequences.local.pop(stream.stream, None)
 
-    def refused(self, job: object, streams: list[Stream]) -> None:
-        """The store refused `job` for itself, and all others of its streams with it: it is asked again."""
-        for stream in streams:
-            self._drop(job, stream)
-            self._remembered.pop((stream.queue_id, stream.stream), None)
-
-    def _drop(self, job: object, stream: Stream) -> None:
+    def _drop(self, operation: object, stream: Stream) -> None:
         key = (stream.queue_id, stream.stream)
-        left = [change for change in self._pending.get(key, ()) if change[0] is not job]
+        left = [change for change in self._pending.get(key, ()) if change[0] is not operation]
         if left:
             self._pending[key] = left
         else:

@@ -1,9 +1,9 @@
 """Messages of sequenced streams in a transaction: judged on a tentative state, and at the discharge.
 
 post --> SequencedEnlistment, part of the transaction at once
-         TransactionalJudging, a job: where the writer is at it, on the state that the transaction found
-         and would leave; the provisional outcomes follow
-discharge --> verbs(): the durable state has to be the one that was found, else amqp:transaction:rollback
+         TransactionalJudging, an operation: where the writer is at it, on the state that the transaction
+         found and would leave; the provisional outcomes follow discharge --> prepare(): the durable state has
+         to be the one that was found, else amqp:transaction:rollback
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from amqp_broker.coordinator import Transaction, TransactionRollback
 from amqp_broker.frames import Error, Rejected
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.message_events import Origin, places_of, refused
+from amqp_broker.operations.operation import Operation, Owner, Refused
+from amqp_broker.operations.posting import Posting
 from amqp_broker.persistence import Record, RowDamaged, Stream, Unit
 from amqp_broker.queue import Queue
 from amqp_broker.sequences.jobs import JudgedOwner, Places, advances, judge
 from amqp_broker.sequences.positions import TooManyStreams
-from amqp_broker.transactional_jobs import TransactionalPosting
 
 if TYPE_CHECKING:
     from amqp_broker.authorisation import Principal
     from amqp_broker.sequences.service import SequenceService
 
 
-class SequencedEnlistment:
+class SequencedEnlistment(Operation):
     """A run of messages to one queue as part of a transaction. Room for them is kept when they are judged."""
 
     def __init__(
@@ -47,12 +48,12 @@ class SequencedEnlistment:
         self._records = records
         self._places = places
         self._settled = settled
-        self._posting: TransactionalPosting | None = None
+        self._posting: Posting | None = None
+        self._counts: list[tuple[str, int]] = []  # refusals, by stream
         self._found: list[Stream] = []  # the streams, as the messages before found them
         self._left: list[Stream] = []  # those that move, as this run leaves them
         self._before: dict[tuple[int, str], Stream] = {}
         self._failure: TransactionRollback | None = None
-        self._asked = False  # the store is, or was, at it
         self.transaction = transaction
         self.queue = queue
         self.operations = len(records)
@@ -62,7 +63,7 @@ class SequencedEnlistment:
 
     # Judged, in the writer's order
 
-    def judge(self) -> None:
+    def judge(self, now_ms: int) -> None:
         """Answer the run on the tentative state of the transaction; nothing if that is over."""
         if self.ended:
             return
@@ -71,17 +72,14 @@ class SequencedEnlistment:
         self._before = dict(tentative)
         judging = service.judging(self.queue, self._principal, tentative)
         taken, self.outcomes = judge(judging, self._records, self._places, self._admit)
-        self._posting = TransactionalPosting(self.queue, taken, service.nodes)
-        if self.queue.events:
-            places = places_of(self._records, self._places)
-            self._posting.origin = Origin(self._container, self.transaction.txn_id, places)
+        places = places_of(self._records, self._places) if self.queue.events else None
+        origin = Origin(self._container, self.transaction.txn_id, places)
+        self._posting = Posting(service.nodes, self.queue, taken, origin, reserved=True)
         self._found = judging.seen
-        now_ms = service.now_ms()
+        self._counts = judging.refusals()
         self._left = [stream for stream in judging.changes(now_ms) if _moved(stream, self._found)]
         for stream in self._left:
             tentative[stream.queue_id, stream.stream] = stream
-        for name, count in judging.refusals():
-            service.positions.count(self.queue, name, count, now_ms)
         for settled, outcome in zip(self._settled, self.outcomes, strict=True):
             if settled and type(outcome) is Rejected and outcome.error is not None:
                 error = outcome.error
@@ -100,75 +98,81 @@ class SequencedEnlistment:
     def unjudge(self) -> None:
         """The group did not happen: it will be judged once more."""
         if self._posting is not None:
-            self._posting.rolled_back()
-            self._posting = None
+            posting, self._posting = self._posting, None
+            self.queue.unreserve(posting.operations, posting.size_bytes)
             tentative = self._service.tentative_of(self.transaction)
             tentative.clear()
             tentative.update(self._before)
         self._failure = None
-        self._found, self._left, self.outcomes = [], [], []
+        self._found, self._left, self.outcomes, self._counts = [], [], [], []
+
+    def judged(self) -> None:
+        """It stands: what was refused is counted."""
+        counts, self._counts = self._counts, []
+        for name, count in counts:
+            self._service.positions.count(self.queue, name, count, self._service.now_ms())
+
+    def fail(self, error: Exception) -> None:
+        """It could not be judged."""
+        self._failure = TransactionRollback(str(error))
+        self.outcomes = [Rejected(error=self._failure.error())] * len(self._records)
+        if self._posting is None:
+            origin = Origin(self._container, self.transaction.txn_id)
+            self._posting = Posting(self._service.nodes, self.queue, [], origin, reserved=True)
 
     # Enlisted
 
-    def verbs(self) -> Unit:
+    def prepare(self, now_ms: int) -> Unit:
         """The messages and where their streams stand then. Raises TransactionRollback if they can't be."""
         assert self._posting is not None, "a run is judged before its transaction is discharged"
         if self._failure is not None:
-            raise self._failure
+            raise Refused(self._failure.error())
         positions = self._service.positions
         for found in self._found:
             try:
                 now = positions.find(self.queue, found.stream)
             except (RowDamaged, TooManyStreams) as error:
-                raise TransactionRollback(
-                    f"where stream {found.stream!r} stands is not known: {error}"
-                ) from None
+                raise _moved_on(f"where stream {found.stream!r} stands is not known: {error}") from None
             if (now.seq_id, now.seq_no) != (found.seq_id, found.seq_no):
-                raise TransactionRollback(
+                raise _moved_on(
                     f"stream {found.stream!r} was at id {found.seq_id}, number {found.seq_no} for this "
                     f"transaction, and is at id {now.seq_id}, number {now.seq_no} by now"
                 )
-        self._asked = True
-        unit = self._posting.verbs()
+        unit = self._posting.prepare(now_ms)
         if self.queue.events:
-            txn_id, now_ms = self.transaction.txn_id, self._service.now_ms()
+            txn_id = self.transaction.txn_id
             unit.extend(refused(self.queue, self._places, self.outcomes, self._container, now_ms, txn_id))
         for stream in self._left:
             positions.change(self, stream)
         return unit + advances(self.queue, self._left)
 
-    def withdraw(self) -> None:
-        """Nothing was stored."""
-        if self._asked:
-            self._asked = False
-            self._service.positions.withdraw(self, self._left)
-            if self._posting is not None:
-                self._posting.withdraw()
+    def undo(self) -> None:
+        """The offsets are free again, and the streams where they were."""
+        self._service.positions.undo(self, self._left)
+        if self._posting is not None:
+            self._posting.undo()
 
-    def committed(self) -> None:
+    def stored(self) -> None:
         """The messages are there, and their streams have moved."""
         assert self._posting is not None, "what is committed was judged"
         self._service.positions.stored(self, self.queue, self._left)
-        self._posting.committed()
+        self._posting.stored()
         self._end()
         self._service.nodes.pump(self.queue)
 
-    def rolled_back(self) -> None:
+    def refused(self, error: Exception) -> None:
         """The messages never were; their streams are where they were."""
-        if self._asked:
-            self._service.positions.refused(self, self._left)
         if self._posting is not None:
-            self._posting.rolled_back()
+            self._posting.refused(error)
         self._end()
-        self._service.nodes.drained(self.queue)
 
     def _end(self) -> None:
         self.ended = True
         self._service.forget_tentative(self.transaction)
 
 
-class TransactionalJudging:
-    """The job in which an enlisted run is judged; `told` is called in a turn of the owner."""
+class TransactionalJudging(Operation):
+    """The operation in which an enlisted run is judged; `told` is called in a turn of the owner."""
 
     __slots__ = ("_owner", "_told", "deliveries", "enlistment", "link")
 
@@ -186,20 +190,32 @@ class TransactionalJudging:
         self.deliveries = deliveries
         self.enlistment = enlistment
 
-    def unit(self) -> Unit:
-        self.enlistment.judge()
+    def prepare(self, now_ms: int) -> Unit:
+        """Nothing is stored of it."""
+        self.enlistment.judge(now_ms)
         return []
 
-    def withdraw(self) -> None:
-        """The group did not happen."""
+    def undo(self) -> None:
+        """It will be judged once more."""
         self.enlistment.unjudge()
 
-    def keeps(self) -> bool:
-        """It wants nothing stored."""
-        return False
-
-    def finished(self, error: Exception | None) -> None:
+    def stored(self) -> None:
+        """The sender is told the provisional outcomes."""
+        self.enlistment.judged()
         self._owner.run_in_turn(partial(self._told, self))
+
+    def refused(self, error: Exception) -> None:
+        """A fault of the broker; the transaction can't be committed."""
+        self.enlistment.fail(error)
+        self._owner.run_in_turn(partial(self._told, self))
+
+    def owner(self) -> Owner | None:
+        """The sender's connection."""
+        return self._owner
+
+
+def _moved_on(description: str) -> Refused:
+    return Refused(TransactionRollback(description).error())
 
 
 def _moved(stream: Stream, found: Sequence[Stream]) -> bool:

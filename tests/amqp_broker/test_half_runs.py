@@ -123,7 +123,7 @@ def test_a_full_disk_for_a_run_is_asked_again_for_each(broker: FaultyBroker) -> 
         put, resolve = putter(session), resolver(session)
         broker.faults.refuse_commit()
         assert together(put, [half(f"{n}") for n in range(5)]) == [ACCEPTED] * 5
-        broker.faults.refuse_commit(count=2)
+        broker.faults.refuse_commit()
         asked = together(resolve, [resolution(f"{n}", "commit") for n in (3, 1, 4, 0, 2)])
         assert asked == [ACCEPTED] * 5
         assert bodies(session, 5) == ["3", "1", "4", "0", "2"]

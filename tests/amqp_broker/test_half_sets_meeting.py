@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from amqp_broker.broker import Broker
 from amqp_broker.frames import Accepted
-from amqp_broker.half_sets.jobs import SealSet
-from amqp_broker.half_sets.requests import SealRequest
 from tests.support.broker_clients import counts, session_to, settle_down
 from tests.support.half_set_groups import nothing_is_held, sets_of, together
 from tests.support.half_sets import (
@@ -18,7 +14,6 @@ from tests.support.half_sets import (
     checksum,
     commit_of,
     condition_of,
-    error_of,
     row,
     seal_of,
     void_of,
@@ -109,9 +104,7 @@ def test_a_late_stager_meets_the_commit(broker: FaultyBroker) -> None:
 
 
 def test_a_seal_that_is_sent_right_behind_its_messages(broker: FaultyBroker) -> None:
-    """On one connection without waiting: judged again after them, and accepted; one commit later, no
-    sooner.
-    """
+    """On one connection without waiting: judged after them, and accepted."""
     with session_to(broker) as session:
         client = SetClient(session)
         link = client.staged("one", ROWS[0])
@@ -119,30 +112,6 @@ def test_a_seal_that_is_sent_right_behind_its_messages(broker: FaultyBroker) -> 
             broker, (link, ROWS[1]), (link, ROWS[2]), (client.resolve, seal_of("one", 3, checksum(*ROWS[:3])))
         )
         assert all(isinstance(each, Accepted) for each in told)
-    nothing_is_held(broker)
-
-
-def test_who_goes_on_staging_while_it_seals_is_told_a_mismatch(broker: FaultyBroker) -> None:
-    """A seal is judged again once; what is not stored by then is not sealed, even if the figures fit."""
-    told: list[Any] = []
-
-    def there(running: Broker) -> None:
-        service = running.services.half_sets
-        (staged,) = service.sets()
-        request = SealRequest("p", 1, "one", 1, checksum(ROWS[0]))
-        job = SealSet(service, "g", request, told.append)
-        staged.parts["q"].under_way += 1
-        assert not job.unit() and job._waits
-        assert not job.unit() and not job._waits
-        job.finished(None)
-        staged.parts["q"].under_way -= 1
-
-    with session_to(broker) as session:
-        SetClient(session).staged("one", ROWS[0]).detach()
-        settle_down(broker, session)
-        broker.call(there)
-    assert condition_of(told[0]) == "half:mismatch"
-    assert "still on their way" in (error_of(told[0]).description or "")
     nothing_is_held(broker)
 
 

@@ -13,8 +13,19 @@ import trio
 from amqp_broker.broker import Broker, open_broker
 from amqp_broker.configuration import BrokerConfig, QueuePolicy
 from amqp_broker.frames import Accepted, Message, encode_message
-from amqp_broker.jobs import Posting
-from amqp_broker.persistence import CreateNode, MemoryStore, Post, ReadResult, Retain, Store, StoreFull, Unit
+from amqp_broker.node_service import OF_THE_BROKER
+from amqp_broker.operations.posting import Posting
+from amqp_broker.persistence import (
+    CreateNode,
+    MemoryStore,
+    Post,
+    ReadResult,
+    Retain,
+    Store,
+    StoreFailed,
+    StoreFull,
+    Unit,
+)
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.queue import Queue
 from amqp_broker.records import record_of
@@ -156,7 +167,7 @@ def test_other_bounds_of_a_log(tmp_path: Path) -> None:
             assert node["retention_ms"] == keep_ms and node["first"] == 0
 
 
-class Stopping(Exception):
+class Stopping(StoreFailed):
     """The store ends here."""
 
 
@@ -271,7 +282,7 @@ def submit(broker: Broker, queue: Queue) -> None:
     """Post one message, with the next group."""
     record = record_of(encode_message(body=b"one"), 0, 1_000, queue.queue_id, True)
     record.durable = True
-    broker.writer.submit(Posting(None, None, [], queue, [record], broker.nodes))
+    broker.writer.submit(Posting(broker.nodes, queue, [record], OF_THE_BROKER))
 
 
 def test_damage_is_told_when_a_queue_becomes_a_log(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import trio
 from amqp_broker.broker import Broker, open_broker
 from amqp_broker.configuration import BrokerConfig
 from amqp_broker.frames import encode_message
-from amqp_broker.jobs import Posting
+from amqp_broker.node_service import OF_THE_BROKER
+from amqp_broker.operations.posting import Posting
 from amqp_broker.page_turns import BURST_S, BUSY_JOBS_PER_S, WINDOW_S, Allowance
 from amqp_broker.persistence import MemoryStore, Post, Record, StoreFull, Unit
 from amqp_broker.queue import Queue
@@ -54,7 +55,7 @@ def submit(broker: Broker, queue: Queue, number: int) -> Record:
     """Post one message, with the next group."""
     record = record_of(body(number), 0, 1_000, queue.queue_id, True)
     record.durable = True
-    broker.writer.submit(Posting(None, None, [], queue, [record], broker.nodes))
+    broker.writer.submit(Posting(broker.nodes, queue, [record], OF_THE_BROKER))
     return record
 
 

@@ -101,17 +101,18 @@ def test_two_runs_of_one_stream_in_one_commit() -> None:
     trio.run(main)
 
 
-def test_a_withdrawn_group_leaves_nothing() -> None:
-    """The last job first; the same jobs are judged again, also alone."""
+def test_a_group_that_is_undone_leaves_nothing() -> None:
+    """The last one first; the same ones are judged again, also alone."""
 
     async def main() -> None:
         async with bench() as at:
             at.commit(at.posting((1, 1, 0)))
             jobs = [at.posting((1, 2, 1)), at.posting((1, 3, 2), (1, 9, 8))]
             for job in jobs:
-                assert job.unit()
+                assert job.prepare(0)
             for job in reversed(jobs):
-                job.withdraw()
+                job.undo()
+                job.undo()  # once more is harmless
             assert (at.queue.next_offset, len(at.service.positions)) == (1, 1)
             at.commit(jobs[1])
             assert answers(jobs[1]) == ["seq:gap"] * 2
@@ -131,9 +132,11 @@ def test_a_refused_unit_does_not_move_the_stream(error: Exception) -> None:
             at.commit(at.posting((1, 1, 0)))
             jobs = [at.posting((1, 2, 1)), at.posting((1, 3, 2))]
             for job in jobs:
-                job.unit()
+                job.prepare(0)
+            for job in reversed(jobs):
+                job.undo()
             for job in jobs:
-                job.finished(error)
+                job.refused(error)
             assert at.owner.told[1:] == [error, error]
             assert at.position() == (1, 1)
             again = at.posting(*chain(2, 3))

@@ -11,6 +11,10 @@ import pytest
 import trio
 import trio.testing
 
+from amqp_broker.broker import wall_clock_ms
+from amqp_broker.operations.operation import Operation
+from amqp_broker.operations.pace import DEFER_S, INLINE_COMMIT_S, READ_TURN_S
+from amqp_broker.operations.writer import IDLE_AFTER_S, Writer
 from amqp_broker.persistence import (
     CreateNode,
     MemoryStore,
@@ -24,7 +28,6 @@ from amqp_broker.persistence import (
 )
 from amqp_broker.testing import run_with_virtual_clock
 from amqp_broker.timers import Timers
-from amqp_broker.writer import DEFER_S, IDLE_AFTER_S, INLINE_COMMIT_S, READ_TURN_S, Writer
 from tests.support.wire_client import PATIENCE_S
 
 
@@ -57,29 +60,30 @@ class Probe(MemoryStore):
         self.calls.append("commit")
 
 
-class Note:
-    """A job that notes when it was asked and answered."""
+class Note(Operation):
+    """An operation that notes when it was asked and answered."""
 
-    def __init__(self, verbs: Unit, store: Probe, name: str = "job") -> None:
+    def __init__(self, verbs: Unit, store: Probe, name: str = "it") -> None:
         self.verbs = verbs
         self.store = store
         self.name = name
         self.error: Exception | None = None
         self.done = trio.Event()
-        self.withdrawn = False
+        self.undone = False
 
-    def unit(self) -> Unit:
+    def prepare(self, now_ms: int) -> Unit:
         return self.verbs
 
-    def withdraw(self) -> None:
-        self.withdrawn = True
+    def undo(self) -> None:
+        self.undone = True
 
-    def keeps(self) -> bool:
-        return False
+    def stored(self) -> None:
+        self.store.calls.append(f"stored {self.name}")
+        self.done.set()
 
-    def finished(self, error: Exception | None) -> None:
+    def refused(self, error: Exception) -> None:
         self.error = error
-        self.store.calls.append(f"finished {self.name}")
+        self.store.calls.append(f"refused {self.name}")
         self.done.set()
 
 
@@ -105,7 +109,7 @@ async def timed(writer: Writer, timers: Timers) -> None:
 
 async def run_with(store: Store, nursery: trio.Nursery) -> Writer:
     timers = Timers()
-    writer = Writer(store, timers)
+    writer = Writer(store, timers, wall_clock_ms)
     nursery.start_soon(timed, writer, timers)
     await trio.testing.wait_all_tasks_blocked()
     return writer
@@ -122,7 +126,7 @@ def test_jobs_are_answered_after_the_commit() -> None:
             writer.submit(job)
             await job.done.wait()
             writer.stop()
-        assert store.calls == ["apply 1", "commit", "finished job"]
+        assert store.calls == ["apply 1", "commit", "stored it"]
 
     trio.run(main)
 
@@ -145,8 +149,8 @@ def test_while_one_commit_syncs_the_next_group_gathers() -> None:
             await jobs[3].done.wait()
             writer.stop()
         assert [call for call in store.calls if call.startswith("apply")] == ["apply 1", "apply 3"]
-        assert [call for call in store.calls if call.startswith("finished")] == [
-            f"finished {n}" for n in range(4)
+        assert [call for call in store.calls if call.startswith("stored")] == [
+            f"stored {n}" for n in range(4)
         ]
 
     trio.run(main)
@@ -163,7 +167,7 @@ def test_jobs_without_verbs_keep_their_place_and_take_no_disk() -> None:
             writer.submit(job)
             await job.done.wait()
             writer.stop()
-        assert store.calls == ["finished job"]
+        assert store.calls == ["stored it"]
 
     trio.run(main)
 
@@ -185,7 +189,7 @@ def test_a_full_store_refuses_posts_and_goes_on_settling() -> None:
             writer.submit(settled)
             await settled.done.wait()
             writer.stop()
-        assert isinstance(refused.error, StoreFull) and refused.withdrawn
+        assert isinstance(refused.error, StoreFull) and refused.undone
         assert settled.error is None
         assert store.recover().nodes[0].message_count == 0
 
@@ -199,7 +203,7 @@ def test_after_an_io_error_nobody_is_answered() -> None:
         store = new_store()
         store.broken = True
         job = Note(post(0), store)
-        writer = Writer(store, Timers())
+        writer = Writer(store, Timers(), wall_clock_ms)
         writer.submit(job)
         with pytest.raises(StoreFailed):
             await writer.run()
@@ -238,7 +242,7 @@ def test_stopping_commits_what_was_submitted() -> None:
 
     async def main() -> None:
         store = new_store()
-        writer = Writer(store, Timers())
+        writer = Writer(store, Timers(), wall_clock_ms)
         jobs = [Note(post(offset), store) for offset in range(3)]
         for job in jobs:
             writer.submit(job)
@@ -262,7 +266,7 @@ def test_work_that_nobody_waits_for_shares_the_next_commit() -> None:
             writer.submit(now)
             await later.done.wait()
             writer.stop()
-        assert store.calls == ["apply 2", "commit", "finished later", "finished now"]
+        assert store.calls == ["apply 2", "commit", "stored later", "stored now"]
 
     trio.run(main)
 
@@ -311,7 +315,7 @@ async def quick(writer: Writer, store: Probe) -> None:
         writer.submit(job)
         await job.done.wait()
     await trio.testing.wait_all_tasks_blocked()
-    writer._commit_s = min(writer._commit_s, INLINE_COMMIT_S / 2)
+    writer._pace.commit_s = min(writer._pace.commit_s, INLINE_COMMIT_S / 2)
     store.calls.clear()
 
 
@@ -327,7 +331,7 @@ def test_a_small_group_is_committed_in_the_turn_that_made_it() -> None:
             writer.collect(job)
             assert store.calls == []
             writer.commit_or_wake()
-            assert store.calls == ["apply 1", "commit", "finished job"]
+            assert store.calls == ["apply 1", "commit", "stored it"]
             writer.stop()
 
     trio.run(main)
@@ -363,7 +367,7 @@ def test_a_full_store_met_in_a_turn_is_left_to_the_writer() -> None:
             writer.collect(refused)
             writer.collect(settled)
             writer.commit_or_wake()
-            assert refused.withdrawn and not refused.done.is_set()
+            assert refused.undone and not refused.done.is_set()
             await settled.done.wait()
             assert isinstance(refused.error, StoreFull) and settled.error is None
             writer.stop()
@@ -424,7 +428,7 @@ def test_many_reads_do_not_keep_jobs_from_their_commit(
 ) -> None:
     """Reads have as much time as a commit takes, and never more than a turn, at least one of them."""
     clock = Clock()
-    monkeypatch.setattr("amqp_broker.writer.time", clock)
+    monkeypatch.setattr("amqp_broker.operations.writer.time", clock)
     store = new_store()
     read_s, reads = 1 / 1_024, 200
     between: list[int] = [0]

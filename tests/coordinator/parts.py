@@ -6,7 +6,7 @@ from typing import Any
 
 from amqp_broker.coordinator import Ended, Transaction, TransactionLimits, TransactionTable
 from amqp_broker.frames import Accepted, Declare, Discharge, Released, TransactionalState
-from amqp_broker.persistence import Record, Retire, Unit
+from amqp_broker.persistence import Record
 
 ACCEPTED = Accepted()
 RELEASED = Released()
@@ -21,26 +21,13 @@ class Delivery:
 
 
 class Posting:
-    """An enlisted posting that writes down what was called."""
+    """An enlisted posting: what it takes of the limits of its transaction."""
 
-    def __init__(self, log: list[str] | None = None, name: str = "p", operations: int = 1, size: int = 1):
-        self.log = [] if log is None else log
+    def __init__(self, name: str = "p", operations: int = 1, size: int = 1):
         self.name = name
         self.operations = operations
         self.size_bytes = size
 
-    def verbs(self) -> Unit:
-        self.log.append(f"verbs {self.name}")
-        return [Retire(1, len(self.log), len(self.log))]
-
-    def withdraw(self) -> None:
-        self.log.append(f"withdraw {self.name}")
-
-    def committed(self) -> None:
-        self.log.append(f"committed {self.name}")
-
-    def rolled_back(self) -> None:
-        self.log.append(f"rolled back {self.name}")
 
 
 def table(**limits: Any) -> TransactionTable:

@@ -170,7 +170,9 @@ def test_a_parked_one_waits_and_a_resumed_one_is_asked_again(group: HalfGroup) -
     half.attempts = 15
     assert group.assign(HOUR_MS) == [] and group.expired(5 * HOUR_MS) == []
     assert group.count(HalfState.PARKED) == 1
-    group.resumed(half, 5 * HOUR_MS)
+    group.resume(half, 5 * HOUR_MS)
+    half.state = HalfState.PREPARED
+    group.schedule(half)
     assert group.assign(5 * HOUR_MS) == [(asked, half)] and half.attempts == 0
     assert group.expired(5 * HOUR_MS) == []
 
@@ -187,7 +189,7 @@ def test_while_a_change_is_on_its_way_to_the_store_nobody_is_asked(group: HalfGr
     """A resolution that arrived is not asked for."""
     checker(group)
     half = put(group)
-    half.busy = object()
+    half.changes = 1
     assert group.assign(HOUR_MS) == []
 
 

@@ -24,7 +24,8 @@ def producer_with(*kinds: str) -> ProducerSets:
         if kind == "absent":
             continue
         epoch = {"earlier": 4, "later": 6}.get(kind, 5)
-        staged = producer.sets[name] = StagedSet(producer, name, epoch, 0, 1_000, "c")
+        staged = StagedSet(producer, name, epoch, 0, 1_000, "c")
+        producer.add(staged)
         part = staged.parts["q"] = SetPart(staged, "q", 1)
         part.add(2, 20, 7)
         if kind != "open":

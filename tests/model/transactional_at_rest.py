@@ -431,8 +431,8 @@ def _connection_seen(task: Any) -> ConnectionSeen:
     for link, consumer in task.dispatcher.consumers.items():
         if not consumer.browser:  # what it settles may be on its way
             consumers[link.name] = (link.unsettled_count, consumer in table._acquiring)
-        if consumer.decided or consumer.pending or link.sending:
-            waiting.append(f"{link.name}: {consumer.decided}, {consumer.pending}, {link.sending}")
+        if consumer.pending or link.sending:
+            waiting.append(f"{link.name}: {consumer.pending}, {link.sending}")
     if transactions.aborting or task._mail:
         waiting.append(f"answers {transactions.aborting}, mail {task._mail}")
     if len(table._acquiring) != sum(acquiring for _, acquiring in consumers.values()):

@@ -119,7 +119,7 @@ class Stage(AtRest):
 
     def _slow_disk(self) -> None:
         def there(broker: Broker) -> None:
-            broker.writer._commit_s = SLOW_DISK_S
+            broker.writer._pace.commit_s = SLOW_DISK_S
 
         self.running.call(there)
 

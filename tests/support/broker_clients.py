@@ -139,7 +139,7 @@ async def _at_rest(broker: Broker) -> bool:
         await broker.nodes.store_step([])
         await trio.testing.wait_all_tasks_blocked()
         # A thread that commits is no task that blocks.
-        if not (writer._jobs or writer._reads or writer._kept or writer._in_worker):
+        if writer.at_rest:
             return not any(task._writing or task.engine.output_size() for task in broker._connections)
 
 

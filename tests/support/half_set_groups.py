@@ -12,7 +12,7 @@ from amqp_broker.broker import Broker
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import Header, encode_message
 from amqp_broker.half_sets.administration import HalfSetInfo
-from amqp_broker.jobs import Step
+from amqp_broker.operations.posting import Step
 from amqp_broker.persistence import Event, Log
 from tests.support.half_sets import half_sets
 from tests.support.halves import FaultyBroker
@@ -41,8 +41,8 @@ def nothing_is_held(broker: RunningBroker) -> None:
     def there(running: Broker) -> tuple[Any, ...]:
         service = running.services.half_sets
         staged = service.sets()
-        assert not any(each.busy or each.under_way for each in staged)
-        assert not any(producer.deciding for producer in service.producers.values())
+        assert not any(each.under_way or each.unstored for each in staged)
+        assert not any(producer.decided for producer in service.producers.values())
         assert not any(queue.pending_posts for queue in running.nodes.registry.queues())
         assert service.part_count == sum([len(each.parts) for each in staged])
         assert service.byte_count == sum([each.byte_count for each in staged])
@@ -82,7 +82,7 @@ async def _something_else(broker: Broker) -> None:
 
 def _arrived(count: int) -> Callable[[Broker], Any]:
     async def there(broker: Broker) -> None:
-        while len(broker.writer._jobs) < count:
+        while len(broker.writer._waiting) < count:
             await trio.sleep(0)
 
     return there

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import trio.testing
+
 from amqp_broker.authorisation import ANONYMOUS, Principal
 from amqp_broker.broker import Broker, open_broker
 from amqp_broker.coordinator import Numbering
@@ -25,6 +27,10 @@ class Owner:
 
     def __init__(self) -> None:
         self.told: list[Exception | None] = []
+
+    def fail(self, error: Exception) -> None:
+        """No fault is expected."""
+        raise error
 
     def run_in_turn(self, call: Callable[..., None], *arguments: Any) -> None:
         """At once: there is no engine."""
@@ -63,11 +69,15 @@ class Bench:
         )  # fmt: skip
 
     def commit(self, *jobs: Any) -> None:
-        """One group of the writer: units, apply, commit, and the answers."""
-        errors = self.store.apply([job.unit() for job in jobs])
-        self.store.commit()
-        for job, error in zip(jobs, errors, strict=True):
-            job.finished(error)
+        """One group of the writer, which is judged, applied, committed and told before this returns."""
+        writer = self.broker.writer
+        for job in jobs:
+            writer.collect(job)
+        group = writer._make_group()
+        assert group is not None and [*group.operations] == [*jobs], "all of it is one group"
+        if group.stores:
+            self.store.commit()
+        writer._finish(group)
 
     def position(self, stream: str = "s") -> tuple[int, int]:
         """Where a stream stands on disk."""
@@ -98,4 +108,5 @@ async def bench(store: Store | None = None, names: Sequence[str] = ("q",)) -> As
     used = MemoryStore() if store is None else store
     async with open_broker(memory_config(), store=used) as broker:
         queues = [await broker.nodes.registry.create(name) for name in names]
+        await trio.testing.wait_all_tasks_blocked()
         yield Bench(broker, used, queues[0])

@@ -8,7 +8,6 @@ import keyword
 import re
 import tokenize
 
-from tests.tidy.ratchet import FREE_LINES, MOST_LINES, STEP_LINES, bounds, sizes
 from tests.tidy.sources import SHIPPED, functions, python_files, text_files, tree
 
 MOST_FUNCTION_LINES = 60
@@ -39,26 +38,6 @@ def matches(pattern: re.Pattern[str]) -> list[str]:
 def words_of(identifier: str) -> set[str]:
     """The words that a snake_case or CamelCase name is made of."""
     return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", identifier)}
-
-
-def test_no_module_is_above_500_lines() -> None:
-    """A module above 500 lines holds state that belongs into a table, a reader or a writer of its own."""
-    long = {name: text.count("\n") for name, text in python_files().items() if text.count("\n") > MOST_LINES}
-    assert long == {}
-
-
-def test_long_modules_stay_within_the_ratchet() -> None:
-    """A module above 150 lines is listed with its bound; `python -m tests.tidy.ratchet` writes the list."""
-    allowed = bounds()
-    grown = {name: n for name, n in sizes().items() if n > max(FREE_LINES, allowed.get(name, 0))}
-    assert grown == {}
-
-
-def test_the_ratchet_follows_when_a_module_shrinks() -> None:
-    """A bound far above its module, or of a module that has gone, is lowered in the same change."""
-    now = sizes()
-    slack = {name: bound for name, bound in bounds().items() if bound - now.get(name, 0) >= 3 * STEP_LINES}
-    assert slack == {}
 
 
 def test_no_function_is_above_60_lines() -> None:

@@ -1,0 +1,106 @@
+"""The commit of one transaction: everything in it is one batch, and its outcome is part of that.
+
+postings (room kept, invisible) --discharge--> Discharge: Post ..., Retire, Return ..., Discharged
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from amqp_broker.coordinator import Effect, Transaction, Work
+from amqp_broker.frames import Modified
+from amqp_broker.links import Delivery, ReceiverLink
+from amqp_broker.message_events import settled
+from amqp_broker.operations.operation import Batch, Owner
+from amqp_broker.operations.posting import retire_verbs
+from amqp_broker.persistence import Discharged, Record, Return, Unit
+from amqp_broker.queue import Consumer
+from amqp_broker.records import annotated
+
+
+def stored_by(work: Work) -> Unit:
+    """What the commit stores for messages that the transaction has acquired or retired.
+
+    Nothing in memory changes yet: the commit may fail, and then nothing has happened.
+    """
+    queue_id = work.holder.queue.queue_id
+    if work.effect is Effect.RETIRE:
+        return retire_verbs(queue_id, records_of(work))
+    outcome = work.outcome
+    if work.effect is not Effect.RETURN or type(outcome) is not Modified:
+        return []
+    failed = 1 if outcome.delivery_failed else 0
+    if not failed and not outcome.message_annotations:
+        return []
+    unit: Unit = []
+    for record in records_of(work):
+        if record.durable:
+            annotations = record.annotations
+            if outcome.message_annotations:
+                annotations = annotated(record, outcome.message_annotations)
+            unit.append(Return(queue_id, record.offset, record.delivery_count + failed, annotations))
+    return unit
+
+
+def events_of(work: Work, txn_id: bytes, now_ms: int) -> Unit:
+    """What the event log tells of it, in the commit."""
+    if work.effect not in (Effect.RETIRE, Effect.RETURN):
+        return []
+    consumer: Consumer = work.holder
+    container = consumer.owner.container_id
+    return settled(consumer.queue, records_of(work), work.outcome, container, now_ms, txn_id)
+
+
+def records_of(work: Work) -> list[Record]:
+    """The messages of a work: those of its deliveries, or, sent settled, the items themselves."""
+    return [item if isinstance(item, Record) else item.message for item in work.items]
+
+
+class Discharger(Protocol):
+    """The transactions of the connection whose controller discharged."""
+
+    @property
+    def connection(self) -> Owner:
+        """Which one that is."""
+
+    def discharged(self, discharge: Discharge, error: Exception | None) -> None:
+        """The commit returned, or why nothing of the transaction was stored."""
+
+
+class Discharge(Batch):
+    """A transaction that its controller wants committed. The postings are told by `discharger`."""
+
+    __slots__ = ("_discharger", "delivery", "link", "transaction")
+
+    def __init__(
+        self, discharger: Discharger, transaction: Transaction, link: ReceiverLink, delivery: Delivery
+    ) -> None:
+        postings: list[Any] = transaction.postings
+        super().__init__(postings)
+        self._discharger = discharger
+        self.transaction = transaction
+        self.link = link
+        self.delivery = delivery
+
+    def prepare(self, now_ms: int) -> Unit:
+        """The postings, then what becomes of messages that it holds, then that it was committed."""
+        transaction = self.transaction
+        unit = super().prepare(now_ms)
+        for work in transaction.works(True):
+            unit.extend(stored_by(work))
+            if work.holder.queue.events:
+                unit.extend(events_of(work, transaction.txn_id, now_ms))
+        unit.append(Discharged(transaction.txn_id, now_ms))
+        return unit
+
+    def stored(self) -> None:
+        """It is committed."""
+        self._discharger.discharged(self, None)
+
+    def refused(self, error: Exception) -> None:
+        """It is rolled back, and its controller is told why."""
+        self._discharger.discharged(self, error)
+
+    def owner(self) -> Owner | None:
+        """The controller's connection."""
+        return self._discharger.connection

@@ -1,0 +1,130 @@
+"""An operation: one thing that a commit makes true. The writer gathers them, whoever asks, into groups.
+
+    submitted --prepare--> verbs --COMMIT--> stored()       the asker is told, the messages are there
+                  |  ^
+                  |  +---undo-- the group is made again: something in it could not be
+                  +--Refused, or the store's error--> undo --(the group is stored)--> refused(error)
+
+Grouping is invisible: `prepare` is called when the group is made, in the order in which the operations came,
+and judges by the store and by what the operations before it in the group leave. It has one time, which is
+handed in. What it changes in memory is pending until `stored`, and `undo` takes it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from amqp_broker.frames import Error
+from amqp_broker.persistence import RowDamaged, Unit
+
+if TYPE_CHECKING:
+    from mypy_extensions import mypyc_attr
+else:
+
+    def mypyc_attr(**_):
+        """Of the compiler, which is not there when the broker runs."""
+        return lambda decorated: decorated
+
+
+class Refused(Exception):
+    """An operation can't be: `error` is what its asker is told."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(f"{error.condition}: {error.description}")
+        self.error = error
+
+
+class NotYet(Exception):
+    """An operation can be judged only after those before it are stored: its group ends before it."""
+
+
+class OperationFault(Exception):
+    """A fault of the broker in what was done for one operation: nothing of it happened."""
+
+
+class Owner(Protocol):
+    """The connection whose peer asked for an operation."""
+
+    def fail(self, error: Exception) -> None:
+        """A fault of the broker met what the peer asked for: the connection ends, `amqp:internal-error`."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Operation:
+    """Base. The writer calls `prepare`, then `stored` or `undo`; `refused` after `undo`, or alone."""
+
+    __slots__ = ()
+
+    def prepare(self, now_ms: int) -> Unit:
+        """Judge it, and the verbs that do it; empty when nothing has to be stored. `now_ms` is the time of
+        the group, in milliseconds of the Unix epoch. Raises Refused or a StoreError when it can't be, NotYet
+        when that is not known before the group so far is stored.
+        """
+        raise AssertionError("an operation says what it does")
+
+    def undo(self) -> None:
+        """Take back what `prepare` changed, the last operation first. Harmless when nothing was, or twice."""
+
+    def stored(self) -> None:
+        """The commit returned."""
+
+    def refused(self, error: Exception) -> None:
+        """It does not happen, and what it kept is free. Called after the commit of what stood before it."""
+
+    def parts(self) -> Sequence[Operation]:
+        """Operations that do the same one after the other, for when the store refuses it as a whole."""
+        return [self]
+
+    def waits_for_space(self) -> bool:
+        """Whether a full store is no answer: it is tried again until there is room."""
+        return False
+
+    def owner(self) -> Owner | None:
+        """Whose peer asked for it; None: the broker itself."""
+        return None
+
+
+class Batch(Operation):
+    """Operations that are stored together, or not at all."""
+
+    __slots__ = ("_begun", "operations")
+
+    def __init__(self, operations: list[Any]) -> None:
+        self.operations: list[Any] = operations
+        self._begun = 0
+
+    def prepare(self, now_ms: int) -> Unit:
+        """The verbs of all, in their order; what refuses one of them refuses all."""
+        unit: Unit = []
+        self._begun = 0
+        for operation in self.operations:
+            self._begun += 1
+            unit.extend(operation.prepare(now_ms))
+        return unit
+
+    def undo(self) -> None:
+        """Of those that were asked, the last one first."""
+        begun, self._begun = self._begun, 0
+        for operation in reversed(self.operations[:begun]):
+            operation.undo()
+
+    def stored(self) -> None:
+        """All of them are."""
+        self._begun = 0
+        for operation in self.operations:
+            operation.stored()
+
+    def refused(self, error: Exception) -> None:
+        """None of them is."""
+        for operation in self.operations:
+            operation.refused(error)
+
+
+def error_of(refusal: Exception) -> Error:
+    """What an asker is told of why its operation was refused."""
+    if isinstance(refusal, Refused):
+        return refusal.error
+    ours = isinstance(refusal, RowDamaged | OperationFault)
+    condition = "amqp:internal-error" if ours else "amqp:resource-limit-exceeded"
+    return Error(condition=condition, description=str(refusal))

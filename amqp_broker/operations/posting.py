@@ -1,0 +1,312 @@
+"""Messages that come, and messages that leave: what a commit makes true of a queue.
+
+Posting      a run of messages is there; in a transaction its room was kept since it was posted
+Settlement   the outcome of a run of deliveries: its messages leave the queue, or returned changed
+Step         verbs that somebody waits for, or nobody
+Question     nothing is stored: something is asked at its place in the order
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from amqp_broker.links import Delivery, OutgoingDelivery, ReceiverLink, SenderLink
+from amqp_broker.message_events import Origin, put
+from amqp_broker.operations.operation import Operation, Owner
+from amqp_broker.persistence import Post, Record, Retire, Return, Unit
+from amqp_broker.queue import Queue, fresh
+
+
+class Nodes(Protocol):
+    """What an operation that is stored tells: a queue has something to distribute, or room again."""
+
+    def pump(self, queue: Queue) -> None:
+        """Distribute what `queue` has."""
+
+    def drained(self, queue: Queue) -> None:
+        """`queue` lost messages: senders that wait for room may go on."""
+
+
+class PostOwner(Protocol):
+    """The connection that posted, told in its own task's turn."""
+
+    @property
+    def container_id(self) -> str:
+        """Of the peer."""
+
+    def posted(self, posting: Posting, error: Exception | None) -> None:
+        """The posting was stored, or why it was not."""
+
+    def settled(self, settlement: Settlement) -> None:
+        """The outcomes were stored."""
+
+    def fail(self, error: Exception) -> None:
+        """A fault of the broker met what the peer asked for."""
+
+
+def retire_verbs(queue_id: int, records: Sequence[Record]) -> Unit:
+    """The fewest ranges that hold exactly the durable ones of `records`."""
+    offsets = sorted([record.offset for record in records if record.durable])
+    if not offsets:
+        return []
+    if offsets[-1] - offsets[0] == len(offsets) - 1:
+        return [Retire(queue_id, offsets[0], offsets[-1])]
+    unit: Unit = []
+    first = last = offsets[0]
+    for offset in offsets[1:]:
+        if offset != last + 1:
+            unit.append(Retire(queue_id, first, last))
+            first = offset
+        last = offset
+    unit.append(Retire(queue_id, first, last))
+    return unit
+
+
+def post_verbs(queue: Queue, records: Sequence[Record], durable_count: int) -> Unit:
+    """What the store has to take of numbered messages, of which `durable_count` are durable."""
+    if not durable_count:
+        return []
+    if queue.archives:
+        return [Post(queue.queue_id, records), archive_verb(queue, records[0].offset, len(records))]
+    if durable_count == len(records):
+        return [Post(queue.queue_id, records)]
+    return [Post(queue.queue_id, run) for run in _durable_runs(records)]
+
+
+def archive_verb(queue: Queue, first_offset: int, count: int) -> Retire:
+    """What makes messages of a log ARCHIVED, in the unit that posts them: it retains, so they are kept."""
+    return Retire(queue.queue_id, first_offset, first_offset + count - 1)
+
+
+class Posting(Operation):
+    """A run of messages to one queue; `origin` is where they come from. Room that was `reserved` for them is
+    used or given back; without it `connection` is told, and nothing overtakes them in their queue from now
+    on.
+    """
+
+    __slots__ = (
+        "_first_offset", "_nodes", "_pending", "deliveries", "durable_count", "link", "operations", "origin",
+        "connection", "queue", "records", "reserved", "size_bytes",
+    )  # fmt: skip
+
+    def __init__(
+        self, nodes: Nodes, queue: Queue, records: Sequence[Record], origin: Origin,
+        connection: PostOwner | None = None, link: ReceiverLink | None = None,
+        deliveries: list[Delivery] | None = None, reserved: bool = False,
+    ) -> None:  # fmt: skip
+        self._nodes = nodes
+        self._first_offset = -1  # where the group under way has numbered them
+        self._pending = not reserved
+        self.queue = queue
+        self.records = records
+        self.origin = origin
+        self.connection = connection
+        self.link = link
+        self.deliveries: list[Delivery] = deliveries or []
+        self.reserved = reserved
+        self.operations = len(records)
+        self.size_bytes = sum([len(record.body) for record in records])
+        self.durable_count = sum([record.durable for record in records])
+        if not reserved:
+            queue.pending_posts += 1
+
+    def prepare(self, now_ms: int) -> Unit:
+        """Number them. Of what had to wait for a discharge, what has outlived its ttl by now is left out, but
+        in a log nothing expires.
+        """
+        queue = self.queue
+        if self.reserved:
+            for record in self.records:
+                if record.expires_at_ms and not queue.archives:
+                    self.records = fresh(self.records, now_ms)
+                    self.durable_count = sum([record.durable for record in self.records])
+                    break
+        if not self._pending:
+            self._pending = True
+            queue.pending_posts += 1
+        records = self.records
+        self._first_offset = queue.next_offset
+        queue.number(records)
+        unit = post_verbs(queue, records, self.durable_count)
+        if queue.events:
+            origin = self.origin
+            unit.extend(put(queue, records, origin.container, now_ms, origin.txn_id, origin.places))
+        return unit
+
+    def undo(self) -> None:
+        """The offsets are free again."""
+        if self._first_offset >= 0:
+            self.queue.next_offset = self._first_offset
+            self._first_offset = -1
+            if self.reserved:
+                self._end()
+
+    def _end(self) -> None:
+        if self._pending:
+            self._pending = False
+            self.queue.pending_posts -= 1
+
+    def stored(self) -> None:
+        """They are there, if their queue is. What was reserved is distributed by who committed it."""
+        queue = self.queue
+        self._first_offset = -1
+        self._end()
+        if self.reserved:
+            queue.unreserve(self.operations, self.size_bytes)
+        if not queue.deleted:
+            queue.make_available(self.records, sum([len(record.body) for record in self.records]))
+        if self.connection is not None:
+            self.connection.posted(self, None)
+        if not self.reserved:
+            self._nodes.pump(queue)
+
+    def refused(self, error: Exception) -> None:
+        """They never come; their room is free."""
+        self._end()
+        if self.reserved:
+            self.queue.unreserve(self.operations, self.size_bytes)
+            self._nodes.drained(self.queue)
+        if self.connection is not None:
+            self.connection.posted(self, error)
+
+    def owner(self) -> Owner | None:
+        """The connection; None: the broker itself posts, or a transaction."""
+        return self.connection
+
+
+def _durable_runs(records: Sequence[Record]) -> list[list[Record]]:
+    runs: list[list[Record]] = []
+    follows = False
+    for record in records:
+        if record.durable:
+            if follows:
+                runs[-1].append(record)
+            else:
+                runs.append([record])
+        follows = record.durable
+    return runs
+
+
+class Settlement(Operation):
+    """The outcome of a run of deliveries to one consumer. `retired` messages leave the queue with its commit;
+    those that returned are there already.
+    """
+
+    __slots__ = ("deliveries", "link", "nodes", "connection", "queue", "records", "state", "verbs")
+
+    def __init__(
+        self, connection: PostOwner, link: SenderLink, deliveries: list[OutgoingDelivery], queue: Queue,
+        retired: list[Record], state: object, nodes: Nodes, verbs: Unit,
+    ) -> None:  # fmt: skip
+        self.connection = connection
+        self.nodes = nodes
+        self.link = link
+        self.deliveries = deliveries
+        self.queue = queue
+        self.records = retired
+        self.state = state
+        self.verbs = verbs
+
+    def prepare(self, now_ms: int) -> Unit:
+        """A delivery is decided once, so that nothing else of the group concerns it."""
+        return self.verbs
+
+    def stored(self) -> None:
+        """The messages are gone, and there is room."""
+        if self.records:
+            self.queue.retire(self.records)
+            self.nodes.drained(self.queue)
+        if self.deliveries:
+            self.connection.settled(self)
+
+    def refused(self, error: Exception) -> None:
+        """A fault of the broker: nothing is told, and what was to leave is there for others."""
+        if self.records and not self.queue.deleted:
+            self.queue.give_back(self.records)
+            self.nodes.pump(self.queue)
+
+    def waits_for_space(self) -> bool:
+        """The receiver has decided: its outcome waits for room, and nothing is delivered once more."""
+        return True
+
+    def owner(self) -> Owner | None:
+        """The receiver's connection."""
+        return self.connection
+
+
+def return_verbs(queue_id: int, records: Sequence[Record]) -> Unit:
+    """What the store has to know of messages whose header effects changed."""
+    return [
+        Return(queue_id, record.offset, record.delivery_count, record.annotations)
+        for record in records
+        if record.durable
+    ]
+
+
+class Step(Operation):
+    """Verbs that stand for themselves; `then` is told None, or why they are not stored. What nobody waits for
+    waits for room, unless it is only to be `told` to the event log.
+    """
+
+    __slots__ = ("_then", "_told", "_verbs")
+
+    def __init__(
+        self, verbs: Unit, then: Callable[[Exception | None], None] | None = None, *, told: bool = False
+    ) -> None:
+        self._verbs = verbs
+        self._then = then
+        self._told = told
+
+    def prepare(self, now_ms: int) -> Unit:
+        """As they are."""
+        return self._verbs
+
+    def stored(self) -> None:
+        """Whoever waits goes on."""
+        if self._then is not None:
+            self._then(None)
+
+    def refused(self, error: Exception) -> None:
+        """Whoever waits is told."""
+        if self._then is not None:
+            self._then(error)
+
+    def waits_for_space(self) -> bool:
+        """Events promise nothing: where there is no room, they are left out."""
+        return self._then is None and not self._told
+
+
+class Question(Operation):
+    """Asked at its place among the operations: `look` looks at the store and at what those before it leave,
+    and returns what tells the answer, after their commit. `failed` is told of a fault of the broker.
+    """
+
+    __slots__ = ("_connection", "_failed", "_look", "_tell")
+
+    def __init__(
+        self, look: Callable[[], Callable[[], None]], failed: Callable[[Exception], None],
+        connection: Owner | None = None,
+    ) -> None:  # fmt: skip
+        self._look = look
+        self._failed = failed
+        self._connection = connection
+        self._tell: Callable[[], None] | None = None
+
+    def prepare(self, now_ms: int) -> Unit:
+        """Nothing is stored."""
+        self._tell = self._look()
+        return []
+
+    def stored(self) -> None:
+        """What it saw holds."""
+        if self._tell is not None:
+            self._tell()
+
+    def refused(self, error: Exception) -> None:
+        """A fault of the broker met it."""
+        self._failed(error)
+
+    def owner(self) -> Owner | None:
+        """The asker's connection."""
+        return self._connection

@@ -1,0 +1,533 @@
+"""The one writer: what all connections want stored is gathered, judged, applied and committed together.
+
+    submit(operation) ... submit(operation)     while one commit syncs, the next group gathers
+          |                    |
+          +--> prepare() each, in order --> Store.apply (loop's thread) --> Store.commit (worker thread) -->
+          stored() or refused() each, in order
+
+| what happens while a group is made       | what the writer does                                            |
+|------------------------------------------|-----------------------------------------------------------------|
+| `prepare` raises Refused or a StoreError | it is left out, and refused after the commit                    |
+| `prepare` raises NotYet                  | the group ends before it; it is the first of the next one       |
+| `prepare` raises anything else           | our own fault: as refused, and its connection ends              |
+| the store refuses some of the units      | undo all; again without those (a run is taken in parts)         |
+| the store has no room for the group, or  | undo all; each is a group of its own, in order: the one that it |
+| raises what nobody expected              | was is refused, waits for room, or is at fault                  |
+| `commit` raises StoreFailed              | nobody is told anything; the broker ends                        |
+| `stored` raises                          | memory does not fit the disk any more: the broker ends          |
+
+The statements run in the loop's thread and only COMMIT, one call that gives the interpreter lock away for the
+whole sync, runs in the worker: a store thread that executes statements itself starves beside a busy loop,
+because each step gives the lock away and waits 5 ms to get it back (measured in `conformance/load`). The two
+take strict turns.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import trio
+
+from amqp_broker.log_setup import logger
+from amqp_broker.operations.operation import NotYet, Operation, OperationFault, Refused
+from amqp_broker.operations.pace import DEFER_S, DEFERRED_OPERATIONS, Pace
+from amqp_broker.persistence import Store, StoreError, StoreFailed, StoreFull, Unit
+from amqp_broker.timers import Timers
+
+T = TypeVar("T")
+Read = tuple[Callable[[Store], None], Callable[[Exception], None] | None]
+
+HOUSEKEEPING_EVERY_S: Final = 1.0  # a step of it also where there is never a pause
+IDLE_AFTER_S: Final = (
+    0.2  # without work for so long, the writer offers the store time for its own (checkpoints)
+)
+
+
+class CommitThread:
+    """One thread that runs one blocking call at a time, and wakes the loop when it returned."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._token = trio.lowlevel.current_trio_token()
+        self._task: trio.lowlevel.Task | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="amqp-broker-commit", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                call()
+            except BaseException as error:
+                self._error = error
+            self._token.run_sync_soon(self._resume)
+
+    def _resume(self) -> None:
+        assert self._task is not None
+        task, self._task = self._task, None
+        trio.lowlevel.reschedule(task)
+
+    async def run(self, call: Callable[[], None]) -> None:
+        """Run `call` in the thread; not cancellable, since a commit can't be called back."""
+        self._task = trio.lowlevel.current_task()
+        self._error = None
+        self._calls.put(call)
+        await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def stop(self) -> None:
+        """Let the thread end after what it is doing."""
+        self._calls.put(None)
+        self._thread.join()
+
+
+class Group:
+    """Operations that share a commit, in their order. `prepared` are those whose verbs it has, `errors` says
+    why the others are not among them, and `stores` whether there are verbs at all.
+    """
+
+    __slots__ = ("errors", "operations", "prepared", "stores")
+
+    def __init__(self, operations: list[Operation]) -> None:
+        self.operations = operations
+        self.prepared: list[Operation] = []
+        self.errors: dict[Operation, Exception] = {}
+        self.stores = False
+
+    def undo(self) -> None:
+        """Nothing of it was stored."""
+        prepared, self.prepared = self.prepared, []
+        for operation in reversed(prepared):
+            operation.undo()
+
+
+class Writer:
+    """Owns the store: nobody else calls it while the broker runs. `now_ms` is the clock on the wall."""
+
+    def __init__(self, store: Store, timers: Timers, now_ms: Callable[[], int]) -> None:
+        self._store = store
+        self._timers = timers
+        self._now_ms = now_ms
+        self._pace = Pace()
+        self._waiting: list[Operation] = []
+        self._due = False  # some of them do not wait for company
+        self._alone = 0  # so many of them, the first ones, are groups of their own
+        self._kept: list[Operation] = []  # met a full store, and are tried again
+        self._reads: deque[Read] = deque()
+        self._task: trio.lowlevel.Task | None = None
+        self._deferred_at = self._busy_at = trio.current_time()
+        self._housekeeping_at = self._busy_at + HOUSEKEEPING_EVERY_S
+        self._stopping = False
+        self._in_worker = False  # it has the store
+        self._log = logger("writer")
+        self.operations_begun = 0
+        """How many operations were part of a group, since ever."""
+        self.after_commit: Callable[[Store], None] | None = None
+        """Called after a group was committed and its operations were told, between two commits."""
+        self.failure: StoreFailed | None = None
+        self.ended = trio.Event()
+
+    # From all tasks
+
+    def submit(self, operation: Operation) -> None:
+        """Have it stored with the next group."""
+        self._waiting.append(operation)
+        self._due = True
+        self._wake()
+
+    def collect(self, operation: Operation) -> None:
+        """As `submit`, but it waits for the end of the caller's turn: `commit_or_wake` has to follow."""
+        self._waiting.append(operation)
+        self._due = True
+
+    def defer(self, operation: Operation) -> None:
+        """Have it stored with the next group, or a little later: nobody is promised anything by it.
+
+        What a receiver has settled itself, or was sent settled, waits for no answer. Sharing the commit of
+        the next post saves a client that sends one message at a time every second sync.
+        """
+        self._waiting.append(operation)
+        if self._due:
+            return
+        if len(self._waiting) == 1:
+            self._deferred_at = trio.current_time()
+            self._timers.set(self._deferred_at + DEFER_S, self)
+        elif len(self._waiting) >= DEFERRED_OPERATIONS:
+            self._due = True
+            self._wake()
+
+    def commit_or_wake(self) -> None:
+        """Commit what is due in the caller's own step, if it is little, the disk is quick and the writer is
+        idle; else leave it to the writer's task.
+        """
+        if not self._due:
+            return
+        idle = self._task is not None and not (self._kept or self._alone or self._stopping)
+        if not idle or not self._pace.inline(len(self._waiting)):
+            self._wake()
+            return
+        try:
+            group = self._make_group()
+            if group is not None and group.stores:
+                begun = time.perf_counter()
+                self._store.commit()
+                self._pace.committed(time.perf_counter() - begun)
+            if group is not None:
+                self._finish(group)
+        except StoreFull:
+            assert group is not None
+            self._take_back(group)
+        except Exception as error:
+            self.failure = self._failure(error)
+        if self._due or self.failure is not None or self._store.checkpoint_due:
+            self._wake()
+
+    def lookup(self, call: Callable[[Store], T]) -> T:
+        """The answer of `call(store)` at once: only between two commits, that is in `Operation.prepare`."""
+        assert not self._in_worker, "a lookup while the worker has the store"
+        return call(self._store)
+
+    def read(self, call: Callable[[Store], None], failed: Callable[[Exception], None] | None = None) -> None:
+        """Have `call(store)` run between two commits, in the loop's thread, after what was submitted before.
+        `failed` is told what nobody expected it to raise.
+        """
+        self._reads.append((call, failed))
+        self._wake()
+
+    async def ask(self, question: Callable[[Store], T]) -> T:
+        """The answer of `question(store)` between two commits; raises what it raises."""
+        done = trio.Event()
+        answers: list[T] = []
+        errors: list[Exception] = []
+
+        def look(store: Store) -> None:
+            try:
+                answers.append(question(store))
+            except Exception as error:  # it is the asker's, and must not end the writer
+                errors.append(error)
+            done.set()
+
+        self.read(look)
+        await done.wait()
+        if errors:
+            raise errors[0]
+        return answers[0]
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing waits, and the worker has nothing to do."""
+        return not (self._waiting or self._kept or self._reads or self._in_worker)
+
+    def stop(self) -> None:
+        """Let `run` return once everything submitted was committed."""
+        self._stopping = True
+        self._wake()
+
+    def wake(self) -> None:
+        """A deadline has come: deferred operations may be due, or nothing came for a while."""
+        if self._waiting:
+            due_at = self._deferred_at + DEFER_S
+            if trio.current_time() < due_at:  # those that set this deadline went with another group
+                self._timers.set(due_at, self)
+                return
+            self._due = True
+        self._wake()
+
+    # The task
+
+    async def run(self) -> None:
+        """Commit groups until stopped. Raises StoreFailed when nobody knows what the store holds, or memory
+        does not fit it.
+        """
+        thread = CommitThread()
+        try:
+            while True:
+                if self.failure is not None:
+                    raise self.failure
+                if self._due:
+                    await self._commit_group(thread)
+                if self._store.checkpoint_due or trio.current_time() >= self._housekeeping_at:
+                    await self._housekeeping(thread)
+                if self._reads:
+                    self._run_reads()
+                    if self._reads:  # their time is over, or a page led to the next one: others have a turn
+                        await trio.lowlevel.cancel_shielded_checkpoint()
+                if not self._due and not self._reads:
+                    if not self._stopping:
+                        await self._wait_for_work(thread)
+                    elif self._waiting:
+                        self._due = True
+                    else:
+                        if self._kept:
+                            await self._commit_group(thread)  # the last chance to find room
+                        return
+        except Exception as error:
+            self.failure = self._failure(error)
+            raise self.failure from error
+        finally:
+            thread.stop()
+            self.ended.set()
+
+    async def _commit_group(self, thread: CommitThread) -> None:
+        group = self._make_group()
+        if group is None:
+            return
+        if group.stores:
+            begun = time.perf_counter()
+            try:
+                await self._run_in(thread, self._store.commit)
+            except StoreFull:
+                self._take_back(group)
+                return
+            except Exception as error:
+                raise self._failure(error) from error
+            self._pace.committed(time.perf_counter() - begun)
+        self._finish(group)
+
+    async def _wait_for_work(self, thread: CommitThread) -> None:
+        """Wait for an operation that is due, or until deferred ones are. When nothing comes, the store has
+        time.
+
+        The deadlines are in the timer table: a timeout scope of its own would cost each message as
+        much as the engine does.
+        """
+        self._timers.set(
+            (self._deferred_at + DEFER_S) if self._waiting else self._busy_at + IDLE_AFTER_S, self
+        )
+        await self._park()
+        if self._work_waits() or trio.current_time() < self._busy_at + IDLE_AFTER_S:
+            return
+        self._busy_at = trio.current_time()
+        if self._kept:
+            await self._housekeeping(thread)
+            self._due = True
+        while not self._work_waits():
+            if not await self._housekeeping(thread) and not self._work_waits():
+                await self._park()
+
+    def _work_waits(self) -> bool:
+        return bool(self._due or self._waiting or self._reads or self._stopping or self.failure)
+
+    async def _housekeeping(self, thread: CommitThread) -> bool:
+        """A bounded step of the store's own work, in the worker; True if more waits."""
+        now = trio.current_time()
+        self._housekeeping_at = now + HOUSEKEEPING_EVERY_S
+        more = False
+
+        def step() -> None:
+            nonlocal more
+            more = self._store.idle(now)
+
+        try:
+            await self._run_in(thread, step)
+        except StoreFailed:
+            raise
+        except Exception:
+            self._log.exception("housekeeping.failed")
+            return False
+        return more
+
+    async def _run_in(self, thread: CommitThread, call: Callable[[], None]) -> None:
+        self._in_worker = True
+        try:
+            await thread.run(call)
+        finally:
+            self._in_worker = False
+
+    async def _park(self) -> None:
+        def abort(_: object) -> trio.lowlevel.Abort:
+            self._task = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self._task = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _wake(self) -> None:
+        if self._task is not None:
+            task, self._task = self._task, None
+            trio.lowlevel.reschedule(task)
+
+    def _run_reads(self) -> None:
+        """As many as there is time for, at least one; those that these lead to have to wait."""
+        begun = time.perf_counter()
+        most_s = self._pace.reads_s(self._due)
+        for _ in range(len(self._reads)):
+            read, failed = self._reads.popleft()
+            try:
+                read(self._store)
+            except StoreFailed:
+                raise
+            except Exception as error:
+                self._log.exception("read.failed")
+                if failed is not None:
+                    failed(error)
+            if time.perf_counter() - begun >= most_s:
+                return
+
+    # One group
+
+    def _next_operations(self) -> list[Operation]:
+        """Those of the next group, out of what waits."""
+        if self._alone:
+            self._alone -= 1
+            operations = [self._waiting.pop(0)]
+        else:
+            operations = [*self._kept, *self._waiting] if self._kept else self._waiting
+            self._kept, self._waiting = [], []
+        self._due = bool(self._alone)
+        self._busy_at = trio.current_time()
+        return operations
+
+    def _make_group(self) -> Group | None:
+        """Judge the next operations, and have the store apply what they say. None: it could not be, and all
+        of it waits again.
+        """
+        operations = self._next_operations()
+        group = Group(operations)
+        if self._kept and operations[0].waits_for_space():
+            self._kept.extend(operations)  # one by one: there was no room for the one before it either
+            return None
+        now_ms = self._now_ms()
+        while True:
+            units = self._prepare(group, now_ms)
+            group.stores = any(units)
+            if not group.stores:
+                break
+            try:
+                errors = self._store.apply(units)
+            except StoreFailed:
+                raise
+            except Exception as error:
+                group.undo()
+                self._one_by_one(group, error)
+                return None
+            if not any(errors):
+                break
+            self._store.abandon()
+            refused = [pair for pair in zip(group.prepared, errors, strict=True) if pair[1] is not None]
+            group.undo()
+            self._leave_out(group, refused)
+        self.operations_begun += len(group.operations)
+        return group
+
+    def _prepare(self, group: Group, now_ms: int) -> list[Unit]:
+        """The verbs of each operation that is not refused; what can't be judged yet goes back."""
+        units: list[Unit] = []
+        errors = group.errors
+        prepared = group.prepared = []
+        for at, operation in enumerate(group.operations):
+            if errors and operation in errors:
+                continue
+            prepared.append(operation)
+            try:
+                units.append(operation.prepare(now_ms))
+                continue
+            except StoreFailed:
+                raise
+            except (Refused, StoreError) as error:
+                errors[operation] = error
+            except NotYet:
+                if len(prepared) > 1:
+                    prepared.pop().undo()
+                    self._put_back(group.operations[at:])
+                    group.operations = group.operations[:at]
+                    break
+                errors[operation] = self._at_fault(operation, AssertionError("it is the first of its group"))
+            except Exception as error:
+                errors[operation] = self._at_fault(operation, error)
+            prepared.pop().undo()
+        return units
+
+    def _leave_out(self, group: Group, refused: list[tuple[Operation, Exception | None]]) -> None:
+        """The store refused some: they are taken in parts, wait for room, or are told."""
+        for operation, error in refused:
+            assert error is not None
+            parts = operation.parts()
+            at = group.operations.index(operation)
+            if len(parts) > 1:
+                group.operations = [*group.operations[:at], *parts, *group.operations[at + 1 :]]
+            elif isinstance(error, StoreFull) and operation.waits_for_space():
+                group.operations = [*group.operations[:at], *group.operations[at + 1 :]]
+                self._kept.append(operation)
+            else:
+                group.errors[operation] = error
+
+    def _one_by_one(self, group: Group, error: Exception) -> None:
+        """The store could not do the group. Each operation is tried for itself; one that was alone has its
+        answer.
+        """
+        operations = group.operations
+        parts = operations[0].parts() if len(operations) == 1 else operations
+        if len(parts) > 1:
+            self._put_back(list(parts))
+            self._alone += len(parts)
+            return
+        operation = operations[0]
+        if isinstance(error, StoreFull) and operation.waits_for_space():
+            self._kept.append(operation)
+            return
+        if not isinstance(error, StoreError):
+            error = self._at_fault(operation, error)
+        self._refuse(operation, error)
+
+    def _take_back(self, group: Group) -> None:
+        """The disk had no room for the commit: nothing happened."""
+        group.undo()
+        self._one_by_one(group, StoreFull("the disk is full"))
+
+    def _put_back(self, operations: list[Operation]) -> None:
+        """They are the first of the next group."""
+        self._waiting = [*operations, *self._waiting]
+        self._due = True
+
+    def _finish(self, group: Group) -> None:
+        """The group is stored: say so. Raises StoreFailed where memory does not follow."""
+        errors = group.errors
+        for operation in group.operations:
+            if errors and operation in errors:
+                self._refuse(operation, errors[operation])
+                continue
+            try:
+                operation.stored()
+            except StoreFailed:
+                raise
+            except Exception as error:
+                raise self._failure(error) from error
+        if self.after_commit is not None:
+            try:
+                self.after_commit(self._store)
+            except StoreFailed:
+                raise
+            except Exception:
+                self._log.exception("after_commit.failed")
+
+    def _refuse(self, operation: Operation, error: Exception) -> None:
+        try:
+            operation.refused(error)
+        except Exception as fault:
+            self._at_fault(operation, fault)
+
+    def _at_fault(self, operation: Operation, error: Exception) -> OperationFault:
+        """What nobody expected, in what is done for one operation: its connection ends, no other one."""
+        name = type(operation).__name__
+        self._log.error("operation.fault", operation=name, exc_info=error)
+        owner = operation.owner()
+        if owner is not None:
+            owner.fail(error)
+        return OperationFault(f"a fault of the broker in {name}; see its log")
+
+    def _failure(self, error: Exception) -> StoreFailed:
+        """Why the broker ends: what the disk holds is not known, or memory does not fit it any more."""
+        if isinstance(error, StoreFailed):
+            return error
+        self._log.error("writer.failed", exc_info=error)
+        return StoreFailed(
+            f"memory does not fit the store any more, recovery at the next start decides: {error!r}"
+        )

@@ -1,0 +1,61 @@
+"""Long runs of random programs, with progress: `python -m tests.grouping --programs 10000`."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from collections import Counter
+
+from tests.grouping.programs import random_program
+from tests.grouping.stores import MemoryStores, SqliteStores, Stores, quick_folder
+from tests.grouping.verdicts import judge, shrunk
+
+
+def main() -> int:
+    """Run; exit status 1 if a program differs."""
+    parser = argparse.ArgumentParser(prog="python -m tests.grouping", description=__doc__)
+    parser.add_argument("--programs", type=int, default=1_000, help="how many (default 1000)")
+    parser.add_argument("--seed", type=int, default=0, help="of the first program (default 0)")
+    parser.add_argument("--store", choices=("memory", "sqlite", "both"), default="both")
+    parser.add_argument("--shrink", action="store_true", help="print a smaller program for each that differs")
+    parser.add_argument("--stop-after", type=int, default=0, metavar="N", help="stop after N that differ")
+    options = parser.parse_args()
+    folder = quick_folder()
+    try:
+        return _run(options, {"memory": MemoryStores(), "sqlite": SqliteStores(folder)})
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(options: argparse.Namespace, kinds: dict[str, Stores]) -> int:
+    begun = told = time.monotonic()
+    families: Counter[str] = Counter()
+    failed = 0
+    for number in range(options.programs):
+        seed = options.seed + number
+        kind = ("memory", "sqlite")[seed % 2] if options.store == "both" else options.store
+        program = random_program(seed)
+        if found := judge(program, kinds[kind], seed):
+            failed += 1
+            families[program.name.split(" ", 1)[1]] += 1
+            if options.shrink:
+                program = shrunk(program, kinds[kind], seed)
+                found = judge(program, kinds[kind], seed)
+            print(f"\n{program}\n  on the store {kind}, {found[0]}")
+            print("\n".join(f"    {each}" for each in found[1:]), flush=True)
+        now = time.monotonic()
+        if now - told >= 5 or number + 1 == options.programs:
+            told = now
+            rate = (number + 1) / (now - begun)
+            print(f"{number + 1} programs, {failed} differ, {rate:.1f} a second", file=sys.stderr, flush=True)
+        if options.stop_after and failed >= options.stop_after:
+            break
+    for name, count in families.most_common():
+        print(f"{count:5} {name}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

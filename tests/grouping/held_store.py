@@ -1,0 +1,165 @@
+"""A store whose commits can be held, which can be full, and which can fail: the seam below the broker.
+
+A commit runs in a worker thread, where trio sees no task that blocks. So the wrapper tells (`busy`) when a worker
+has the store: from `apply` on, until the task that waits for the worker takes its next step.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import trio
+
+from amqp_broker.persistence import Advance, Hold, Post, SpaceState, Store, StoreFull, Unit
+
+HOLD_TIMEOUT_S: Final = 60.0  # of real time: a commit that a test forgot must not hang the run for ever
+SLOW_COMMIT_S: Final = 0.05  # what a commit seems to take, so that the broker never makes it in its own loop
+STEPS_MAX: Final = 100_000  # of all tasks between two moments of rest: beyond it the broker spins
+REFUSED_WHEN_FULL: Final = (Post, Hold, Advance)
+
+
+class Spinning(BaseException):
+    """The broker takes steps for ever and comes to no rest."""
+
+
+class HeldStore:
+    """A `Store` around another one; what is not written here goes to that one as it is."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._loop = threading.get_ident()
+        self._gate = threading.Event()
+        self._gate.set()
+        self._owner: trio.lowlevel.Task | None = None
+        self._returned = trio.Event()
+        self.busy = False
+        self.full = False
+        self.full_groups = False
+        """Whether a full store refuses a group as a whole, and tells which units only one by one."""
+        self.slow = False
+        self.spinning = False
+        self.on_apply: Callable[[Sequence[Unit]], None] | None = None
+        self.commits = 0
+        self._skew_s = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    # What the broker calls
+
+    def apply(self, units: Sequence[Unit]) -> list[Exception | None]:
+        """As the real store, unless it is full or a test looks at the group."""
+        self._check()
+        if self.on_apply is not None:
+            self.on_apply(units)
+        refused = [self.full and any(isinstance(verb, REFUSED_WHEN_FULL) for verb in unit) for unit in units]
+        if self.full_groups and any(refused) and len(units) > 1:
+            raise StoreFull("scripted: the disk is full")
+        answers = iter(self._store.apply([unit for unit, no in zip(units, refused, strict=True) if not no]))
+        errors = [StoreFull("scripted: the disk is full") if no else next(answers) for no in refused]
+        self._begin()
+        return errors
+
+    def commit(self) -> None:
+        """As the real store, once nobody holds commits."""
+        here = threading.get_ident() == self._loop
+        if not here:
+            assert self._gate.wait(HOLD_TIMEOUT_S), "a commit was held for ever"
+        self._store.commit()
+        self.commits += 1
+        if self.slow:
+            self._skew_s += SLOW_COMMIT_S
+        if here:
+            self._end()
+
+    def abandon(self) -> None:
+        """As the real store."""
+        self._store.abandon()
+        self._end()
+
+    def idle(self, now: float) -> bool:
+        """As the real store."""
+        self._check()
+        return self._store.idle(now)
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """As the real store; asked by the task that is about to have a worker."""
+        self._check()
+        return self._store.checkpoint_due
+
+    @property
+    def space(self) -> SpaceState:
+        """As the real store, but refusing while it is full."""
+        found = self._store.space
+        return SpaceState(0, found.low_water_bytes, True, False) if self.full else found
+
+    # What a test calls
+
+    @property
+    def holding(self) -> bool:
+        """Commits that a worker makes wait, now or when one comes."""
+        return not self._gate.is_set()
+
+    @property
+    def held(self) -> bool:
+        """A commit is under way and waits for `let_go`."""
+        return self.busy and self.holding
+
+    def hold(self) -> None:
+        """The next commit that a worker makes waits."""
+        self._gate.clear()
+
+    def let_go(self) -> None:
+        """Commits go on."""
+        self._gate.set()
+
+    async def returned(self) -> None:
+        """Wait until no worker has the store."""
+        while self.busy:
+            await self._returned.wait()
+
+    def perf_counter(self) -> float:
+        """`time.perf_counter` for a broker on a disk as slow as `slow` says."""
+        return _perf_counter() + self._skew_s
+
+    def resumed(self, task: trio.lowlevel.Task) -> None:
+        """A task takes a step: if it is the one that waited for a worker, that has returned."""
+        if self.busy and task is self._owner:
+            self._end()
+
+    def _begin(self) -> None:
+        self.busy = True
+        self._owner = trio.lowlevel.current_task()
+        self._returned = trio.Event()
+
+    def _end(self) -> None:
+        self.busy = False
+        self._returned.set()
+
+    def _check(self) -> None:
+        if self.spinning:
+            raise Spinning(f"more than {STEPS_MAX} steps without a rest")
+
+
+_perf_counter: Final = time.perf_counter
+
+
+class Watch(trio.abc.Instrument):
+    """Tells a store when its worker has returned, and counts steps."""
+
+    def __init__(self, store: HeldStore, scope: trio.CancelScope) -> None:
+        self._store = store
+        self._scope = scope
+        self.steps = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        """Any task of the loop."""
+        self._store.resumed(task)
+        self.steps += 1
+        if self.steps > STEPS_MAX and not self._store.spinning:
+            self._store.spinning = True
+            self._scope.cancel()

@@ -1,0 +1,376 @@
+"""A program on a broker: run it in chunks, look at what clients were told and what the store holds."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+import attrs
+import trio
+import trio.testing
+
+from amqp_broker.broker import Broker, open_broker
+from amqp_broker.configuration import BrokerConfig, BrokerLimits, HalfGroupConfig, ListenerConfig, QueuePolicy
+from amqp_broker.exit_status import leaves
+from amqp_broker.listener import peer_of_stream
+from amqp_broker.testing import memory_config
+from tests.grouping import looks
+from tests.grouping.held_store import HeldStore, Watch
+from tests.grouping.peer import Link, Peer
+from tests.grouping.steps import GROUP, Disk, Pass, Step, Tick, payload_of
+from tests.grouping.stores import Stores
+
+EPOCH_MS: Final = 1_800_000_000_000
+DAY_MS: Final = 86_400_000
+FIRST_CHECK_MS: Final = 1_000
+TOMBSTONE_MS: Final = 60_000
+DECOY: Final = "decoy"
+ASKS_MAX: Final = 10_000  # of the decoy, for its answer: beyond it the writer has stopped working
+
+
+class Stuck(Exception):
+    """The broker does not answer any more."""
+
+
+@attrs.frozen
+class Program:
+    """Steps that prepare, one at a time in every run; and those whose grouping must not matter."""
+
+    setup: tuple[Step, ...]
+    steps: tuple[Step, ...]
+    policy: str = "rollback"
+    name: str = ""
+
+    def __str__(self) -> str:
+        lines = [f"program {self.name} (half messages: {self.policy})"]
+        lines += [f"  setup    {step}" for step in self.setup]
+        lines += [f"  {number:2}       {step}" for number, step in enumerate(self.steps)]
+        return "\n".join(lines)
+
+
+Keyed = tuple[int, Step]
+"""A step, and its number in the program."""
+
+
+@attrs.frozen
+class Chunk:
+    """Steps that are sent before the broker comes to rest. `held`: a commit is under way all the time, so that
+    they gather in one group; it is a commit of somebody else, or (`own`) that of the first of them that needs one.
+    `merged`: one segment for each connection, else one for each step.
+    """
+
+    steps: tuple[Keyed, ...]
+    held: bool
+    merged: bool
+    own: bool = False
+
+
+Plan = tuple[Chunk, ...]
+
+
+@attrs.define
+class Observed:
+    """What a run showed."""
+
+    died: str = ""
+    answers: dict[int, tuple[str, ...]] = attrs.field(factory=dict)
+    """What each step's message was answered, by number of the step."""
+    excused: set[int] = attrs.field(factory=set)
+    """Steps whose link ended: the answer may be missing."""
+    unanswered: list[int] = attrs.field(factory=list)
+    """Steps that waited for an answer when the broker was at rest."""
+    told: dict[tuple[int, str, int], tuple[str, ...]] = attrs.field(factory=dict)
+    """What the broker said about each delivery to a client: connection, link, number."""
+    ends: dict[tuple[int, str], str] = attrs.field(factory=dict)
+    """How the broker ended links, and connections (link "")."""
+    state: dict[str, Any] = attrs.field(factory=dict)
+    """What the broker holds: memory, queues as browsers see them, half messages, sets, streams, cursors."""
+    faults: list[str] = attrs.field(factory=list)
+    """What cannot be, whatever the program was."""
+
+
+class Stage:
+    """A running broker with its clients."""
+
+    def __init__(
+        self, broker: Broker, store: HeldStore, clock: trio.testing.MockClock, nursery: trio.Nursery, watch: Watch
+    ) -> None:
+        self.broker = broker
+        self.store = store
+        self._clock = clock
+        self._nursery = nursery
+        self._watch = watch
+        self.peers: dict[int, Peer] = {}
+        self.txns: dict[str, bytes] = {}
+        self.declares: dict[tuple[int, int], str] = {}
+        self.sent: dict[int, tuple[int, str, int]] = {}
+        self.ticking = False
+        """Whether the wall clock moves on by a millisecond whenever it is read."""
+        self.reads_ms = 0
+        self._jumped = False
+        self._decoy: Link | None = None
+        self._decoys: Peer | None = None
+
+    def jump(self, ms: int) -> None:
+        """Time passes; what becomes due is done at the next rest."""
+        self._clock.jump(ms / 1000)
+        self._jumped = True
+
+    def address(self, name: str | None) -> str | None:
+        """`@0/link` is the address that the broker gave to a link of connection 0."""
+        if name is None or not name.startswith("@"):
+            return name
+        who, link = name[1:].split("/", 1)
+        peer = self.peers.get(int(who))
+        found = None if peer is None else peer.links.get(link)
+        return (found.address if found is not None else "") or "gone"
+
+    def connect(self, name: str) -> Peer:
+        """A new connection."""
+        ours, theirs = trio.testing.memory_stream_pair()
+        self._nursery.start_soon(self.broker.serve_stream, theirs, peer_of_stream(ListenerConfig()))
+        peer = Peer(name, ours)
+        self._nursery.start_soon(peer.read)
+        return peer
+
+    async def rest(self) -> None:
+        """Nothing moves any more, or a commit is held."""
+        self._watch.steps = 0
+        while True:
+            await trio.testing.wait_all_tasks_blocked()
+            if self._jumped and not self.store.holding:
+                self._jumped = False
+                await self.barrier()
+            if not self.store.busy or self.store.held:
+                break
+            await self.store.returned()
+        for (who, number), name in self.declares.items():
+            txn_id = self.peers[who].declared.get(number)
+            if txn_id is not None:
+                self.txns[name] = txn_id
+
+    async def decoy(self) -> int:
+        """Somebody else stores something."""
+        if self._decoys is None or self._decoy is None:
+            self._decoys = self.connect(DECOY)
+            self._decoy = self._decoys.attach_sender(DECOY, DECOY)
+        payload = payload_of(("plain", DECOY, True), self, self._decoys)
+        assert payload is not None
+        number = self._decoys.send(self._decoy, payload, settled=False)
+        await self._decoys.flush()
+        return number
+
+    async def barrier(self) -> None:
+        """Everything that the broker put off has been stored, and whatever a worker did has ended."""
+        number = await self.decoy()
+        decoys = self._decoys
+        assert decoys is not None
+        for _ in range(ASKS_MAX):
+            await self.rest()
+            if decoys.answers[number]:
+                return
+            await trio.sleep(0)
+        raise Stuck("the writer answers nothing any more")
+
+    async def run(self, chunks: Plan) -> None:
+        """All steps, in their chunks."""
+        for chunk in chunks:
+            try:
+                if chunk.held:
+                    await self._hold(chunk.own)
+                await self._send(chunk)
+            finally:
+                self.store.let_go()
+            await self.rest()
+
+    async def _hold(self, own: bool) -> None:
+        """The next commit is under way until it is let go, unless it is that of somebody else: now."""
+        if not self.store.slow:
+            self.store.slow = True
+            await self.barrier()  # the broker finds its disk too slow for its own loop
+        self.store.hold()
+        if own:
+            return
+        for _ in range(ASKS_MAX):
+            await self.decoy()
+            await trio.testing.wait_all_tasks_blocked()
+            if self.store.held:
+                return
+        raise Stuck("no commit could be held: the writer makes all of them in the loop")
+
+    async def _send(self, chunk: Chunk) -> None:
+        waiting: dict[int, None] = {}
+        for key, step in chunk.steps:
+            if step.who < 0:
+                waiting = await self._flush(waiting)
+                step.put(self, key)
+                await self.rest()
+                continue
+            if step.who not in self.peers:
+                self.peers[step.who] = self.connect(f"peer-{step.who}")
+            step.put(self, key)
+            waiting[step.who] = None
+            if not chunk.merged:
+                waiting = await self._flush(waiting)
+        await self._flush(waiting)
+
+    async def _flush(self, waiting: dict[int, None]) -> dict[int, None]:
+        for who in waiting:
+            await self.peers[who].flush()
+            await self.rest()
+        return {}
+
+
+def one_by_one(steps: Sequence[Keyed]) -> Plan:
+    """Each step alone."""
+    return tuple(Chunk((each,), held=False, merged=False) for each in steps)
+
+
+def all_in_one(steps: Sequence[Keyed], *, own: bool = False) -> Plan:
+    """One segment for each connection, and all in one group, or in that behind the first that commits."""
+    return tuple(Chunk(part, held=True, merged=not own, own=own) for part in _between_jumps(steps))
+
+
+def all_at_once(steps: Sequence[Keyed]) -> Plan:
+    """One segment for each connection, and no commit is under way."""
+    return tuple(Chunk(part, held=False, merged=True) for part in _between_jumps(steps))
+
+
+def _between_jumps(steps: Sequence[Keyed]) -> list[tuple[Keyed, ...]]:
+    """A group is made, and judged, when the commit before it has ended. So that a clock says the same to all of
+    it, whoever makes groups, time passes and the disk changes at the beginning of a group only.
+    """
+    parts: list[list[Keyed]] = [[]]
+    for each in steps:
+        if isinstance(each[1], Pass | Disk | Tick):
+            parts.append([])
+        parts[-1].append(each)
+    return [tuple(part) for part in parts if part]
+
+
+def in_groups(steps: Sequence[Keyed], rng: random.Random) -> Plan:
+    """Random groups, in the order of the program."""
+    chunks: list[Chunk] = []
+    for rest in _between_jumps(steps):
+        while rest:
+            size = rng.choice((1, 2, 3, 5, 8, len(rest)))
+            part, rest = rest[:size], rest[size:]
+            alone = len({step.who for _, step in part if step.who >= 0}) == 1
+            held, own = rng.random() < 0.75, rng.random() < 0.3
+            chunks.append(Chunk(part, held=held, merged=alone and rng.random() < 0.5, own=own))
+    return tuple(chunks)
+
+
+def by_connection(steps: Sequence[Step]) -> list[Keyed]:
+    """In the order in which `all_in_one` sends them: connection by connection, between the world's steps."""
+    found: list[Keyed] = []
+    part: list[Keyed] = []
+
+    def close() -> None:
+        order = list(dict.fromkeys(step.who for _, step in part))
+        found.extend(sorted(part, key=lambda each: order.index(each[1].who)))
+        part.clear()
+
+    for key, step in enumerate(steps):
+        if isinstance(step, Pass | Disk | Tick):
+            close()
+            found.append((key, step))
+        else:
+            part.append((key, step))
+    close()
+    return found
+
+
+def configuration(policy: str) -> BrokerConfig:
+    """Of the brokers of all programs."""
+    return memory_config(
+        limits=BrokerLimits(idle_time_out_ms=2**32 - 1),
+        queue_policies=(
+            QueuePolicy(pattern="e.**", events=True),
+            QueuePolicy(pattern="r.**", retention_ms=DAY_MS),
+            QueuePolicy(pattern="x.**", events=True, retention_ms=DAY_MS),
+        ),
+        half_groups=(
+            HalfGroupConfig(
+                name=GROUP, policy=policy, first_check_ms=FIRST_CHECK_MS, tombstone_ms=TOMBSTONE_MS,
+                max_age_ms=20 * TOMBSTONE_MS, max_attempts=2,
+            ),
+        ),
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def staged(
+    store: HeldStore, policy: str, clock: trio.testing.MockClock, watch: Watch
+) -> AsyncIterator[Stage]:
+    """A broker on this store."""
+
+    stages: list[Stage] = []
+
+    def now_ms() -> int:
+        for stage in stages:
+            stage.reads_ms += stage.ticking
+        return EPOCH_MS + round(clock.current_time() * 1000) + sum(stage.reads_ms for stage in stages)
+
+    # As wide as a store that tests bring themselves may be: `Store` is a protocol that the wrapper passes on.
+    used: Any = store
+    async with open_broker(configuration(policy), store=used, wall_clock=now_ms) as broker:
+        async with trio.open_nursery() as nursery:
+            stages.append(Stage(broker, store, clock, nursery, watch))
+            yield stages[0]
+            nursery.cancel_scope.cancel()
+
+
+def run_program(
+    program: Program, plan: Plan, stores: Stores, *, tweak: Callable[[HeldStore], None] | None = None
+) -> Observed:
+    """One run of a program, with a look at everything afterwards, and again after a restart."""
+    observed = Observed()
+    real = stores.make()
+    store = HeldStore(real)
+    if tweak is not None:
+        tweak(store)
+    clock = trio.testing.MockClock()
+
+    async def main() -> None:
+        with trio.CancelScope() as scope:
+            watch = Watch(store, scope)
+            trio.lowlevel.add_instrument(watch)
+            async with staged(store, program.policy, clock, watch) as stage:
+                await _played(stage, program, plan, observed)
+            if not observed.died:
+                async with staged(store, program.policy, clock, watch) as stage:
+                    await looks.after_restart(stage, observed)
+
+    try:
+        with patch.object(time, "perf_counter", store.perf_counter):
+            trio.run(main, clock=clock, strict_exception_groups=True)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        observed.died = "; ".join(f"{type(leaf).__name__}: {leaf}"[:400] for leaf in leaves(error))
+    if store.spinning:
+        observed.died = f"the broker spins; {observed.died}"
+    store.let_go()
+    if not observed.died:
+        looks.at_store(real, observed)
+    real.close()
+    if not observed.died:
+        observed.faults += stores.findings()
+    return observed
+
+
+async def _played(stage: Stage, program: Program, plan: Plan, observed: Observed) -> None:
+    setup = tuple((-1 - key, step) for key, step in enumerate(program.setup))
+    await stage.run(one_by_one(setup))
+    await stage.barrier()
+    await stage.run(plan)
+    stage.store.full = False
+    looks.at_answers(stage, observed, final=False)
+    await stage.barrier()
+    looks.at_answers(stage, observed, final=True)
+    await looks.at_rest(stage, observed)

@@ -1,0 +1,350 @@
+"""Faults that were found by hand, each in its smallest program: the same in one group as one at a time."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.grouping.stage import (
+    FIRST_CHECK_MS,
+    TOMBSTONE_MS,
+    Program,
+    all_at_once,
+    all_in_one,
+    by_connection,
+    one_by_one,
+    run_program,
+)
+from tests.grouping.steps import (
+    AttachReceiver,
+    AttachSender,
+    Disk,
+    Leave,
+    Pass,
+    Send,
+    Settle,
+    Step,
+    Tick,
+)
+from tests.grouping.stores import MemoryStores, SqliteStores, Stores, quick_folder
+from tests.grouping.verdicts import differences, wrongs
+
+OUTCOMES = ("accepted", "rejected", "released", "modified", "modified-here")
+ASKED_ONLY = "$half-check/g"
+BY_OUTCOME = "$half-check/g/by-outcome"
+WHOLE_AGE_MS = 20 * TOMBSTONE_MS
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def stores(request: pytest.FixtureRequest) -> Iterator[Stores]:
+    """Both kinds of stores."""
+    if request.param == "memory":
+        yield MemoryStores()
+        return
+    folder = quick_folder()
+    yield SqliteStores(folder)
+    shutil.rmtree(folder)
+
+
+def same(stores: Stores, setup: list[Step], *steps: Step, policy: str = "rollback") -> None:
+    """However these steps are grouped, the broker lives and does what it does one at a time."""
+    program = Program(tuple(setup), steps, policy)
+    keyed = by_connection(steps)
+    serial = run_program(program, one_by_one(keyed), stores)
+    assert not wrongs(serial), f"{program}\none at a time: {wrongs(serial)}"
+    plans = {
+        "in one group": all_in_one(keyed),
+        "in one segment": all_at_once(keyed),
+        "while the first commits": all_in_one(keyed, own=True),
+    }
+    for name, plan in plans.items():
+        found = differences(serial, run_program(program, plan, stores))
+        assert not found, f"{program}\n{name}: {found}"
+
+
+# Half messages: a check that is out, and a decision
+
+def asked(where: str = BY_OUTCOME, destination: str = "b") -> list[Step]:
+    """A half message has been asked about."""
+    return [
+        AttachSender(0, "put", f"$half/g/{destination}"),
+        AttachSender(0, "resolve", "$half-resolve/g"),
+        Send(0, "put", ("half", "h", "body")),
+        AttachReceiver(0, "checks", where, 1),
+        Pass(-1, FIRST_CHECK_MS + 100),
+    ]
+
+
+def asked_twice(where: str = BY_OUTCOME) -> list[Step]:
+    """As often as the group asks."""
+    return [
+        *asked(where),
+        Settle(0, "checks", 0, 0, "modified", True),
+        AttachReceiver(0, "checks again", where, 1),
+        Pass(-1, 31_000),
+    ]
+
+
+def decided(verdict: str) -> Send:
+    """By the producer."""
+    return Send(0, "resolve", ("resolve", "h", verdict))
+
+
+EVERYWHERE = pytest.mark.parametrize("where", [BY_OUTCOME, ASKED_ONLY], ids=["by outcome", "asked"])
+POLICIES = pytest.mark.parametrize("policy", ["rollback", "park"])
+VERDICTS = pytest.mark.parametrize("verdict", ["commit", "rollback"])
+ANSWERS = pytest.mark.parametrize("outcome", OUTCOMES)
+
+
+@EVERYWHERE
+@VERDICTS
+@ANSWERS
+def test_answer_beside_a_decision(stores: Stores, outcome: str, verdict: str, where: str) -> None:
+    """A check is answered, and the half message decided by its producer, in one segment."""
+    for settled in (True, False):
+        answer = Settle(0, "checks", 0, 0, outcome, settled)
+        same(stores, asked(where), answer, decided(verdict))
+        same(stores, asked(where), decided(verdict), answer)
+
+
+@EVERYWHERE
+@POLICIES
+@VERDICTS
+@pytest.mark.parametrize("outcome", ["accepted", "modified"])
+def test_last_answer_beside_a_decision(
+    stores: Stores, outcome: str, verdict: str, policy: str, where: str
+) -> None:
+    """The last answer that the group waits for ends the half message by policy, beside a decision."""
+    answer = Settle(0, "checks again", 0, 0, outcome, True)
+    same(stores, asked_twice(where), answer, decided(verdict), policy=policy)
+    same(stores, asked_twice(where), decided(verdict), answer, policy=policy)
+
+
+@EVERYWHERE
+@POLICIES
+@ANSWERS
+def test_answer_at_the_maximum_age(stores: Stores, outcome: str, policy: str, where: str) -> None:
+    """A check is answered when the age of its half message ends it."""
+    answer = Settle(0, "checks again", 0, 0, outcome, True)
+    age = Pass(-1, WHOLE_AGE_MS - 32_100)
+    for late in (0, 1):
+        same(stores, asked_twice(where), age, Pass(-1, late), answer, policy=policy)
+    same(stores, [*asked_twice(where), Pass(-1, WHOLE_AGE_MS - 40_000)], Pass(-1, 9_000), answer, policy=policy)
+
+
+@POLICIES
+@VERDICTS
+def test_decision_at_the_maximum_age(stores: Stores, verdict: str, policy: str) -> None:
+    """A half message is decided when its age ends it."""
+    again = Send(0, "put", ("half", "h", "body"))
+    same(stores, asked(), Pass(-1, WHOLE_AGE_MS), decided(verdict), again, decided(verdict), policy=policy)
+
+
+@pytest.mark.parametrize("early_ms", range(-3, 3))
+def test_id_put_again_when_its_tombstone_expires(stores: Stores, early_ms: int) -> None:
+    """However near a put is to the end of the tombstone of its half-id, it is new or refused."""
+    put = Send(0, "put", ("half", "h", "body"))
+    resolve = Send(0, "resolve", ("resolve", "h", "rollback"))
+    setup: list[Step] = [*asked()[:3], resolve, Pass(-1, TOMBSTONE_MS + early_ms), Tick(-1)]
+    program = Program(tuple(setup), (put,))
+    for plan in (one_by_one([(0, put)]), all_in_one([(0, put)])):
+        assert not wrongs(run_program(program, plan, stores))
+
+
+# Outcomes without settling
+
+
+def holding(count: int) -> list[Step]:
+    """A receiver that has so many messages."""
+    return [
+        AttachSender(0, "to", "a"),
+        *(Send(0, "to", ("plain", f"m{number}", True)) for number in range(count)),
+        AttachReceiver(0, "from", "a", count),
+    ]
+
+
+@pytest.mark.parametrize("leave", [Leave(0, "from", False), Leave(0, "from", True), Leave(0, None, False),
+                                   Leave(0, None, True)], ids=["detach", "close link", "end", "close"])  # fmt: skip
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_outcome_then_gone(stores: Stores, outcome: str, leave: Leave) -> None:
+    """An outcome that is not settled, and the end of the link in the same segment."""
+    same(stores, holding(2), Settle(0, "from", 0, 1, outcome, False), leave)
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.product(OUTCOMES, OUTCOMES)))
+def test_two_outcomes_of_one_delivery(stores: Stores, first: str, second: str) -> None:
+    """Two outcomes for one delivery, neither settled: the first is its outcome."""
+    same(stores, holding(1), Settle(0, "from", 0, 0, first, False), Settle(0, "from", 0, 0, second, False))
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.product(OUTCOMES, OUTCOMES)))
+def test_overlapping_ranges(stores: Stores, first: str, second: str) -> None:
+    """Two ranges that overlap: each delivery has the first outcome that it was given."""
+    same(stores, holding(3), Settle(0, "from", 0, 1, first, False), Settle(0, "from", 1, 2, second, False))
+
+
+# Sets
+
+
+def sealed(*epochs: int, destination: str = "b") -> list[Step]:
+    """One sealed set for each epoch."""
+    setup: list[Step] = [AttachSender(0, "resolve", "$half-resolve/g")]
+    for epoch in epochs:
+        name = f"s{epoch}"
+        setup += [
+            AttachSender(0, name, f"$half-set/g/p/{epoch}/{name}/{destination}"),
+            Send(0, name, ("row", f"row of {epoch}")),
+            Send(0, "resolve", ("seal", name, epoch, (f"row of {epoch}",))),
+        ]
+    return setup
+
+
+def commit_of_epoch(epoch: int) -> Send:
+    """With the set that `sealed` made for it."""
+    return Send(0, "resolve", ("commit-epoch", epoch, ((f"s{epoch}", (f"row of {epoch}",)),)))
+
+
+DESTINATIONS = pytest.mark.parametrize("destination", ["b", "e.c", "r.d", "x.f"])
+
+
+@DESTINATIONS
+def test_epochs_in_order(stores: Stores, destination: str) -> None:
+    """Epochs that are committed in their order in one segment are all committed."""
+    commits = [commit_of_epoch(epoch) for epoch in (1, 2, 3)]
+    same(stores, sealed(1, 2, 3, destination=destination), *commits)
+
+
+@DESTINATIONS
+def test_epochs_out_of_order(stores: Stores, destination: str) -> None:
+    """An epoch behind a later one is stale, and its set gone."""
+    same(stores, sealed(1, 2, destination=destination), commit_of_epoch(2), commit_of_epoch(1))
+
+
+@DESTINATIONS
+def test_epoch_twice_and_sealed_again(stores: Stores, destination: str) -> None:
+    """What comes behind a commit in its segment meets a decision."""
+    seal = Send(0, "resolve", ("seal", "s1", 1, ("row of 1",)))
+    void = Send(0, "resolve", ("void", "s1"))
+    same(stores, sealed(1, destination=destination), commit_of_epoch(1), commit_of_epoch(1), seal, void)
+    same(stores, sealed(1, destination=destination), void, seal, commit_of_epoch(1))
+
+
+def test_stage_seal_commit(stores: Stores) -> None:
+    """A set is staged, sealed and committed in one segment."""
+    setup: list[Step] = [
+        AttachSender(0, "resolve", "$half-resolve/g"),
+        AttachSender(0, "s1", "$half-set/g/p/1/s1/b"),
+    ]
+    same(
+        stores, setup,
+        Send(0, "s1", ("row", "row of 1")), Send(0, "resolve", ("seal", "s1", 1, ("row of 1",))),
+        commit_of_epoch(1),
+    )  # fmt: skip
+
+
+def _calls(epochs: int) -> int:
+    """How many functions a segment of so many commits of epochs calls."""
+    steps = tuple(Send(0, "resolve", ("commit-epoch", epoch, ())) for epoch in range(1, epochs + 1))
+    setup = (AttachSender(0, "resolve", "$half-resolve/g"),)
+    count = 0
+
+    def profile(_: object, event: str, __: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(profile)
+    try:
+        run = run_program(Program(setup, steps), all_in_one(list(enumerate(steps))), MemoryStores())
+    finally:
+        sys.setprofile(None)
+    assert set(run.answers.values()) == {("accepted!",)}, set(run.answers.values())
+    return count
+
+
+def test_many_epochs_cost_what_they_are() -> None:
+    """Four times as many epochs in one group cost about four times as much."""
+    few, many = _calls(100), _calls(400)
+    assert many < 6 * few, f"{few} calls for 100 epochs, {many} for 400"
+
+
+# A full disk
+
+
+@pytest.mark.parametrize("groups", [True, False])
+def test_puts_refused_for_want_of_room(stores: Stores, groups: bool) -> None:
+    """A run of puts that the store refuses is answered without anybody else's help."""
+    puts = [Send(0, "put", ("half", f"new {number}", "body")) for number in range(3)]
+    same(stores, asked()[:2], Disk(-1, True, groups), *puts)
+
+
+@pytest.mark.parametrize("groups", [True, False])
+@pytest.mark.parametrize("verdict", ["commit", "rollback"])
+def test_decision_beside_a_full_disk(stores: Stores, verdict: str, groups: bool) -> None:
+    """A decision in a group that a full disk refuses gives back what was reserved, once."""
+    decision = Send(0, "resolve", ("resolve", "h", verdict))
+    posts = [Send(0, "to", ("plain", "m", True)), Send(0, "put", ("half", "new", "body"))]
+    setup = [*asked(), AttachSender(0, "to", "b")]
+    for steps in ([decision, *posts], [*posts, decision], [posts[0], decision, posts[1]]):
+        same(stores, setup, Disk(-1, True, groups), *steps)
+        same(stores, setup, Disk(-1, True, groups), *steps, Disk(-1, False), *steps)
+
+
+# Cursors
+
+
+def test_cursor_forgotten_and_moved(stores: Stores) -> None:
+    """A cursor that is moved behind its end is there."""
+    setup: list[Step] = [
+        AttachSender(0, "to", "r.d"),
+        Send(0, "to", ("plain", "m0", True)),
+        Send(0, "to", ("plain", "m1", True)),
+        AttachReceiver(0, "replies", None, 100, settled=True),
+        AttachSender(0, "asks", "$retained"),
+        Send(0, "asks", ("cursor", "move", "c", (("r.d", 1),))),
+    ]
+    forget = Send(0, "asks", ("cursor", "forget", "c", ()))
+    move = Send(0, "asks", ("cursor", "move", "c", (("r.d", 2),)))
+    again = Send(0, "asks", ("cursor", "move", "c", (("r.d", 1),)))
+    look = Send(0, "asks", ("cursor", "cursor", "c", ()))
+    same(stores, setup, forget, move)
+    same(stores, setup, move, forget, look)
+    same(stores, setup, move, look, forget, again, look)
+
+
+# Transactions in a pipeline
+
+IN_TRANSACTION: list[Step] = [
+    AttachSender(0, "control", None),
+    AttachSender(0, "put", "$half/g/b"),
+    AttachSender(0, "resolve", "$half-resolve/g"),
+    Send(0, "control", ("declare", "t")),
+]
+
+
+@pytest.mark.parametrize("txn", ["t", None])
+@pytest.mark.parametrize("verdict", ["commit", "rollback"])
+@pytest.mark.parametrize("fail", [True, False])
+def test_put_resolve_discharge(stores: Stores, txn: str | None, verdict: str, fail: bool) -> None:
+    """A half message is put (in the transaction or before it), decided in a transaction, and that discharged."""
+    same(
+        stores, IN_TRANSACTION,
+        Send(0, "put", ("half", "h", "body"), txn=txn),
+        Send(0, "resolve", ("resolve", "h", verdict), txn="t"),
+        Send(0, "control", ("discharge", "t", fail)),
+    )  # fmt: skip
+
+
+def test_sequence_in_a_transaction_behind_a_plain_step(stores: Stores) -> None:
+    """A stream goes on in a transaction behind a message that is posted without one, in one segment."""
+    setup = [*IN_TRANSACTION, AttachSender(0, "stream", "s")]
+    same(
+        stores, setup,
+        Send(0, "stream", ("sequenced", 1, 1, 0)),
+        Send(0, "stream", ("sequenced", 1, 2, 1), txn="t"),
+        Send(0, "control", ("discharge", "t", False)),
+        Send(0, "stream", ("sequenced", 1, 3, 2)),
+    )  # fmt: skip
