@@ -148,7 +148,7 @@ def sets(make: Maker) -> list[Callable[[], None]]:
     destination = rng.choice(("b", "b", "r.d", "e.c"))
     names = [f"s{number}" for number in range(1, rng.choice((1, 2, 3)) + 1)]
     epochs = {name: rng.choice((number, number, 1)) for number, name in enumerate(names, 1)}
-    staged: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
+    staged: dict[str, tuple[str, ...]] = {name: () for name in names}
     owner = {name: make.who() for name in names}
 
     def address(name: str) -> str:

@@ -18,6 +18,7 @@ from amqp_broker.frames import (
     End,
     Header,
     Modified,
+    Properties,
     Rejected,
     Released,
     TransactionalState,
