@@ -341,7 +341,7 @@ def test_memory_does_not_grow_with_streams_and_halves(
     """Once the rows that are kept at hand are full, more leave less than a byte for each of them."""
     store = small_store(tmp_path, synchronous="OFF")
     queue_id = new_queue(store)
-    count = 500
+    count = 200
     monkeypatch.setattr(half_table, "RECENT_ROWS", count)
     rounds = itertools.count()
 
