@@ -18,11 +18,15 @@ nodes. The parsed address is what is authorised and looked up, never the string 
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import attrs
 
 ADDRESS_BYTES_MAX = 255
 SHOWN_CHARACTERS = 64
 RESERVED_PREFIX = "$"
+_GROUP: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
 class AddressError(ValueError):
@@ -48,6 +52,11 @@ def parse_address(text: object, max_bytes: int = ADDRESS_BYTES_MAX) -> Address:
     if "*" in name:
         raise AddressError(f"address {_shown(name)} contains '*', which is kept for patterns")
     return Address(name, name.startswith(RESERVED_PREFIX))
+
+
+def is_group_name(name: str) -> bool:
+    """Whether this can be the name of a group of producers, a segment of addresses of the broker's own."""
+    return _GROUP.fullmatch(name) is not None
 
 
 @attrs.frozen

@@ -20,6 +20,7 @@ from amqp_broker.authentication import Authenticator
 from amqp_broker.authorisation import Authoriser
 from amqp_broker.configuration import BrokerConfig, ListenerConfig
 from amqp_broker.connection_task import ConnectionTask
+from amqp_broker.features import Features
 from amqp_broker.half_sets.administration import HalfSetInfo
 from amqp_broker.half_sets.settings import SET_KIND
 from amqp_broker.halves.administration import HalfAdministration
@@ -28,6 +29,7 @@ from amqp_broker.links import ConnectionSettings, Limits, PartialBytes
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log_setup import logger
 from amqp_broker.node_service import NodeService
+from amqp_broker.nodes.termini import ANONYMOUS_RELAY
 from amqp_broker.operations.writer import Writer
 from amqp_broker.persistence import MemoryStore, Store, StoreFailed
 from amqp_broker.retained.administration import (
@@ -38,8 +40,6 @@ from amqp_broker.retained.administration import (
 )
 from amqp_broker.retained.log_making import make_logs
 from amqp_broker.sequences.administration import PAGE, StreamInfo
-from amqp_broker.services import Services
-from amqp_broker.termini import ANONYMOUS_RELAY
 from amqp_broker.timers import Timers
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ class Broker:
         self.writer = Writer(store, self.timers, wall_clock)
         authoriser = Authoriser(config.access_rules, users_configured=bool(config.users))
         self.nodes = NodeService(config, self.writer, self.timers, authoriser, wall_clock)
-        self.services = Services(self.nodes)
+        self.features = Features(self.nodes)
+        self.registry = self.features.registry
         self.authenticator = Authenticator(config)
         self._engine_limits = engine_limits(config)
         self._partial_bytes = PartialBytes(config.limits.partial_deliveries_bytes)
@@ -102,7 +103,9 @@ class Broker:
             return
         if self._faults is not None:
             stream = self._faults.wrap_stream(stream)
-        task = ConnectionTask(self, stream, peer)
+        task = ConnectionTask(
+            self.nodes, self.registry, self.authenticator, self.connection_settings(peer), stream, peer
+        )
         self._connections.add(task)
         try:
             await task.run()
@@ -150,25 +153,25 @@ class Broker:
     async def recover_halves(self, store: Store) -> None:
         """Take up the half messages that are not decided."""
         halves = store.open_halves()
-        find = self.nodes.registry.find
+        find = self.nodes.queues.find
         if any(why_elsewhere(half.destination, find(Address(half.destination))) for half in halves):
             await self.nodes.make_dead_letters()
-        self.services.halves.recover(halves)
+        self.features.halves.recover(halves)
 
     async def create_queues_at_start(self) -> None:
         """Make the queues that the configuration wants to exist from the start."""
         for name in self.config.queues_at_start():
-            await self.nodes.registry.create(name)
+            await self.nodes.queues.create(name)
 
     # Administration
 
     async def retained(self) -> list[RetainedInfo]:
         """What can be read by offset: the event log, and the queues that retain."""
-        return await retained_nodes(self.services.retained)
+        return await retained_nodes(self.features.retained)
 
     async def cursors(self) -> list[CursorInfo]:
         """The durable cursors: where they stand, and who uses them."""
-        return await durable_cursors(self.services.retained)
+        return await durable_cursors(self.features.retained)
 
     def transactions(self) -> list[LiveTransaction]:
         """The transactions that are not over, the oldest first: age, container, and the work done in each."""
@@ -184,11 +187,11 @@ class Broker:
     @property
     def half_messages(self) -> HalfAdministration:
         """What there is of half messages, and to have them decided or asked again by hand."""
-        return self.services.half_administration
+        return self.features.half_administration
 
     def half_sets(self) -> list[HalfSetInfo]:
         """The sets of half messages that are not decided, the oldest first."""
-        return self.services.half_set_administration.describe()
+        return self.features.half_set_administration.describe()
 
     async def void_half_set(
         self, group: str, producer: str, set_id: str, who: str, reason: str = "", *, force: bool = False
@@ -199,18 +202,18 @@ class Broker:
         set, or does so later, the epoch is never whole, and its decision cannot be carried out here any more.
         Ask the home first (`status`); what was forced is an error in the log and stands in the event log.
         """
-        administration = self.services.half_set_administration
+        administration = self.features.half_set_administration
         await administration.void(group, producer, set_id, who, reason, force=force)
 
     async def streams(self, queue: str, after: str = "", count: int = PAGE) -> list[StreamInfo]:
         """Where the sequenced streams of a queue stand: at most `count`, in the order of their names, behind
         the name `after`.
         """
-        return await self.services.sequence_administration.streams(queue, after, count)
+        return await self.features.sequence_administration.streams(queue, after, count)
 
     async def reset_stream(self, queue: str, stream: str) -> bool:
         """Have a stream begin anew, and belong to nobody; False if there was none. Raises StoreError."""
-        return await self.services.sequence_administration.reset(queue, stream)
+        return await self.features.sequence_administration.reset(queue, stream)
 
     # Stopping
 
@@ -328,10 +331,10 @@ async def _running(
                         "node.quarantined", queue_id=damaged.queue_id, reason=damaged.reason
                     )
                 broker.nodes.store_id = store.store_id
-                broker.nodes.registry.recover(nodes)
-                retention = broker.services.retained.recover(store)
+                broker.nodes.queues.recover(nodes)
+                retention = broker.features.retained.recover(store)
                 broker.nodes.expiry.recover(nodes)
-                broker.services.half_sets.recover([node for node in nodes if node.kind == SET_KIND])
+                broker.features.half_sets.recover([node for node in nodes if node.kind == SET_KIND])
                 service.start_soon(broker.writer.run)
                 service.start_soon(broker.timers.run)
                 if retention:

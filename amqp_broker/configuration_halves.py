@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import attrs
 
+from amqp_broker.addresses import is_group_name
 from amqp_broker.configuration_fields import ConfigurationError, one_of, shown, whole_number, wrong
 from amqp_broker.coordinator import PARK_POLICY, ROLLBACK_POLICY, HalfSettings
-from amqp_broker.halves.addresses import is_group_name
 
 DAY_MS: Final = 86_400_000
 YEAR_MS: Final = 365 * DAY_MS

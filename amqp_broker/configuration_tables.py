@@ -24,7 +24,6 @@ from amqp_broker.configuration_fields import (
     wrong,
 )
 from amqp_broker.coordinator import ORDER_DEBOUNCE_MS, ORDER_MAX_DELAY_MS
-from amqp_broker.sequences.settings import SEQUENCE_OFF, SEQUENCE_OPTIONAL, SEQUENCE_REQUIRED
 
 AMQP_PORT: Final = 5672
 AMQPS_PORT: Final = 5671
@@ -41,6 +40,9 @@ LOG_KIND: Final = "log"  # nobody takes messages, they are read by offset
 MIXED_MESSAGES: Final = "mixed"
 NORMAL_MESSAGES: Final = "normal"  # no half messages
 TRANSACTION_MESSAGES: Final = "transaction"  # half messages only, as RocketMQ has it
+SEQUENCE_OFF: Final = "off"
+SEQUENCE_OPTIONAL: Final = "optional"
+SEQUENCE_REQUIRED: Final = "required"
 RETENTION_MS_MAX: Final = 100 * 365 * 24 * 3_600_000  # what is kept for ever is kept for a century
 ORDER_MS_MAX: Final = 60_000  # MSMQ waits for 10 s at most; a sender takes longer silence for a loss
 

@@ -2,8 +2,7 @@
 
     stream --> reader --bytes--> +-------+ --chunks--> writer --> stream
     other connections --mail-->  | owner |
-    timer table ------wake---->  +-------+ --events--> dispatcher --> nodes --> writer of the store --mail-->
-    owner
+    timer table ------wake---->  +-------+ --events--> sinks, sources --> writer of the store --mail--> owner
 
 The engine is touched by the owner alone, in turns. A turn takes everything that waits (bytes, mail,
 deadlines) and ends with one piece of output. Reading goes on only after the owner took what was read: that is
@@ -13,90 +12,74 @@ the back-pressure of TCP; the protocol's own is credit and window, which are ren
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from amqp_broker.attaching import answer_attach
-from amqp_broker.authorisation import ANONYMOUS, CONNECT, Principal
-from amqp_broker.dispatcher import Dispatcher
+from amqp_broker.authorisation import CONNECT
+from amqp_broker.connection import Connection
 from amqp_broker.frames import Error
 from amqp_broker.links import (
     AttachReceived,
-    Connection,
     ConnectionClosed,
     ConnectionOpened,
     CreditDrained,
     CreditReceived,
     DeliveriesReceived,
     DeliveriesSettled,
-    Delivery,
     FlowReceived,
     LinkAttached,
     LinkDetached,
     OutcomesReceived,
-    ReceiverLink,
     SaslInitReceived,
     SaslResponseReceived,
-    SenderLink,
     SessionBegun,
     SessionEnded,
 )
+from amqp_broker.links import Connection as Engine
 from amqp_broker.log_setup import logger
-from amqp_broker.mailbox import Mailbox
-from amqp_broker.message_events import Origin
-from amqp_broker.posts import deleted_error
-from amqp_broker.queue import Consumer, Queue
+from amqp_broker.nodes.attaching import answer_attach
 from amqp_broker.sasl_dialogue import SaslDialogue
+from amqp_broker.transactions import Transactions
 from amqp_broker.transport import transport_of
 
 if TYPE_CHECKING:
     from amqp_broker.authentication import Authenticator
-    from amqp_broker.configuration import BrokerConfig
-    from amqp_broker.coordinator import Ended
     from amqp_broker.links import ConnectionSettings
-    from amqp_broker.listener import PeerInfo
-    from amqp_broker.operations.discharge import Discharge
-    from amqp_broker.operations.posting import Posting, Settlement
-    from amqp_broker.producers import Producer
-    from amqp_broker.services import Services
-    from amqp_broker.timers import Timers
+    from amqp_broker.node_service import NodeService
+    from amqp_broker.nodes.registry import Registry
+    from amqp_broker.peers import PeerInfo
 
 CLOSE_GRACE_S: Final = 2.0  # after our close was written, how long the peer's may take
-
-
-class Host(Protocol):
-    """The broker, as its connections know it."""
-
-    config: BrokerConfig
-    services: Services
-    authenticator: Authenticator
-    timers: Timers
-
-    def connection_settings(self, peer: PeerInfo) -> ConnectionSettings:
-        """What a new connection announces and enforces."""
 
 
 class ConnectionTask:
     """Serves one connection until it ends. Made for each accepted socket."""
 
-    def __init__(self, broker: Host, stream: trio.abc.Stream, peer: PeerInfo) -> None:
-        self._broker = broker
-        self._services = broker.services
+    def __init__(
+        self,
+        nodes: NodeService,
+        registry: Registry,
+        authenticator: Authenticator,
+        settings: ConnectionSettings,
+        stream: trio.abc.Stream,
+        peer: PeerInfo,
+    ) -> None:
+        self._nodes = nodes
+        self._registry = registry
+        self._limits = nodes.config.limits
         self._stream = stream
         self._transport = transport_of(stream)
         self._peer = peer
         self.log = logger("connection").bind(peer=peer.address)
-        self.principal: Principal = ANONYMOUS
-        self.engine = Connection(broker.connection_settings(peer), trio.current_time())
-        self.dispatcher = Dispatcher(self, self._services)
+        self.engine = Engine(settings, trio.current_time())
+        self.connection = connection = Connection(self.engine, nodes.link_names, self.log, self.wake)
+        self.transactions = Transactions(connection, nodes)
+        connection.timed[self.transactions] = None
         self._inbox: bytes | None = None
         self._eof = False
         self._eof_is = "end without close"
         self._end: tuple[str, Error | None] | None = None  # why it ends, and with which error in a close
-        self._mail = Mailbox(self.wake)
-        self._offers: dict[Any, None] = {}
         self._handling: list[Any] = []  # events, while they are handled
         self._output: bytes | memoryview = b""
         self._writing = False
@@ -105,18 +88,16 @@ class ConnectionTask:
         self._reader: trio.lowlevel.Task | None = None
         self._output_put = trio.lowlevel.ParkingLot()
         self._broken = False
-        self._fault: Exception | None = None
-        self._origin: Origin | None = None  # since something was posted
         self._writing_since: float | None = None
-        self._output_bound = broker.config.limits.output_buffer_bytes
+        self._output_bound = self._limits.output_buffer_bytes
         self._deadline = float("inf")
         self._dispatch: dict[type, Callable[[Any], None]] = {
-            DeliveriesReceived: self.dispatcher.posts.on_deliveries,
-            OutcomesReceived: self.dispatcher.on_outcomes,
-            CreditReceived: self.dispatcher.on_credit,
-            FlowReceived: self.dispatcher.on_flow,
-            DeliveriesSettled: self.dispatcher.on_sender_settled,
-            LinkDetached: self.dispatcher.on_detached,
+            DeliveriesReceived: connection.on_deliveries,
+            OutcomesReceived: connection.on_outcomes,
+            CreditReceived: connection.on_credit,
+            FlowReceived: connection.on_flow,
+            LinkDetached: connection.on_detached,
+            DeliveriesSettled: self._on_nothing,
             SessionBegun: self._on_nothing,
             SessionEnded: self._on_nothing,
             LinkAttached: self._on_nothing,
@@ -124,82 +105,14 @@ class ConnectionTask:
             ConnectionOpened: self._on_opened,
             ConnectionClosed: self._on_closed,
         }
-        sasl = SaslDialogue(self, broker.authenticator, peer)
+        sasl = SaslDialogue(connection, authenticator, peer)
         self._answers: dict[type, Callable[[Any], Any]] = {
             AttachReceived: self._on_attach,
             SaslInitReceived: sasl.on_init,
             SaslResponseReceived: sasl.on_response,
         }
 
-    # What others may call: they leave mail, the owner reads it in its next turn
-
-    def deliver(self, consumer: Consumer, records: list[Any]) -> None:
-        """A queue assigned `records` to a consumer of this connection."""
-        if records:
-            consumer.pending.extend(records)
-            self._mail.post(self._send_assigned, consumer, None)
-        else:
-            self._offers[consumer] = None
-            self.wake()
-
-    def posted(self, posting: Posting, error: Exception | None) -> None:
-        """A posting of this connection was committed, or refused by the store."""
-        self._mail.post(self.dispatcher.posts.posted, posting, error)
-
-    def settled(self, settlement: Settlement) -> None:
-        """Outcomes that this connection's peer gave were committed."""
-        self._mail.post(self._confirm, settlement, None)
-
-    def run_in_turn(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Have `call(*arguments)` run in a turn of this connection, where its engine may be touched."""
-        self._mail.post(_call, call, arguments)
-
-    def answered(self, link: ReceiverLink, delivery: Delivery, outcome: Any) -> None:
-        """One of the broker's own nodes is done with a message of this connection."""
-        self._mail.post(partial(self._answer, outcome), link, delivery)
-
-    def tell_discharged(self, discharge: Discharge, ended: Ended) -> None:
-        """The discharge of a transaction of this connection is decided."""
-        self._mail.post(self.dispatcher.transactions.tell_discharged, discharge, ended)
-
-    def tell_ended(self, ended: Ended) -> None:
-        """A transaction of this connection was rolled back from outside."""
-        self._mail.post(self._tell_ended, ended, None)
-
-    def partial_txn_ids(self) -> set[bytes]:
-        """Of the deliveries that are half here; in a turn of this connection."""
-        return self.engine.partial_txn_ids()
-
-    def unblock(self, producer: Producer) -> None:
-        """A full queue has room again."""
-        self._mail.post(self._unblock, producer, None)
-
-    def node_deleted(self, link: ReceiverLink | SenderLink, queue: Queue) -> None:
-        """The node that a link of this connection was attached to is gone."""
-        self._mail.post(self._detach_deleted, link, queue)
-
-    def steal(self, link: ReceiverLink | SenderLink) -> None:
-        """Another connection of the same container attached a link of this name (2.6.1)."""
-        self._mail.post(self._detach_stolen, link, None)
-
-    def link_key(self, link: ReceiverLink | SenderLink) -> tuple[str, str, bool, str]:
-        """What a link is known by among all connections (2.6.1), and whose it is: a container-id is only
-        claimed.
-        """
-        return self.principal.rule_name, self.container_id, isinstance(link, SenderLink), link.name
-
-    @property
-    def origin(self) -> Origin:
-        """Of what its peer posts outside of transactions."""
-        if self._origin is None:
-            self._origin = Origin(self.container_id, b"")
-        return self._origin
-
-    @property
-    def container_id(self) -> str:
-        """The peer's container-id, from its open."""
-        remote_open = self.engine.remote_open
-        return "" if remote_open is None else remote_open.container_id or ""
+    # What others may call
 
     def fail(self, error: Exception) -> None:
         """A fault of the broker met what this peer asked for: it ends, and nobody else notices."""
@@ -209,7 +122,7 @@ class ConnectionTask:
     def stop(self) -> None:
         """The broker stops: close the connection with `amqp:connection:forced` (2.8.15)."""
         error = Error(condition="amqp:connection:forced", description="the broker is stopping")
-        self._mail.post(self._close_stopping, error, None)
+        self.connection.run_in_turn(self._close, "broker stopping", error)
 
     def wake(self) -> None:
         """Have the owner take a turn."""
@@ -230,7 +143,7 @@ class ConnectionTask:
                 nursery.cancel_scope.cancel()
         finally:
             self._log_end()
-            self._broker.timers.forget(self)
+            self._nodes.timers.forget(self)
             self._give_everything_back()
             with trio.move_on_after(CLOSE_GRACE_S, shield=True):
                 await trio.aclose_forcefully(self._stream)
@@ -307,48 +220,66 @@ class ConnectionTask:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     async def _turn(self) -> bool:
-        """Take everything that waits; True when nothing more is to come."""
+        """Take everything that waits; True when nothing more is to come.
+
+            take the input     what was read, unless the output has to be written first
+            keep the time      what is due: the engine's deadlines, and those of what stands behind links
+            read the mail      what other tasks and the writer left
+            commit             what the turn has stored: here and now, or with a group of the writer
+            write              as long as the socket takes it, and there is more to say
+            set the timer      for the next deadline
+        """
         self._signalled = False
-        if self._fault is not None:
-            raise self._fault
-        engine = self.engine
+        if self.connection.fault is not None:
+            raise self.connection.fault
         now = trio.current_time()
-        if self._inbox is not None and engine.output_size() <= self._output_bound:
+        if await self._take_input(now):
+            return True
+        if now >= self._deadline:
+            await self._keep_time(now)
+        self.connection.read_mail()
+        if events := self.engine.take_events():
+            await self._handle(events)
+        self._commit()
+        await self._write_out()
+        self._set_timer()
+        return self._broken or self.engine.wants_close
+
+    async def _take_input(self, now: float) -> bool:
+        """True at the end of the input."""
+        if self._inbox is not None and self._may_read():
             data, self._inbox = self._inbox, None
-            await self._handle(engine.receive_data(data, now))
+            await self._handle(self.engine.receive_data(data, now))
             self._read_on()
         elif self._eof:
             self._ends(self._eof_is)
-            await self._handle(engine.receive_eof(now))
+            await self._handle(self.engine.receive_eof(now))
             return True
-        if now >= self._deadline:
-            self._deadline = float("inf")
-            self._check_write_stall(now)
-            self.dispatcher.transactions.expire(now)
-            self.dispatcher.posts.sequenced.expire(now)
-            await self._handle(engine.handle_timeout(now))
-        self._read_mail()
-        if events := engine.take_events():
-            await self._handle(events)
-        self._services.nodes.writer.commit_or_wake()
-        if self._mail or self._offers:  # the commit was made at once
-            self._read_mail()
-            self._signalled = self._inbox is not None or self._eof
-        dispatcher = self.dispatcher
-        while self._flush() and (dispatcher.stalled or dispatcher.stalled_sources or engine.output_size()):
-            dispatcher.offer_stalled()  # there is room in the output again
-            await self._handle(engine.take_events())
-        if self._inbox is not None and engine.output_size() <= self._output_bound:
-            self._signalled = True  # reading was held back for the output's sake, which is over
-        self._set_timer()
-        return self._broken or engine.wants_close
+        return False
 
-    def _read_mail(self) -> None:
-        self._mail.read()
-        if self._offers:
-            offers, self._offers = self._offers, {}
-            for consumer in offers:
-                self.dispatcher.send_assigned(consumer)
+    def _may_read(self) -> bool:
+        """Whether the answers to what was read have room in the output."""
+        return self.engine.output_size() <= self._output_bound
+
+    async def _keep_time(self, now: float) -> None:
+        self._deadline = float("inf")
+        self._check_write_stall(now)
+        self.connection.expire(now)
+        await self._handle(self.engine.handle_timeout(now))
+
+    def _commit(self) -> None:
+        self._nodes.writer.commit_or_wake()
+        if self.connection.waiting:  # the commit was made at once
+            self.connection.read_mail()
+            self._signalled = self._inbox is not None or self._eof
+
+    async def _write_out(self) -> None:
+        connection, engine = self.connection, self.engine
+        while self._flush() and (connection.stalled or engine.output_size()):
+            connection.offer_stalled()  # there is room in the output again
+            await self._handle(engine.take_events())
+        if self._inbox is not None and self._may_read():
+            self._signalled = True  # reading was held back for the output's sake, which is over
 
     async def _handle(self, events: list[Any]) -> None:
         dispatch = self._dispatch
@@ -390,23 +321,19 @@ class ConnectionTask:
 
     def _set_timer(self) -> None:
         deadline = self.engine.next_deadline()
-        transaction_deadline = self.dispatcher.transactions.next_deadline()
-        if transaction_deadline is not None:
-            deadline = transaction_deadline if deadline is None else min(deadline, transaction_deadline)
-        if self.dispatcher.posts.sequenced.waiting:
-            order_deadline = self.dispatcher.posts.sequenced.next_deadline()
-            if order_deadline is not None:
-                deadline = order_deadline if deadline is None else min(deadline, order_deadline)
+        due = self.connection.next_deadline()
+        if due is not None:
+            deadline = due if deadline is None else min(deadline, due)
         if self._writing_since is not None:
-            stall = self._writing_since + self._services.nodes.config.limits.write_stall_timeout_ms / 1000
+            stall = self._writing_since + self._limits.write_stall_timeout_ms / 1000
             deadline = stall if deadline is None else min(deadline, stall)
         if deadline is not None and deadline < self._deadline:
             self._deadline = deadline
-            self._broker.timers.set(deadline, self)
+            self._nodes.timers.set(deadline, self)
 
     def _check_write_stall(self, now: float) -> None:
         if self._writing_since is not None:
-            limit = self._services.nodes.config.limits.write_stall_timeout_ms / 1000
+            limit = self._limits.write_stall_timeout_ms / 1000
             if now - self._writing_since >= limit:
                 self.log.warning("connection.write_stalled", seconds=limit)
                 self._ends("write stalled")
@@ -430,62 +357,31 @@ class ConnectionTask:
 
     def _give_everything_back(self) -> None:
         """The wire broke: every link of this connection ends as the engine says."""
+        connection = self.connection
         try:
             for event in [*self._handling, *self.engine.receive_eof(trio.current_time())]:
                 if type(event) is LinkDetached:
-                    self.dispatcher.on_detached(event)
+                    connection.on_detached(event)
         except Exception:
             self.log.exception("connection.internal_error")
-        for consumer in list(self.dispatcher.consumers.values()):
-            self.dispatcher.on_detached(LinkDetached(consumer.link, True, None, []))
-        for source in list(self.dispatcher.sources):
-            self.dispatcher.on_detached(LinkDetached(source, True, None, []))
-        for link in [*self.dispatcher.posts.producers, *self.dispatcher.posts.services]:
-            self.dispatcher.on_detached(LinkDetached(link, True, None, []))
-        self.dispatcher.transactions.connection_gone()
-        self._mail.close()
+        for link in list(connection.links):
+            connection.on_detached(LinkDetached(link, True, None, []))
+        self.transactions.connection_gone()
+        connection.mail.close()
 
-    # Mail
-
-    def _confirm(self, settlement: Settlement, _: None) -> None:
-        self.dispatcher.settled(settlement)
-
-    def _send_assigned(self, consumer: Consumer, _: None) -> None:
-        self.dispatcher.send_assigned(consumer)
-
-    def _unblock(self, producer: Producer, _: None) -> None:
-        self.dispatcher.posts.unblock(producer)
-
-    def _answer(self, outcome: Any, link: ReceiverLink, delivery: Delivery) -> None:
-        self.dispatcher.posts.answered(link, delivery, outcome)
-
-    def _tell_ended(self, ended: Ended, _: None) -> None:
-        self.dispatcher.transactions.tell(ended)
-
-    def _detach_deleted(self, link: ReceiverLink | SenderLink, queue: Queue) -> None:
-        if self.dispatcher.holds(link):
-            link.detach(deleted_error(queue))
-
-    def _detach_stolen(self, link: ReceiverLink | SenderLink, _: None) -> None:
-        if self.dispatcher.holds(link):
-            description = f"container {self.container_id!r} attached {link.name!r} on another connection"
-            link.detach(Error(condition="amqp:link:stolen", description=description))
-
-    def _close_stopping(self, error: Error, _: None) -> None:
-        self._close("broker stopping", error)
-
-    # Events that are not the dispatcher's
+    # Events that are not a link's
 
     def _on_nothing(self, event: object) -> None:
-        """Sessions need no node, and this side neither attaches nor drains."""
+        """Sessions need no node, this side neither attaches nor drains, what a sender settled is done."""
 
     def _on_opened(self, event: ConnectionOpened) -> None:
         self._peer.logged_in()
-        if not self._services.nodes.authoriser.authorise(self.principal, CONNECT):
-            description = f"{self.principal.rule_name!r} may not connect"
+        principal = self.connection.principal
+        if not self._nodes.authoriser.authorise(principal, CONNECT):
+            description = f"{principal.rule_name!r} may not connect"
             self._close("our close", Error(condition="amqp:unauthorized-access", description=description))
         self.log.info(
-            "connection.opened", container_id=event.remote_open.container_id, principal=self.principal.name
+            "connection.opened", container_id=event.remote_open.container_id, principal=principal.name
         )
 
     def _on_closed(self, event: ConnectionClosed) -> None:
@@ -509,8 +405,5 @@ class ConnectionTask:
         if not event.link.session.writable:
             self.engine.answered()  # something before it in the same read ended its session: nobody waits
             return
-        await answer_attach(self, self._services, event)
-
-
-def _call(call: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    call(*arguments)
+        credit = self._limits.link_credit
+        await answer_attach(self.connection, self.transactions, self._registry, event, credit)

@@ -79,7 +79,7 @@ class ExpirySweep:
 
     def recover(self, nodes: Iterable[RecoveredNode]) -> None:
         """After a start: what has had messages with a ttl is read through; in a log nothing expires."""
-        by_id = {queue.queue_id: queue for queue in self._nodes.registry.queues()}
+        by_id = {queue.queue_id: queue for queue in self._nodes.queues.queues()}
         for node in nodes:
             queue = by_id.get(node.queue_id)
             if queue is not None and not queue.archives and node.settings.get(EXPIRES):
@@ -151,7 +151,7 @@ class ExpirySweep:
         while expiries.unread:
             first, end = expiries.unread.popleft()
             first, end = max(first, backlog.disk_from), min(end, backlog.available_to)
-            if backlog.disk_from >= 0 and first < end and self._nodes.registry.holds(queue):
+            if backlog.disk_from >= 0 and first < end and self._nodes.queues.holds(queue):
                 self._read_range(queue, expiries, store, first, end)
                 break
         self.arm(queue, expiries)

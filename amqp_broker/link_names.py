@@ -9,28 +9,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from amqp_broker.frames import Error
+
 if TYPE_CHECKING:
-    from amqp_broker.link_owner import LinkOwner
-    from amqp_broker.links import ReceiverLink, SenderLink
+    from amqp_broker.nodes.ends import Sink, Source
 
 Key = tuple[str, str, bool, str]
 
 
 class LinkNames:
-    """The attached links of all connections, by user, container-id, direction and name."""
+    """What stands behind the attached links of all connections, by user, container-id, direction and name."""
 
     def __init__(self) -> None:
-        self._holders: dict[Key, tuple[LinkOwner, ReceiverLink | SenderLink]] = {}
+        self._holders: dict[Key, Sink | Source] = {}
 
-    def take(self, key: Key, task: LinkOwner, link: ReceiverLink | SenderLink) -> None:
-        """`link` holds the name now; whoever held it on another connection loses its link."""
+    def take(self, key: Key, context: Sink | Source) -> None:
+        """`context` holds the name now; whoever held it on another connection loses its link."""
         holder = self._holders.get(key)
-        self._holders[key] = (task, link)
-        if holder is not None and holder[0] is not task:
-            holder[0].steal(holder[1])
+        self._holders[key] = context
+        if holder is not None and holder.connection is not context.connection:
+            description = f"container {key[1]!r} attached {key[3]!r} on another connection"
+            holder.end(Error(condition="amqp:link:stolen", description=description))
 
-    def release(self, key: Key, link: ReceiverLink | SenderLink) -> None:
-        """`link` is gone; its name is free unless another link took it."""
-        holder = self._holders.get(key)
-        if holder is not None and holder[1] is link:
+    def release(self, key: Key, context: Sink | Source | None) -> None:
+        """The link of `context` is gone; its name is free unless another link took it."""
+        if context is not None and self._holders.get(key) is context:
             del self._holders[key]

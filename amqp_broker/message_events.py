@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.frames import Accepted, Error, Modified, Rejected, Released, peek_identity
 from amqp_broker.persistence import Event, Log, Record, Unit
-from amqp_broker.sequences.fields import Place, place_of
+from amqp_broker.places import Place
 
 if TYPE_CHECKING:
     from amqp_broker.queue import Queue
@@ -67,7 +67,7 @@ def put(
     if container:
         fields["producer"] = container
     if queue.sequences.off:  # nobody has looked for them
-        places = _places(records)
+        places = _places(queue, records)
     unit: Unit = []
     for run in _runs(records):
         unit.append(log_run(PUT, now_ms, fields, len(run), _columns_of(run, places)))
@@ -86,7 +86,7 @@ def put_by_halves(
     unit: Unit = []
     for start in range(0, len(records), RUN_ENTRIES):
         run = records[start : start + RUN_ENTRIES]
-        columns = _columns_of(run, _places(run))
+        columns = _columns_of(run, _places(queue, run))
         columns["half_id"] = [*half_ids[start : start + RUN_ENTRIES]]
         unit.append(log_run(PUT_BY_DECISION, now_ms, fields, len(run), columns))
     return unit
@@ -106,7 +106,7 @@ def put_by_set(
         stop = min(start + RUN_ENTRIES, count)
         columns: dict[str, Values] = {}
         if records:
-            columns = _columns_of(records[start:stop], _places(records[start:stop]))
+            columns = _columns_of(records[start:stop], _places(queue, records[start:stop]))
         columns["offset"] = [*range(first_offset + start, first_offset + stop)]
         unit.append(log_run(PUT_BY_DECISION, now_ms, fields, stop - start, columns))
     return unit
@@ -233,10 +233,10 @@ def places_of(records: Sequence[Record], places: Iterable[Place | Error | None])
     return {id(record): place for record, place in pairs if isinstance(place, Place)}
 
 
-def _places(records: Iterable[Record]) -> dict[int, Place]:
+def _places(queue: Queue, records: Iterable[Record]) -> dict[int, Place]:
     found = {}
     for record in records:
-        place = place_of(record.body, None)
+        place = queue.sequences.place_of(record.body)
         if isinstance(place, Place):
             found[id(record)] = place
     return found

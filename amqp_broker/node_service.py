@@ -18,6 +18,7 @@ from amqp_broker.authorisation import CREATE, Authoriser, Principal
 from amqp_broker.configuration import BrokerConfig
 from amqp_broker.expiries import Expiries
 from amqp_broker.expiry import ExpirySweep, Swept
+from amqp_broker.frames import Error
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import OutgoingDelivery
 from amqp_broker.live_transactions import LiveTransactions
@@ -27,10 +28,9 @@ from amqp_broker.operations.posting import Posting, Step, retire_verbs
 from amqp_broker.operations.writer import Writer
 from amqp_broker.page_turns import PageTurns
 from amqp_broker.persistence import Quarantined, Record, Store, StoreError, Unit
-from amqp_broker.producers import Producer
 from amqp_broker.queue import Consumer, Queue, shown_to
+from amqp_broker.queues import NodeRefused, Queues
 from amqp_broker.records import record_of, replace_annotations, store_all
-from amqp_broker.registry import NodeRefused, Registry
 from amqp_broker.timers import Timers
 
 TEMPORARY_PREFIX: Final = "temporary."
@@ -57,7 +57,7 @@ class NodeService:
         self.timers = timers
         self.authoriser = authoriser
         self.wall_clock_ms = wall_clock_ms
-        self.registry = Registry(config, self.store_step)
+        self.queues = Queues(config, self.store_step)
         self.link_names = LinkNames()
         self.live_transactions = LiveTransactions()
         self.store_id = ""
@@ -80,7 +80,7 @@ class NodeService:
                 "amqp:unauthorized-access", f"{principal.rule_name!r} may not {action} at {parsed.name!r}"
             )
         may_create = self.authoriser.authorise(principal, CREATE, parsed)
-        return await self.registry.resolve(parsed, may_create=may_create)
+        return await self.queues.resolve(parsed, may_create=may_create)
 
     def existing(self, principal: Principal, address: str, action: str) -> Queue:
         """A queue that exists, if `principal` may do `action` there. Raises NodeRefused."""
@@ -88,7 +88,7 @@ class NodeService:
             parsed = parse_address(address, self.config.limits.address_bytes)
         except AddressError as error:
             raise NodeRefused("amqp:invalid-field", str(error)) from None
-        queue = self.registry.find(parsed)
+        queue = self.queues.find(parsed)
         if queue is None or not self.authoriser.authorise(principal, action, parsed):
             raise NodeRefused("amqp:not-found", f"no queue {parsed.name!r} for {principal.rule_name!r}")
         return queue
@@ -96,7 +96,7 @@ class NodeService:
     @property
     def dead_letters(self) -> Queue:
         """Where messages go that have no queue of their own any more; `make_dead_letters` came before."""
-        queue = self.registry.find(Address(DEAD_LETTERS))
+        queue = self.queues.find(Address(DEAD_LETTERS))
         assert queue is not None, "a half message for a queue that may go, and no queue of dead letters"
         return queue
 
@@ -104,7 +104,7 @@ class NodeService:
         """Have the queue of dead letters, before something is accepted that may need it. Raises
         NodeRefused.
         """
-        await self.registry.create(DEAD_LETTERS)
+        await self.queues.create(DEAD_LETTERS)
 
     def temporary_queue(self, principal: Principal, container_id: str, link_name: str) -> Queue:
         """A fresh queue for a dynamic terminus, named after its link (3.5.3, 3.5.4). Raises NodeRefused."""
@@ -115,7 +115,7 @@ class NodeService:
             raise NodeRefused(
                 "amqp:unauthorized-access", f"{principal.rule_name!r} may not create dynamic nodes"
             )
-        return self.registry.create_temporary(name)
+        return self.queues.create_temporary(name)
 
     # Movement
 
@@ -136,7 +136,7 @@ class NodeService:
         needed.
         """
         for consumer, records in queue.assign(self.wall_clock_ms()):
-            consumer.owner.deliver(consumer, records)
+            consumer.deliver(records)
         expired = queue.take_expired()
         if expired:
             self.expire(queue, expired)
@@ -170,7 +170,7 @@ class NodeService:
     def _read_page(self, queue: Queue, store: Store) -> None:
         self._paging.discard(queue)
         backlog = queue.backlog
-        if backlog.disk_from < 0 or not self.registry.holds(queue):
+        if backlog.disk_from < 0 or not self.queues.holds(queue):
             return
         messages, size = backlog.page_room()
         page = store.read(queue.queue_id, backlog.disk_from, messages, size)
@@ -202,7 +202,7 @@ class NodeService:
             shown = shown_to(browser, shown, self.wall_clock_ms())
             if shown:
                 browser.demand -= len(shown)
-                browser.owner.deliver(browser, shown)
+                browser.deliver(shown)
         self.pump(queue)
         self._answer_drains(queue)
 
@@ -225,7 +225,7 @@ class NodeService:
         """A page may have brought nothing for a consumer that drains: its task looks again."""
         for consumer in queue.consumers:
             if consumer.draining:
-                consumer.owner.deliver(consumer, [])
+                consumer.deliver([])
 
     def _adopt(self, queue: Queue, records: list[Record]) -> int:
         """Make records that were read what they are in memory; returns by how many bytes they grew."""
@@ -262,38 +262,24 @@ class NodeService:
         """Senders that waited for room are given credit again, each in its own task's turn."""
         if queue.blocked and queue.roomy():
             blocked, queue.blocked = queue.blocked, []
-            for producer in blocked:
-                producer.owner.unblock(producer)
+            for sink in blocked:
+                sink.unblock()
 
-    # The ends of links
+    # The end of a queue
 
-    def forget_producer(self, producer: Producer) -> None:
-        """A link that posted is gone."""
-        queue = producer.queue
-        if queue is None:
-            return
-        queue.producers.discard(producer)
-        if producer in queue.blocked:
-            queue.blocked.remove(producer)
-        if producer.temporary:
-            self._drop_temporary(queue)
-
-    def forget_consumer(self, consumer: Consumer) -> None:
-        """A link that received is gone."""
-        if consumer.temporary:
-            self._drop_temporary(consumer.queue)
-
-    def _drop_temporary(self, queue: Queue) -> None:
-        self.registry.remove(queue)
+    def drop_temporary(self, queue: Queue) -> None:
+        """The link is gone that a queue was made for (3.5.10): so is the queue, and all other links end."""
+        self.queues.remove(queue)
         queue.deleted = True
         if queue.events:
             waiting = queue.backlog.peek(0, queue.backlog.available())
             self._log_dead(queue, [record.offset for record in waiting], "its temporary queue is gone")
         queue.backlog.clear()
+        error = deleted_error(queue)
         for consumer in list(queue.consumers):
-            consumer.owner.node_deleted(consumer.link, queue)
-        for producer in queue.producers:
-            producer.owner.node_deleted(producer.link, queue)
+            consumer.end(error)
+        for sink in queue.producers:
+            sink.end(error)
 
     async def store_step(self, verbs: Unit, stored: Callable[[], None] | None = None) -> None:
         """Have `verbs` stored and wait for the commit. Raises StoreError.
@@ -315,6 +301,11 @@ class NodeService:
         await done.wait()
         if failures:
             raise failures[0]
+
+
+def deleted_error(queue: Queue) -> Error:
+    """Why a link of a queue that is gone ends."""
+    return Error(condition="amqp:resource-deleted", description=f"queue {queue.name!r} was deleted")
 
 
 def _plain(text: str, most: int) -> str:

@@ -12,30 +12,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.backlog import RECORD_OVERHEAD_BYTES, Backlog
+from amqp_broker.compilation import mypyc_attr
 from amqp_broker.expiries import Expiries
+from amqp_broker.nodes.ends import Sink, Source
 from amqp_broker.persistence import Record
+from amqp_broker.places import Places
 from amqp_broker.records import octets
-from amqp_broker.sequences.settings import QueueSequences
 
 if TYPE_CHECKING:
+    from amqp_broker.connection import Connection
     from amqp_broker.links import SenderLink
-    from amqp_broker.producers import Producer
 
 RESUME_PART: Final = 0.8  # of a full queue's capacity: below it senders are given credit again
 
 
-class Blocked(Protocol):
-    """A sender that waits for room: `owner.unblock(itself)` is called when there is some."""
-
-    @property
-    def owner(self) -> Any:
-        """Who gives it credit again."""
-
-
-class Consumer:
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Consumer(Source):
     """One link that receives from a queue; `demand` is how many messages it could be sent now."""
 
     __slots__ = (
@@ -45,9 +40,7 @@ class Consumer:
         "demand",
         "draining",
         "largest",
-        "link",
         "outcomes",
-        "owner",
         "paging",
         "pending",
         "queue",
@@ -56,16 +49,15 @@ class Consumer:
     )
 
     def __init__(
-        self, owner: DeliveryOwner, link: SenderLink, queue: Queue, *, browser: bool, settled: bool,
+        self, connection: Connection, link: SenderLink, queue: Queue, *, browser: bool, settled: bool,
         default_outcome: object = None, outcomes: frozenset[str] = frozenset(), temporary: bool = False,
         largest: int = 0,
     ) -> None:  # fmt: skip
-        self.owner = owner
+        super().__init__(connection, link)
         self.largest = largest  # octets of a message, as the peer takes them (2.7.3); 0 is of any size
         self.default_outcome = default_outcome
         self.outcomes = outcomes
         self.temporary = temporary
-        self.link = link
         self.queue = queue
         self.browser = browser
         self.settled = settled
@@ -75,19 +67,12 @@ class Consumer:
         self.paging = False
         self.pending: deque[Record] = deque()
 
+    def deliver(self, records: list[Record]) -> None:
+        """A queue assigned `records`, to be sent in the next turn of the connection; none: look again."""
+        raise AssertionError("a queue assigns, and its source sends")
 
-class DeliveryOwner(Protocol):
-    """Who owns the engine of a consumer's link: it takes what a queue assigned."""
-
-    @property
-    def container_id(self) -> str:
-        """Of the peer."""
-
-    def deliver(self, consumer: Consumer, records: list[Record]) -> None:
-        """Take `records` for `consumer`, to be sent in the owner's next turn."""
-
-    def node_deleted(self, link: SenderLink, queue: Queue) -> None:
-        """The queue is gone: the link ends."""
+    def on_settled(self, settlement: Any) -> None:
+        """Outcomes that the receiver gave were stored. From any task."""
 
 
 class QueueLimits:
@@ -144,7 +129,7 @@ class Queue:
         self.stores_all = False  # also those that are not durable: no offset comes twice
         self.told_stranded = False  # the log says that messages are too large for all links
         self.events = False  # whether the event log tells what becomes of each message
-        self.sequences = QueueSequences()
+        self.sequences = Places()
         self.backlog = Backlog()
         self.consumers: deque[Consumer] = deque()
         self.next_offset = 0
@@ -156,9 +141,9 @@ class Queue:
         self.reserved_messages = 0
         self.reserved_bytes = 0
         self._in_transactions: dict[int, Record] = {}
-        self.producers: set[Producer] = set()
+        self.producers: set[Sink] = set()
         self.deleted = False
-        self.blocked: list[Blocked] = []
+        self.blocked: list[Sink] = []  # who waits for room
         self.expired: list[Record] = []
         self.expiries: Expiries | None = None  # since a message had a ttl
         self._excluded: dict[int, set[Consumer]] = {}

@@ -27,7 +27,7 @@ def reply_queue(nodes: NodeService, principal: Principal, reply_to: object) -> Q
             condition="amqp:unauthorized-access",
             description=f"{principal.rule_name!r} may not send to {parsed.name!r}",
         )
-    queue = nodes.registry.find(parsed)
+    queue = nodes.queues.find(parsed)
     if queue is None:
         return Error(condition="amqp:not-found", description=f"properties.reply-to: no queue {parsed.name!r}")
     return queue

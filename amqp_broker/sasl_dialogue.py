@@ -4,30 +4,22 @@ back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from amqp_broker.authentication import Challenge, Login, Success
 
 if TYPE_CHECKING:
     from amqp_broker.authentication import Authenticator
-    from amqp_broker.authorisation import Principal
-    from amqp_broker.links import Connection, SaslInitReceived, SaslResponseReceived
+    from amqp_broker.connection import Connection
+    from amqp_broker.links import SaslInitReceived, SaslResponseReceived
     from amqp_broker.peers import PeerInfo
-
-
-class Dialogist(Protocol):
-    """The connection whose peer logs in."""
-
-    log: Any
-    engine: Connection
-    principal: Principal
 
 
 class SaslDialogue:
     """One for each connection; a success gives the connection its principal."""
 
-    def __init__(self, task: Dialogist, authenticator: Authenticator, peer: PeerInfo) -> None:
-        self._task = task
+    def __init__(self, connection: Connection, authenticator: Authenticator, peer: PeerInfo) -> None:
+        self._connection = connection
         self._authenticator = authenticator
         self._peer = peer
         self._login: Login | None = None
@@ -44,14 +36,14 @@ class SaslDialogue:
     async def _respond(self, response: bytes | None) -> None:
         assert self._login is not None, "the engine lets no response come before the init"
         answer = await self._login.respond(response)
-        engine = self._task.engine
+        engine = self._connection.engine
         if isinstance(answer, Challenge):
             engine.sasl_challenge(answer.data)
         elif isinstance(answer, Success):
-            self._task.principal = answer.principal
+            self._connection.principal = answer.principal
             engine.sasl_outcome(answer.code, answer.additional_data)
         else:
-            self._task.log.warning(
+            self._connection.log.warning(
                 "login.failed", mechanism=self._login.mechanism, name=answer.name, reason=answer.reason
             )
             engine.sasl_outcome(answer.code)

@@ -2,7 +2,7 @@
 
     control link --declare, discharge-->  +--------------+ --Discharge--> writer --> one commit
     posts, dispositions, flows with   --> | Transactions | <--discharged--+
-    a txn-id, from the dispatcher         +--------------+ --Ended--> queues now, the peer in the owner's turn
+    a txn-id, from sinks and sources      +--------------+ --Ended--> queues now, the peer in the owner's turn
 
 What becomes of what is decided in room `coordinator`; here it is done. `_execute` touches queues only and
 runs where the decision falls, also in the writer's task; `tell` touches the engine and runs in a turn of its
@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from amqp_broker.control_nodes import control_post
+from amqp_broker.connection import Timed
 from amqp_broker.coordinator import (
-    CONTROL_LINK_CREDIT,
     TXN_ID_BYTES,
     ControlLinkTerminated,
     Disposed,
@@ -31,7 +30,6 @@ from amqp_broker.coordinator import (
     TransactionState,
     TransactionTable,
     Work,
-    coordinator_answer,
     decode_request,
     failed_answer,
 )
@@ -42,13 +40,13 @@ from amqp_broker.operations.discharge import Discharge, records_of
 from amqp_broker.operations.posting import Posting, Step
 
 if TYPE_CHECKING:
-    from amqp_broker.control_nodes import ControlNode
-    from amqp_broker.dispatcher import Dispatcher
-    from amqp_broker.link_owner import TransactionOwner
-    from amqp_broker.links import AttachReceived, Delivery, OutgoingDelivery, ReceiverLink, SenderLink
+    from amqp_broker.connection import Connection
+    from amqp_broker.links import Delivery, OutgoingDelivery, ReceiverLink, SenderLink
     from amqp_broker.node_service import NodeService
+    from amqp_broker.nodes.ends import Sink
+    from amqp_broker.nodes.queue_source import QueueSource
     from amqp_broker.persistence import Record
-    from amqp_broker.queue import Consumer, Queue
+    from amqp_broker.queue import Queue
 
 ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
@@ -56,19 +54,17 @@ ROLLED_BACK: Final = TransactionRollback("it was rolled back")
 TXN_IDS_AT_ONCE: Final = 16  # of random bytes: a system call for each declare would be noticed
 
 
-class Transactions:
-    """Serves one connection; `task` is its owner, `dispatcher` knows its links."""
+class Transactions(Timed):
+    """Serves one connection."""
 
-    def __init__(self, task: TransactionOwner, dispatcher: Dispatcher, nodes: NodeService) -> None:
-        self._task = task
+    def __init__(self, connection: Connection, nodes: NodeService) -> None:
+        self.connection = connection
         self._random = b""
-        self._dispatcher = dispatcher
         self._nodes = nodes
-        self._terminated: set[ReceiverLink] = set()
         self._aborting: list[tuple[set[SenderLink], ReceiverLink, Delivery, TransactionError | None]] = []
         limits = nodes.config.limits
         self._table = TransactionTable(
-            task,
+            connection,
             "",
             TransactionLimits(
                 limits.max_transactions,
@@ -80,21 +76,16 @@ class Transactions:
 
     # Control links: declare and discharge
 
-    def attach(self, link: ReceiverLink, event: AttachReceived) -> None:
-        """Accept a link to the coordinator (4.1); it is never resumed."""
-        self._table.container_id = self._task.container_id
-        link.accept(source=event.attach.source, target=coordinator_answer(), credit=2 * CONTROL_LINK_CREDIT)
+    def attach(self) -> None:
+        """A control link attaches (4.1): by now the peer has said its name."""
+        self._table.container_id = self.connection.container_id
 
-    def on_deliveries(self, link: ReceiverLink, deliveries: list[Delivery]) -> None:
-        """Requests on a control link."""
-        link.processed(len(deliveries))  # at once: what may be under way is bounded by the live transactions
-        for delivery in deliveries:
-            if link in self._terminated:
-                return
-            try:
-                self._answer_request(link, delivery)
-            except TransactionError as error:
-                self._answer(link, delivery, error)
+    def request(self, link: ReceiverLink, delivery: Delivery) -> None:
+        """A declare or a discharge on a control link."""
+        try:
+            self._answer_request(link, delivery)
+        except TransactionError as error:
+            self._answer(link, delivery, error)
 
     def _answer_request(self, link: ReceiverLink, delivery: Delivery) -> None:
         request = decode_request(delivery.payload, delivery.settled, delivery.state)
@@ -104,7 +95,7 @@ class Transactions:
             self._nodes.live_transactions.enter(transaction, self)
             link.settle([delivery], Declared(txn_id=txn_id))
             return
-        found = self._table.discharge(link, request, self._task.partial_txn_ids())
+        found = self._table.discharge(link, request, self.connection.engine.partial_txn_ids())
         if isinstance(found, Ended):
             self._end(found)
             self._answer_when_aborted(found, link, delivery)
@@ -135,13 +126,9 @@ class Transactions:
         """End a control link: no request that arrived on it is heard any more, and what it declared rolls
         back. What the peer asked before a detach of its own is done, although the link is gone by then.
         """
-        self._terminated.add(control)
-        control.detach(error.error())
-
-    @property
-    def connection(self) -> TransactionOwner:
-        """Whose transactions these are."""
-        return self._task
+        sink: Sink | None = control.context
+        if sink is not None:
+            sink.detach(error.error())
 
     def discharged(self, discharge: Discharge, error: Exception | None) -> None:
         """The commit of a discharge returned, or nothing of it was stored. Not in the owner's turn."""
@@ -149,11 +136,11 @@ class Transactions:
         if error is None:
             ended = self._table.commit_done(transaction)
         else:
-            self._task.log.warning(
+            self.connection.log.warning(
                 "transaction.not_stored", txn_id=transaction.txn_id.hex(), reason=str(error)
             )
             ended = self._table.commit_failed(transaction, str(error))
-        self._task.tell_discharged(discharge, ended)
+        self.connection.run_in_turn(self.tell_discharged, discharge, ended)
         self._execute(ended)
 
     def tell_discharged(self, discharge: Discharge, ended: Ended) -> None:
@@ -175,6 +162,8 @@ class Transactions:
             sending.update([link for link in released if link.sending])
         if sending:
             self._aborting.append((sending, link, delivery, ended.error))
+            for each in sending:
+                self.connection.when_sent(each, self._on_sent)
         else:
             self._answer(link, delivery, ended.error)
 
@@ -183,7 +172,7 @@ class Transactions:
         """Whether the answer to a discharge waits until what is half sent is aborted."""
         return bool(self._aborting)
 
-    def on_sent(self, link: SenderLink) -> None:
+    def _on_sent(self, link: SenderLink) -> None:
         """`link` is not in the middle of a message any more."""
         for waiting in list(self._aborting):
             sending, control, delivery, error = waiting
@@ -201,15 +190,16 @@ class Transactions:
     def post(
         self,
         transaction: Transaction,
-        link: ReceiverLink,
+        sink: Sink,
         deliveries: list[Delivery],
         queue: Queue,
         records: list[Record],
     ) -> None:
         """Messages become part of the transaction, and their sender gets the provisional outcome (4.4.1)."""
+        link = sink.link
         count = queue.reserve(records)
         if count:
-            origin = Origin(self._task.container_id, transaction.txn_id)
+            origin = Origin(self.connection.container_id, transaction.txn_id)
             posting = Posting(self._nodes, queue, records[:count], origin, reserved=True)
             refused = self._table.enlist(transaction, posting)
             if refused is None:
@@ -223,14 +213,14 @@ class Transactions:
                 condition="amqp:resource-limit-exceeded", description=f"queue {queue.name!r} is full"
             )
             self.refuse_posts(transaction, link, deliveries[count:], full)
-        self._dispatcher.posts.processed(link, len(deliveries))
+        sink.processed(len(deliveries))
 
-    def post_to_node(
-        self, transaction: Transaction, link: ReceiverLink, delivery: Delivery, node: ControlNode
+    def post_request(
+        self, transaction: Transaction, link: ReceiverLink, delivery: Delivery, found: Any
     ) -> None:
-        """A message for one of the broker's own nodes becomes part of the transaction, or is refused."""
-        post = control_post(self._task, link, delivery)
-        found = node.enlist(post, transaction)
+        """What a message asks of one of the broker's own nodes becomes part of the transaction, or it is
+        refused.
+        """
         if not isinstance(found, Error):
             refused = self._table.enlist(transaction, found)
             if refused is None:
@@ -272,8 +262,9 @@ class Transactions:
         return self._table.holds_any
 
     def dispose(
-        self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: TransactionalState, settled: bool
-    ) -> None:
+        self, consumer: QueueSource, deliveries: list[OutgoingDelivery], state: TransactionalState,
+        settled: bool,
+    ) -> None:  # fmt: skip
         """Outcomes in a transaction (4.4.2)."""
         table = self._table
         self._disposed(
@@ -281,14 +272,14 @@ class Transactions:
         )
 
     def dispose_plainly(
-        self, consumer: Consumer, deliveries: list[OutgoingDelivery], state: Any, settled: bool
+        self, consumer: QueueSource, deliveries: list[OutgoingDelivery], state: Any, settled: bool
     ) -> list[OutgoingDelivery]:
         """Outcomes outside of transactions; returns those that no transaction holds."""
         disposed = self._table.dispose_plainly(deliveries, state, settled)
         self._disposed(consumer, disposed)
         return disposed.free
 
-    def _disposed(self, consumer: Consumer, disposed: Disposed) -> None:
+    def _disposed(self, consumer: QueueSource, disposed: Disposed) -> None:
         for work in disposed.works:
             self._do(work)
         for error in disposed.errors:
@@ -300,7 +291,7 @@ class Transactions:
 
     # Acquisition
 
-    def on_flow(self, consumer: Consumer, txn_id: object) -> None:
+    def on_flow(self, consumer: QueueSource, txn_id: object) -> None:
         """A flow of the receiver named a transaction, or none after one: what is sent from now on belongs to
         it (4.4.3).
         """
@@ -316,11 +307,11 @@ class Transactions:
             return
         link.flow_handled()
 
-    def acquires(self, consumer: Consumer) -> bool:
+    def acquires(self, consumer: QueueSource) -> bool:
         """Whether what is sent to `consumer` now belongs to a transaction."""
         return self._table.acquires(consumer)
 
-    def send(self, consumer: Consumer, records: list[Record]) -> int:
+    def send(self, consumer: QueueSource, records: list[Record]) -> int:
         """Send in the transaction that the consumer's last flow named; returns how many were sent."""
         table = self._table
         link = consumer.link
@@ -345,13 +336,14 @@ class Transactions:
 
     # Ends
 
-    def on_detached(self, link: ReceiverLink) -> None:
+    def control_gone(self, link: ReceiverLink) -> None:
         """A control link is gone: what it declared and did not discharge rolls back at once (4.1)."""
-        self._terminated.discard(link)
         for ended in self._table.control_closed(link):
             self._end(ended)
 
-    def holder_gone(self, consumer: Consumer, deliveries: list[OutgoingDelivery]) -> list[OutgoingDelivery]:
+    def holder_gone(
+        self, consumer: QueueSource, deliveries: list[OutgoingDelivery]
+    ) -> list[OutgoingDelivery]:
         """A consumer's link is gone; returns those of its deliveries that no transaction holds."""
         return self._table.holder_gone(consumer, deliveries)
 
@@ -367,7 +359,7 @@ class Transactions:
     def expire(self, now: float) -> None:
         """Roll back what lasted too long."""
         for ended in self._table.expired(now):
-            self._task.log.warning("transaction.timed_out", txn_id=ended.transaction.txn_id.hex())
+            self.connection.log.warning("transaction.timed_out", txn_id=ended.transaction.txn_id.hex())
             self._end(ended)
 
     def force_rollback(self, txn_id: bytes, reason: str) -> bool:
@@ -375,8 +367,8 @@ class Transactions:
         ended = self._table.force_rollback(txn_id, reason)
         if ended is None:
             return False
-        self._task.log.warning("transaction.forced_back", txn_id=txn_id.hex(), reason=reason)
-        self._task.tell_ended(ended)
+        self.connection.log.warning("transaction.forced_back", txn_id=txn_id.hex(), reason=reason)
+        self.connection.run_in_turn(self.tell, ended)
         self._execute(ended)
         return True
 
@@ -386,7 +378,7 @@ class Transactions:
         return LiveTransaction(
             txn_id=transaction.txn_id,
             container_id=transaction.container_id,
-            principal=self._task.principal.name,
+            principal=self.connection.principal.name,
             state=transaction.state.value,
             age_s=transaction.age(now),
             timeout_in_s=max(0.0, transaction.deadline - now),
@@ -409,7 +401,7 @@ class Transactions:
         for work in ended.works:
             link = work.holder.link
             if work.late is not None:
-                self._dispatcher.dispose(work.holder, work.items, work.late.state, work.late.settled)
+                work.holder.on_outcomes(work.items, work.late.state, work.late.settled)
             elif work.settles:
                 released = work.effect is Effect.RELEASE
                 link.settle(
@@ -442,27 +434,27 @@ class Transactions:
             self._do(work)
             consumers[work.holder] = None
         for consumer in consumers:
-            consumer.owner.deliver(consumer, [])  # its credit stays, and may be used outside of it now
+            consumer.deliver([])  # its credit stays, and may be used outside of it now
 
     def _do(self, work: Work) -> None:
-        consumer = work.holder
+        consumer: QueueSource = work.holder
         if work.effect is Effect.RETIRE:
             if type(work.outcome) is Rejected:
                 self._nodes.rejected(consumer.queue, work.items, work.outcome)
             consumer.queue.retire(records_of(work))
             self._nodes.drained(consumer.queue)
         elif work.effect is Effect.RETURN:
-            self._dispatcher.give_back(consumer, records_of(work), work.outcome)
+            consumer.give_back(records_of(work), work.outcome)
         elif work.effect is Effect.RELEASE:
-            self._dispatcher.give_back(consumer, records_of(work), RELEASED)
+            consumer.give_back(records_of(work), RELEASED)
             if consumer.queue.events:
                 self._log_released(consumer, records_of(work))
         elif work.effect is Effect.APPLY_DEFAULT:
-            self._dispatcher.apply(consumer, work.items, consumer.default_outcome, True)
+            consumer.apply(work.items, consumer.default_outcome, True)
 
-    def _log_released(self, consumer: Consumer, records: list[Record]) -> None:
+    def _log_released(self, consumer: QueueSource, records: list[Record]) -> None:
         """What a transaction had acquired goes back with its end."""
         now_ms = self._nodes.wall_clock_ms()
-        container = self._task.container_id
+        container = consumer.container_id
         verbs = settled(consumer.queue, records, RELEASED, container, now_ms, reason="rolled back")
         self._nodes.writer.defer(Step(verbs, told=True))

@@ -40,7 +40,9 @@ class EventQueue:
     def tell_outcomes(
         self, link: SenderLink, deliveries: list[OutgoingDelivery], state: object, settled: bool
     ) -> None:
-        """Adds outcomes; those of one link with the same state that come one by one become one run."""
+        """Adds outcomes; those of one link with the same state that come one by one become one run, which names
+        each delivery once, in ascending order.
+        """
         if self._events:
             last = self._events[-1]
             if (
@@ -48,6 +50,7 @@ class EventQueue:
                 and last.link is link
                 and last.state is state
                 and last.settled is settled
+                and last.deliveries[-1].number < deliveries[0].number
             ):
                 last.deliveries.extend(deliveries)
                 return

@@ -14,11 +14,12 @@ from typing import Any, Final, Protocol, cast
 
 import attrs
 
+from amqp_broker.addresses import is_group_name
 from amqp_broker.client.errors import ClientError, WrongUse
 from amqp_broker.client.half_errors import HalfNotSupported, number_of
 from amqp_broker.client.messages import OutgoingMessage, ReceivedMessage, message
 from amqp_broker.frames import Accepted, Error, Modified, Properties, Rejected
-from amqp_broker.halves.addresses import BY_OUTCOME, CHECK, PUT, is_group_name
+from amqp_broker.halves.addresses import BY_OUTCOME, CHECK, PUT
 
 HALF_VERSION: Final = 1
 

@@ -26,21 +26,21 @@ from amqp_broker.half_sets.requests import (
 from amqp_broker.halves.requests import HalfRefused
 from amqp_broker.operations.posting import Question
 from amqp_broker.persistence import RowDamaged
-from amqp_broker.registry import NodeRefused
+from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
-    from amqp_broker.control_nodes import ControlPost
     from amqp_broker.half_sets.service import SetService
     from amqp_broker.node_service import NodeService
+    from amqp_broker.nodes.requests import Request
     from amqp_broker.queue import Queue
 
 SETS_SHOWN: Final = 1_000  # in the reply to a status request: the oldest
 
 
-def is_about_sets(post: ControlPost) -> bool:
+def is_about_sets(asked: Request) -> bool:
     """Whether a message's subject is one of these."""
     try:
-        properties = Message(post.payload).properties
+        properties = Message(asked.payload).properties
     except DecodeError:
         return False
     return properties is not None and properties.subject in SET_SUBJECTS
@@ -53,29 +53,29 @@ class SetRequests:
         self._nodes = nodes
         self._sets = sets
 
-    def take(self, group: str, post: ControlPost) -> bool:
+    def take(self, group: str, asked: Request) -> bool:
         """Take a message that is about sets; False if it is not."""
         try:
-            message = Message(post.payload)
+            message = Message(asked.payload)
             own_store = self._nodes.store_id
             request = read_set_request(message, message.properties or Properties(), own_store)
         except HalfRefused as refused:
-            post.answer(Rejected(error=refused.error))
+            asked.answer(Rejected(error=refused.error))
             return True
         except DecodeError as error:
             described = Error(condition=error.condition, description=error.description)
-            post.answer(Rejected(error=described))
+            asked.answer(Rejected(error=described))
             return True
         if request is None:
             return False
-        self._do(group, request, post)
+        self._do(group, request, asked)
         return True
 
-    def _do(self, group: str, request: SetRequest, post: ControlPost) -> None:
-        sets, answer = self._sets, post.answer
+    def _do(self, group: str, request: SetRequest, asked: Request) -> None:
+        sets, answer = self._sets, asked.answer
         operation: SetOperation
         if isinstance(request, SealRequest) and request.store:
-            operation = EnlistSet(sets, group, request, post.container_id, answer)
+            operation = EnlistSet(sets, group, request, asked.container_id, answer)
         elif isinstance(request, SealRequest):
             operation = SealSet(sets, group, request, answer)
         elif isinstance(request, CommitRequest):
@@ -85,27 +85,27 @@ class SetRequests:
         elif isinstance(request, VoidRequest):
             operation = VoidSets(sets, group, request, Resolver.PRODUCER, "", answer)
         else:
-            self._tell_status(group, request, post)
+            self._tell_status(group, request, asked)
             return
-        operation.asker = post.connection
+        operation.asker = asked.connection
         sets.enter(operation)
 
-    def _tell_status(self, group: str, request: StatusRequest, post: ControlPost) -> None:
+    def _tell_status(self, group: str, request: StatusRequest, asked: Request) -> None:
         if request.reply_to is None:
             error = Error(
                 condition="amqp:invalid-field",
                 description="expected the address of a queue in properties.reply-to, got null",
             )
-            post.answer(Rejected(error=error))
+            asked.answer(Rejected(error=error))
             return
         try:
-            queue = self._nodes.existing(post.principal, request.reply_to, SEND)
+            queue = self._nodes.existing(asked.principal, request.reply_to, SEND)
         except NodeRefused as refused:
-            error = Error(condition=refused.condition, description=f"properties.reply-to: {refused}")
-            post.answer(Rejected(error=error))
+            error = Error(condition=refused.error.condition, description=f"properties.reply-to: {refused}")
+            asked.answer(Rejected(error=error))
             return
-        look = partial(self._look, group, request, queue, post.answer)
-        self._nodes.writer.submit(Question(look, post.failed, post.connection))
+        look = partial(self._look, group, request, queue, asked.answer)
+        self._nodes.writer.submit(Question(look, asked.failed, asked.connection))
 
     def _look(self, group: str, request: StatusRequest, queue: Queue, answer: Answer) -> Callable[[], None]:
         """What is decided and what is staged, as the requests before it leave it."""

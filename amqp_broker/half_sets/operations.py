@@ -33,10 +33,11 @@ from amqp_broker.half_sets.answers import other_epoch_error, prepared_error, ref
 from amqp_broker.half_sets.requests import SealRequest
 from amqp_broker.half_sets.settings import SET_KIND, settings_of
 from amqp_broker.halves.addresses import HalfAddress, set_address
-from amqp_broker.operations.operation import NotYet, Operation, Owner, Refused, error_of
+from amqp_broker.operations.operation import NotYet, Operation, Refused, error_of
 from amqp_broker.persistence import Configure, CreateNode, Event, Log, Unit
 
 if TYPE_CHECKING:
+    from amqp_broker.connection import Connection
     from amqp_broker.half_sets.service import SetService
 
 Answer = Callable[[Any], None]
@@ -50,7 +51,7 @@ class SetOperation(Operation):
         self.service = service
         self.producer: ProducerSets = service.known(group, producer)
         self._answer = answer
-        self.asker: Owner | None = None
+        self.asker: Connection | None = None
         self._back: list[Callable[[], object]] = []  # takes back what was changed, the last one first
 
     def prepare(self, now_ms: int) -> Unit:
@@ -108,7 +109,7 @@ class SetOperation(Operation):
         if self._answer is not None:
             self._answer(Rejected(error=error_of(error)))
 
-    def owner(self) -> Owner | None:
+    def owner(self) -> Connection | None:
         """The connection of who asked, if it was one."""
         return self.asker
 

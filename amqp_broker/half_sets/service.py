@@ -44,7 +44,7 @@ from amqp_broker.persistence import Configure, Decision, RecoveredNode, Store, U
 from amqp_broker.queue import RESUME_PART
 
 if TYPE_CHECKING:
-    from amqp_broker.half_sets.staging import StagingLink
+    from amqp_broker.half_sets.staging import StagingSink
     from amqp_broker.halves.service import HalfService
     from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
@@ -66,8 +66,8 @@ class SetService:
         self._log = logger("half_sets")
         self._deadlines: list[tuple[int, int, StagedSet]] = []
         self._serial = count()
-        self._links: dict[SetPart, set[StagingLink]] = {}
-        self._waiting: dict[StagingLink, float] = {}  # for room, and since when
+        self._links: dict[SetPart, set[StagingSink]] = {}
+        self._waiting: dict[StagingSink, float] = {}  # for room, and since when
         self._asking = SetAsking(halves)
         self._lines: dict[str, deque[SetOperation]] = {}  # by group: who waits for one that reads first
         self.producers: dict[tuple[str, str], ProducerSets] = {}
@@ -158,7 +158,7 @@ class SetService:
 
     def destination_of(self, part: SetPart) -> Queue | Error:
         """Where its messages go, or why they can't."""
-        queue = self._nodes.registry.find(Address(part.destination))
+        queue = self._nodes.queues.find(Address(part.destination))
         if queue is None or queue.deleted or not queue.persistent or queue.sequences.required:
             return elsewhere_error(part.destination, queue)
         return queue
@@ -215,11 +215,11 @@ class SetService:
                 link.end(error)
         self._room_again()
 
-    def attach(self, link: StagingLink) -> None:
+    def attach(self, link: StagingSink) -> None:
         """A link begins to stage."""
         self._links.setdefault(link.part, set()).add(link)
 
-    def detach(self, link: StagingLink) -> None:
+    def detach(self, link: StagingSink) -> None:
         """It is gone."""
         self._waiting.pop(link, None)
         links = self._links.get(link.part)
@@ -234,7 +234,7 @@ class SetService:
         """Whether nothing more may be staged."""
         return self.byte_count >= self._nodes.config.limits.half_set_bytes
 
-    def wait_for_room(self, link: StagingLink) -> None:
+    def wait_for_room(self, link: StagingSink) -> None:
         """`link.go_on()` is called when there is room, `link.end(...)` when there is none for too long."""
         self._waiting.setdefault(link, trio.current_time())
         self._rearm()

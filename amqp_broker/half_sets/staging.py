@@ -11,20 +11,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-from amqp_broker.control_nodes import SETTLED_ERROR
 from amqp_broker.coordinator import CHECKSUM_MODULUS, SetPart, SetState, TransactionError
 from amqp_broker.frames import Accepted, DecodeError, Error, Rejected, TransactionalState
 from amqp_broker.half_sets.answers import closed_error
-from amqp_broker.links import Delivery, ReceiverLink
-from amqp_broker.operations.operation import Operation, Owner, Refused, error_of
+from amqp_broker.links import Delivery
+from amqp_broker.nodes.ends import Sink
+from amqp_broker.nodes.requests import SETTLED_ERROR
+from amqp_broker.operations.operation import Operation, Refused, error_of
 from amqp_broker.persistence import Post, Record, Unit
 from amqp_broker.records import record_of
-from amqp_broker.sequences.fields import place_of
 
 if TYPE_CHECKING:
+    from amqp_broker.connection import Connection
     from amqp_broker.half_sets.service import SetService
-    from amqp_broker.link_owner import LinkOwner
     from amqp_broker.node_service import NodeService
+    from amqp_broker.nodes.node import Attachment
     from amqp_broker.queue import Queue
 
 ACCEPTED: Final = Accepted()
@@ -48,7 +49,7 @@ class Staging(Operation):
     __slots__ = ("_checksum", "_counted", "deliveries", "link", "records", "service", "size")
 
     def __init__(
-        self, service: SetService, link: StagingLink, deliveries: list[Delivery], records: list[Record]
+        self, service: SetService, link: StagingSink, deliveries: list[Delivery], records: list[Record]
     ) -> None:
         self.service = service
         self.link = link
@@ -95,38 +96,26 @@ class Staging(Operation):
         """The sender is told why not, or its link ends."""
         self.link.staged(self, error)
 
-    def owner(self) -> Owner | None:
+    def owner(self) -> Connection | None:
         """The sender's connection."""
         return self.link.connection
 
 
-class StagingLink:
+class StagingSink(Sink):
     """One link of `$half-set/...`; it also stands in the list of those who wait for room in its queue."""
 
     def __init__(
-        self, task: LinkOwner, nodes: NodeService, service: SetService, part: SetPart, queue: Queue,
-        link: ReceiverLink,
-    ) -> None:  # fmt: skip
+        self, attachment: Attachment, nodes: NodeService, service: SetService, part: SetPart, queue: Queue
+    ) -> None:
+        super().__init__(attachment.connection, attachment.link)
         self.part = part
-        self._task = task
+        self._transactions = attachment.transactions
         self._nodes = nodes
         self._service = service
         self._queue = queue
-        self._link = link
         self._credit = nodes.config.limits.link_credit
         self._blocked = False
-        self._over = False
         service.attach(self)
-
-    @property
-    def owner(self) -> StagingLink:
-        """Whom the queue tells that there is room."""
-        return self
-
-    @property
-    def connection(self) -> LinkOwner:
-        """Whose link it is."""
-        return self._task
 
     # In the owner's turn
 
@@ -134,9 +123,9 @@ class StagingLink:
         """The credit to begin with."""
         return 0 if self._block() else self._credit
 
-    def on_deliveries(self, link: ReceiverLink, deliveries: list[Delivery]) -> None:
+    def on_deliveries(self, deliveries: list[Delivery]) -> None:
         """A run of complete messages."""
-        if self._over:
+        if self.ended:
             return
         for delivery in deliveries:
             if delivery.settled or delivery.state is not None:
@@ -146,24 +135,23 @@ class StagingLink:
 
     def _stage_one_by_one(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
-            if self._over:
+            if self.ended:
                 return
             if delivery.settled:
-                self._end(SETTLED_ERROR)
+                self.detach(SETTLED_ERROR)
             elif isinstance(delivery.state, TransactionalState):
                 self._refuse_in_transaction(delivery, delivery.state.txn_id)
             else:
                 self._stage([delivery])
 
     def _refuse_in_transaction(self, delivery: Delivery, txn_id: Any) -> None:
-        transactions = self._task.dispatcher.transactions
         try:
-            transaction = transactions.find(txn_id)
+            transaction = self._transactions.find(txn_id)
         except TransactionError as error:
-            self._end(error.error())
+            self.detach(error.error())
             return
-        transactions.refuse_posts(transaction, self._link, [delivery], TRANSACTION_ERROR)
-        self._processed(1)
+        self._transactions.refuse_posts(transaction, self.link, [delivery], TRANSACTION_ERROR)
+        self.processed(1)
 
     def _stage(self, deliveries: list[Delivery]) -> None:
         now_ms = self._nodes.wall_clock_ms()
@@ -179,9 +167,9 @@ class StagingLink:
             except DecodeError as error:
                 malformed = error
                 break
-            if mapped and sequences and place_of(record.body, None) is not None:
-                self._link.settle([delivery], Rejected(error=SEQUENCE_ERROR))
-                self._processed(1)
+            if mapped and sequences and self._queue.sequences.place_of(record.body) is not None:
+                self.link.settle([delivery], Rejected(error=SEQUENCE_ERROR))
+                self.processed(1)
                 continue
             record.durable = True
             if record.expires_at_ms:
@@ -191,26 +179,25 @@ class StagingLink:
         if records:
             self._nodes.writer.collect(Staging(self._service, self, taken, records))
         if malformed is not None:
-            self._over = True
-            described = Error(condition=malformed.condition, description=malformed.description)
-            self._link.session.end(described)  # as for any message that misrepresents its sections
+            self.malformed(malformed)
 
     def _staged(self, staging: Staging, error: Exception | None) -> None:
-        if self._over:
+        if self.ended:
             return
         if isinstance(error, Closed):
-            self._end(error.error)
+            self.detach(error.error)
             return
         if error is None:
-            self._link.settle(staging.deliveries, ACCEPTED)
+            self.link.settle(staging.deliveries, ACCEPTED)
         else:
-            self._link.settle(staging.deliveries, Rejected(error=error_of(error)))
-        self._processed(len(staging.deliveries))
+            self.link.settle(staging.deliveries, Rejected(error=error_of(error)))
+        self.processed(len(staging.deliveries))
 
-    def _processed(self, count: int) -> None:
+    def processed(self, count: int) -> None:
+        """So many deliveries are done with: credit is renewed, unless there is no room."""
         if not self._blocked and self._block():
-            self._link.set_credit(0)
-        self._link.processed(count)
+            self.link.set_credit(0)
+        self.link.processed(count)
 
     def _block(self) -> bool:
         """Wait for room, if there is none: in the queue to be, or for all sets together."""
@@ -225,17 +212,12 @@ class StagingLink:
 
     def _go_on(self) -> None:
         self._blocked = False
-        if not self._over and not self._block():
-            self._link.set_credit(self._credit)
+        if not self.ended and not self._block():
+            self.link.set_credit(self._credit)
 
-    def _end(self, error: Error) -> None:
-        if not self._over:
-            self._over = True
-            self._link.detach(error)
-
-    def on_detached(self, link: ReceiverLink) -> None:
+    def on_detached(self) -> None:
         """The link is gone; what it staged stays staged."""
-        self._over = True
+        self.ended = True
         self._service.detach(self)
         if self in self._queue.blocked:
             self._queue.blocked.remove(self)
@@ -244,16 +226,12 @@ class StagingLink:
 
     def staged(self, staging: Staging, error: Exception | None) -> None:
         """A run was stored, or why not."""
-        self._task.run_in_turn(self._staged, staging, error)
+        self.connection.run_in_turn(self._staged, staging, error)
 
-    def unblock(self, _: object) -> None:
+    def unblock(self) -> None:
         """The queue has room again."""
-        self._task.run_in_turn(self._go_on)
+        self.connection.run_in_turn(self._go_on)
 
     def go_on(self) -> None:
         """The sets have room again."""
-        self._task.run_in_turn(self._go_on)
-
-    def end(self, error: Error) -> None:
-        """The set is gone, or there is no room for too long."""
-        self._task.run_in_turn(self._end, error)
+        self.connection.run_in_turn(self._go_on)

@@ -19,6 +19,7 @@ from typing import Final
 
 import attrs
 
+from amqp_broker.addresses import is_group_name
 from amqp_broker.coordinator import EPOCH_MAX
 
 PUT: Final = "$half"
@@ -29,7 +30,6 @@ SET: Final = "$half-set"
 BY_OUTCOME: Final = "by-outcome"
 KINDS: Final = (PUT, RESOLVE, CHECK, PARKED, SET)
 
-_GROUP: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 _EPOCH: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 
@@ -47,11 +47,6 @@ class HalfAddress:
     producer: str = ""
     epoch: int = 0
     set_id: str = ""
-
-
-def is_group_name(name: str) -> bool:
-    """Whether this can be the name of a producer group."""
-    return _GROUP.fullmatch(name) is not None
 
 
 def is_set_name(name: object) -> bool:

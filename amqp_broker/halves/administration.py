@@ -128,7 +128,7 @@ class HalfAdministration:
             return word
         if half.state == HalfState.ROLLED_BACK.value:
             return ROLLBACK
-        queue = self._nodes.registry.find(Address(half.queue or half.destination))
+        queue = self._nodes.queues.find(Address(half.queue or half.destination))
         if queue is None or half.offset < 0:
             return ACKNOWLEDGED
         if queue.offers(half.offset):

@@ -31,12 +31,13 @@ from amqp_broker.frames import (
 )
 from amqp_broker.half_sets.asking import write_set_check
 from amqp_broker.halves.requests import parked_body, write_check
-from amqp_broker.operations.operation import Operation, Owner, Refused
+from amqp_broker.nodes.ends import Source
+from amqp_broker.operations.operation import Operation, Refused
 from amqp_broker.persistence import Unit
 
 if TYPE_CHECKING:
+    from amqp_broker.connection import Connection
     from amqp_broker.halves.service import HalfService
-    from amqp_broker.link_owner import LinkOwner
     from amqp_broker.links import OutgoingDelivery, SenderLink
 
 CHECK_HEADER: Final = encode_composite(Header(durable=False))
@@ -61,20 +62,20 @@ def too_large(link: SenderLink, check: Check) -> bool:
     return largest > 0 and len(check.header_bytes) + len(check.body) > largest
 
 
-class CheckSource:
+class CheckSource(Source):
     """One link of `$half-check/<group>`; on `by-outcome` an outcome decides."""
 
     def __init__(
-        self, task: LinkOwner, service: HalfService, group: HalfGroup, link: SenderLink, by_outcome: bool
-    ) -> None:
-        self._task = task
+        self, connection: Connection, service: HalfService, group: HalfGroup, link: SenderLink,
+        by_outcome: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(connection, link)
         self._service = service
         self._group = group
-        self._link = link
         self._waiting: deque[Check] = deque()
         self._coming: set[OpenHalf] = set()  # assigned, and their bodies are being read
         self._out: dict[OpenHalf, OutgoingDelivery] = {}
-        self._checker = Checker(self, link, task.container_id, by_outcome)
+        self._checker = Checker(self, link, connection.container_id, by_outcome)
         group.attach(self._checker)
 
     # From the group, in any task
@@ -89,15 +90,15 @@ class CheckSource:
         if half.asked_by is not self._checker:  # it was decided or taken back meanwhile
             return
         check = Check(half, self._written(half, body))
-        if too_large(self._link, check):
+        if too_large(self.link, check):
             half.excluded.add(self._checker)
             self._group.answered(half, CheckGiven.LOST, self._checker.by_outcome, self._service.now_ms())
-            self._task.log.warning("check.too_large", group=self._group.name, **half.names())
+            self.connection.log.warning("check.too_large", group=self._group.name, **half.names())
             self._service.rearm(self._group)
-            self._task.run_in_turn(self.on_credit)
+            self.connection.run_in_turn(self.on_credit)
             return
         self._waiting.append(check)
-        self._task.run_in_turn(self._send)
+        self.connection.run_in_turn(self._send)
 
     def _written(self, half: OpenHalf, body: bytes) -> bytes:
         """The check; a body that makes it too large for the link is left out."""
@@ -105,24 +106,24 @@ class CheckSource:
         if isinstance(half, OpenSet):
             return write_set_check(self._group.name, half, now_ms)
         check = write_check(self._group.name, half, body, now_ms)
-        if too_large(self._link, Check(half, check)):
+        if too_large(self.link, Check(half, check)):
             check = write_check(self._group.name, half, body, now_ms, body_bytes=0)
         return check
 
     def settle_released(self, half: OpenHalf) -> None:
         """Nobody is to answer for it any more: it was decided, or the lock is over."""
-        self._task.run_in_turn(self._release, half)
+        self.connection.run_in_turn(self._release, half)
 
     # In the owner's turn
 
     def _send(self) -> None:
         self._send_waiting()
-        link = self._link
+        link = self.link
         if link.drain and link.credit > 0 and not self._waiting and not self._coming:
             link.drained()
 
     def _send_waiting(self) -> None:
-        link = self._link
+        link = self.link
         while self._waiting and link.sendable():
             check = self._waiting[0]
             first = link.session.next_outgoing_delivery
@@ -137,7 +138,7 @@ class CheckSource:
         self._coming.discard(half)
         delivery = self._out.pop(half, None)
         if delivery is not None:
-            self._link.settle([delivery], RELEASED)
+            self.link.settle([delivery], RELEASED)
         else:
             self._waiting = deque(check for check in self._waiting if check.half is not half)
         self.on_credit()
@@ -146,17 +147,17 @@ class CheckSource:
         """Credit or drain changed, or there is room again."""
         self._send_waiting()
         taken = len(self._waiting) + len(self._coming)
-        self._checker.demand = max(0, self._link.sendable() - taken)
+        self._checker.demand = max(0, self.link.sendable() - taken)
         self._service.ask(self._group)
-        if self._link.drain:
+        if self.link.drain:
             self._checker.demand = 0
-            self._task.run_in_turn(self._send)  # after what was assigned now
+            self.connection.run_in_turn(self._send)  # after what was assigned now
 
     def on_outcomes(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         """What the receiver says of checks."""
         if isinstance(state, TransactionalState):
             description = "a check is answered outside of transactions"
-            self._link.detach(Error(condition="amqp:not-implemented", description=description))
+            self.link.detach(Error(condition="amqp:not-implemented", description=description))
             return
         if state is None or isinstance(state, Received):
             if not settled:
@@ -175,13 +176,13 @@ class CheckSource:
             return
         del self._out[half]
         self._group.answer_begins(half)
-        answer = CheckAnswer(self, self._task, self._service, self._group, delivery, state, settled)
+        answer = CheckAnswer(self, self._service, self._group, delivery, state, settled)
         self._service.collect(answer)
 
     def confirm(self, delivery: OutgoingDelivery, state: Any, settled: bool) -> None:
         """In the owner's turn: what was stored is settled."""
         if not settled:
-            self._link.settle([delivery], state)
+            self.link.settle([delivery], state)
 
     def on_detached(self, unsettled: list[OutgoingDelivery]) -> None:
         """The link is gone: what it was asked is asked elsewhere, and was no attempt."""
@@ -199,11 +200,10 @@ class CheckAnswer(Operation):
     """The outcome of a check: an attempt that is kept, a decision, or too late."""
 
     def __init__(
-        self, source: CheckSource, task: LinkOwner, service: HalfService, group: HalfGroup,
-        delivery: OutgoingDelivery, state: Any, settled: bool,
+        self, source: CheckSource, service: HalfService, group: HalfGroup, delivery: OutgoingDelivery,
+        state: Any, settled: bool,
     ) -> None:  # fmt: skip
         self._source = source
-        self._task = task
         self._service = service
         self._group = group
         self._half: OpenHalf = delivery.message.half
@@ -230,7 +230,7 @@ class CheckAnswer(Operation):
             return []
         if effect is not CheckEffect.ATTEMPT:
             what = HalfInput.COMMIT if effect is CheckEffect.COMMIT else HalfInput.ROLLBACK
-            who = self._task.principal.name
+            who = self._source.connection.principal.name
             self._decision = self._service.decision(group, half, what, _reason(self._state), who)
             try:
                 return self._decision.prepare(now_ms)
@@ -270,11 +270,12 @@ class CheckAnswer(Operation):
 
     def _tell(self, state: Any) -> None:
         self._service.rearm(self._group)
-        self._task.run_in_turn(self._source.confirm, self._delivery, state, self._settled)
+        source = self._source
+        source.connection.run_in_turn(source.confirm, self._delivery, state, self._settled)
 
-    def owner(self) -> Owner | None:
+    def owner(self) -> Connection | None:
         """The checker's connection."""
-        return self._task
+        return self._source.connection
 
 
 def _reason(state: Any) -> str:
@@ -283,36 +284,37 @@ def _reason(state: Any) -> str:
     return ""
 
 
-class ParkedSource:
+class ParkedSource(Source):
     """One link of `$half-parked/<group>`: copies of what is parked, each once, the oldest first."""
 
-    def __init__(self, task: LinkOwner, service: HalfService, group: HalfGroup, link: SenderLink) -> None:
-        self._task = task
+    def __init__(
+        self, connection: Connection, service: HalfService, group: HalfGroup, link: SenderLink
+    ) -> None:
+        super().__init__(connection, link)
         self._service = service
         self._group = group
-        self._link = link
         self._shown: set[bytes] = set()
         self._reading = False
         service.watch_parked(group, self)
 
     def on_credit(self) -> None:
         """Show what was not shown yet."""
-        if self._reading or not self._link.sendable():
+        if self._reading or not self.link.sendable():
             return
         for half in self._group.open.values():
             if half.state is HalfState.PARKED and half.half_id not in self._shown:
                 self._reading = True
                 self._service.read_body(self._group, half, self._read)
                 return
-        if self._link.drain:
-            self._link.drained()
+        if self.link.drain:
+            self.link.drained()
 
     def parked(self) -> None:
         """One more was parked."""
-        self._task.run_in_turn(self.on_credit)
+        self.connection.run_in_turn(self.on_credit)
 
     def _read(self, half: OpenHalf, body: bytes) -> None:
-        self._task.run_in_turn(self._send, half, body)
+        self.connection.run_in_turn(self._send, half, body)
 
     def _send(self, half: OpenHalf, body: bytes) -> None:
         self._reading = False
@@ -320,17 +322,17 @@ class ParkedSource:
             self._shown.discard(half.half_id)
         else:
             copy = Check(None, parked_body(half, body))
-            if too_large(self._link, copy):
-                self._task.log.warning("parked.too_large", group=self._group.name, **half.names())
+            if too_large(self.link, copy):
+                self.connection.log.warning("parked.too_large", group=self._group.name, **half.names())
                 self._shown.add(half.half_id)
-            elif self._link.send([copy]):
+            elif self.link.send([copy]):
                 self._shown.add(half.half_id)
         self.on_credit()
 
     def on_outcomes(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         """A copy: its outcome has no effect."""
         if not settled and state is not None and not isinstance(state, Received):
-            self._link.settle(deliveries, state)
+            self.link.settle(deliveries, state)
         self.on_credit()
 
     def on_detached(self, unsettled: list[OutgoingDelivery]) -> None:

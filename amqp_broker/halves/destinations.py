@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from amqp_broker.configuration_tables import NORMAL_MESSAGES
-from amqp_broker.registry import NodeRefused
+from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService

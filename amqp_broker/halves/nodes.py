@@ -1,31 +1,33 @@
-"""The nodes to which half messages and resolutions are sent."""
+"""Half messages as nodes: where they are put, resolved, asked about, and looked at while they are parked."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from amqp_broker.addresses import Address
 from amqp_broker.authorisation import HALF_CHECK, HALF_PUT, HALF_RESOLVE, MANAGE_READ, SEND, Principal
-from amqp_broker.control_nodes import ControlPost
-from amqp_broker.coordinator import (
-    HalfAnswer,
-    HalfGroup,
-    Transaction,
-    decide_half,
-)
-from amqp_broker.frames import DecodeError, Error, Rejected
+from amqp_broker.coordinator import HalfAnswer, HalfGroup, Transaction, decide_half
+from amqp_broker.frames import DecodeError, Error, Rejected, Released
 from amqp_broker.half_sets.nodes import SetRequests, is_about_sets
 from amqp_broker.half_sets.staging import TRANSACTION_ERROR
 from amqp_broker.halves.addresses import CHECK, PARKED, PUT, RESOLVE, SET, HalfAddress, parse_half_address
+from amqp_broker.halves.checking import CheckSource, ParkedSource
 from amqp_broker.halves.destinations import check_destination
 from amqp_broker.halves.operations import HalfChange, HalfPut
 from amqp_broker.halves.requests import HalfRefused, read_put, read_resolution, resolution_by_bytes
-from amqp_broker.registry import NodeRefused
+from amqp_broker.halves.runs import HalfSink
+from amqp_broker.nodes.ends import Sink, Source
+from amqp_broker.nodes.node import Attachment, Node
+from amqp_broker.nodes.requests import Request
+from amqp_broker.nodes.termini import COPY, MOVE, OUTCOMES, source_answer, target_answer
+from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
     from amqp_broker.half_sets.service import SetService
     from amqp_broker.halves.service import HalfService
     from amqp_broker.node_service import NodeService
+    from amqp_broker.nodes.registry import Registry
+    from amqp_broker.nodes.relay import RelaySink
     from amqp_broker.queue import Queue
 
 HALF_MESSAGES: Final = "half-messages"  # the terminus capability
@@ -33,28 +35,135 @@ HALF_VERSION: Final = 1  # the link property half-version
 HALF_PROPERTIES: Final[dict[str, Any]] = {"half-version": HALF_VERSION}
 
 
-class HalfPutNode:
-    """`$half/<group>/<destination>`: each message is prepared, and nobody sees it until it is committed."""
+class HalfNode(Node):
+    """Base: an address of half messages, and the group in it. Who lacks the right that it needs is answered
+    as if there were no such group.
+    """
+
+    is_received_from = True
+    capabilities = (HALF_MESSAGES,)
+    properties: ClassVar[dict[str, Any] | None] = HALF_PROPERTIES
+
+    def __init__(self, halves: HalfNodes, name: str, address: HalfAddress) -> None:
+        super().__init__(name)
+        self.halves = halves
+        self.address = address
+
+    def admit(self, principal: Principal) -> None:
+        """Who has the right that the address is for, in its group."""
+        self.halves.group(principal, self.address)
+
+    def group(self, principal: Principal) -> HalfGroup:
+        """That of the address. Raises NodeRefused."""
+        return self.halves.group(principal, self.address)
+
+
+class PutNode(HalfNode):
+    """`$half/<group>/<destination>`: a destination is made on first use like any queue."""
 
     unsettled_only = True
 
-    def __init__(self, service: HalfService, group: HalfGroup, destination: Queue) -> None:
-        self.service = service
+    async def open_sink(self, attachment: Attachment) -> Sink:
+        """For who may also send to the destination."""
+        nodes = self.halves.nodes
+        destination = await nodes.node_for(attachment.principal, self.address.destination, SEND)
+        check_destination(nodes, destination)
+        if not destination.persistent:  # it may go before its half messages are decided
+            await nodes.make_dead_letters()
+        attachment.answer = target_answer(attachment.target, self.name)
+        return PutSink(attachment, self.halves.service, self.group(attachment.principal), destination)
+
+    def relayed(self, relay: RelaySink) -> Sink:
+        """To what exists."""
+        principal = relay.connection.principal
+        group = self.group(principal)
+        destination = self.halves.nodes.existing(principal, self.address.destination, SEND)
+        if not destination.persistent:
+            raise NodeRefused("amqp:not-allowed", "half messages for a temporary queue need their own link")
+        check_destination(self.halves.nodes, destination)
+        return PutSink(relay.attachment, self.halves.service, group, destination)
+
+
+class ResolveNode(HalfNode):
+    """`$half-resolve/<group>`."""
+
+    unsettled_only = True
+
+    async def open_sink(self, attachment: Attachment) -> Sink:
+        """For who may resolve."""
+        attachment.answer = target_answer(attachment.target, self.name)
+        return self._sink(attachment)
+
+    def relayed(self, relay: RelaySink) -> Sink:
+        """One resolution."""
+        return self._sink(relay.attachment)
+
+    def _sink(self, attachment: Attachment) -> Sink:
+        group = self.group(attachment.principal)
+        return ResolveSink(attachment, self.halves.service, self.halves.sets, group)
+
+
+class ReceivedFrom(HalfNode):
+    """Base: an address that nobody sends to."""
+
+    def relayed(self, relay: RelaySink) -> Sink:
+        """Not that."""
+        self.admit(relay.connection.principal)
+        raise NodeRefused("amqp:not-allowed", f"{self.name!r:.120} is received from, not sent to")
+
+
+class CheckNode(ReceivedFrom):
+    """`$half-check/<group>[/by-outcome]`: half messages are asked about."""
+
+    unsettled_only = True
+
+    async def open_source(self, attachment: Attachment) -> Source:
+        """For who may check, and resolve by the outcome."""
+        answer = attachment.answer = source_answer(attachment.source, self.name)
+        answer.distribution_mode = MOVE
+        answer.default_outcome = Released()
+        answer.outcomes = tuple(OUTCOMES.values())
+        group = self.group(attachment.principal)
+        return CheckSource(
+            attachment.connection, self.halves.service, group, attachment.link, self.address.by_outcome
+        )
+
+
+class ParkedNode(ReceivedFrom):
+    """`$half-parked/<group>`: half messages that nobody could decide are looked at."""
+
+    async def open_source(self, attachment: Attachment) -> Source:
+        """For administrators."""
+        source = attachment.source
+        attachment.answer = source_answer(source, self.name)
+        if source.distribution_mode != COPY:
+            raise NodeRefused("amqp:not-allowed", "expected distribution-mode copy: it is to look at them")
+        group = self.group(attachment.principal)
+        return ParkedSource(attachment.connection, self.halves.service, group, attachment.link)
+
+
+class PutSink(HalfSink):
+    """Each message is prepared, and nobody sees it until it is committed."""
+
+    def __init__(
+        self, attachment: Attachment, service: HalfService, group: HalfGroup, destination: Queue
+    ) -> None:
+        super().__init__(attachment, service)
         self._group = group
         self._destination = destination
 
-    def receive(self, post: ControlPost) -> None:
+    def receive(self, request: Request) -> None:
         """Answered after the commit."""
-        operation = self._operation(post)
+        operation = self._operation(request)
         if isinstance(operation, Error):
-            post.answer(Rejected(error=operation))
+            request.answer(Rejected(error=operation))
         else:
-            operation.answer, operation.asker = post.answer, post.connection
+            operation.answer, operation.asker = request.answer, request.connection
             self.service.submit(operation)
 
-    def enlist(self, post: ControlPost, transaction: Transaction) -> Any | Error:
+    def enlist(self, request: Request, transaction: Transaction) -> Any | Error:
         """Prepared at the discharge; the timers start then."""
-        operation = self._operation(post)
+        operation = self._operation(request)
         if isinstance(operation, Error):
             return operation
         found = self.service.known(self._group, operation.half_id)
@@ -72,8 +181,10 @@ class HalfPutNode:
         operation.txn_id = transaction.txn_id
         return operation
 
-    def _operation(self, post: ControlPost) -> HalfPut | Error:
-        return self.operation(post.payload, post.message_format, post.principal, post.container_id)
+    def _operation(self, request: Request) -> HalfPut | Error:
+        return self.operation(
+            request.payload, request.message_format, request.principal, request.container_id
+        )
 
     def operation(
         self, payload: bytes, message_format: int, principal: Principal, container_id: str
@@ -88,32 +199,32 @@ class HalfPutNode:
         return HalfPut(self.service, self._group, request, self._destination, message_format, container_id)
 
 
-class HalfResolveNode:
-    """`$half-resolve/<group>`: commit or roll back, confirmed; and what is asked of sets."""
+class ResolveSink(HalfSink):
+    """Commit or roll back, confirmed; and what is asked of sets."""
 
-    unsettled_only = True
-
-    def __init__(self, service: HalfService, sets: SetRequests, group: HalfGroup) -> None:
-        self.service = service
+    def __init__(
+        self, attachment: Attachment, service: HalfService, sets: SetRequests, group: HalfGroup
+    ) -> None:
+        super().__init__(attachment, service)
         self._sets = sets
         self._group = group
 
-    def receive(self, post: ControlPost) -> None:
+    def receive(self, request: Request) -> None:
         """Answered after the commit."""
-        if self._sets.take(self._group.name, post):
+        if self._sets.take(self._group.name, request):
             return
-        operation = self._operation(post)
+        operation = self._operation(request)
         if isinstance(operation, Error):
-            post.answer(Rejected(error=operation))
+            request.answer(Rejected(error=operation))
         else:
-            operation.answer, operation.asker = post.answer, post.connection
+            operation.answer, operation.asker = request.answer, request.connection
             self.service.submit(operation)
 
-    def enlist(self, post: ControlPost, transaction: Transaction) -> Any | Error:
+    def enlist(self, request: Request, transaction: Transaction) -> Any | Error:
         """Provisional, applied at the discharge; what only the store knows is judged there."""
-        if is_about_sets(post):
+        if is_about_sets(request):
             return TRANSACTION_ERROR
-        operation = self._operation(post)
+        operation = self._operation(request)
         if isinstance(operation, Error):
             return operation
         found = self.service.known(self._group, operation.half_id)
@@ -124,14 +235,14 @@ class HalfResolveNode:
         operation.txn_id = transaction.txn_id
         return operation
 
-    def _operation(self, post: ControlPost) -> HalfChange | Error:
+    def _operation(self, request: Request) -> HalfChange | Error:
         try:
-            asked = read_resolution(post.payload)
+            asked = read_resolution(request.payload)
         except HalfRefused as refused:
             return refused.error
         except DecodeError as error:
             return Error(condition=error.condition, description=error.description)
-        return HalfChange.of(self.service, self._group, asked, post.principal.name, post.container_id)
+        return HalfChange.of(self.service, self._group, asked, request.principal.name, request.container_id)
 
     def operation(
         self, payload: bytes, message_format: int, principal: Principal, container_id: str
@@ -146,13 +257,27 @@ class HalfResolveNode:
         return HalfChange.of(self.service, self._group, asked, principal.name, container_id)
 
 
+Kind = type[PutNode] | type[ResolveNode] | type[CheckNode] | type[ParkedNode]
+KINDS: Final[dict[str, Kind]] = {PUT: PutNode, RESOLVE: ResolveNode, CHECK: CheckNode, PARKED: ParkedNode}
+
+
 class HalfNodes:
     """From an address of half messages to its node, if the principal may."""
 
     def __init__(self, nodes: NodeService, service: HalfService, sets: SetService) -> None:
-        self._nodes = nodes
-        self._service = service
-        self._sets = SetRequests(nodes, sets)
+        self.nodes = nodes
+        self.service = service
+        self.sets = SetRequests(nodes, sets)
+
+    def register(self, registry: Registry) -> None:
+        """For all addresses but those of sets."""
+        for first in KINDS:
+            registry.register(first, self.node, below=True)
+
+    def node(self, name: str) -> Node:
+        """The node of an address. Raises NodeRefused: amqp:not-found."""
+        address = self.address(name)
+        return KINDS[address.kind](self, name, address)
 
     def address(self, name: str) -> HalfAddress:
         """The parts of an address. Raises NodeRefused: amqp:not-found."""
@@ -171,7 +296,7 @@ class HalfNodes:
         """The group, if the principal has the right for what the address is for; else the same answer as for
         no group. Raises NodeRefused.
         """
-        authorise = self._nodes.authoriser.authorise
+        authorise = self.nodes.authoriser.authorise
         node = Address(address.group)
         if address.kind in (PUT, SET):
             allowed = authorise(principal, HALF_PUT, node)
@@ -184,39 +309,7 @@ class HalfNodes:
         else:
             assert address.kind == PARKED, f"no address: {address!r}"
             allowed = authorise(principal, MANAGE_READ)
-        group = self._service.group(address.group) if allowed else None
+        group = self.service.group(address.group) if allowed else None
         if group is None:
             raise NodeRefused("amqp:not-found", f"no group of half messages {address.group!r} for you")
         return group
-
-    async def target(self, principal: Principal, name: str) -> HalfPutNode | HalfResolveNode:
-        """The node that a link sends to; a destination is made on first use like any queue. Raises
-        NodeRefused.
-        """
-        address = self.address(name)
-        group = self.group(principal, address)
-        if address.kind == RESOLVE:
-            return HalfResolveNode(self._service, self._sets, group)
-        if address.kind != PUT:
-            raise NodeRefused("amqp:not-allowed", f"{name!r:.120} is received from, not sent to")
-        destination = await self._nodes.node_for(principal, address.destination, SEND)
-        check_destination(self._nodes, destination)
-        if not destination.persistent:  # it may go before its half messages are decided
-            await self._nodes.make_dead_letters()
-        return HalfPutNode(self._service, group, destination)
-
-    def relayed(self, principal: Principal, name: str) -> HalfPutNode | HalfResolveNode:
-        """The same for a message through the anonymous terminus, to what exists. Raises NodeRefused."""
-        address = self.address(name)
-        group = self.group(principal, address)
-        if address.kind == RESOLVE:
-            return HalfResolveNode(self._service, self._sets, group)
-        if address.kind == SET:
-            raise NodeRefused("amqp:not-allowed", "what is staged in a set needs its own link")
-        if address.kind != PUT:
-            raise NodeRefused("amqp:not-allowed", f"{name!r:.120} is received from, not sent to")
-        destination = self._nodes.existing(principal, address.destination, SEND)
-        if not destination.persistent:
-            raise NodeRefused("amqp:not-allowed", "half messages for a temporary queue need their own link")
-        check_destination(self._nodes, destination)
-        return HalfPutNode(self._service, group, destination)

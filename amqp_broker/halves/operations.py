@@ -29,10 +29,11 @@ from amqp_broker.frames import Accepted, Error, Rejected
 from amqp_broker.halves.found import RESOLVERS, STATES, Found
 from amqp_broker.halves.requests import PutRequest, Resolution, delivered_body
 from amqp_broker.halves.units import COMMITTED, PUT, HalfUnit
-from amqp_broker.operations.operation import Operation, Owner, Refused, error_of
+from amqp_broker.operations.operation import Operation, Refused, error_of
 from amqp_broker.persistence import Decide, Half, Hold, Record, Reschedule, Unit
 
 if TYPE_CHECKING:
+    from amqp_broker.connection import Connection
     from amqp_broker.halves.service import HalfService
     from amqp_broker.queue import Queue
 
@@ -77,7 +78,7 @@ class HalfOperation(Operation):
         self.operations = 1
         self.size_bytes = size_bytes
         self.answer = answer
-        self.asker: Owner | None = None
+        self.asker: Connection | None = None
         self.txn_id = b""
         self.half: OpenHalf | None = None  # that a group under way changes
 
@@ -119,7 +120,7 @@ class HalfOperation(Operation):
             self.service.counted(self.group.name).refusal(told)
             self.answer(Rejected(error=told))
 
-    def owner(self) -> Owner | None:
+    def owner(self) -> Connection | None:
         """The connection of who asked, if it was one."""
         return self.asker
 

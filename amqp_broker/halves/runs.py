@@ -1,6 +1,6 @@
 """Puts and resolutions as they come from the wire: a read of many is one operation, one unit and one answer.
 
-deliveries of a link --> HalfNodeLink --> HalfRun --writer, one commit with everybody's--> accepted
+deliveries of a link --> HalfSink --> HalfRun --writer, one commit with everybody's--> accepted
     the store refuses the unit                <-- each again, alone
 """
 
@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amqp_broker.control_nodes import ControlNodeLink, control_post
 from amqp_broker.frames import Error, Rejected
 from amqp_broker.halves.operations import ACCEPTED, HalfChange, HalfOperation, HalfPut, Posted
 from amqp_broker.halves.units import HalfUnit
-from amqp_broker.operations.operation import Operation, Owner, Refused, error_of
+from amqp_broker.nodes.requests import Request, RequestSink
+from amqp_broker.operations.operation import Operation, Refused, error_of
 from amqp_broker.persistence import RowDamaged
 
 if TYPE_CHECKING:
-    from amqp_broker.halves.nodes import HalfPutNode, HalfResolveNode
+    from amqp_broker.authorisation import Principal
+    from amqp_broker.connection import Connection
     from amqp_broker.halves.service import HalfService
-    from amqp_broker.link_owner import LinkOwner
-    from amqp_broker.links import Delivery, ReceiverLink
+    from amqp_broker.links import Delivery
+    from amqp_broker.nodes.node import Attachment
     from amqp_broker.persistence import Unit
 
 Operations = list[tuple["HalfPut | HalfChange", "Delivery"]]
@@ -27,77 +28,69 @@ Answers = list[tuple[Any, "list[Delivery]"]]
 """Outcomes, each with those that it is for."""
 
 
-class HalfNodeLink(ControlNodeLink):
-    """A link of one connection that puts or resolves half messages."""
+class HalfSink(RequestSink):
+    """Base: one link that puts or resolves half messages."""
 
-    def __init__(self, task: LinkOwner, node: HalfPutNode | HalfResolveNode) -> None:
-        super().__init__(task, node)
-        self._service = node.service
-        self._half_node = node
-        self._gone = False
+    unsettled_only = True
 
-    def on_deliveries(self, link: ReceiverLink, deliveries: list[Delivery]) -> None:
+    def __init__(self, attachment: Attachment, service: HalfService) -> None:
+        super().__init__(attachment)
+        self.service = service
+
+    def operation(
+        self, payload: bytes, message_format: int, principal: Principal, container_id: str
+    ) -> HalfPut | HalfChange | Error | None:
+        """What a message asks for, if it can be part of a run; or what its sender is told."""
+        return None
+
+    def on_deliveries(self, deliveries: list[Delivery]) -> None:
         """A read of them is one run, but for what is settled, in a transaction, or no plain put or
         resolution.
         """
-        node = self._half_node
-        principal, container_id = self._task.principal, self._task.container_id
+        principal, container_id = self.connection.principal, self.connection.container_id
         run: Operations = []
         for delivery in deliveries:
-            if self._ended:
+            if self.ended:
                 break
             operation: HalfPut | HalfChange | Error | None = None
             if not delivery.settled and delivery.state is None:
-                operation = node.operation(
+                operation = self.operation(
                     delivery.payload, delivery.message_format, principal, container_id
                 )  # fmt: skip
             if isinstance(operation, HalfPut | HalfChange):
                 run.append((operation, delivery))
                 continue
-            self._submit(link, run)
+            self._submit(run)
             run = []
             if operation is None:
-                super().on_deliveries(link, [delivery])
+                super().on_deliveries([delivery])
             else:
-                control_post(self._task, link, delivery).answer(Rejected(error=operation))
-        self._submit(link, run)
+                Request(self, delivery).answer(Rejected(error=operation))
+        self._submit(run)
 
-    def _submit(self, link: ReceiverLink, run: Operations) -> None:
+    def _submit(self, run: Operations) -> None:
         if run:
-            self._service.collect(HalfRun(self, self._service, link, run))
+            self.service.collect(HalfRun(self, self.service, run))
 
-    @property
-    def connection(self) -> LinkOwner:
-        """Whose link it is."""
-        return self._task
-
-    def answered(self, link: ReceiverLink, answers: Answers) -> None:
+    def answered(self, answers: Answers) -> None:
         """From any task: what became of the messages of a run."""
-        self._task.run_in_turn(self._answer, link, answers)
+        self.connection.run_in_turn(self._answer, answers)
 
-    def _answer(self, link: ReceiverLink, answers: Answers) -> None:
-        if not self._gone:
+    def _answer(self, answers: Answers) -> None:
+        if self.attached:
             for outcome, deliveries in answers:
-                link.settle(deliveries, outcome)
-                link.processed(len(deliveries))
-
-    def on_detached(self, link: ReceiverLink) -> None:
-        """Answers that are under way find the link gone."""
-        self._gone = True
-        super().on_detached(link)
+                self.link.settle(deliveries, outcome)
+                self.processed(len(deliveries))
 
 
 class HalfRun(Operation):
     """Operations on half messages of one group, stored together; each has an outcome of its own."""
 
-    __slots__ = ("_link", "_owner", "_refusals", "_run", "_service")
+    __slots__ = ("_owner", "_refusals", "_run", "_service")
 
-    def __init__(
-        self, owner: HalfNodeLink, service: HalfService, link: ReceiverLink, run: Operations
-    ) -> None:
+    def __init__(self, owner: HalfSink, service: HalfService, run: Operations) -> None:
         self._owner = owner
         self._service = service
-        self._link = link
         self._run = run
         self._refusals: dict[HalfOperation, Exception] = {}
 
@@ -123,7 +116,7 @@ class HalfRun(Operation):
         """Each for itself."""
         if len(self._run) == 1:
             return [self]
-        return [HalfRun(self._owner, self._service, self._link, [each]) for each in self._run]
+        return [HalfRun(self._owner, self._service, [each]) for each in self._run]
 
     def stored(self) -> None:
         """All are told, in their order."""
@@ -148,15 +141,15 @@ class HalfRun(Operation):
                 answers.append((outcome, [delivery]))
         service.available(posted)
         service.rearm(group)
-        self._owner.answered(self._link, answers)
+        self._owner.answered(answers)
 
     def refused(self, error: Exception) -> None:
         """None of them happens."""
         for operation, _ in self._run:
             operation.given_up()
         told = Rejected(error=error_of(error))
-        self._owner.answered(self._link, [(told, [delivery for _, delivery in self._run])])
+        self._owner.answered([(told, [delivery for _, delivery in self._run])])
 
-    def owner(self) -> Owner | None:
+    def owner(self) -> Connection | None:
         """The connection of the link."""
         return self._owner.connection

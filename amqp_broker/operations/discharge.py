@@ -5,17 +5,21 @@ postings (room kept, invisible) --discharge--> Discharge: Post ..., Retire, Retu
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from amqp_broker.coordinator import Effect, Transaction, Work
 from amqp_broker.frames import Modified
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.message_events import settled
-from amqp_broker.operations.operation import Batch, Owner
+from amqp_broker.operations.operation import Batch
 from amqp_broker.operations.posting import retire_verbs
 from amqp_broker.persistence import Discharged, Record, Return, Unit
 from amqp_broker.queue import Consumer
 from amqp_broker.records import annotated
+
+if TYPE_CHECKING:
+    from amqp_broker.connection import Connection
+    from amqp_broker.transactions import Transactions
 
 
 def stored_by(work: Work) -> Unit:
@@ -47,7 +51,7 @@ def events_of(work: Work, txn_id: bytes, now_ms: int) -> Unit:
     if work.effect not in (Effect.RETIRE, Effect.RETURN):
         return []
     consumer: Consumer = work.holder
-    container = consumer.owner.container_id
+    container = consumer.connection.container_id
     return settled(consumer.queue, records_of(work), work.outcome, container, now_ms, txn_id)
 
 
@@ -56,28 +60,17 @@ def records_of(work: Work) -> list[Record]:
     return [item if isinstance(item, Record) else item.message for item in work.items]
 
 
-class Discharger(Protocol):
-    """The transactions of the connection whose controller discharged."""
-
-    @property
-    def connection(self) -> Owner:
-        """Which one that is."""
-
-    def discharged(self, discharge: Discharge, error: Exception | None) -> None:
-        """The commit returned, or why nothing of the transaction was stored."""
-
-
 class Discharge(Batch):
-    """A transaction that its controller wants committed. The postings are told by `discharger`."""
+    """A transaction that its controller wants committed. The postings are told by its `transactions`."""
 
-    __slots__ = ("_discharger", "delivery", "link", "transaction")
+    __slots__ = ("_transactions", "delivery", "link", "transaction")
 
     def __init__(
-        self, discharger: Discharger, transaction: Transaction, link: ReceiverLink, delivery: Delivery
+        self, transactions: Transactions, transaction: Transaction, link: ReceiverLink, delivery: Delivery
     ) -> None:
         postings: list[Any] = transaction.postings
         super().__init__(postings)
-        self._discharger = discharger
+        self._transactions = transactions
         self.transaction = transaction
         self.link = link
         self.delivery = delivery
@@ -95,12 +88,12 @@ class Discharge(Batch):
 
     def stored(self) -> None:
         """It is committed."""
-        self._discharger.discharged(self, None)
+        self._transactions.discharged(self, None)
 
     def refused(self, error: Exception) -> None:
         """It is rolled back, and its controller is told why."""
-        self._discharger.discharged(self, error)
+        self._transactions.discharged(self, error)
 
-    def owner(self) -> Owner | None:
+    def owner(self) -> Connection | None:
         """The controller's connection."""
-        return self._discharger.connection
+        return self._transactions.connection

@@ -13,18 +13,14 @@ handed in. What it changes in memory is pending until `stored`, and `undo` takes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from amqp_broker.compilation import mypyc_attr
 from amqp_broker.frames import Error
 from amqp_broker.persistence import RowDamaged, Unit
 
 if TYPE_CHECKING:
-    from mypy_extensions import mypyc_attr
-else:
-
-    def mypyc_attr(**_):
-        """Of the compiler, which is not there when the broker runs."""
-        return lambda decorated: decorated
+    from amqp_broker.connection import Connection
 
 
 class Refused(Exception):
@@ -41,13 +37,6 @@ class NotYet(Exception):
 
 class OperationFault(Exception):
     """A fault of the broker in what was done for one operation: nothing of it happened."""
-
-
-class Owner(Protocol):
-    """The connection whose peer asked for an operation."""
-
-    def fail(self, error: Exception) -> None:
-        """A fault of the broker met what the peer asked for: the connection ends, `amqp:internal-error`."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -80,7 +69,7 @@ class Operation:
         """Whether a full store is no answer: it is tried again until there is room."""
         return False
 
-    def owner(self) -> Owner | None:
+    def owner(self) -> Connection | None:
         """Whose peer asked for it; None: the broker itself."""
         return None
 

@@ -9,13 +9,17 @@ Question     nothing is stored: something is asked at its place in the order
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from amqp_broker.links import Delivery, OutgoingDelivery, ReceiverLink, SenderLink
+from amqp_broker.links import Delivery, OutgoingDelivery
 from amqp_broker.message_events import Origin, put
-from amqp_broker.operations.operation import Operation, Owner
+from amqp_broker.nodes.ends import Sink
+from amqp_broker.operations.operation import Operation
 from amqp_broker.persistence import Post, Record, Retire, Return, Unit
-from amqp_broker.queue import Queue, fresh
+from amqp_broker.queue import Consumer, Queue, fresh
+
+if TYPE_CHECKING:
+    from amqp_broker.connection import Connection
 
 
 class Nodes(Protocol):
@@ -26,23 +30,6 @@ class Nodes(Protocol):
 
     def drained(self, queue: Queue) -> None:
         """`queue` lost messages: senders that wait for room may go on."""
-
-
-class PostOwner(Protocol):
-    """The connection that posted, told in its own task's turn."""
-
-    @property
-    def container_id(self) -> str:
-        """Of the peer."""
-
-    def posted(self, posting: Posting, error: Exception | None) -> None:
-        """The posting was stored, or why it was not."""
-
-    def settled(self, settlement: Settlement) -> None:
-        """The outcomes were stored."""
-
-    def fail(self, error: Exception) -> None:
-        """A fault of the broker met what the peer asked for."""
 
 
 def retire_verbs(queue_id: int, records: Sequence[Record]) -> Unit:
@@ -81,19 +68,18 @@ def archive_verb(queue: Queue, first_offset: int, count: int) -> Retire:
 
 class Posting(Operation):
     """A run of messages to one queue; `origin` is where they come from. Room that was `reserved` for them is
-    used or given back; without it `connection` is told, and nothing overtakes them in their queue from now
+    used or given back; without it `sink` is told, and nothing overtakes them in their queue from now
     on.
     """
 
     __slots__ = (
-        "_first_offset", "_nodes", "_pending", "deliveries", "durable_count", "link", "operations", "origin",
-        "connection", "queue", "records", "reserved", "size_bytes",
+        "_first_offset", "_nodes", "_pending", "deliveries", "durable_count", "operations", "origin", "queue",
+        "records", "reserved", "sink", "size_bytes",
     )  # fmt: skip
 
     def __init__(
         self, nodes: Nodes, queue: Queue, records: Sequence[Record], origin: Origin,
-        connection: PostOwner | None = None, link: ReceiverLink | None = None,
-        deliveries: list[Delivery] | None = None, reserved: bool = False,
+        sink: Sink | None = None, deliveries: list[Delivery] | None = None, reserved: bool = False,
     ) -> None:  # fmt: skip
         self._nodes = nodes
         self._first_offset = -1  # where the group under way has numbered them
@@ -101,8 +87,7 @@ class Posting(Operation):
         self.queue = queue
         self.records = records
         self.origin = origin
-        self.connection = connection
-        self.link = link
+        self.sink = sink
         self.deliveries: list[Delivery] = deliveries or []
         self.reserved = reserved
         self.operations = len(records)
@@ -156,8 +141,8 @@ class Posting(Operation):
             queue.unreserve(self.operations, self.size_bytes)
         if not queue.deleted:
             queue.make_available(self.records, sum([len(record.body) for record in self.records]))
-        if self.connection is not None:
-            self.connection.posted(self, None)
+        if self.sink is not None:
+            self.sink.on_posted(self, None)
         if not self.reserved:
             self._nodes.pump(queue)
 
@@ -167,12 +152,12 @@ class Posting(Operation):
         if self.reserved:
             self.queue.unreserve(self.operations, self.size_bytes)
             self._nodes.drained(self.queue)
-        if self.connection is not None:
-            self.connection.posted(self, error)
+        if self.sink is not None:
+            self.sink.on_posted(self, error)
 
-    def owner(self) -> Owner | None:
+    def owner(self) -> Connection | None:
         """The connection; None: the broker itself posts, or a transaction."""
-        return self.connection
+        return None if self.sink is None else self.sink.connection
 
 
 def _durable_runs(records: Sequence[Record]) -> list[list[Record]]:
@@ -193,17 +178,16 @@ class Settlement(Operation):
     those that returned are there already.
     """
 
-    __slots__ = ("deliveries", "link", "nodes", "connection", "queue", "records", "state", "verbs")
+    __slots__ = ("deliveries", "nodes", "queue", "records", "source", "state", "verbs")
 
     def __init__(
-        self, connection: PostOwner, link: SenderLink, deliveries: list[OutgoingDelivery], queue: Queue,
-        retired: list[Record], state: object, nodes: Nodes, verbs: Unit,
+        self, source: Consumer, deliveries: list[OutgoingDelivery], retired: list[Record], state: object,
+        nodes: Nodes, verbs: Unit,
     ) -> None:  # fmt: skip
-        self.connection = connection
+        self.source = source
         self.nodes = nodes
-        self.link = link
         self.deliveries = deliveries
-        self.queue = queue
+        self.queue = source.queue
         self.records = retired
         self.state = state
         self.verbs = verbs
@@ -218,7 +202,7 @@ class Settlement(Operation):
             self.queue.retire(self.records)
             self.nodes.drained(self.queue)
         if self.deliveries:
-            self.connection.settled(self)
+            self.source.on_settled(self)
 
     def refused(self, error: Exception) -> None:
         """A fault of the broker: nothing is told, and what was to leave is there for others."""
@@ -230,9 +214,9 @@ class Settlement(Operation):
         """The receiver has decided: its outcome waits for room, and nothing is delivered once more."""
         return True
 
-    def owner(self) -> Owner | None:
+    def owner(self) -> Connection | None:
         """The receiver's connection."""
-        return self.connection
+        return self.source.connection
 
 
 def return_verbs(queue_id: int, records: Sequence[Record]) -> Unit:
@@ -286,7 +270,7 @@ class Question(Operation):
 
     def __init__(
         self, look: Callable[[], Callable[[], None]], failed: Callable[[Exception], None],
-        connection: Owner | None = None,
+        connection: Connection | None = None,
     ) -> None:  # fmt: skip
         self._look = look
         self._failed = failed
@@ -307,6 +291,6 @@ class Question(Operation):
         """A fault of the broker met it."""
         self._failed(error)
 
-    def owner(self) -> Owner | None:
+    def owner(self) -> Connection | None:
         """The asker's connection."""
         return self._connection

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from amqp_broker.operations.operation import Operation, Refused
 from amqp_broker.persistence import ForgetCursor, MoveCursor, Store, Unit
-from amqp_broker.retained.filters import LOCKED, NO_ROOM, RetainedRefused
+from amqp_broker.queues import NodeRefused
+from amqp_broker.retained.filters import LOCKED, NO_ROOM
 
 if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
@@ -85,7 +86,7 @@ class Cursors:
     # Holding
 
     def hold(self, name: str, holder: Holder) -> None:
-        """Nobody else may hold it or read with it, until `release`. Raises RetainedRefused."""
+        """Nobody else may hold it or read with it, until `release`. Raises NodeRefused."""
         if self._held.get(name) is holder:
             return
         self._refuse_if_used(name, self.held_by(name))
@@ -98,7 +99,7 @@ class Cursors:
             del self._held[name]
 
     def read_with(self, name: str, log_id: int, holder: Holder) -> None:
-        """Nobody else may read this node with it, or hold it. Raises RetainedRefused."""
+        """Nobody else may read this node with it, or hold it. Raises NodeRefused."""
         other = self._held.get(name) or self._reading.get((name, log_id))
         self._refuse_if_used(name, None if other is None else other.container_id)
         self._check_room(name)
@@ -111,7 +112,7 @@ class Cursors:
 
     def _refuse_if_used(self, name: str, container_id: str | None) -> None:
         if container_id is not None:
-            raise RetainedRefused(
+            raise NodeRefused(
                 LOCKED,
                 f"cursor {name!r} is in use by a link of container {container_id!r}",
                 {"container-id": container_id},
@@ -120,7 +121,7 @@ class Cursors:
     def _check_room(self, name: str) -> None:
         most = self._nodes.config.limits.max_cursors
         if name not in self._names and len(self._names) >= most:
-            raise RetainedRefused(NO_ROOM, f"there are {most} cursors, as many as max_cursors allows")
+            raise NodeRefused(NO_ROOM, f"there are {most} cursors, as many as max_cursors allows")
 
     # Moving
 
@@ -153,7 +154,7 @@ class Cursors:
     def forget(
         self, name: str, may: Callable[[Positions], None], then: Callable[[Exception | None], None]
     ) -> None:
-        """There is no such cursor any more, unless `may` raises RetainedRefused at where it stands."""
+        """There is no such cursor any more, unless `may` raises NodeRefused at where it stands."""
         self._submit(Forget(self, name, may, then))
 
     # What operations do
@@ -186,7 +187,7 @@ class Cursors:
 class CursorRefused(Refused):
     """The request can't be: `refused` says why, with what the wire tells."""
 
-    def __init__(self, refused: RetainedRefused) -> None:
+    def __init__(self, refused: NodeRefused) -> None:
         super().__init__(refused.error)
         self.refused = refused
 
@@ -231,7 +232,7 @@ class MoveCursors(CursorChange):
         cursors = self._cursors
         try:
             wanted = cursors.now(self._wanted)
-        except RetainedRefused as refused:
+        except NodeRefused as refused:
             raise CursorRefused(refused) from None
         before = cursors.there(self.name)
         self._moves = {log: offset for log, offset in wanted.items() if offset > before.get(log, -1)}
@@ -269,7 +270,7 @@ class Forget(CursorChange):
         """Whatever there is of it."""
         try:
             self._may(self._cursors.there(self.name))
-        except RetainedRefused as refused:
+        except NodeRefused as refused:
             raise CursorRefused(refused) from None
         self._cursors.begin(self)
         return [ForgetCursor(self.name)]

@@ -16,7 +16,6 @@ import attrs
 from amqp_broker.frames import (
     Byte,
     Described,
-    Error,
     Int,
     Long,
     Short,
@@ -27,6 +26,7 @@ from amqp_broker.frames import (
     Ulong,
     Ushort,
 )
+from amqp_broker.queues import NodeRefused
 
 OFFSET_SPEC: Final = "rabbitmq:stream-offset-spec"
 UNTIL: Final = "amqp-broker:until"
@@ -50,14 +50,6 @@ INVALID: Final = "amqp:invalid-field"
 NOT_ALLOWED: Final = "amqp:not-allowed"
 LOCKED: Final = "amqp:resource-locked"
 NO_ROOM: Final = "amqp:resource-limit-exceeded"
-
-
-class RetainedRefused(Exception):
-    """What was asked of a retaining node can't be; `error` is what its asker is told."""
-
-    def __init__(self, condition: str, description: str, info: dict[str, Any] | None = None) -> None:
-        super().__init__(description)
-        self.error = Error(condition=condition, description=description, info=info)
 
 
 @attrs.frozen
@@ -87,7 +79,7 @@ def asks_to_read(filters: object) -> bool:
 
 
 def read_filters(filters: dict[str, Any] | None) -> ReadRequest:
-    """What the filters ask for; those of others are not in effect. Raises RetainedRefused."""
+    """What the filters ask for; those of others are not in effect. Raises NodeRefused."""
     start, until, cursor = BEGIN_NEXT, None, None
     effective: dict[str, Any] = {}
     for key, value in (filters or {}).items():
@@ -95,7 +87,7 @@ def read_filters(filters: dict[str, Any] | None) -> ReadRequest:
         if name not in NAMES or value is None:
             continue
         if not isinstance(value, Described):
-            raise RetainedRefused(
+            raise NodeRefused(
                 INVALID, f"filter {key!r:.80}: expected a described value, its descriptor the symbol {name!r}"
             )
         if name == OFFSET_SPEC:
@@ -116,7 +108,7 @@ def _name(key: object, value: object) -> str:
 
 
 def read_start(value: object, what: str) -> Start:
-    """Where to begin. Raises RetainedRefused."""
+    """Where to begin. Raises NodeRefused."""
     text = value.value if isinstance(value, Symbol) else value
     if isinstance(text, str) and text in WORDS:
         return Start(text)
@@ -125,24 +117,24 @@ def read_start(value: object, what: str) -> Start:
     number = whole(value)
     if number is not None and 0 <= number <= OFFSET_MAX:
         return Start(AT_OFFSET, number)
-    raise RetainedRefused(
+    raise NodeRefused(
         INVALID, f'{what}: expected "first", "last", "next", an offset or a timestamp, got {value!r:.80}'
     )
 
 
 def read_offset(value: object, what: str) -> int:
-    """An offset. Raises RetainedRefused."""
+    """An offset. Raises NodeRefused."""
     number = whole(value)
     if number is None or not 0 <= number <= OFFSET_MAX:
-        raise RetainedRefused(INVALID, f"{what}: expected an offset from 0 on, got {value!r:.80}")
+        raise NodeRefused(INVALID, f"{what}: expected an offset from 0 on, got {value!r:.80}")
     return number
 
 
 def read_cursor_name(value: object, what: str) -> str:
-    """The name of a cursor. Raises RetainedRefused."""
+    """The name of a cursor. Raises NodeRefused."""
     if isinstance(value, str) and value.isprintable() and 0 < len(value.encode()) <= CURSOR_NAME_BYTES:
         return value
-    raise RetainedRefused(
+    raise NodeRefused(
         INVALID,
         f"{what}: expected the name of a cursor, 1 to {CURSOR_NAME_BYTES} bytes of UTF-8 without control "
         f"characters, got {value!r:.80}",

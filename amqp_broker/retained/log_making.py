@@ -39,7 +39,7 @@ class Made:
 
 async def make_logs(nodes: NodeService) -> None:
     """For every log that messages wait in; before anybody is served. Raises StoreError."""
-    for queue in nodes.registry.queues():
+    for queue in nodes.queues.queues():
         if queue.archives and queue.message_count:
             made = await _Making(nodes, queue).run()
             _begin(queue)

@@ -24,18 +24,23 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from amqp_broker.authorisation import Principal
-from amqp_broker.control_nodes import ControlPost, HoldingNode
 from amqp_broker.frames import Accepted, DecodeError, Error, Message, Properties, Rejected, Ulong
+from amqp_broker.nodes import requests
+from amqp_broker.nodes.ends import Sink
+from amqp_broker.nodes.node import Attachment
+from amqp_broker.nodes.requests import RequestNode, RequestSink
 from amqp_broker.operations.posting import Question
 from amqp_broker.persistence import RowDamaged, Store
 from amqp_broker.queue import Queue
+from amqp_broker.queues import NodeRefused
 from amqp_broker.replies import no_room, ok_reply, reply_queue
 from amqp_broker.retained.cursors import Holder, Positions, by_name
-from amqp_broker.retained.filters import INVALID, LOCKED, NO_ROOM, NOT_ALLOWED, RetainedRefused
+from amqp_broker.retained.filters import INVALID, LOCKED, NO_ROOM, NOT_ALLOWED
 from amqp_broker.retained.logs import QueueLog, RetainedLog, begin_at
 from amqp_broker.retained.requests import Request, read_request
 
 if TYPE_CHECKING:
+    from amqp_broker.nodes.relay import RelaySink
     from amqp_broker.retained.service import RetainedService
 
 RETAINED_ADDRESS: Final = "$retained"
@@ -48,7 +53,9 @@ Reply = dict[str, Any]
 class Asked:
     """One request: how its asker is answered, once."""
 
-    def __init__(self, service: RetainedService, post: ControlPost, request: Request, queue: Queue) -> None:
+    def __init__(
+        self, service: RetainedService, post: requests.Request, request: Request, queue: Queue
+    ) -> None:
         self.service = service
         self.nodes = service.nodes
         self.principal = post.principal
@@ -68,7 +75,7 @@ class Asked:
 
     def refuse(self, error: Exception) -> None:
         """It can't be."""
-        if isinstance(error, RetainedRefused):
+        if isinstance(error, NodeRefused):
             told = error.error
         elif isinstance(error, RowDamaged):
             told = Error(condition="amqp:internal-error", description=str(error))
@@ -77,12 +84,12 @@ class Asked:
         self._post.answer(Rejected(error=told))
 
     def look(self, question: Callable[[Store], Reply]) -> None:
-        """Reply with the answer of `question` between two commits; it may raise RetainedRefused."""
+        """Reply with the answer of `question` between two commits; it may raise NodeRefused."""
 
         def look() -> Callable[[], None]:
             try:
                 return partial(self.reply, self.nodes.writer.lookup(question))
-            except (RetainedRefused, RowDamaged) as error:
+            except (NodeRefused, RowDamaged) as error:
                 return partial(self.refuse, error)
 
         self.nodes.turns.own_operations += 1
@@ -123,12 +130,29 @@ class Waiting:
             self._asked.service.wait_no_more(log, self)
 
 
-class RetainedNode(HoldingNode):
-    """The node, as one link has it; `relayed` is one message through the anonymous terminus, which can hold
-    nothing.
-    """
+class RetainedNode(RequestNode):
+    """The node; rights are asked for with each request."""
 
-    def __init__(self, service: RetainedService, *, relayed: bool = False) -> None:
+    def __init__(self, service: RetainedService, name: str) -> None:
+        super().__init__(name)
+        self._service = service
+
+    def sink(self, attachment: Attachment) -> RetainedRequests:
+        """What takes the requests of one link."""
+        return RetainedRequests(self._service, attachment)
+
+    def relayed(self, relay: RelaySink) -> Sink:
+        """One request, which can hold nothing."""
+        return RetainedRequests(self._service, relay.attachment, relayed=True)
+
+
+class RetainedRequests(RequestSink):
+    """One link to it; `relayed` is one message through the anonymous terminus, which can hold nothing."""
+
+    def __init__(
+        self, service: RetainedService, attachment: Attachment, *, relayed: bool = False
+    ) -> None:
+        super().__init__(attachment)
         self._service = service
         self._relayed = relayed
         self._holds: dict[str, Holder] = {}
@@ -143,14 +167,14 @@ class RetainedNode(HoldingNode):
             "forget": self._forget,
         }
 
-    def receive(self, post: ControlPost) -> None:
+    def receive(self, post: requests.Request) -> None:
         """Take one request."""
         try:
             properties = Message(post.payload).properties or Properties()
             operation = self._operations.get(str(properties.subject))
             if operation is None:
                 names = ", ".join(self._operations)
-                raise RetainedRefused(
+                raise NodeRefused(
                     INVALID, f"expected the subject to be one of {names}, got {properties.subject!r:.80}"
                 )
             queue = reply_queue(self._service.nodes, post.principal, properties.reply_to)
@@ -158,12 +182,12 @@ class RetainedNode(HoldingNode):
                 post.answer(Rejected(error=queue))
                 return
             operation(Asked(self._service, post, read_request(post.payload, properties), queue))
-        except RetainedRefused as refused:
+        except NodeRefused as refused:
             post.answer(Rejected(error=refused.error))
         except DecodeError as error:
             post.answer(Rejected(error=Error(condition=error.condition, description=error.description)))
 
-    def detached(self) -> None:
+    def on_detached(self) -> None:
         """The cursors that the link held are free."""
         self._gone = True
         for name, holder in self._holds.items():
@@ -177,7 +201,7 @@ class RetainedNode(HoldingNode):
         if address is None:
             logs = self._service.logs(asked.principal)
             if len(logs) > MAX_DESCRIBED:
-                raise RetainedRefused(
+                raise NodeRefused(
                     NO_ROOM, f"there are {len(logs)} nodes, more than {MAX_DESCRIBED}: expected an address"
                 )
         else:
@@ -197,11 +221,11 @@ class RetainedNode(HoldingNode):
         known = asked.request.positions("positions")
         timeout_ms = asked.request.milliseconds("timeout_ms")
         if timeout_ms > WAIT_MS_MAX:
-            raise RetainedRefused(
+            raise NodeRefused(
                 INVALID, f"timeout_ms: expected at most {WAIT_MS_MAX} milliseconds, got {timeout_ms}"
             )
         if not known:
-            raise RetainedRefused(INVALID, "positions: expected at least one address")
+            raise NodeRefused(INVALID, "positions: expected at least one address")
         logs = [self._service.log_at(asked.principal, address) for address in known]
         Waiting(asked, logs, list(known.values())).begin(timeout_ms)
 
@@ -209,7 +233,7 @@ class RetainedNode(HoldingNode):
 
     def _hold(self, asked: Asked) -> None:
         if self._relayed:
-            raise RetainedRefused(NOT_ALLOWED, "hold: expected a link of its own to $retained")
+            raise NodeRefused(NOT_ALLOWED, "hold: expected a link of its own to $retained")
         name = asked.request.cursor()
         start = asked.request.starts("start")
         logs = {address: self._service.log_at(asked.principal, address) for address in start}
@@ -217,7 +241,7 @@ class RetainedNode(HoldingNode):
         holder = self._holds.setdefault(name, Holder(asked.container_id))
         try:
             self._service.cursors.hold(name, holder)
-        except RetainedRefused:
+        except NodeRefused:
             if not known:
                 del self._holds[name]
             raise
@@ -257,7 +281,7 @@ class RetainedNode(HoldingNode):
             for address, log in logs.items():
                 end = log.bounds(store).next_offset
                 if positions[address] > end:
-                    raise RetainedRefused(
+                    raise NodeRefused(
                         INVALID,
                         f"positions: {address!r} has the offsets before {end}, got {positions[address]}",
                     )
@@ -275,7 +299,7 @@ class RetainedNode(HoldingNode):
         name = asked.request.cursor()
         held_by = self._service.cursors.held_by(name)
         if held_by is not None and name not in self._holds:
-            raise RetainedRefused(LOCKED, f"cursor {name!r} is in use by a link of container {held_by!r}")
+            raise NodeRefused(LOCKED, f"cursor {name!r} is in use by a link of container {held_by!r}")
 
         def may(positions: Positions) -> None:
             self._check_readable(asked.principal, positions)
@@ -292,7 +316,7 @@ class RetainedNode(HoldingNode):
         """Where the cursor stands behind a move."""
         try:
             asked.reply(self._positions_reply(asked.principal, positions, more))
-        except RetainedRefused as refused:
+        except NodeRefused as refused:
             asked.refuse(refused)
 
     def _positions_reply(self, principal: Principal, positions: Positions, more: Reply) -> Reply:
@@ -311,7 +335,7 @@ class RetainedNode(HoldingNode):
         """Who may not read somewhere learns nothing of cursors there."""
         for address in by_name(positions, self._service.addresses()):
             if not self._service.may_read(principal, address):
-                raise RetainedRefused(
+                raise NodeRefused(
                     "amqp:unauthorized-access",
                     f"the cursor stands at nodes that {principal.rule_name!r} may not read by offset",
                 )

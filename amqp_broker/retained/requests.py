@@ -7,9 +7,9 @@ from typing import Any
 import attrs
 
 from amqp_broker.frames import AmqpValue, Message, Properties, Symbol, Timestamp
+from amqp_broker.queues import NodeRefused
 from amqp_broker.retained.filters import (
     INVALID,
-    RetainedRefused,
     Start,
     read_cursor_name,
     read_offset,
@@ -23,7 +23,7 @@ MAX_ADDRESSES = 1_024
 
 @attrs.frozen
 class Request:
-    """One request. Every method raises RetainedRefused for what is not as expected."""
+    """One request. Every method raises NodeRefused for what is not as expected."""
 
     correlation_id: Any
     body: dict[str, Any]
@@ -41,7 +41,7 @@ class Request:
         value = self.body.get(key)
         number = value.value if isinstance(value, Timestamp) else whole(value)
         if number is None or number < 0:
-            raise RetainedRefused(INVALID, f"{key}: expected milliseconds from 0 on, got {value!r:.80}")
+            raise NodeRefused(INVALID, f"{key}: expected milliseconds from 0 on, got {value!r:.80}")
         return number
 
     def positions(self, key: str) -> dict[str, int]:
@@ -55,18 +55,18 @@ class Request:
     def _map(self, key: str) -> dict[str, Any]:
         value = self.body.get(key)
         if not isinstance(value, dict) or len(value) > MAX_ADDRESSES:
-            raise RetainedRefused(
+            raise NodeRefused(
                 INVALID, f"{key}: expected a map of at most {MAX_ADDRESSES} addresses, got {value!r:.80}"
             )
         return _with_text_keys(value, key)
 
 
 def read_request(payload: bytes, properties: Properties) -> Request:
-    """The request of a message. Raises RetainedRefused, and DecodeError where it is malformed."""
+    """The request of a message. Raises NodeRefused, and DecodeError where it is malformed."""
     sections: Any = Message(payload).body_sections()
     value = sections[0].value if sections and isinstance(sections[0], AmqpValue) else None
     if not isinstance(value, dict):
-        raise RetainedRefused(INVALID, "expected a map as the amqp-value of the body")
+        raise NodeRefused(INVALID, "expected a map as the amqp-value of the body")
     return Request(properties.correlation_id, _with_text_keys(value, "body"))
 
 
@@ -75,6 +75,6 @@ def _with_text_keys(value: dict[Any, Any], what: str) -> dict[str, Any]:
     for key, item in value.items():
         name = key.value if isinstance(key, Symbol) else key
         if not isinstance(name, str):
-            raise RetainedRefused(INVALID, f"{what}: expected strings as keys, got {key!r:.80}")
+            raise NodeRefused(INVALID, f"{what}: expected strings as keys, got {key!r:.80}")
         found[name] = item
     return found

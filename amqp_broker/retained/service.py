@@ -10,9 +10,9 @@ from amqp_broker.addresses import Address, AddressError, parse_address
 from amqp_broker.authorisation import BROWSE, MANAGE_READ, Principal
 from amqp_broker.page_turns import PageReader
 from amqp_broker.persistence import Retain, Retained, Store, Unit
-from amqp_broker.registry import NodeRefused
+from amqp_broker.queues import NodeRefused
 from amqp_broker.retained.cursors import Cursors
-from amqp_broker.retained.filters import NOT_ALLOWED, RetainedRefused
+from amqp_broker.retained.filters import NOT_ALLOWED
 from amqp_broker.retained.logs import EVENTS, EVENTS_ID, EventLog, QueueLog, RetainedLog
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class RetainedService:
         self.events.bounds(store)
         self.cursors.recover(store)
         unit: Unit = []
-        for queue in self.nodes.registry.queues():
+        for queue in self.nodes.queues.queues():
             verb = self.changed(queue, store.retained(queue.queue_id))
             if verb is not None:
                 unit.append(verb)
@@ -64,11 +64,11 @@ class RetainedService:
     # Logs
 
     def log_of(self, queue: Queue) -> QueueLog:
-        """The log of a queue that retains. Raises RetainedRefused."""
+        """The log of a queue that retains. Raises NodeRefused."""
         found = self._logs.get(queue)
         if found is None:
             if not queue.retains:
-                raise RetainedRefused(
+                raise NodeRefused(
                     NOT_ALLOWED,
                     f"queue {queue.name!r} retains nothing: the [[queue]] of the configuration whose pattern "
                     "fits it has to say retention_ms or retention_bytes",
@@ -77,24 +77,24 @@ class RetainedService:
         return found
 
     def log_at(self, principal: Principal, address: object) -> RetainedLog:
-        """What is read at an address that exists. Raises RetainedRefused."""
+        """What is read at an address that exists. Raises NodeRefused."""
         try:
             parsed = parse_address(address, self.limits.address_bytes)
         except AddressError as error:
-            raise RetainedRefused("amqp:invalid-field", str(error)) from None
+            raise NodeRefused("amqp:invalid-field", str(error)) from None
         if not self.may_read(principal, parsed.name):
-            raise RetainedRefused(
+            raise NodeRefused(
                 "amqp:unauthorized-access", f"{principal.rule_name!r} may not read {parsed.name!r} by offset"
             )
         if parsed.name == EVENTS:
             return self.events
-        queue = self.nodes.registry.find(parsed)
+        queue = self.nodes.queues.find(parsed)
         if queue is None:
-            raise RetainedRefused("amqp:not-found", f"no queue {parsed.name!r}")
+            raise NodeRefused("amqp:not-found", f"no queue {parsed.name!r}")
         return self.log_of(queue)
 
     async def log_for(self, principal: Principal, address: str) -> RetainedLog:
-        """The same for a link; a queue is made on first use. Raises NodeRefused, RetainedRefused."""
+        """The same for a link; a queue is made on first use. Raises NodeRefused, NodeRefused."""
         if address != EVENTS:
             return self.log_of(await self.nodes.node_for(principal, address, BROWSE))
         if not self.may_read(principal, address):
@@ -113,7 +113,7 @@ class RetainedService:
     def logs(self, principal: Principal | None = None) -> list[RetainedLog]:
         """Everything that can be read by offset, by that principal or at all, in the order of addresses."""
         queues = sorted(
-            [queue for queue in self.nodes.registry.queues() if queue.retains], key=lambda queue: queue.name
+            [queue for queue in self.nodes.queues.queues() if queue.retains], key=lambda queue: queue.name
         )
         found: list[RetainedLog] = [self.events, *[self.log_of(queue) for queue in queues]]
         if principal is None:
@@ -122,17 +122,17 @@ class RetainedService:
 
     def addresses(self) -> dict[int, str]:
         """The addresses of all logs by their ids."""
-        found = {queue.queue_id: queue.name for queue in self.nodes.registry.queues()}
+        found = {queue.queue_id: queue.name for queue in self.nodes.queues.queues()}
         found[EVENTS_ID] = EVENTS
         return found
 
     # Readers
 
     def admit_reader(self) -> None:
-        """One more link reads. Raises RetainedRefused at the bound."""
+        """One more link reads. Raises NodeRefused at the bound."""
         most = self.limits.max_retained_readers
         if self._readers >= most:
-            raise RetainedRefused(
+            raise NodeRefused(
                 "amqp:resource-limit-exceeded",
                 f"{most} links read by offset, as many as max_retained_readers allows",
             )

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from amqp_broker.frames import Accepted, Error, Received, Rejected, TransactionalState, Ulong
+from amqp_broker.nodes.ends import Source
 from amqp_broker.persistence import NoSuchNode, Record, Store
 from amqp_broker.retained.cursors import Holder, Prefix
 from amqp_broker.retained.filters import DROPPED
 from amqp_broker.retained.logs import Page, RetainedLog
 
 if TYPE_CHECKING:
-    from amqp_broker.link_owner import LinkOwner
+    from amqp_broker.connection import Connection
     from amqp_broker.links import OutgoingDelivery, SenderLink
     from amqp_broker.retained.service import RetainedService
 
@@ -40,17 +41,16 @@ class CursorReading:
         self.answers: list[tuple[list[OutgoingDelivery], Any]] = []
 
 
-class RetainedSource:
+class RetainedSource(Source):
     """One link that reads `log` from `position` on, up to and without `until` if there is one."""
 
     def __init__(
-        self, task: LinkOwner, service: RetainedService, log: RetainedLog, link: SenderLink,
+        self, connection: Connection, service: RetainedService, log: RetainedLog, link: SenderLink,
         position: int, until: int | None, cursor: CursorReading | None,
     ) -> None:  # fmt: skip
-        self._task = task
+        super().__init__(connection, link)
         self._service = service
         self._log = log
-        self._link = link
         self._position = position
         self._until = until
         self._cursor = cursor
@@ -75,11 +75,11 @@ class RetainedSource:
             page = self._log.page(store, start, messages, limits.retained_page_bytes)
         except NoSuchNode:
             page = Page([], start)
-        self._task.run_in_turn(self._arrived, page)
+        self.connection.run_in_turn(self._arrived, page)
 
     def grown(self) -> None:
         """There is more than there was, said after a commit."""
-        self._task.run_in_turn(self.on_credit)
+        self.connection.run_in_turn(self.on_credit)
 
     def _arrived(self, page: Page) -> None:
         self._reading = False
@@ -94,7 +94,7 @@ class RetainedSource:
             records = self._exactly(records, page.next_offset, until)
         elif self._cursor is not None:
             self._skip_missing(self._cursor, records, page.next_offset)
-        largest = self._link.remote_max_message_size
+        largest = self.link.remote_max_message_size
         if largest:
             records = self._not_too_large(records, largest)
         self._page = records
@@ -107,8 +107,8 @@ class RetainedSource:
         self._detached = True
         log = self._log
         description = f"{log.address!r}: nothing at offset {self._position}, although {log.end} is the next"
-        self._task.log.error("retained.nothing", address=log.address, offset=self._position)
-        self._link.detach(Error(condition="amqp:internal-error", description=description))
+        self.connection.log.error("retained.nothing", address=log.address, offset=self._position)
+        self.link.detach(Error(condition="amqp:internal-error", description=description))
 
     def _exactly(self, records: list[Record], next_offset: int, until: int) -> list[Record]:
         """Those of a range up to the first that is missing."""
@@ -151,7 +151,7 @@ class RetainedSource:
             self._go_on()
 
     def _go_on(self) -> None:
-        link = self._link
+        link = self.link
         if self._sent < len(self._page) and not self._send():
             return
         if self._too_large is not None:
@@ -176,14 +176,14 @@ class RetainedSource:
                 self._reading = True
                 self._service.turns.ask(self)
             else:
-                self._task.dispatcher.wait_for_output(self)
+                self.connection.wait_for_output(self)
         else:
             self._service.wait(self._log, self, end)
             link.drained()
 
     def _send(self) -> bool:
         """Send of the page what goes; whether all of it went."""
-        link = self._link
+        link = self.link
         page = self._page
         begun = trio.current_time()
         taken = link.send(page[self._sent :] if self._sent else page)
@@ -191,7 +191,7 @@ class RetainedSource:
         self._sent += taken
         if self._sent < len(page):
             if link.credit > 0:
-                self._task.dispatcher.wait_for_output(self)
+                self.connection.wait_for_output(self)
             return False
         self._page = []
         self._sent = 0
@@ -204,7 +204,7 @@ class RetainedSource:
         """A range yields exactly its messages, or says what is not there."""
         log = self._log
         self._detached = True
-        self._task.log.warning("retained.dropped", address=log.address, offset=missing)
+        self.connection.log.warning("retained.dropped", address=log.address, offset=missing)
         description = (
             f"{log.address!r}: the message at offset {missing} is not there any more (damaged, or retention "
             f"dropped it); it goes on at {goes_on}"
@@ -215,21 +215,21 @@ class RetainedSource:
             "first": Ulong(goes_on),
             "next": Ulong(log.end),
         }
-        self._link.detach(Error(condition=DROPPED, description=description, info=info))
+        self.link.detach(Error(condition=DROPPED, description=description, info=info))
 
     def _end_too_large(self, offset: int, size: int) -> None:
         """Who reads by offset gets every message, so none is passed over in silence."""
         log = self._log
-        largest = self._link.remote_max_message_size
+        largest = self.link.remote_max_message_size
         self._detached = True
-        self._task.log.warning("retained.too_large", address=log.address, offset=offset, octets=size)
+        self.connection.log.warning("retained.too_large", address=log.address, offset=offset, octets=size)
         description = (
             f"{log.address!r}: the message at offset {offset} has {size} octets, and the link takes at most "
             f"{largest} (max-message-size)"
         )
         info = {"address": log.address, "offset": Ulong(offset), "octets": Ulong(size)}
         error = Error(condition="amqp:link:message-size-exceeded", description=description, info=info)
-        self._link.detach(error)
+        self.link.detach(error)
 
     # Outcomes
 
@@ -237,7 +237,7 @@ class RetainedSource:
         """Copies: an outcome has no effect but that accepted and rejected move a cursor."""
         if isinstance(state, TransactionalState):
             description = "messages that are read by offset are copies, which no transaction can retire"
-            self._link.detach(Error(condition="amqp:not-implemented", description=description))
+            self.link.detach(Error(condition="amqp:not-implemented", description=description))
             return
         cursor = self._cursor
         decided = state is not None and not isinstance(state, Received)
@@ -247,7 +247,7 @@ class RetainedSource:
                 cursor.answers.append((deliveries, state))
             self._move(cursor)
         elif decided and not settled:
-            self._link.settle(deliveries, state)
+            self.link.settle(deliveries, state)
         self._go_on()
 
     def _move(self, cursor: CursorReading) -> None:
@@ -264,7 +264,7 @@ class RetainedSource:
         self._service.cursors.move(
             cursor.name,
             lambda _store: {log_id: offset},
-            lambda error: self._task.run_in_turn(self._moved, cursor, offset, answers, error),
+            lambda error: self.connection.run_in_turn(self._moved, cursor, offset, answers, error),
             keeps=True,
         )
 
@@ -276,7 +276,7 @@ class RetainedSource:
         if error is not None:
             if not self._detached:
                 description = f"cursor {cursor.name!r} could not be moved: {error}"
-                self._link.detach(Error(condition="amqp:internal-error", description=description))
+                self.link.detach(Error(condition="amqp:internal-error", description=description))
             return
         cursor.stored = max(cursor.stored, offset)
         if self._detached:  # what was accepted meanwhile is with the cursors
@@ -288,7 +288,7 @@ class RetainedSource:
 
     def _answer(self, answers: list[tuple[list[OutgoingDelivery], Any]]) -> None:
         for deliveries, state in answers:
-            self._link.settle(deliveries, state)
+            self.link.settle(deliveries, state)
 
     def on_detached(self, unsettled: list[OutgoingDelivery]) -> None:
         """Nothing was held but the cursor."""
@@ -296,7 +296,6 @@ class RetainedSource:
         self._page = []
         self._service.forget_reader(self)
         self._service.wait_no_more(self._log, self)
-        self._task.dispatcher.wait_no_more(self)
         if self.holds is not None:
             name, holder = self.holds
             self._service.cursors.read_no_more(name, self._log.log_id, holder)

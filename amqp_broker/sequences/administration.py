@@ -10,6 +10,7 @@ import trio
 from amqp_broker.addresses import AddressError, parse_address
 from amqp_broker.persistence import Store, Stream
 from amqp_broker.sequences.jobs import Reset
+from amqp_broker.sequences.settings import sequences_of
 
 if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
@@ -62,7 +63,7 @@ class SequenceAdministration:
 
             streams = await self._nodes.writer.ask(page)
         else:
-            local = found.sequences.local
+            local = sequences_of(found).local
             streams = [local[name] for name in sorted(local) if name > after][:count]
         return [_shown(queue, stream) for stream in streams]
 
@@ -89,7 +90,7 @@ class SequenceAdministration:
 
     def _queue(self, name: str) -> Queue | None:
         try:
-            return self._nodes.registry.find(parse_address(name))
+            return self._nodes.queues.find(parse_address(name))
         except AddressError:
             return None
 

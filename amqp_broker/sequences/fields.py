@@ -33,6 +33,7 @@ from amqp_broker.frames import (
     find_maps,
     read_entries,
 )
+from amqp_broker.places import Place
 
 STREAM_PROPERTY: Final = "seq-stream"
 STREAM_CHARACTERS: Final = 128  # the name is a key of the store, and stands in each row
@@ -52,16 +53,6 @@ _ANNOTATIONS: Final = {f"x-opt-seq-{field}".encode(): field for field in _FIELDS
 _SYMBOLS: Final[dict[Any, str]] = {Symbol(f"x-opt-seq-{field}"): field for field in _FIELDS}
 _PROPERTIES: Final = {f"seq_{field}".encode(): field for field in _FIELDS}
 _STRINGS: Final[dict[Any, str]] = {f"seq_{field}": field for field in _FIELDS}
-
-
-class Place:
-    """The place that a message has by its fields, which are well-formed (row 0 of the table)."""
-
-    __slots__ = ("numbering", "stream")
-
-    def __init__(self, stream: str, numbering: Numbering) -> None:
-        self.stream = stream
-        self.numbering = numbering
 
 
 class _Malformed(Exception):

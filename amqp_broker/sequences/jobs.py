@@ -6,36 +6,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from amqp_broker.frames import Error, Rejected
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.message_events import places_of, put, refused
-from amqp_broker.operations.operation import Operation, Owner
+from amqp_broker.operations.operation import Operation
 from amqp_broker.operations.posting import post_verbs
 from amqp_broker.persistence import Advance, ForgetStream, Record, RowDamaged, Stream, Unit
+from amqp_broker.places import Place
 from amqp_broker.queue import Queue
-from amqp_broker.sequences.fields import Place
 from amqp_broker.sequences.judging import ACCEPTED, Judging
 from amqp_broker.sequences.positions import TooManyStreams
 
 if TYPE_CHECKING:
     from amqp_broker.authorisation import Principal
+    from amqp_broker.connection import Connection
     from amqp_broker.sequences.service import SequenceService
 
 Places = Sequence[Place | Error | None]
 """Of each message of a run: its place, what is wrong with its fields, or None: it is of no stream."""
-
-
-class JudgedOwner(Owner, Protocol):
-    """The connection that posted."""
-
-    @property
-    def container_id(self) -> str:
-        """Of the peer."""
-
-    def run_in_turn(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Have `call(*arguments)` run in a turn of the connection."""
 
 
 class SequencedPosting(Operation):
@@ -51,7 +41,7 @@ class SequencedPosting(Operation):
     def __init__(
         self,
         service: SequenceService,
-        owner: JudgedOwner,
+        owner: Connection,
         principal: Principal,
         link: ReceiverLink,
         deliveries: list[Delivery],
@@ -123,7 +113,7 @@ class SequencedPosting(Operation):
         self.queue.pending_posts -= 1
         self._owner.run_in_turn(self._told, self, error)
 
-    def owner(self) -> Owner | None:
+    def owner(self) -> Connection | None:
         """The sender's connection."""
         return self._owner
 

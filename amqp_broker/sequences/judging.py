@@ -8,7 +8,7 @@ from typing import Any, Final
 from amqp_broker.coordinator import Numbering, SequenceAnswer, StreamPosition, accept, expected_prev
 from amqp_broker.frames import Accepted, Error, Rejected, Uint, Ulong
 from amqp_broker.persistence import RowDamaged, Stream
-from amqp_broker.sequences.fields import Place
+from amqp_broker.places import Place
 from amqp_broker.sequences.positions import TooManyStreams
 
 ACCEPTED: Final = Accepted()

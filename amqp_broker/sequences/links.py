@@ -1,5 +1,8 @@
-"""The links of one connection that send messages of sequenced streams: from their runs to operations, and the
-order acknowledgements back (MS-MQQB 3.1.5.8.6).
+"""Links that send messages of sequenced streams: from their runs to jobs, and the order acknowledgements back
+(MS-MQQB 3.1.5.8.6).
+
+    attach   properties: seq-stream = the stream of all its messages
+    answer   target capability tx-sequence; properties: seq-id, seq-no = the last accepted of the stream
 
     run --places--> SequencedPosting --commit--> outcomes --> at once, or kept by the link until
                                                               its timer, or a reason to flush
@@ -11,177 +14,237 @@ window below a quarter.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from amqp_broker.connection import Timed
 from amqp_broker.coordinator import FLUSH_PART, OrderTimer, TransactionRollback
-from amqp_broker.frames import Error, Rejected
+from amqp_broker.frames import Error, Rejected, Uint, Ulong
 from amqp_broker.links import Delivery, ReceiverLink
+from amqp_broker.nodes.queue_sink import PostRule, QueueSink
+from amqp_broker.nodes.queues import PostRules
 from amqp_broker.operations.operation import error_of
-from amqp_broker.sequences.fields import MISSING, Place, place_of
+from amqp_broker.persistence import RowDamaged
+from amqp_broker.places import Place
+from amqp_broker.queues import NodeRefused
+from amqp_broker.sequences.fields import MISSING, place_of, stream_property
 from amqp_broker.sequences.jobs import Places, SequencedPosting
+from amqp_broker.sequences.positions import TooManyStreams
+from amqp_broker.sequences.settings import sequences_of
 from amqp_broker.sequences.transactions import SequencedEnlistment, TransactionalJudging
 
 if TYPE_CHECKING:
+    from amqp_broker.authorisation import Principal
+    from amqp_broker.connection import Connection
     from amqp_broker.coordinator import Transaction
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.frames import Attach
+    from amqp_broker.nodes.node import Attachment
     from amqp_broker.persistence import Record
-    from amqp_broker.posts import Posts
-    from amqp_broker.producers import Producer
     from amqp_broker.queue import Queue
     from amqp_broker.sequences.service import SequenceService
-    from amqp_broker.transactions import Transactions
+
+TX_SEQUENCE: Final = "tx-sequence"
 
 
-class SequencedLinks:
-    """`task` is the owner of the connection, `posts` serves its receiving links."""
+class SequenceRules(PostRules):
+    """One for each broker."""
+
+    def __init__(self, sequences: SequenceService) -> None:
+        self._sequences = sequences
+
+    def check(self, attach: Attach) -> None:
+        """Whether the stream that the link names can be one."""
+        _stream_of(attach)
+
+    async def open(self, attachment: Attachment, queue: Queue | None) -> PostRule | None:
+        """A link to the anonymous terminus may name a stream, which is then that of each message's node."""
+        if queue is not None:
+            if queue.sequences.off:
+                return None
+            answer = attachment.answer
+            answer.capabilities = (*(answer.capabilities or ()), TX_SEQUENCE)
+        stream = _stream_of(attachment.attach)
+        if queue is not None and stream is not None:
+            attachment.properties = await self._position(attachment.principal, queue, stream)
+        return SequenceRule(self._sequences, attachment.connection, queue, stream)
+
+    async def _position(self, principal: Principal, queue: Queue, stream: str) -> dict[str, Any]:
+        sequences = self._sequences
+        try:
+            found = await sequences.position(queue, stream)
+        except RowDamaged as error:
+            raise NodeRefused(
+                "amqp:internal-error", f"where stream {stream!r} stands is not known: {error}"
+            ) from None
+        except TooManyStreams as error:
+            raise NodeRefused("amqp:resource-limit-exceeded", str(error)) from None
+        if found.owner not in ("", principal.rule_name) and not sequences.may_use(principal, queue):
+            raise NodeRefused(
+                "amqp:unauthorized-access",
+                f"stream {stream!r} belongs to another principal than {principal.rule_name!r}",
+            )
+        return {"seq-id": Ulong(found.seq_id), "seq-no": Uint(found.seq_no)}
+
+
+def _stream_of(attach: Attach) -> str | None:
+    """The stream of all messages of a link. Raises NodeRefused where it can be none."""
+    named = stream_property(attach.properties)
+    if isinstance(named, Error):
+        raise NodeRefused(named.condition, named.description or "")
+    return named
+
+
+class OrderDeadline(Timed):
+    """When outcomes are told that a link keeps."""
+
+    def __init__(self, link: ReceiverLink, timer: OrderTimer) -> None:
+        self._link = link
+        self.timer = timer
+
+    def next_deadline(self) -> float | None:
+        """When `expire` is worth a call."""
+        return self.timer.deadline
+
+    def expire(self, now: float) -> None:
+        """Tell the outcomes that waited long enough."""
+        deadline = self.timer.deadline
+        if deadline is not None and now >= deadline:
+            self._link.settle_deferred()
+            self.timer.sent(now)
+
+
+class SequenceRule(PostRule):
+    """One link to `queue`, or to the anonymous terminus (None), which named `stream` for its messages."""
 
     def __init__(
-        self,
-        task: Any,
-        posts: Posts,
-        nodes: NodeService,
-        sequences: SequenceService,
-        transactions: Transactions,
+        self, sequences: SequenceService, connection: Connection, queue: Queue | None, stream: str | None
     ) -> None:
-        self._task = task
-        self._posts = posts
-        self._nodes = nodes
         self._sequences = sequences
-        self._transactions = transactions
-        self._timers: dict[ReceiverLink, OrderTimer] = {}
+        self._connection = connection
+        self._queue = queue
+        self._stream = stream
+        self._deadline: OrderDeadline | None = None
+
+    def wants_all(self, queue: Queue) -> bool:
+        """Each message has its place where the link names a stream, or the queue wants one."""
+        return self._stream is not None or queue.sequences.required
 
     # From a run to a job
 
     def take(
-        self,
-        producer: Producer,
-        deliveries: list[Delivery],
-        queue: Queue,
-        records: list[Record],
+        self, sink: QueueSink, deliveries: list[Delivery], records: list[Record],
         transaction: Transaction | None,
-    ) -> bool:
+    ) -> bool:  # fmt: skip
         """Have a run stored in which messages may be of streams; False if none of it is, nor has to be."""
+        queue = sink.queue
         if queue.sequences.off:
             return False
-        places: list[Place | Error | None] = [place_of(record.body, producer.stream) for record in records]
+        places: list[Place | Error | None] = [place_of(record.body, self._stream) for record in records]
         if queue.sequences.required:
             places = [MISSING if place is None else place for place in places]
         elif places.count(None) == len(places):
             return False
-        link = producer.link
         if transaction is None:
             posting = SequencedPosting(
-                self._sequences, self._task, self._task.principal, link, deliveries, queue, records,
-                places, self._posted,
+                self._sequences, self._connection, self._connection.principal, sink.link, deliveries, queue,
+                records, places, partial(self._posted, sink),
             )  # fmt: skip
-            self._nodes.writer.collect(posting)
+            self._sequences.nodes.writer.collect(posting)
         else:
-            self._enlist(transaction, link, deliveries, queue, records, places)
+            self._enlist(transaction, sink, deliveries, records, places)
         return True
 
     def _enlist(
-        self, transaction: Transaction, link: ReceiverLink, deliveries: list[Delivery], queue: Queue,
-        records: list[Record], places: Places,
+        self, transaction: Transaction, sink: QueueSink, deliveries: list[Delivery], records: list[Record],
+        places: Places,
     ) -> None:  # fmt: skip
         settled = [delivery.settled for delivery in deliveries]
         enlistment = SequencedEnlistment(
-            self._sequences, self._task.principal, transaction, queue, records, places, settled,
-            self._task.container_id,
+            self._sequences, self._connection.principal, transaction, sink.queue, records, places, settled,
+            self._connection.container_id,
         )  # fmt: skip
-        refused = self._transactions.enlist(transaction, enlistment)
+        refused = sink.transactions.enlist(transaction, enlistment)
         if refused is not None:
-            self._transactions.refuse_posts(transaction, link, deliveries, refused.error())
-            self._posts.processed(link, len(deliveries))
+            sink.transactions.refuse_posts(transaction, sink.link, deliveries, refused.error())
+            sink.processed(len(deliveries))
             return
-        job = TransactionalJudging(self._task, link, deliveries, enlistment, self._judged)
-        self._nodes.writer.collect(job)
+        job = TransactionalJudging(
+            self._connection, sink.link, deliveries, enlistment, partial(self._judged, sink)
+        )
+        self._sequences.nodes.writer.collect(job)
 
     # From the outcomes to the peer, in turns of the connection
 
-    def _posted(self, posting: SequencedPosting, error: Exception | None) -> None:
-        link = posting.link
-        producer = self._posts.producers.get(link)
-        if producer is None:
+    def _posted(self, sink: QueueSink, posting: SequencedPosting, error: Exception | None) -> None:
+        link = sink.link
+        if not sink.attached:
             return
         if error is not None:
-            self._posts.refuse_posts(link, posting.deliveries, error_of(error))
+            sink.refuse(posting.deliveries, error_of(error))
             return
-        timer = self._timer_of(producer)
+        timer = self._timer(link)
         for deliveries, outcome, placed in runs_of_outcomes(posting):
             if type(outcome) is Rejected and any(delivery.settled for delivery in deliveries):
                 assert outcome.error is not None, "a refusal says why"
-                producer.detach(outcome.error)  # fail fast: its sender does not listen
+                sink.detach(outcome.error)  # fail fast: its sender does not listen
                 return
             if timer is None or not placed:
                 link.settle(deliveries, outcome)
             else:
                 link.settle_later(deliveries, outcome)
         if timer is not None:
-            self._arrived(producer, timer, posting.deliveries)
-        self._posts.processed(link, len(posting.deliveries))
+            _arrived(sink, timer, posting.deliveries)
+        sink.processed(len(posting.deliveries))
 
-    def _judged(self, job: TransactionalJudging) -> None:
+    def _judged(self, sink: QueueSink, job: TransactionalJudging) -> None:
         """The provisional outcomes of what was posted in a transaction (4.4.1)."""
-        link = job.link
         enlistment = job.enlistment
         outcomes = enlistment.outcomes
         if not outcomes:  # it was over before
             reason = enlistment.transaction.reason or TransactionRollback("it was rolled back")
             outcomes = [Rejected(error=reason.error())] * len(job.deliveries)
         for deliveries, outcome in equal_runs(job.deliveries, outcomes):
-            self._transactions.tell_provisionally(enlistment.transaction, link, deliveries, outcome)
-        self._posts.processed(link, len(job.deliveries))
+            sink.transactions.tell_provisionally(enlistment.transaction, sink.link, deliveries, outcome)
+        sink.processed(len(job.deliveries))
 
     # Order acknowledgements
 
-    def _timer_of(self, producer: Producer) -> OrderTimer | None:
-        queue = producer.queue
-        if queue is None or not queue.sequences.debounce_ms:  # each message of a relay has a node of its own
+    def _timer(self, link: ReceiverLink) -> OrderTimer | None:
+        if self._deadline is not None:
+            return self._deadline.timer
+        if self._queue is None:  # each message of a relay has a node of its own
             return None
-        timer = self._timers.get(producer.link)
-        if timer is None:
-            settings = queue.sequences
-            timer = self._timers[producer.link] = OrderTimer(settings.debounce_ms, settings.max_delay_ms)
-        return timer
+        settings = sequences_of(self._queue)
+        if not settings.debounce_ms:
+            return None
+        self._deadline = OrderDeadline(link, OrderTimer(settings.debounce_ms, settings.max_delay_ms))
+        self._connection.timed[self._deadline] = None
+        return self._deadline.timer
 
-    def _arrived(self, producer: Producer, timer: OrderTimer, deliveries: list[Delivery]) -> None:
-        link = producer.link
-        now = trio.current_time()
-        window = link.session.window
-        due = timer.arrived(now)
-        if window.incoming_window * FLUSH_PART < window.capacity:
-            link.session.settle_deferred()  # what waits on its other links takes of the window too
-            timer.sent(now)
-        elif (
-            due
-            or link.credit * FLUSH_PART < producer.credit
-            or not all(delivery.batchable for delivery in deliveries)
-        ):
-            link.settle_deferred()
-            timer.sent(now)
+    def on_detached(self) -> None:
+        """The link is gone."""
+        if self._deadline is not None:
+            del self._connection.timed[self._deadline]
 
-    def next_deadline(self) -> float | None:
-        """When `expire` is worth a call, in trio's time."""
-        deadlines = [timer.deadline for timer in self._timers.values() if timer.deadline is not None]
-        return min(deadlines, default=None)
 
-    def expire(self, now: float) -> None:
-        """Tell the outcomes that waited long enough."""
-        for link, timer in self._timers.items():
-            if timer.deadline is not None and now >= timer.deadline:
-                link.settle_deferred()
-                timer.sent(now)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether there is any link with a timer."""
-        return bool(self._timers)
-
-    def on_detached(self, link: ReceiverLink) -> None:
-        """A link is gone."""
-        self._timers.pop(link, None)
+def _arrived(sink: QueueSink, timer: OrderTimer, deliveries: list[Delivery]) -> None:
+    """Tell what is kept, where there is a reason not to wait for the timer."""
+    link = sink.link
+    now = trio.current_time()
+    window = link.session.window
+    due = timer.arrived(now)
+    if window.incoming_window * FLUSH_PART < window.capacity:
+        link.session.settle_deferred()  # what waits on its other links takes of the window too
+        timer.sent(now)
+    elif (
+        due
+        or link.credit * FLUSH_PART < sink.credit
+        or not all(delivery.batchable for delivery in deliveries)
+    ):
+        link.settle_deferred()
+        timer.sent(now)
 
 
 def runs_of_outcomes(posting: SequencedPosting) -> list[tuple[list[Delivery], Any, bool]]:

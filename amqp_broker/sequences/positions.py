@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from amqp_broker.persistence import Stream
+from amqp_broker.sequences.settings import sequences_of
 
 if TYPE_CHECKING:
     from amqp_broker.queue import Queue
@@ -62,7 +63,7 @@ class StreamPositions:
         return stream
 
     def _find_local(self, queue: Queue, name: str) -> Stream:
-        local = queue.sequences.local
+        local = sequences_of(queue).local
         stream = local.get(name)
         if stream is None:
             if len(local) >= LOCAL_STREAMS:
@@ -97,9 +98,9 @@ class StreamPositions:
                 self._remembered.pop(key, None)
                 self._remember(key, stream)
             elif stream.seq_id:
-                queue.sequences.local[stream.stream] = stream
+                sequences_of(queue).local[stream.stream] = stream
             else:
-                queue.sequences.local.pop(stream.stream, None)
+                sequences_of(queue).local.pop(stream.stream, None)
 
     def _drop(self, operation: object, stream: Stream) -> None:
         key = (stream.queue_id, stream.stream)
@@ -112,7 +113,7 @@ class StreamPositions:
     def count(self, queue: Queue, name: str, refusals: int, now_ms: int) -> None:
         """Messages of a stream were not taken, and nothing is stored for that."""
         key = (queue.queue_id, name)
-        stream = self._remembered.get(key) if queue.persistent else queue.sequences.local.get(name)
+        stream = self._remembered.get(key) if queue.persistent else sequences_of(queue).local.get(name)
         if stream is not None and key not in self._pending:
             counted = attrs.evolve(stream, reject_count=stream.reject_count + refusals, last_access_ms=now_ms)
             self.stored(None, queue, [counted])

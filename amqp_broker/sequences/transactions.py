@@ -16,15 +16,16 @@ from amqp_broker.coordinator import Transaction, TransactionRollback
 from amqp_broker.frames import Error, Rejected
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.message_events import Origin, places_of, refused
-from amqp_broker.operations.operation import Operation, Owner, Refused
+from amqp_broker.operations.operation import Operation, Refused
 from amqp_broker.operations.posting import Posting
 from amqp_broker.persistence import Record, RowDamaged, Stream, Unit
 from amqp_broker.queue import Queue
-from amqp_broker.sequences.jobs import JudgedOwner, Places, advances, judge
+from amqp_broker.sequences.jobs import Places, advances, judge
 from amqp_broker.sequences.positions import TooManyStreams
 
 if TYPE_CHECKING:
     from amqp_broker.authorisation import Principal
+    from amqp_broker.connection import Connection
     from amqp_broker.sequences.service import SequenceService
 
 
@@ -178,7 +179,7 @@ class TransactionalJudging(Operation):
 
     def __init__(
         self,
-        owner: JudgedOwner,
+        owner: Connection,
         link: ReceiverLink,
         deliveries: list[Delivery],
         enlistment: SequencedEnlistment,
@@ -209,7 +210,7 @@ class TransactionalJudging(Operation):
         self.enlistment.fail(error)
         self._owner.run_in_turn(partial(self._told, self))
 
-    def owner(self) -> Owner | None:
+    def owner(self) -> Connection | None:
         """The sender's connection."""
         return self._owner
 

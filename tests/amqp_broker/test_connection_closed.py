@@ -14,7 +14,7 @@ from amqp_broker import connection_task
 from amqp_broker.authorisation import Authoriser
 from amqp_broker.broker import Broker
 from amqp_broker.frames import AMQP_HEADER, EMPTY_FRAME, Begin, Close, End, Error, Flow
-from amqp_broker.posts import Posts
+from amqp_broker.nodes.queue_sink import QueueSink
 from amqp_broker.testing import run_with_virtual_clock
 from amqp_broker.transport import StreamTransport
 from tests.amqp_broker.test_connection_task import Peer, serving
@@ -224,7 +224,7 @@ def test_a_fault_of_ours_is_the_reason(told: Told, monkeypatch: pytest.MonkeyPat
         await peer.send_to("q", 1)
         await peer.until(Close)
 
-    monkeypatch.setattr(Posts, "on_deliveries", fail)
+    monkeypatch.setattr(QueueSink, "on_deliveries", fail)
     assert end_of(told, peer_sends) == ("internal error", "amqp:internal-error")
     assert len(told.fields("connection.internal_error")) == 1
 

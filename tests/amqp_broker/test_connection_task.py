@@ -34,7 +34,7 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.listener import peer_of_stream
-from amqp_broker.posts import Posts
+from amqp_broker.nodes.queue_sink import QueueSink
 from amqp_broker.testing import memory_config, run_with_virtual_clock
 
 Pair = Callable[[], tuple[Any, Any]]
@@ -190,7 +190,7 @@ def test_a_peer_that_does_not_read_is_cut_and_its_messages_return() -> None:
             await stalled.receive_from("stall", 100)
             await reader.send_to("stall", 20)
             await trio.testing.wait_all_tasks_blocked(0.05)
-            (queue,) = broker.nodes.registry.queues()
+            (queue,) = broker.nodes.queues.queues()
             assert queue.backlog.available() == 0
             with trio.fail_after(70):
                 while queue.backlog.available() < 20:
@@ -220,7 +220,7 @@ def test_output_beyond_its_bound_is_not_asked_for() -> None:
                 )
                 await sender.say(transfer, payload=encode_message(body=BODY))
                 await trio.testing.wait_all_tasks_blocked()
-            (queue,) = broker.nodes.registry.queues()
+            (queue,) = broker.nodes.queues.queues()
             waiting = queue.backlog.available() * len(BODY)
             assert waiting >= 400 * len(BODY) - 3 * broker.config.limits.output_buffer_bytes
 
@@ -231,14 +231,14 @@ def test_a_fault_of_ours_ends_one_connection_only(monkeypatch: pytest.MonkeyPatc
     """An exception in one connection closes it with amqp:internal-error; the others and the broker live
     on.
     """
-    original = Posts.on_deliveries
+    original = QueueSink.on_deliveries
 
-    def fail(self: Posts, event: Any) -> None:
-        if event.link.target.address == "cursed":
+    def fail(self: QueueSink, deliveries: Any) -> None:
+        if self.queue.name == "cursed":
             raise AssertionError("planted")
-        original(self, event)
+        original(self, deliveries)
 
-    monkeypatch.setattr(Posts, "on_deliveries", fail)
+    monkeypatch.setattr(QueueSink, "on_deliveries", fail)
 
     async def main() -> None:
         async with serving() as (broker, connect):

@@ -58,7 +58,7 @@ def test_an_attach_behind_a_malformed_message_does_not_end_the_connection(broker
         assert refused.value.scope.startswith("session")
         send(other.attach_sender("s", "behind"), b"x")
         at_work = broker.call(
-            lambda running: [len(task.dispatcher.posts.producers) for task in running._connections]
+            lambda running: [len(task.connection.links) for task in running._connections]
         )
         assert at_work == [1]
 
@@ -101,7 +101,7 @@ def test_a_queue_is_made_although_the_one_who_asked_is_gone() -> None:
 
         async def ask_and_go(running: Broker) -> None:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(running.nodes.registry.create, "orphan")
+                nursery.start_soon(running.nodes.queues.create, "orphan")
                 await trio.testing.wait_all_tasks_blocked()
                 nursery.cancel_scope.cancel()
 
@@ -173,6 +173,6 @@ def test_queues_made_at_the_start_survive_a_restart(tmp_path: Path) -> None:
         send(session.attach_sender("s", "early"), b"kept", durable=True)
     for _ in range(2):
         with running_broker(config) as broker, session_to(broker) as session:
-            assert broker.call(lambda running: len(running.nodes.registry.queues())) == 1
+            assert broker.call(lambda running: len(running.nodes.queues.queues())) == 1
             receiver = session.attach_receiver("r", "early", credit=1)
             assert bodies(receive(receiver, 1)) == [b"kept"]

@@ -20,6 +20,7 @@ from amqp_broker.frames import (
     Symbol,
     encode_message,
 )
+from amqp_broker.queue import Consumer
 from amqp_broker.testing import RunningBroker, ScriptedFaults, memory_config, running_broker
 from tests.support.broker_clients import (
     attach_with,
@@ -130,9 +131,9 @@ def test_messages_of_a_consumer_that_takes_its_credit_back_go_to_others(broker: 
     def credit_is_gone(running: Broker) -> None:
         """As when a flow is read in the same turn in which messages are assigned."""
         for task in running._connections:
-            for consumer in task.dispatcher.consumers.values():
-                if consumer.queue.name == "kept":
-                    consumer.link.flow_state.credit = 0
+            for link in task.connection.links:
+                if isinstance(link.context, Consumer) and link.context.queue.name == "kept":
+                    link.context.link.flow_state.credit = 0
 
     with session_to(broker) as session:
         idle = session.attach_receiver("idle", "kept", credit=5)

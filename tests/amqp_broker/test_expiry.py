@@ -61,7 +61,7 @@ def stored(broker: RunningBroker, name: str = "q") -> int:
     """How many messages of a queue the store has."""
 
     def there(running: Broker) -> int:
-        queue = running.nodes.registry._queues[name]
+        queue = running.nodes.queues._queues[name]
         return len(running.writer._store.read(queue.queue_id, 0, 10_000, 1 << 30).records)
 
     found = broker.call(there)
@@ -131,7 +131,7 @@ def test_a_queue_without_ttl_knows_nothing_of_time(broker: JumpingBroker) -> Non
         send(session.attach_sender("s", "q"), *[b"x"] * 20, durable=True)
 
         def look(running: Broker) -> tuple[object, int]:
-            return running.nodes.registry._queues["q"].expiries, len(running.nodes.expiry._due)
+            return running.nodes.queues._queues["q"].expiries, len(running.nodes.expiry._due)
 
         assert broker.call(look) == (None, 0)
 
@@ -206,7 +206,7 @@ def test_half_messages_and_sets_expire_after_their_commit(broker: JumpingBroker)
         assert counts(broker, "q")[0] == 1
         pass_time(broker, 2)
         assert counts(broker, "q")[0] == 0
-        staged = broker.call(lambda running: running.services.half_sets.producer("g", "p").sets["s"])
+        staged = broker.call(lambda running: running.features.half_sets.producer("g", "p").sets["s"])
         assert isinstance(staged, StagedSet)
         tell(client.resolve, seal_of("s", 10, staged.checksum))
         assert isinstance(client.commit(("s", 10, staged.checksum)), Accepted)
@@ -235,7 +235,7 @@ def test_after_a_restart_a_queue_is_read_for_what_expired(tmp_path: Path) -> Non
         for _ in range(8):
             pass_time(broker, SWEEP_DISK_EVERY_MS / 1000)
         assert counts(broker, "q") == (0, 0) and stored(broker) == 0
-        assert broker.call(lambda running: running.nodes.registry._queues["never"].expiries) is None
+        assert broker.call(lambda running: running.nodes.queues._queues["never"].expiries) is None
         with session_to(broker) as session:
             send(session.attach_sender("s", "q"), b"new", durable=True)
             assert bodies(receive(session.attach_receiver("r", "q", credit=9), 1)) == [b"new"]
@@ -251,7 +251,7 @@ def test_a_page_read_before_the_commit_has_nothing_that_expired(broker: JumpingB
         settle_down(broker, session)
 
         def both(running: Broker) -> Any:
-            queue = running.nodes.registry._queues["q"]
+            queue = running.nodes.queues._queues["q"]
             expiries = queue.expiries
             assert expiries is not None
             store = running.writer._store
@@ -269,5 +269,5 @@ def test_a_page_read_before_the_commit_has_nothing_that_expired(broker: JumpingB
         receiver.flow(10)
         assert bodies(receive(receiver, 1)) == [b"19"]
         receiver.drain_all(10)
-        expiries = broker.call(lambda running: running.nodes.registry._queues["q"].expiries)
+        expiries = broker.call(lambda running: running.nodes.queues._queues["q"].expiries)
         assert isinstance(expiries, Expiries) and not expiries.gone

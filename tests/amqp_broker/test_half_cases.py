@@ -64,7 +64,7 @@ def halves(broker: RunningBroker, group: str = "g") -> dict[Any, HalfMessage]:
 
 def reserved(broker: RunningBroker, name: str) -> int:
     """How many messages have room kept in a queue."""
-    found = broker.call(lambda running: running.nodes.registry._queues[name].reserved_messages)
+    found = broker.call(lambda running: running.nodes.queues._queues[name].reserved_messages)
     assert isinstance(found, int)
     return found
 

@@ -48,7 +48,7 @@ def test_a_put_through_the_anonymous_terminus_is_refused(broker: JumpingBroker) 
     with session_to(broker) as session:
         relay = session.attach_sender("relay", None)
         tell(relay, half("1", to="q"))  # whatever its outcome: the queue exists now
-        broker.call(lambda running: running.nodes.registry.create("q"))
+        broker.call(lambda running: running.nodes.queues.create("q"))
         error = error_of(tell(relay, half("1", to="$half/g/q")))
         assert error.condition == "amqp:not-allowed"
         assert "place in a stream" in (error.description or "")
@@ -69,7 +69,7 @@ def test_a_queue_that_wants_streams_since_the_put_gets_no_half_message(tmp_path:
         assert "place in a stream" in annotations[Symbol("x-opt-dead-letter-reason")]
         assert annotations[Symbol("x-opt-half-id")] == "1"
         assert counts(broker, "q")[0] == 0
-        assert broker.call(lambda running: running.nodes.registry._queues["q"].reserved_messages) == 0
+        assert broker.call(lambda running: running.nodes.queues._queues["q"].reserved_messages) == 0
         (committed,) = [event for event in events_of(broker) if event.kind == "half.committed"]
         assert committed.fields["queue"] == "dead-letters"
 

@@ -48,7 +48,7 @@ def reserved(broker: RunningBroker, name: str) -> int:
     """How many messages have room kept in a queue."""
 
     def there(running: Broker) -> int:
-        return running.nodes.registry._queues[name].reserved_messages
+        return running.nodes.queues._queues[name].reserved_messages
 
     found = broker.call(there)
     assert isinstance(found, int)

@@ -321,7 +321,7 @@ def test_sets_are_no_queues_after_a_restart(life: Life) -> None:
     with session_to(life.broker) as session:
         stage(stager(session, "one"), ROWS[0])
     life.restart()
-    names = life.broker.call(lambda broker: [queue.name for queue in broker.nodes.registry.queues()])
+    names = life.broker.call(lambda broker: [queue.name for queue in broker.nodes.queues.queues()])
     assert names == ["q"]
     with session_to(life.broker) as session, pytest.raises(PeerError, match="not-allowed"):
         session.attach_receiver("r", "$half-set/g/p/1/one/q")

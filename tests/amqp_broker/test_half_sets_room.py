@@ -145,7 +145,7 @@ def test_what_a_commit_brings_is_loaded_as_it_is_consumed(running: Start) -> Non
     broker = running(small(queue_window_messages=window))
 
     def loaded() -> int:
-        found = broker.call(lambda b: b.nodes.registry._queues["q"].backlog.loaded())
+        found = broker.call(lambda b: b.nodes.queues._queues["q"].backlog.loaded())
         assert isinstance(found, int)
         return found
 

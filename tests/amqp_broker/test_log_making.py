@@ -232,7 +232,7 @@ def test_making_a_log_goes_on_where_it_was_cut_off(tmp_path: Path, commits: int,
 
     async def main(store: object) -> list[bytes]:
         async with open_broker(config, store=store) as broker:  # type: ignore[arg-type]
-            (queue,) = broker.nodes.registry.queues()
+            (queue,) = broker.nodes.queues.queues()
             found: list[bytes] = []
             at = MANY
             while at < queue.next_offset:
@@ -269,7 +269,7 @@ def test_no_message_comes_before_the_retention_of_its_log() -> None:
     async def main() -> int:
         store = RefusingRetention(store_id="log")
         async with open_broker(logs("q"), store=store) as broker:
-            queue = await broker.nodes.registry.create("q")
+            queue = await broker.nodes.queues.create("q")
             submit(broker, queue)
             await broker.nodes.store_step([])
             page = await broker.writer.ask(partial(page_of, queue.queue_id, 0))

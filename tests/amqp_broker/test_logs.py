@@ -155,7 +155,7 @@ def test_what_the_broker_posts_is_archived(broker: RunningBroker) -> None:
     """A message of the broker's own."""
 
     async def there(running: Broker) -> None:
-        queue = await running.nodes.registry.create("log.own")
+        queue = await running.nodes.queues.create("log.own")
         running.nodes.post(queue, encode_message(body=b"own"))
 
     broker.call(there)

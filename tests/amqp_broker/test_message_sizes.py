@@ -13,7 +13,7 @@ from amqp_broker.persistence import Record
 from amqp_broker.queue import Consumer, Queue, QueueLimits
 from amqp_broker.records import octets
 from amqp_broker.set_aside import SET_ASIDE_BYTES, SET_ASIDE_MESSAGES
-from tests.amqp_broker.test_queue import HUGE, Owner, got, idle_link
+from tests.amqp_broker.test_queue import HUGE, got
 from tests.support.broker_clients import (
     attach_with,
     bodies,
@@ -23,6 +23,7 @@ from tests.support.broker_clients import (
     session_to,
     settle_down,
 )
+from tests.support.by_hand import connection_by_hand, idle_link
 from tests.support.halves import (
     PATIENT,
     JumpingBroker,
@@ -49,7 +50,9 @@ def post(queue: Queue, *sizes: int) -> list[Record]:
 
 def consumer(queue: Queue, demand: int, largest: int = 0) -> Consumer:
     """A link that takes messages of `largest` octets."""
-    made = Consumer(Owner(), idle_link(), queue, browser=False, settled=False, largest=largest)
+    connection = connection_by_hand()
+    link = idle_link(connection)
+    made = Consumer(connection, link, queue, browser=False, settled=False, largest=largest)
     made.demand = demand
     queue.attach(made)
     return made

@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
-from amqp_broker.links import Connection, ConnectionSettings, SenderLink, Session
 from amqp_broker.persistence import Record
 from amqp_broker.queue import Consumer, Queue, QueueLimits
+from tests.support.by_hand import connection_by_hand, idle_link
 
 HUGE = 10**9
-
-
-class Owner:
-    """Stands for a connection task; the queue itself never calls it."""
-
-    container_id = "owner"
-
-    def deliver(self, consumer: Consumer, records: list[Record]) -> None:
-        raise AssertionError("a queue assigns and does not deliver")
-
-    def node_deleted(self, link: SenderLink, queue: Queue) -> None:
-        raise AssertionError("a queue does not delete itself")
-
-
-def idle_link() -> SenderLink:
-    """A link that nobody attached: the queue only keeps it."""
-    return SenderLink(Session(Connection(ConnectionSettings(), 0.0), 0), "link", 0)
 
 
 def test_a_volatile_message_that_grew_is_counted_as_it_is() -> None:
@@ -55,7 +38,8 @@ def post(queue: Queue, count: int, *, expires_at_ms: int = 0, durable: bool = Tr
 
 
 def consumer(queue: Queue, demand: int, *, browser: bool = False) -> Consumer:
-    made = Consumer(Owner(), idle_link(), queue, browser=browser, settled=False)
+    connection = connection_by_hand()
+    made = Consumer(connection, idle_link(connection), queue, browser=browser, settled=False)
     made.demand = demand
     queue.attach(made)
     return made

@@ -193,10 +193,10 @@ def test_cursors_are_there_after_a_restart(disk: bool, tmp_path: Path) -> None:
 
     async def names() -> list[tuple[str, dict[str, int]]]:
         async with open_broker(config, store=store) as broker:
-            queue = await broker.nodes.registry.create("kept")
+            queue = await broker.nodes.queues.create("kept")
             done = trio.Event()
-            if not broker.services.retained.cursors.names():
-                broker.services.retained.cursors.move(
+            if not broker.features.retained.cursors.names():
+                broker.features.retained.cursors.move(
                     "c", lambda _store: {queue.queue_id: 0}, lambda _error: done.set()
                 )
                 await done.wait()

@@ -73,7 +73,7 @@ def test_what_the_store_refuses_leaves_no_hole(
         store = Refusing()
         store.refused = {body(number) for number in refused}
         async with open_broker(config, store=store) as broker:
-            queue = await broker.nodes.registry.create("kept")
+            queue = await broker.nodes.queues.create("kept")
             await broker.nodes.store_step([])
             store.refuse_commits = commits
             for number in range(5):

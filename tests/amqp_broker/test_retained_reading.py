@@ -361,7 +361,7 @@ def test_retention_that_is_switched_off_drops_what_was_kept(disk: bool, tmp_path
         config = memory_config(queue_policies=(policy,))
         config = attrs.evolve(config, memory=not disk, data_dir=str(tmp_path / "data"))
         async with open_broker(config, store=store) as broker:
-            queue = await broker.nodes.registry.create("kept")
+            queue = await broker.nodes.queues.create("kept")
             broker.nodes.post(queue, encode_message(body=b"x"))
             await broker.nodes.store_step([])
             found = await broker.writer.ask(lambda there: there.retained(queue.queue_id))

@@ -26,12 +26,12 @@ from amqp_broker.frames import (
     encode_message,
     encode_value,
 )
+from amqp_broker.places import Place
 from amqp_broker.sequences import fields as sequence_fields
 from amqp_broker.sequences.fields import (
     MISSING,
     SEARCHED_OCTETS,
     STREAM_CHARACTERS,
-    Place,
     place_of,
     stream_property,
 )

@@ -137,7 +137,8 @@ def test_a_refused_unit_does_not_move_the_stream(error: Exception) -> None:
                 job.undo()
             for job in jobs:
                 job.refused(error)
-            assert at.owner.told[1:] == [error, error]
+            at.connection.read_mail()
+            assert at.told[1:] == [error, error]
             assert at.position() == (1, 1)
             again = at.posting(*chain(2, 3))
             at.commit(again)
@@ -160,7 +161,7 @@ def test_below_the_low_water_mark_no_run_of_a_stream_gets_past_another(tmp_path:
                 store._space.refuse_posts = lambda: True  # type: ignore[method-assign]
                 durable, volatile = at.posting((1, 2, 1)), at.posting((1, 3, 2), durable=False)
                 at.commit(durable, volatile)
-                assert [type(error) for error in at.owner.told[1:]] == [StoreFull, StoreFull]
+                assert [type(error) for error in at.told[1:]] == [StoreFull, StoreFull]
                 store._space.refuse_posts = lambda: False  # type: ignore[method-assign]
                 again = at.posting(*chain(2, 3))
                 at.commit(again)

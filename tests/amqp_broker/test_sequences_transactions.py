@@ -80,8 +80,8 @@ def reserved(broker: RunningBroker, name: str) -> tuple[int, int]:
 
     def there(running: object) -> tuple[int, int]:
         assert isinstance(running, Broker)
-        queue = running.nodes.registry._queues[name]
-        return queue.reserved_messages, len(running.services.sequences._tentative)
+        queue = running.nodes.queues._queues[name]
+        return queue.reserved_messages, len(running.features.sequences._tentative)
 
     found = broker.call(there)
     assert isinstance(found, tuple)

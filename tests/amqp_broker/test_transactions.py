@@ -91,7 +91,7 @@ def reserved(broker: RunningBroker, name: str) -> tuple[int, int]:
     """(messages, octets) that open transactions keep in a queue."""
 
     def there(running: Broker) -> tuple[int, int]:
-        queue = running.nodes.registry._queues[name]
+        queue = running.nodes.queues._queues[name]
         return queue.reserved_messages, queue.reserved_bytes
 
     found = broker.call(there)

@@ -293,7 +293,7 @@ def offsets(broker: RunningBroker, name: str) -> list[int]:
     """The offsets of the messages that are available."""
 
     def there(running: Broker) -> list[int]:
-        backlog = running.nodes.registry._queues[name].backlog
+        backlog = running.nodes.queues._queues[name].backlog
         return [record.offset for record in backlog.peek(0, 100)]
 
     at_rest(broker)
@@ -308,7 +308,7 @@ def test_a_discharge_that_the_store_refuses_leaves_no_record() -> None:
         post(sender, txn_id, b"1")
 
         async def delete(running: Broker) -> None:
-            queue = running.nodes.registry._queues["q"]
+            queue = running.nodes.queues._queues["q"]
             await running.nodes.store_step([DeleteNode(queue.queue_id)])
 
         broker.call(delete)

@@ -15,13 +15,23 @@ from typing import Any, Final
 
 import trio
 
-from amqp_broker.authorisation import ANONYMOUS
 from amqp_broker.broker import open_broker
 from amqp_broker.configuration import QueuePolicy
-from amqp_broker.frames import Byte, Delivery, Header, Properties, Symbol, encode_message
-from amqp_broker.posts import Posts
-from amqp_broker.producers import Producer
+from amqp_broker.frames import (
+    SENDER,
+    Attach,
+    Byte,
+    Delivery,
+    Header,
+    Properties,
+    Symbol,
+    Target,
+    encode_message,
+)
+from amqp_broker.nodes.node import Attachment
+from amqp_broker.nodes.queue_sink import QueueSink
 from amqp_broker.testing import memory_config
+from tests.support.by_hand import connection_by_hand
 from tests.support.sequenced import annotated, stated
 
 RUN: Final = 64
@@ -45,32 +55,21 @@ KINDS: Final[dict[str, Callable[[int], bytes]]] = {
 }
 
 
-class Owner:
-    """A connection that is told nothing."""
-
-    container_id = "owner"
-    principal = ANONYMOUS
-
-    def run_in_turn(self, call: Any, *arguments: Any) -> None:
-        """Nothing: there is no engine."""
-
-    def posted(self, posting: Any, error: Any) -> None:
-        """Nothing."""
-
-
 async def measure(sequence: str) -> dict[str, tuple[float, float]]:
     """Nanoseconds for each message of a run, by kind: until its job is made, and of its job."""
     best = dict.fromkeys(KINDS, (1e9, 1e9))
     policy = QueuePolicy(pattern="q", sequence=sequence)
     async with open_broker(memory_config(queue_policies=(policy,))) as broker:
-        queue = await broker.nodes.registry.create("q")
+        queue = await broker.nodes.queues.create("q")
         jobs: list[Any] = []
         writer: Any = broker.nodes.writer
         writer.collect = jobs.append
-        owner: Any = Owner()
         none: Any = None
-        posts = Posts(owner, broker.services, none)
-        producer = Producer(owner, none, queue, 100, False)
+        connection = connection_by_hand()
+        attachment = Attachment(connection, none, none, Attach(name="s", handle=0, role=SENDER), 100)
+        attachment.answer = Target()
+        rule = await broker.features.queues.rules.open(attachment, queue)
+        sink = QueueSink(connection, none, queue, broker.nodes, none, rule)
         gc.disable()
         for number in range(ROUNDS):
             for kind, payload_of in KINDS.items():
@@ -78,7 +77,7 @@ async def measure(sequence: str) -> dict[str, tuple[float, float]]:
                 payloads = [payload_of(at) for at in range(first, first + RUN)]
                 run = [Delivery(at, b"t", 0, False, each, None, 0, False) for at, each in enumerate(payloads)]
                 begun = time.perf_counter_ns()
-                posts._post_run(producer, run, None)
+                sink._post_run(run, None)
                 made = time.perf_counter_ns()
                 job = jobs.pop()
                 job.unit()
@@ -86,6 +85,7 @@ async def measure(sequence: str) -> dict[str, tuple[float, float]]:
                 before = best[kind]
                 best[kind] = (min(before[0], (made - begun) / RUN), min(before[1], (asked - made) / RUN))
                 job.finished(None)
+                connection.mail._mail.clear()
                 queue.retire(list(queue.backlog.take(RUN)))
         gc.enable()
     return best

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 
+from tests.grouping.pairs import KINDS, judge_pair
 from tests.grouping.programs import random_program
 from tests.grouping.stores import MemoryStores, SqliteStores, Stores, quick_folder
 from tests.grouping.verdicts import judge, shrunk
@@ -21,12 +22,26 @@ def main() -> int:
     parser.add_argument("--store", choices=("memory", "sqlite", "both"), default="both")
     parser.add_argument("--shrink", action="store_true", help="print a smaller program for each that differs")
     parser.add_argument("--stop-after", type=int, default=0, metavar="N", help="stop after N that differ")
+    parser.add_argument("--pairs", action="store_true", help="small requests in pairs instead")
     options = parser.parse_args()
     folder = quick_folder()
     try:
+        if options.pairs:
+            return _run_pairs(SqliteStores(folder) if options.store == "sqlite" else MemoryStores())
         return _run(options, {"memory": MemoryStores(), "sqlite": SqliteStores(folder)})
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run_pairs(stores: Stores) -> int:
+    failed = 0
+    for first in KINDS:
+        for second in KINDS:
+            if found := judge_pair(first, second, stores):
+                failed += 1
+                print(f"{first}; {second}:", *found, sep="\n    ", flush=True)
+        print(f"{first}: beside {len(KINDS)} others, {failed} differ so far", file=sys.stderr, flush=True)
+    return 1 if failed else 0
 
 
 def _run(options: argparse.Namespace, kinds: dict[str, Stores]) -> int:

@@ -1,7 +1,7 @@
 """A store whose commits can be held, which can be full, and which can fail: the seam below the broker.
 
-A commit runs in a worker thread, where trio sees no task that blocks. So the wrapper tells (`busy`) when a worker
-has the store: from `apply` on, until the task that waits for the worker takes its next step.
+A commit runs in a worker thread, where trio sees no task that blocks. So the wrapper tells (`busy`) when a
+worker has the store: from `apply` on, until the task that waits for the worker takes its next step.
 """
 
 from __future__ import annotations
@@ -13,12 +13,22 @@ from typing import Any, Final
 
 import trio
 
-from amqp_broker.persistence import Advance, Hold, Post, SpaceState, Store, StoreFull, Unit
+from amqp_broker.persistence import Advance, Hold, Post, SpaceState, Store, StoreFull, Unit, Verb
 
 HOLD_TIMEOUT_S: Final = 60.0  # of real time: a commit that a test forgot must not hang the run for ever
 SLOW_COMMIT_S: Final = 0.05  # what a commit seems to take, so that the broker never makes it in its own loop
+FULL: Final = "scripted: the disk is full"
 STEPS_MAX: Final = 100_000  # of all tasks between two moments of rest: beyond it the broker spins
-REFUSED_WHEN_FULL: Final = (Post, Hold, Advance)
+
+
+DECOY: Final = b"decoy"
+"""The end of a message for which there is always room: what makes a commit that can be held."""
+
+
+def _wants_room(verb: Verb) -> bool:
+    if isinstance(verb, Post):
+        return not all(record.body.endswith(DECOY) for record in verb.records)
+    return isinstance(verb, Hold | Advance)
 
 
 class Spinning(BaseException):
@@ -36,13 +46,14 @@ class HeldStore:
         self._owner: trio.lowlevel.Task | None = None
         self._returned = trio.Event()
         self.busy = False
-        self.full = False
-        self.full_groups = False
-        """Whether a full store refuses a group as a whole, and tells which units only one by one."""
+        self.room = "enough"
+        """What the disk has room for: `enough`; or nothing new, and then `units` are refused each for itself,
+        `groups` or `commits` as a whole unless they are one unit; or `nothing`.
+        """
         self.slow = False
         self.spinning = False
         self.on_apply: Callable[[Sequence[Unit]], None] | None = None
-        self.commits = 0
+        self._fails = False
         self._skew_s = 0.0
 
     def __getattr__(self, name: str) -> Any:
@@ -55,11 +66,16 @@ class HeldStore:
         self._check()
         if self.on_apply is not None:
             self.on_apply(units)
-        refused = [self.full and any(isinstance(verb, REFUSED_WHEN_FULL) for verb in unit) for unit in units]
-        if self.full_groups and any(refused) and len(units) > 1:
-            raise StoreFull("scripted: the disk is full")
+        full = self.room != "enough"
+        refused = [full and any(_wants_room(verb) for verb in unit) for unit in units]
+        together = len(units) > 1 and any(refused)
+        if self.room == "nothing" and any(units) or self.room == "groups" and together:
+            raise StoreFull(FULL)
+        if self.room == "commits" and together:
+            self._fails = True
+            refused = [False] * len(units)
         answers = iter(self._store.apply([unit for unit, no in zip(units, refused, strict=True) if not no]))
-        errors = [StoreFull("scripted: the disk is full") if no else next(answers) for no in refused]
+        errors = [StoreFull(FULL) if no else next(answers) for no in refused]
         self._begin()
         return errors
 
@@ -68,12 +84,17 @@ class HeldStore:
         here = threading.get_ident() == self._loop
         if not here:
             assert self._gate.wait(HOLD_TIMEOUT_S), "a commit was held for ever"
-        self._store.commit()
-        self.commits += 1
+        failed, self._fails = self._fails, False
+        if failed:
+            self._store.abandon()
+        else:
+            self._store.commit()
         if self.slow:
             self._skew_s += SLOW_COMMIT_S
         if here:
             self._end()
+        if failed:
+            raise StoreFull(FULL)
 
     def abandon(self) -> None:
         """As the real store."""
@@ -95,7 +116,7 @@ class HeldStore:
     def space(self) -> SpaceState:
         """As the real store, but refusing while it is full."""
         found = self._store.space
-        return SpaceState(0, found.low_water_bytes, True, False) if self.full else found
+        return found if self.room == "enough" else SpaceState(0, found.low_water_bytes, True, False)
 
     # What a test calls
 

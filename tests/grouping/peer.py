@@ -1,4 +1,4 @@
-"""A client that is nothing but frames over a memory stream: it writes what it is given and records what comes."""
+"""A client that is nothing but frames over a memory stream: it writes what it is told and records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WINDOW: Final = 2**31 - 1
 ALL_OUTCOMES: Final = (
     "amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list",
 )  # fmt: skip
-WORDS: Final = {Accepted: "accepted", Released: "released", Modified: "modified"}
+WORDS: Final[dict[type, str]] = {Accepted: "accepted", Released: "released", Modified: "modified"}
 
 
 def word_of(state: object) -> str:
@@ -140,8 +140,8 @@ class Peer:
         link = self.links[name] = Link(name, len(self.links), sends=True)
         self.put(
             Attach(
-                name=name, handle=link.handle, role=SENDER, source=Source(outcomes=ALL_OUTCOMES), target=target,
-                initial_delivery_count=0, properties=properties,
+                name=name, handle=link.handle, role=SENDER, source=Source(outcomes=ALL_OUTCOMES),
+                target=target, initial_delivery_count=0, properties=properties,
             )
         )  # fmt: skip
         return link

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.grouping.stage import FIRST_CHECK_MS, TOMBSTONE_MS, Program
+from tests.grouping.stage import FIRST_CHECK_MS, MAX_AGE_MS, TOMBSTONE_MS, Program
 from tests.grouping.steps import (
     AttachReceiver,
     AttachSender,
@@ -126,7 +126,8 @@ def halves(make: Maker) -> list[Callable[[], None]]:
         make.send(address, "half", half_id, f"{other}body of {half_id}", txn=True)
 
     def decide() -> None:
-        make.send("$half-resolve/g", "resolve", rng.choice(some), rng.choice(("commit", "commit", "rollback")), txn=True)
+        verdict = rng.choice(("commit", "commit", "rollback"))
+        make.send("$half-resolve/g", "resolve", rng.choice(some), verdict, txn=True)
 
     def answer() -> None:
         if checks:
@@ -136,7 +137,7 @@ def halves(make: Maker) -> list[Callable[[], None]]:
             make.steps.append(Settle(checker, "checks", first, last, outcome, rng.random() < 0.4))
 
     def later() -> None:
-        ms = rng.choice((500, FIRST_CHECK_MS + 100, 31_000, TOMBSTONE_MS, TOMBSTONE_MS + 1, 21 * TOMBSTONE_MS))
+        ms = rng.choice((500, FIRST_CHECK_MS + 100, 31_000, MAX_AGE_MS, MAX_AGE_MS + 1_000, TOMBSTONE_MS))
         make.steps.append(Pass(-1, ms))
 
     return [put, put, decide, decide, decide, answer, answer, answer, later]
@@ -148,7 +149,7 @@ def sets(make: Maker) -> list[Callable[[], None]]:
     destination = rng.choice(("b", "b", "r.d", "e.c"))
     names = [f"s{number}" for number in range(1, rng.choice((1, 2, 3)) + 1)]
     epochs = {name: rng.choice((number, number, 1)) for number, name in enumerate(names, 1)}
-    staged: dict[str, tuple[str, ...]] = {name: () for name in names}
+    staged: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
     owner = {name: make.who() for name in names}
 
     def address(name: str) -> str:
@@ -275,7 +276,7 @@ def disk(make: Maker) -> list[Callable[[], None]]:
     rng = make.rng
 
     def change() -> None:
-        make.steps.append(Disk(-1, rng.random() < 0.7, rng.random() < 0.5))
+        make.steps.append(Disk(-1, rng.choice(("enough", "units", "groups", "commits"))))
 
     return [change]
 

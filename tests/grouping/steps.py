@@ -18,7 +18,6 @@ from amqp_broker.frames import (
     End,
     Header,
     Modified,
-    Properties,
     Rejected,
     Released,
     TransactionalState,
@@ -55,7 +54,8 @@ def payload_of(spec: tuple[Any, ...], stage: Stage, peer: Peer) -> bytes | None:
         return encode_message(body=AmqpValue(Discharge(txn_id=txn_id, fail=rest[1])))
     if kind == "cursor":
         return _cursor(peer, *rest)
-    return PAYLOADS[kind](*rest)
+    made: bytes = PAYLOADS[kind](*rest)
+    return made
 
 
 def _plain(body: str, durable: bool, ttl: int | None = None) -> bytes:
@@ -84,9 +84,7 @@ def _sequenced(seq_id: int, number: int, prev: int) -> bytes:
     return annotated((seq_id, number, prev))
 
 
-def _cursor(
-    peer: Peer, operation: str, name: str, positions: tuple[tuple[str, int], ...]
-) -> bytes | None:
+def _cursor(peer: Peer, operation: str, name: str, positions: tuple[tuple[str, int], ...]) -> bytes | None:
     if "replies" not in peer.links:
         return None
     body: dict[str, Any] = {"cursor": name}
@@ -157,8 +155,8 @@ class AttachReceiver(Step):
         peer = stage.peers[self.who]
         if not peer.gone and self.link not in peer.links:
             peer.attach_receiver(
-                self.link, stage.address(self.address), credit=self.credit, settled=self.settled, copy=self.copy,
-                dynamic=self.address is None,
+                self.link, stage.address(self.address), credit=self.credit, settled=self.settled,
+                copy=self.copy, dynamic=self.address is None,
             )  # fmt: skip
 
 
@@ -272,18 +270,12 @@ class Tick(Step):
 
 @attrs.frozen
 class Disk(Step):
-    """The disk is full from now on, or has room again; `groups` refuses groups as a whole first."""
+    """What there is room for from now on; see `HeldStore.room`."""
 
-    full: bool
-    groups: bool = False
+    room: str
 
     def put(self, stage: Stage, key: int) -> None:
-        stage.store.full = self.full
-        stage.store.full_groups = self.groups
-
-
-
-
+        stage.store.room = self.room
 
 
 __all__ = [

@@ -11,7 +11,9 @@ import pytest
 
 from tests.grouping.stage import (
     FIRST_CHECK_MS,
+    MAX_AGE_MS,
     TOMBSTONE_MS,
+    Chunk,
     Program,
     all_at_once,
     all_in_one,
@@ -36,7 +38,6 @@ from tests.grouping.verdicts import differences, wrongs
 OUTCOMES = ("accepted", "rejected", "released", "modified", "modified-here")
 ASKED_ONLY = "$half-check/g"
 BY_OUTCOME = "$half-check/g/by-outcome"
-WHOLE_AGE_MS = 20 * TOMBSTONE_MS
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -67,6 +68,7 @@ def same(stores: Stores, setup: list[Step], *steps: Step, policy: str = "rollbac
 
 
 # Half messages: a check that is out, and a decision
+
 
 def asked(where: str = BY_OUTCOME, destination: str = "b") -> list[Step]:
     """A half message has been asked about."""
@@ -126,25 +128,30 @@ def test_last_answer_beside_a_decision(
 
 @EVERYWHERE
 @POLICIES
-@ANSWERS
-def test_answer_at_the_maximum_age(stores: Stores, outcome: str, policy: str, where: str) -> None:
-    """A check is answered when the age of its half message ends it."""
-    answer = Settle(0, "checks again", 0, 0, outcome, True)
-    age = Pass(-1, WHOLE_AGE_MS - 32_100)
-    for late in (0, 1):
-        same(stores, asked_twice(where), age, Pass(-1, late), answer, policy=policy)
-    same(stores, [*asked_twice(where), Pass(-1, WHOLE_AGE_MS - 40_000)], Pass(-1, 9_000), answer, policy=policy)
+@pytest.mark.parametrize("first", [*OUTCOMES, "commit", "rollback"])
+def test_maximum_age_in_the_midst(stores: Stores, first: str, policy: str, where: str) -> None:
+    """The age of a half message ends it while a decision about it is on its way, and another one comes."""
+    step = Settle(0, "checks again", 0, 0, first, True) if first in OUTCOMES else decided(first)
+    steps = (step, Pass(-1, MAX_AGE_MS), decided("commit"))
+    program = Program(tuple(asked_twice(where)), steps, policy)
+    keyed = tuple(enumerate(steps))
+    serial = run_program(program, one_by_one(keyed), stores)
+    assert not wrongs(serial), f"{program}\none at a time: {wrongs(serial)}"
+    for own in (False, True):
+        plan = (Chunk(keyed, held=True, merged=False, own=own),)
+        found = differences(serial, run_program(program, plan, stores))
+        assert not found, f"{program}\n{'own' if own else 'one'} group: {found}"
 
 
 @POLICIES
 @VERDICTS
 def test_decision_at_the_maximum_age(stores: Stores, verdict: str, policy: str) -> None:
-    """A half message is decided when its age ends it."""
+    """A half message is decided in the group in which its age ends it."""
     again = Send(0, "put", ("half", "h", "body"))
-    same(stores, asked(), Pass(-1, WHOLE_AGE_MS), decided(verdict), again, decided(verdict), policy=policy)
+    same(stores, asked(), Pass(-1, MAX_AGE_MS), decided(verdict), again, decided(verdict), policy=policy)
 
 
-@pytest.mark.parametrize("early_ms", range(-3, 3))
+@pytest.mark.parametrize("early_ms", range(-12, 3))
 def test_id_put_again_when_its_tombstone_expires(stores: Stores, early_ms: int) -> None:
     """However near a put is to the end of the tombstone of its half-id, it is new or refused."""
     put = Send(0, "put", ("half", "h", "body"))
@@ -152,7 +159,8 @@ def test_id_put_again_when_its_tombstone_expires(stores: Stores, early_ms: int) 
     setup: list[Step] = [*asked()[:3], resolve, Pass(-1, TOMBSTONE_MS + early_ms), Tick(-1)]
     program = Program(tuple(setup), (put,))
     for plan in (one_by_one([(0, put)]), all_in_one([(0, put)])):
-        assert not wrongs(run_program(program, plan, stores))
+        found = wrongs(run_program(program, plan, stores))
+        assert not found, f"{program}\n{found}"
 
 
 # Outcomes without settling
@@ -167,12 +175,19 @@ def holding(count: int) -> list[Step]:
     ]
 
 
-@pytest.mark.parametrize("leave", [Leave(0, "from", False), Leave(0, "from", True), Leave(0, None, False),
-                                   Leave(0, None, True)], ids=["detach", "close link", "end", "close"])  # fmt: skip
-@pytest.mark.parametrize("outcome", OUTCOMES)
-def test_outcome_then_gone(stores: Stores, outcome: str, leave: Leave) -> None:
+LEAVES = {
+    "detach": Leave(0, "from", False),
+    "close link": Leave(0, "from", True),
+    "end": Leave(0, None, False),
+    "close": Leave(0, None, True),
+}
+
+
+@pytest.mark.parametrize("leave", LEAVES)
+@ANSWERS
+def test_outcome_then_gone(stores: Stores, outcome: str, leave: str) -> None:
     """An outcome that is not settled, and the end of the link in the same segment."""
-    same(stores, holding(2), Settle(0, "from", 0, 1, outcome, False), leave)
+    same(stores, holding(2), Settle(0, "from", 0, 1, outcome, False), LEAVES[leave])
 
 
 @pytest.mark.parametrize(("first", "second"), list(itertools.product(OUTCOMES, OUTCOMES)))
@@ -190,13 +205,14 @@ def test_overlapping_ranges(stores: Stores, first: str, second: str) -> None:
 # Sets
 
 
-def sealed(*epochs: int, destination: str = "b") -> list[Step]:
+def sealed(*epochs: int, destination: str = "b", mixed: bool = False) -> list[Step]:
     """One sealed set for each epoch."""
     setup: list[Step] = [AttachSender(0, "resolve", "$half-resolve/g")]
     for epoch in epochs:
         name = f"s{epoch}"
+        where = MIXED[epoch % len(MIXED)] if mixed else destination
         setup += [
-            AttachSender(0, name, f"$half-set/g/p/{epoch}/{name}/{destination}"),
+            AttachSender(0, name, f"$half-set/g/p/{epoch}/{name}/{where}"),
             Send(0, name, ("row", f"row of {epoch}")),
             Send(0, "resolve", ("seal", name, epoch, (f"row of {epoch}",))),
         ]
@@ -208,6 +224,7 @@ def commit_of_epoch(epoch: int) -> Send:
     return Send(0, "resolve", ("commit-epoch", epoch, ((f"s{epoch}", (f"row of {epoch}",)),)))
 
 
+MIXED = ("b", "e.c", "b")
 DESTINATIONS = pytest.mark.parametrize("destination", ["b", "e.c", "r.d", "x.f"])
 
 
@@ -216,6 +233,12 @@ def test_epochs_in_order(stores: Stores, destination: str) -> None:
     """Epochs that are committed in their order in one segment are all committed."""
     commits = [commit_of_epoch(epoch) for epoch in (1, 2, 3)]
     same(stores, sealed(1, 2, 3, destination=destination), *commits)
+
+
+def test_epochs_in_order_to_different_queues(stores: Stores) -> None:
+    """However long the commit of an epoch takes, the next one comes behind it."""
+    for epochs in ((1, 2, 3), (2, 3, 4), (3, 4, 5)):
+        same(stores, sealed(*epochs, mixed=True), *[commit_of_epoch(epoch) for epoch in epochs])
 
 
 @DESTINATIONS
@@ -274,23 +297,35 @@ def test_many_epochs_cost_what_they_are() -> None:
 # A full disk
 
 
-@pytest.mark.parametrize("groups", [True, False])
-def test_puts_refused_for_want_of_room(stores: Stores, groups: bool) -> None:
+ROOMS = pytest.mark.parametrize("room", ["units", "groups", "commits", "nothing"])
+
+
+@ROOMS
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_puts_refused_for_want_of_room(stores: Stores, count: int, room: str) -> None:
     """A run of puts that the store refuses is answered without anybody else's help."""
-    puts = [Send(0, "put", ("half", f"new {number}", "body")) for number in range(3)]
-    same(stores, asked()[:2], Disk(-1, True, groups), *puts)
+    puts = [Send(0, "put", ("half", f"new {number}", "body")) for number in range(count)]
+    same(stores, asked()[:2], Disk(-1, room), *puts)
 
 
-@pytest.mark.parametrize("groups", [True, False])
-@pytest.mark.parametrize("verdict", ["commit", "rollback"])
-def test_decision_beside_a_full_disk(stores: Stores, verdict: str, groups: bool) -> None:
+@ROOMS
+@VERDICTS
+def test_decision_beside_a_full_disk(stores: Stores, verdict: str, room: str) -> None:
     """A decision in a group that a full disk refuses gives back what was reserved, once."""
-    decision = Send(0, "resolve", ("resolve", "h", verdict))
     posts = [Send(0, "to", ("plain", "m", True)), Send(0, "put", ("half", "new", "body"))]
     setup = [*asked(), AttachSender(0, "to", "b")]
-    for steps in ([decision, *posts], [*posts, decision], [posts[0], decision, posts[1]]):
-        same(stores, setup, Disk(-1, True, groups), *steps)
-        same(stores, setup, Disk(-1, True, groups), *steps, Disk(-1, False), *steps)
+    last = decided(verdict)
+    for steps in ([last, *posts], [*posts, last], [posts[0], last, posts[1]], [last]):
+        same(stores, setup, Disk(-1, room), *steps)
+        same(stores, setup, Disk(-1, room), *steps, Disk(-1, "enough"), *steps)
+
+
+@ROOMS
+def test_outcomes_beside_a_full_disk(stores: Stores, room: str) -> None:
+    """What is settled beside a full disk is settled once there is room."""
+    settle, post = Settle(0, "from", 0, 1, "accepted", True), Send(0, "to", ("plain", "m", True))
+    same(stores, holding(2), Disk(-1, room), settle, post, Disk(-1, "enough"), post)
+    same(stores, holding(2), Disk(-1, room), post, settle, Disk(-1, "enough"), post)
 
 
 # Cursors
@@ -329,7 +364,7 @@ IN_TRANSACTION: list[Step] = [
 @pytest.mark.parametrize("verdict", ["commit", "rollback"])
 @pytest.mark.parametrize("fail", [True, False])
 def test_put_resolve_discharge(stores: Stores, txn: str | None, verdict: str, fail: bool) -> None:
-    """A half message is put (in the transaction or before it), decided in a transaction, and that discharged."""
+    """A half message is put (in a transaction or before it) and decided in the transaction; that ends."""
     same(
         stores, IN_TRANSACTION,
         Send(0, "put", ("half", "h", "body"), txn=txn),

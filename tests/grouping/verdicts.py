@@ -32,7 +32,8 @@ def differences(serial: Observed, run: Observed) -> list[str]:
         return found
     for key, told in serial.answers.items():
         got = run.answers.get(key, ())
-        if got != told and not (got == () and key in run.excused) and not (told == () and key in serial.excused):
+        missing = (got == () and key in run.excused) or (told == () and key in serial.excused)
+        if got != told and not missing:
             found.append(f"step {key} was answered {got}, alone {told}")
     for place, told in serial.told.items():
         got = run.told.get(place, ())
@@ -40,7 +41,7 @@ def differences(serial: Observed, run: Observed) -> list[str]:
             found.append(f"delivery {place} was told {got}, alone {told}")
     if run.ends != serial.ends:
         found.append(f"ended: {run.ends}, alone {serial.ends}")
-    for what in sorted(serial.state.keys() | run.state.keys()):
+    for what in sorted(serial.state.keys() & run.state.keys()):
         ours, theirs = run.state.get(what), serial.state.get(what)
         if ours != theirs:
             found.append(f"{what}: {ours}\n      alone: {theirs}")
@@ -65,7 +66,7 @@ def judge(program: Program, stores: Stores, seed: int) -> list[str]:
     found = _judged(program, in_groups(in_order, rng), in_order, serial, stores)
     if found:
         return ["in groups:", *found]
-    alone = serial if merged == in_order else run_program(program, one_by_one(merged), stores)
+    alone = serial if merged == in_order else run_program(program, one_by_one(merged), stores, restart=False)
     found = _judged(program, all_in_one(in_order), merged, alone, stores)
     return ["all in one group:", *found] if found else []
 
@@ -76,7 +77,7 @@ def _judged(program: Program, plan: Plan, order: list[Keyed], serial: Observed, 
     if not found or wrongs(run):
         return found
     for other in other_orders(order):
-        if not differences(run_program(program, one_by_one(other), stores), run):
+        if not differences(run_program(program, one_by_one(other), stores, restart=False), run):
             return []
     return found
 

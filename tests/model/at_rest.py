@@ -159,7 +159,7 @@ class AtRest(RuleBasedStateMachine):
 
     def _check_counts(self, queue: ModelQueue) -> None:
         def there(broker: Broker) -> tuple[int, int, int] | None:
-            real = broker.nodes.registry._queues.get(queue.name)
+            real = broker.nodes.queues._queues.get(queue.name)
             if real is None:
                 return None
             return real.message_count, real.byte_count, real._volatile_bytes

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from amqp_broker.broker import Broker
 from amqp_broker.frames import Accepted, Error, Message, Rejected, Released, TransactionalState
+from amqp_broker.queue import Consumer
 from amqp_broker.testing import ScriptedFaults
 from tests.model.reference import AVAILABLE, ModelMessage
 from tests.model.transactional_clients import Client, Control, Receiver, Sender
@@ -416,25 +417,28 @@ def _snapshot(
             len(queue._in_transactions),
             queue.pending_posts,
         )
-        for name, queue in broker.nodes.registry._queues.items()
+        for name, queue in broker.nodes.queues._queues.items()
     }
-    connections = {task.container_id: _connection_seen(task) for task in broker._connections}
+    connections = {task.connection.container_id: _connection_seen(task) for task in broker._connections}
     live = {each.txn_id for each in broker.transactions()}
     return queues, connections, live, len(broker.nodes.link_names._holders)
 
 
 def _connection_seen(task: Any) -> ConnectionSeen:
-    transactions = task.dispatcher.transactions
+    transactions = task.transactions
     table = transactions._table
     waiting = []
     consumers = {}
-    for link, consumer in task.dispatcher.consumers.items():
+    for link in task.connection.links:
+        consumer = link.context
+        if not isinstance(consumer, Consumer):
+            continue
         if not consumer.browser:  # what it settles may be on its way
             consumers[link.name] = (link.unsettled_count, consumer in table._acquiring)
         if consumer.pending or link.sending:
             waiting.append(f"{link.name}: {consumer.pending}, {link.sending}")
-    if transactions.aborting or task._mail:
-        waiting.append(f"answers {transactions.aborting}, mail {task._mail}")
+    if transactions.aborting or task.connection.mail:
+        waiting.append(f"answers {transactions.aborting}, mail {task.connection.mail}")
     if len(table._acquiring) != sum(acquiring for _, acquiring in consumers.values()):
         waiting.append("links that are gone acquire")
     return ConnectionSeen(

@@ -45,18 +45,18 @@ _IDS: Final = (
     ),
     Mutant(
         "a transaction takes posts of its own session only",
-        "amqp_broker/posts.py",
-        "                    transaction = self._transactions.find(txn_id)\n",
-        "                    transaction = self._transactions.find(txn_id)\n"
-        "                    if transaction.control.session is not producer.link.session:\n"
+        "amqp_broker/nodes/queue_sink.py",
+        "                    transaction = self.transactions.find(txn_id)\n",
+        "                    transaction = self.transactions.find(txn_id)\n"
+        "                    if transaction.control.session is not self.link.session:\n"
         "                        transaction = None\n",
         scenarios("4.4.1/several-sessions"),
         "capabilities",
     ),
     Mutant(
         "a post in an unknown transaction is stored outside of any",
-        "amqp_broker/posts.py",
-        "                    producer.detach(error.error())\n                    return  #",
+        "amqp_broker/nodes/queue_sink.py",
+        "                    self.detach(error.error())\n                    return  #",
         "                    transaction = None  #",
         scenarios("4.4.1/unknown-id", "4.4.1/unknown-id-detaches", "4.1/work-after-the-end"),
         "unknown id",
@@ -149,15 +149,15 @@ _TIMEOUT: Final = (
     Mutant(
         "the timer of a transaction is not set",
         "amqp_broker/connection_task.py",
-        "        transaction_deadline = self.dispatcher.transactions.next_deadline()\n",
-        "        transaction_deadline = None\n",
+        "        due = self.connection.next_deadline()\n",
+        "        due = None\n",
         (f"{BOUNDS_TESTS}::test_a_transaction_times_out_although_nothing_comes",),
         "timeout",
     ),
     Mutant(
         "a transaction that lasted too long goes on",
         "amqp_broker/connection_task.py",
-        "            self.dispatcher.transactions.expire(now)\n",
+        "        self.connection.expire(now)\n",
         "",
         (f"{BOUNDS_TESTS}::test_a_transaction_times_out_although_nothing_comes",)
         + scenarios("4.5.8/timeout"),
@@ -198,8 +198,9 @@ _TIMEOUT: Final = (
     Mutant(
         "a timeout ends the connection",
         SERVICE,
-        '            self._task.log.warning("transaction.timed_out",',
-        '            self._task.engine.close()\n            self._task.log.warning("transaction.timed_out",',
+        '            self._connection.log.warning("transaction.timed_out",',
+        "            self._connection.engine.close()\n"
+        '            self._connection.log.warning("transaction.timed_out",',
         (f"{BOUNDS_TESTS}::test_every_use_after_the_timeout_says_so",),
         "timeout",
     ),
@@ -233,10 +234,10 @@ _MESSAGES: Final = (
     Mutant(
         "a rolled back acquisition counts as a failed delivery",
         SERVICE,
-        "            self._dispatcher.give_back(consumer, records_of(work), RELEASED)\n",
+        "            consumer.give_back(records_of(work), RELEASED)\n",
         "            for record in records_of(work):\n"
         "                record.delivery_count += 1\n"
-        "            self._dispatcher.give_back(consumer, records_of(work), RELEASED)\n",
+        "            consumer.give_back(records_of(work), RELEASED)\n",
         scenarios("4.4.3/rollback-in-place"),
         "delivery-count",
     ),
@@ -246,7 +247,7 @@ _MESSAGES: Final = (
         "        table = self._table\n        self._disposed(\n",
         "        table = self._table\n"
         "        if hasattr(state.outcome, 'delivery_failed'):\n"
-        "            self._dispatcher._change(consumer, [one.message for one in deliveries], state.outcome)\n"
+        "            consumer._change([one.message for one in deliveries], state.outcome)\n"
         "        self._disposed(\n",
         scenarios("4.4.2/rollback-then-released"),
         "delivery-count",
@@ -254,15 +255,15 @@ _MESSAGES: Final = (
     Mutant(
         "rollback of a settled retirement releases instead of the default",
         SERVICE,
-        "            self._dispatcher.apply(consumer, work.items, consumer.default_outcome, True)\n",
-        "            self._dispatcher.apply(consumer, work.items, RELEASED, True)\n",
+        "            consumer.apply(work.items, consumer.default_outcome, True)\n",
+        "            consumer.apply(work.items, RELEASED, True)\n",
         scenarios("4.4.4/default-modified", "4.4.4/default-accepted", "4.4.4/default-at-the-end"),
         "delivery-count",
     ),
     Mutant(
         "a rolled back acquisition goes to the end of its queue",
         SERVICE,
-        "            self._dispatcher.give_back(consumer, records_of(work), RELEASED)\n",
+        "            consumer.give_back(records_of(work), RELEASED)\n",
         "            consumer.queue.backlog.add(records_of(work))\n"
         "            self._nodes.pump(consumer.queue)\n",
         scenarios("4.4.3/rollback-in-place"),
@@ -270,9 +271,9 @@ _MESSAGES: Final = (
     ),
     Mutant(
         "what a default outcome returns goes to the end of its queue",
-        "amqp_broker/dispatcher.py",
-        "        consumer.queue.give_back(records)\n",
-        "        consumer.queue.backlog.add(records)\n",
+        "amqp_broker/nodes/queue_source.py",
+        "        self.queue.give_back(records)\n",
+        "        self.queue.backlog.add(records)\n",
         scenarios("4.4.4/default-in-place"),
         "place",
     ),
@@ -422,25 +423,25 @@ _ORDER: Final = (
     ),
     Mutant(
         "a control link has little credit",
-        SERVICE,
-        "credit=2 * CONTROL_LINK_CREDIT)",
-        "credit=CONTROL_LINK_CREDIT // 2)",
+        "amqp_broker/nodes/coordinator.py",
+        "credit = 2 * CONTROL_LINK_CREDIT",
+        "credit = CONTROL_LINK_CREDIT // 2",
         scenarios("4.1/credit"),
         "control credit",
     ),
     Mutant(
         "the credit of a control link is not renewed",
-        SERVICE,
-        "        link.processed(len(deliveries))  #",
+        "amqp_broker/nodes/coordinator.py",
+        "        self.processed(len(deliveries))  #",
         "        pass  #",
         scenarios("4.1/credit", "4.3/guesses"),
         "control credit",
     ),
     Mutant(
         "the credit of a control link waits for the disk",
-        SERVICE,
-        "        link.processed(len(deliveries))  #",
-        "        link.processed(0 if self._nodes.writer._due else len(deliveries))  #",
+        "amqp_broker/nodes/coordinator.py",
+        "        self.processed(len(deliveries))  #",
+        "        self.processed(0 if self._transactions._nodes.writer._due else len(deliveries))  #",
         (f"{BOUNDS_TESTS}::test_a_control_link_keeps_its_credit_while_the_store_is_at_it",),
         "control credit",
     ),

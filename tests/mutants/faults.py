@@ -92,9 +92,10 @@ _DURABILITY: Final = (
     ),
     Mutant(
         "an outcome is confirmed before it is stored",
-        "amqp_broker/dispatcher.py",
+        "amqp_broker/nodes/queue_source.py",
         "elif deliveries:\n            self._nodes.writer.collect(job)\n",
-        "elif deliveries:\n            link.settle(deliveries, state) or self._nodes.writer.collect(job)\n",
+        "elif deliveries:\n"
+        "            self.link.settle(deliveries, state) or self._nodes.writer.collect(job)\n",
         KILLS,
     ),
 )
@@ -189,7 +190,7 @@ _QUEUE: Final = (
     ),
     Mutant(
         "delivery-count is not incremented",
-        "amqp_broker/dispatcher.py",
+        "amqp_broker/nodes/queue_source.py",
         "record.delivery_count += 1",
         "record.delivery_count += 0",
         BROKER,
@@ -203,21 +204,21 @@ _QUEUE: Final = (
     ),
     Mutant(
         "undeliverable-here is ignored",
-        "amqp_broker/dispatcher.py",
+        "amqp_broker/nodes/queue_source.py",
         "            if state.undeliverable_here:\n",
         "            if state.undeliverable_here and not record:\n",
         BROKER,
     ),
     Mutant(
         "a released message is gone",
-        "amqp_broker/dispatcher.py",
-        "            Released: self._release,\n",
-        "            Released: self._retire,\n",
+        "amqp_broker/nodes/queue_source.py",
+        "    Released: QueueSource._release,\n",
+        "    Released: QueueSource._retire,\n",
         BROKER,
     ),
     Mutant(
         "what a link held stays with it when it goes",
-        "amqp_broker/dispatcher.py",
+        "amqp_broker/nodes/queue_source.py",
         "            if held:\n",
         "            if held and not queue:\n",
         BROKER,

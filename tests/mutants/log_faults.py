@@ -56,23 +56,24 @@ FAULTS: Final = (
     ),
     Mutant(
         "a log is made before its retention",
-        "amqp_broker/registry.py",
+        "amqp_broker/queues.py",
         "keep_ms=policy.retention_ms, keep_bytes=policy.retention_bytes",
         "keep_ms=0, keep_bytes=0",
         (f"{MAKING}::test_no_message_comes_before_the_retention_of_its_log",),
     ),
     Mutant(
         "a consumer takes messages from a log",
-        "amqp_broker/attaching.py",
-        "    if queue.archives:\n        await accept_browser",
-        "    if queue.archives and browser:\n        await accept_browser",
+        "amqp_broker/nodes/queues.py",
+        "        if queue.archives:\n            return await",
+        "        if queue.archives and attachment.source.distribution_mode == COPY:\n"
+        "            return await",
         (f"{LOGS}::test_nobody_takes_messages[memory-move]",),
     ),
     Mutant(
         "a browser of a log begins at what comes",
-        "amqp_broker/retained/attaching.py",
-        "source, Start(FIRST))",
-        "source)",
+        "amqp_broker/retained/reading.py",
+        ".open(attachment, Start(FIRST))",
+        ".open(attachment, None)",
         (f"{LOGS}::test_a_browser_is_shown_everything_from_the_first_on[memory]",),
     ),
     Mutant(

@@ -26,10 +26,11 @@ FAULTS: Final = (
     ),
     Mutant(
         "a plain post joins a live transaction",
-        "amqp_broker/posts.py",
-        "        if transaction is not None:\n            self._transactions.post(",
-        "        transaction = transaction or next(iter(self._transactions._table.live()), None)\n"
-        "        if transaction is not None:\n            self._transactions.post(",
+        "amqp_broker/nodes/queue_sink.py",
+        "        if transaction is not None:\n            self.transactions.post(",
+        "        transaction = transaction or next(iter(self.transactions._table.live()), None)\n"
+        "        if transaction is not None:\n"
+        "            self.transactions.post(",
         scenarios("4.4.1/plain-beside"),
         "visibility",
     ),
@@ -44,27 +45,27 @@ FAULTS: Final = (
     ),
     Mutant(
         "modified changes nothing in a transaction",
-        "amqp_broker/dispatcher.py",
+        "amqp_broker/nodes/queue_source.py",
         "        if type(outcome) is Modified:\n"
-        "            self._change(consumer, records, outcome)\n"
-        "        self._return(consumer, records)\n"
+        "            self._change(records, outcome)\n"
+        "        self._return(records)\n"
         "\n"
         "    def _return",
-        "        self._return(consumer, records)\n\n    def _return",
+        "        self._return(records)\n\n    def _return",
         scenarios("4.4.2/modified", "4.4.3/commit-returns"),
         "outcomes",
     ),
     Mutant(
         "outcomes that are not offered are taken in a transaction",
-        "amqp_broker/dispatcher.py",
-        "OUTCOMES[type(outcome)] not in consumer.outcomes:",
-        "(OUTCOMES[type(outcome)] not in consumer.outcomes and not transactional):",
+        "amqp_broker/nodes/queue_source.py",
+        "OUTCOMES[type(outcome)] not in self.outcomes:",
+        "(OUTCOMES[type(outcome)] not in self.outcomes and not transactional):",
         scenarios("4.4.2/outcome-not-offered"),
         "outcomes",
     ),
     Mutant(
         "plain outcomes of others are lost beside a transaction",
-        "amqp_broker/dispatcher.py",
+        "amqp_broker/nodes/queue_source.py",
         "                deliveries = self.transactions.dispose_plainly(",
         "                deliveries = [] and self.transactions.dispose_plainly(",
         scenarios("4.4.2/plain-beside"),
@@ -147,7 +148,7 @@ FAULTS: Final = (
     ),
     Mutant(
         "undeliverable-here is ignored in a transaction",
-        "amqp_broker/dispatcher.py",
+        "amqp_broker/nodes/queue_source.py",
         "            if state.undeliverable_here:\n",
         "            if False:\n",
         scenarios("4.4.2/undeliverable-here"),
@@ -180,9 +181,9 @@ FAULTS: Final = (
     ),
     Mutant(
         "a drain in a transaction is not answered",
-        "amqp_broker/dispatcher.py",
-        "        if link.drain and link.credit > 0 and not consumer.pending and",
-        "        if link.drain and link.credit > 0 and not self.transactions.acquires(consumer) and",
+        "amqp_broker/nodes/queue_source.py",
+        "        if link.drain and link.credit > 0 and not self.pending and",
+        "        if link.drain and link.credit > 0 and not self.transactions.acquires(self) and",
         scenarios("4.4.3/drain"),
         "11",
     ),
@@ -214,7 +215,7 @@ FAULTS: Final = (
         "a rollback retires what was acquired",
         SERVICE,
         "        elif work.effect is Effect.RELEASE:\n"
-        "            self._dispatcher.give_back(consumer, records_of(work), RELEASED)\n",
+        "            consumer.give_back(records_of(work), RELEASED)\n",
         "        elif work.effect is Effect.RELEASE:\n            consumer.queue.retire(records_of(work))\n",
         scenarios(
             "4.4.3/turn-by-turn",
@@ -227,31 +228,31 @@ FAULTS: Final = (
     ),
     Mutant(
         "released comes back counted",
-        "amqp_broker/dispatcher.py",
+        "amqp_broker/nodes/queue_source.py",
         "        for record in records:\n"
         "            changed(record)\n"
-        "        consumer.queue.give_back(records)",
+        "        self.queue.give_back(records)",
         "        for record in records:\n"
         "            record.delivery_count += 1\n"
         "            changed(record)\n"
-        "        consumer.queue.give_back(records)",
+        "        self.queue.give_back(records)",
         scenarios("4.4.2/released"),
         "outcomes",
     ),
     Mutant(
         "a control link has to wish for something",
-        "amqp_broker/attaching.py",
-        "    task.dispatcher.serve_transactions(link, event)\n",
-        "    if not event.attach.target.capabilities:\n"
-        "        raise TerminusRefused('amqp:not-implemented', 'x')\n"
-        "    task.dispatcher.serve_transactions(link, event)\n",
+        "amqp_broker/nodes/coordinator.py",
+        "        attachment.answer = coordinator_answer()\n",
+        "        if not attachment.attach.target.capabilities:\n"
+        "            raise NodeRefused('amqp:not-implemented', 'x')\n"
+        "        attachment.answer = coordinator_answer()\n",
         scenarios("4.5.1/no-wish"),
         "requests",
     ),
     Mutant(
         "a coordinator as the target of a receiver is taken",
-        "amqp_broker/attaching.py",
-        "    if isinstance(event.attach.target, Coordinator):\n        raise",
+        "amqp_broker/nodes/attaching.py",
+        "    if isinstance(attach.target, Coordinator):\n        raise",
         "    if False:\n        raise",
         scenarios("4.5.1/other-direction"),
         "requests",

@@ -11,28 +11,27 @@ from tests.mutants.storage_faults import JOBS
 FAULTS: Final = (
     Mutant(
         "posts before the peer's detach are dropped",
-        "amqp_broker/posts.py",
-        "        if producer.ended:\n            return\n        for",
-        "        if producer.ended or not link.attached:\n            return\n        for",
+        "amqp_broker/nodes/queue_sink.py",
+        "        if self.ended:\n            return\n        for",
+        "        if self.ended or not self.link.attached:\n            return\n        for",
         scenarios("4.1/links-closed-at-once", "4.1/other-session-ended"),
         "5",
     ),
     Mutant(
         "requests before the peer's detach are dropped",
-        SERVICE,
-        "            if link in self._terminated:\n                return\n",
-        "            if not link.attached:\n                return\n",
+        "amqp_broker/nodes/coordinator.py",
+        "            if self.ended:\n                return\n",
+        "            if not self.link.attached:\n                return\n",
         scenarios("4.1/closed-after-the-discharge"),
         "5",
     ),
     Mutant(
         "the end of a sender spoils its transactions",
-        "amqp_broker/posts.py",
-        "        if producer is not None:\n            self._nodes.forget_producer(producer)\n",
-        "        if producer is not None:\n"
-        "            for t in self._transactions._table.live():\n"
-        "                self._transactions._table.fail(t, 'x')\n"
-        "            self._nodes.forget_producer(producer)\n",
+        "amqp_broker/nodes/queue_sink.py",
+        "        queue.producers.discard(self)\n",
+        "        queue.producers.discard(self)\n"
+        "        for t in self.transactions._table.live():\n"
+        "            self.transactions._table.fail(t, 'x')\n",
         scenarios("4.1/posting-link-closed"),
         "5",
     ),
@@ -62,9 +61,9 @@ FAULTS: Final = (
     ),
     Mutant(
         "a terminated control link keeps its transactions",
-        SERVICE,
-        "        self._terminated.discard(link)\n        for ended",
-        "        if link in self._terminated:\n            return\n        for ended",
+        "amqp_broker/nodes/coordinator.py",
+        "        self._transactions.control_gone(self.link)\n",
+        "        self.ended or self._transactions.control_gone(self.link)\n",
         scenarios("4.2/settled-declare-rolls-back", "4.3/settled-discharge"),
         "2",
     ),
@@ -113,14 +112,9 @@ FAULTS: Final = (
     ),
     Mutant(
         "only the first request of a run is answered",
-        SERVICE,
-        "            except TransactionError as error:\n"
-        "                self._answer(link, delivery, error)\n"
-        "\n",
-        "            except TransactionError as error:\n"
-        "                self._answer(link, delivery, error)\n"
-        "            return\n"
-        "\n",
+        "amqp_broker/nodes/coordinator.py",
+        "            self._transactions.request(self.link, delivery)\n",
+        "            self._transactions.request(self.link, delivery)\n            return\n",
         scenarios("4.2/pipelined-flood", "4.1/credit"),
         "requests",
     ),
@@ -187,11 +181,11 @@ FAULTS: Final = (
     Mutant(
         "the rollback of an unknown transaction is accepted",
         SERVICE,
-        "        found = self._table.discharge(link, request, self._task.partial_txn_ids())\n",
+        "        found = self._table.discharge(link, request, self._connection.engine.partial_txn_ids())\n",
         "        if request.fail and request.txn_id not in self._table._live:\n"
         "            link.settle([delivery], ACCEPTED)\n"
         "            return\n"
-        "        found = self._table.discharge(link, request, self._task.partial_txn_ids())\n",
+        "        found = self._table.discharge(link, request, self._connection.engine.partial_txn_ids())\n",
         scenarios("4.3/unknown-id-with-fail"),
         "unknown id",
     ),
@@ -205,9 +199,9 @@ FAULTS: Final = (
     ),
     Mutant(
         "an unknown transaction ends the session",
-        "amqp_broker/posts.py",
-        "                    producer.detach(error.error())\n                    return",
-        "                    producer.link.session.end(error.error())\n                    return",
+        "amqp_broker/nodes/queue_sink.py",
+        "                    self.detach(error.error())\n                    return",
+        "                    self.link.session.end(error.error())\n                    return",
         scenarios("4.1/work-after-the-end-detaches"),
         "unknown id",
     ),
@@ -221,7 +215,7 @@ FAULTS: Final = (
     ),
     Mutant(
         "a post in a transaction that cannot be one is in none",
-        "amqp_broker/posts.py",
+        "amqp_broker/nodes/queue_sink.py",
         "    return state.txn_id if isinstance(state, TransactionalState) else None",
         "    known = isinstance(state, TransactionalState) and 0 < len(state.txn_id) <= 32\n"
         "    return state.txn_id if known else None",
@@ -238,7 +232,7 @@ FAULTS: Final = (
     ),
     Mutant(
         "a discharge that never was is called committed",
-        "amqp_broker/outcome_questions.py",
+        "amqp_broker/nodes/outcomes.py",
         "return NOT_COMMITTED if committed_at_ms is None else COMMITTED",
         "return COMMITTED if committed_at_ms is None else COMMITTED",
         scenarios("4.3/lost-answer", "4.3/asked-afterwards"),
@@ -246,7 +240,7 @@ FAULTS: Final = (
     ),
     Mutant(
         "ids of any length can be asked for",
-        "amqp_broker/outcome_questions.py",
+        "amqp_broker/nodes/outcomes.py",
         "0 < len(correlation_id) <= TXN_ID_BYTES_MAX",
         "True",
         scenarios("4.3/question-refused"),
@@ -255,9 +249,9 @@ FAULTS: Final = (
     Mutant(
         "what a lost connection had acquired stays acquired",
         SERVICE,
-        "        elif work.effect is Effect.RELEASE:\n            self._dispatcher.give_back",
+        "        elif work.effect is Effect.RELEASE:\n            consumer.give_back",
         "        elif work.effect is Effect.RELEASE and consumer.link.attached:\n"
-        "            self._dispatcher.give_back",
+        "            consumer.give_back",
         scenarios("4.4/many-cut-at-once", "4.4/cut-anywhere"),
         "10",
     ),

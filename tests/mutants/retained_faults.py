@@ -44,7 +44,7 @@ FAULTS: Final = (
     ),
     Mutant(
         "a range that begins below what is kept is taken as what there is",
-        "amqp_broker/retained/attaching.py",
+        "amqp_broker/retained/reading.py",
         "    if start < bounds.first and start < until:\n",
         "    if start < bounds.first and start > until:\n",
         READING,

@@ -22,9 +22,9 @@ BOUNDS_TESTS: Final = "tests/amqp_broker/test_transactions_bounds.py"
 _CONTROL_LINKS: Final = (
     Mutant(
         "a control link that is detached without being closed keeps its transactions",
-        "amqp_broker/dispatcher.py",
-        "            self.posts.on_detached(link)\n",
-        "            if event.closed:\n                self.posts.on_detached(link)\n",
+        "amqp_broker/connection.py",
+        "                sink.on_detached()\n",
+        "                event.closed and sink.on_detached()\n",
         scenarios("4.1/control-detached"),
         "1",
     ),
@@ -105,17 +105,17 @@ _CONTROL_LINKS: Final = (
     ),
     Mutant(
         "nobody hears that a control link is gone",
-        "amqp_broker/posts.py",
-        "            service.on_detached(link)\n",
-        "            pass\n",
+        "amqp_broker/connection.py",
+        "                sink.on_detached()\n",
+        "                pass\n",
         scenarios("4.1/control-closed", "4.1/acquired-comes-back"),
         "5",
     ),
     Mutant(
         "the end of a session leaves its transactions",
-        "amqp_broker/dispatcher.py",
-        "            self.posts.on_detached(link)\n",
-        "            if link.session.writable:\n                self.posts.on_detached(link)\n",
+        "amqp_broker/connection.py",
+        "                sink.on_detached()\n",
+        "                link.session.writable and sink.on_detached()\n",
         scenarios("4.1/session-ended"),
         "5",
     ),
@@ -156,7 +156,7 @@ _CONTROL_LINKS: Final = (
     Mutant(
         "a half sent delivery does not hinder its commit",
         SERVICE,
-        "request, self._task.partial_txn_ids())",
+        "request, self._connection.engine.partial_txn_ids())",
         "request, ())",
         scenarios("4.4.1/partial"),
         "6",
@@ -203,8 +203,8 @@ _CONTROL_LINKS: Final = (
     ),
     Mutant(
         "a control link that was terminated is still heard",
-        SERVICE,
-        "            if link in self._terminated:\n                return\n",
+        "amqp_broker/nodes/coordinator.py",
+        "            if self.ended:\n                return\n",
         "",
         (
             "tests/amqp_broker/test_transactions.py::test_a_control_link_that_was_terminated_hears_nothing_more",
@@ -330,9 +330,9 @@ _WORK: Final = (
     ),
     Mutant(
         "what was sent settled is gone before its transaction is over",
-        "amqp_broker/dispatcher.py",
-        "        elif taken and consumer.settled and not consumer.browser:\n",
-        "        if taken and consumer.settled and not consumer.browser:\n",
+        "amqp_broker/nodes/queue_source.py",
+        "        elif taken and self.settled and not self.browser:\n",
+        "        if taken and self.settled and not self.browser:\n",
         (f"{RULES_TESTS}::test_what_was_sent_settled_is_there_until_its_commit",),
         "10",
     ),
@@ -380,7 +380,7 @@ _WORK: Final = (
     Mutant(
         "credit is lost at the discharge",
         SERVICE,
-        "            consumer.owner.deliver(consumer, [])  #",
+        "            consumer.deliver([])  #",
         "            consumer.link.flow_state.credit = 0  #",
         scenarios("4.4.3/credit-left-over", "4.4.3/credit-left-over-rollback"),
         "12",
@@ -388,7 +388,7 @@ _WORK: Final = (
     Mutant(
         "credit that was left at the discharge is not used",
         SERVICE,
-        "            consumer.owner.deliver(consumer, [])  #",
+        "            consumer.deliver([])  #",
         "            consumer.demand = 0  #",
         scenarios("4.4.3/credit-left-over"),
         "12",

@@ -156,7 +156,7 @@ class OnBroker:
         """What its clock would do."""
 
         def age(running: Broker) -> None:
-            service = running.services.half_sets
+            service = running.features.half_sets
             staged = service.known("g", self._producer).sets.get(set_id_of(name))
             if staged is not None:
                 service.void(staged, Resolver.DEADLINE, "maximum age", lambda outcome: None)

@@ -163,7 +163,7 @@ def counts(broker: RunningBroker, name: str) -> tuple[int, int]:
     """(message_count, byte_count) of a queue."""
 
     def there(running: Broker) -> tuple[int, int]:
-        queue = running.nodes.registry._queues[name]
+        queue = running.nodes.queues._queues[name]
         return queue.message_count, queue.byte_count
 
     found = broker.call(there)

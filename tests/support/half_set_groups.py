@@ -28,7 +28,7 @@ def next_offset(broker: RunningBroker, name: str = "q") -> int:
     """The number that the next message of a queue gets."""
 
     def there(running: Broker) -> int:
-        return running.nodes.registry._queues[name].next_offset
+        return running.nodes.queues._queues[name].next_offset
 
     found = broker.call(there)
     assert isinstance(found, int)
@@ -39,11 +39,11 @@ def nothing_is_held(broker: RunningBroker) -> None:
     """No change is on its way, and the figures are the sums of what is there."""
 
     def there(running: Broker) -> tuple[Any, ...]:
-        service = running.services.half_sets
+        service = running.features.half_sets
         staged = service.sets()
         assert not any(each.under_way or each.unstored for each in staged)
         assert not any(producer.decided for producer in service.producers.values())
-        assert not any(queue.pending_posts for queue in running.nodes.registry.queues())
+        assert not any(queue.pending_posts for queue in running.nodes.queues.queues())
         assert service.part_count == sum([len(each.parts) for each in staged])
         assert service.byte_count == sum([each.byte_count for each in staged])
         assert all(producer.sets for producer in service.producers.values())

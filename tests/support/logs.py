@@ -43,7 +43,7 @@ def nothing_waits(broker: RunningBroker, address: str) -> bool:
     """Whether the broker holds nothing of it, in memory or for consumers on disk."""
 
     async def there(running: Broker) -> tuple[int, int, int]:
-        queue = running.nodes.registry._queues[address]
+        queue = running.nodes.queues._queues[address]
         page = await running.writer.ask(lambda store: store.read(queue.queue_id, 0, 10, 1 << 20))
         return queue.backlog.available(), queue.backlog.memory_bytes(), len(page.records)
 

@@ -52,7 +52,7 @@ def queue_offsets(broker: RunningBroker, name: str) -> list[int]:
     """
 
     async def there(running: Broker) -> list[int]:
-        queue = running.nodes.registry._queues[name]
+        queue = running.nodes.queues._queues[name]
         found = {record.offset for record in queue.backlog.peek(0, queue.message_count + 1)}
 
         def look(store: Store) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,32 +13,12 @@ from amqp_broker.broker import Broker, open_broker
 from amqp_broker.coordinator import Numbering
 from amqp_broker.frames import Accepted, Rejected
 from amqp_broker.persistence import MemoryStore, Record, Store
+from amqp_broker.places import Place
 from amqp_broker.queue import Queue
-from amqp_broker.sequences.fields import Place
 from amqp_broker.sequences.jobs import SequencedPosting
 from amqp_broker.testing import memory_config
 from tests.support import sequenced
-
-
-class Owner:
-    """A connection that hears what its postings are told."""
-
-    container_id = "owner"
-
-    def __init__(self) -> None:
-        self.told: list[Exception | None] = []
-
-    def fail(self, error: Exception) -> None:
-        """No fault is expected."""
-        raise error
-
-    def run_in_turn(self, call: Callable[..., None], *arguments: Any) -> None:
-        """At once: there is no engine."""
-        call(*arguments)
-
-    def posted(self, posting: SequencedPosting, error: Exception | None) -> None:
-        """A posting ended."""
-        self.told.append(error)
+from tests.support.by_hand import connection_by_hand
 
 
 class Bench:
@@ -48,8 +28,9 @@ class Bench:
         self.broker = broker
         self.store = store
         self.queue = queue
-        self.owner = Owner()
-        self.service = broker.services.sequences
+        self.connection = connection_by_hand()
+        self.told: list[Exception | None] = []
+        self.service = broker.features.sequences
 
     def posting(
         self,
@@ -64,9 +45,13 @@ class Bench:
         deliveries: list[Any] = [None] * len(places)
         link: Any = None
         return SequencedPosting(
-            self.service, self.owner, principal, link, deliveries, self.queue, records, found,
-            self.owner.posted,
+            self.service, self.connection, principal, link, deliveries, self.queue, records, found,
+            self._posted,
         )  # fmt: skip
+
+    def _posted(self, posting: SequencedPosting, error: Exception | None) -> None:
+        """A posting ended."""
+        self.told.append(error)
 
     def commit(self, *jobs: Any) -> None:
         """One group of the writer, which is judged, applied, committed and told before this returns."""
@@ -78,6 +63,7 @@ class Bench:
         if group.stores:
             self.store.commit()
         writer._finish(group)
+        self.connection.read_mail()
 
     def position(self, stream: str = "s") -> tuple[int, int]:
         """Where a stream stands on disk."""
@@ -107,6 +93,6 @@ async def bench(store: Store | None = None, names: Sequence[str] = ("q",)) -> As
     """A broker with a queue, whose writer has nothing to do."""
     used = MemoryStore() if store is None else store
     async with open_broker(memory_config(), store=used) as broker:
-        queues = [await broker.nodes.registry.create(name) for name in names]
+        queues = [await broker.nodes.queues.create(name) for name in names]
         await trio.testing.wait_all_tasks_blocked()
         yield Bench(broker, used, queues[0])

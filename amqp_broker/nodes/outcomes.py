@@ -21,7 +21,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.authorisation import TRANSACT
-from amqp_broker.control_nodes import ControlPost, NoTransactions
 from amqp_broker.coordinator import TransactionState
 from amqp_broker.frames import (
     Accepted,
@@ -34,6 +33,8 @@ from amqp_broker.frames import (
     Rejected,
     encode_message,
 )
+from amqp_broker.nodes.node import Attachment
+from amqp_broker.nodes.requests import Request, RequestNode, RequestSink
 from amqp_broker.persistence import OutcomesDamaged
 from amqp_broker.replies import no_room, reply_queue
 
@@ -54,26 +55,39 @@ Answer = Callable[[Any], None]
 """Takes the outcome of a question: accepted when its reply is posted, rejected when there can be none."""
 
 
-class OutcomeQuestions(NoTransactions):
-    """The node; `nodes` is what all connections share."""
+class OutcomeNode(RequestNode):
+    """The node; the right to transact is asked for with each question."""
 
-    def __init__(self, nodes: NodeService) -> None:
+    def __init__(self, nodes: NodeService, name: str) -> None:
+        super().__init__(name)
         self._nodes = nodes
 
-    def receive(self, post: ControlPost) -> None:
-        """Take one question."""
-        error = self._ask(post)
-        if error is not None:
-            post.answer(Rejected(error=error))
+    def sink(self, attachment: Attachment) -> OutcomeQuestions:
+        """What takes the questions of one link."""
+        return OutcomeQuestions(self._nodes, attachment)
 
-    def _ask(self, post: ControlPost) -> Error | None:
-        principal = post.principal
+
+class OutcomeQuestions(RequestSink):
+    """One link to it; `nodes` is what all connections share."""
+
+    def __init__(self, nodes: NodeService, attachment: Attachment) -> None:
+        super().__init__(attachment)
+        self._nodes = nodes
+
+    def receive(self, request: Request) -> None:
+        """Take one question."""
+        error = self._ask(request)
+        if error is not None:
+            request.answer(Rejected(error=error))
+
+    def _ask(self, request: Request) -> Error | None:
+        principal = request.principal
         if not self._nodes.authoriser.authorise(principal, TRANSACT):
             return Error(
                 condition="amqp:unauthorized-access", description=f"{principal.rule_name!r} may not transact"
             )
         try:
-            properties = Message(post.payload).properties or Properties()
+            properties = Message(request.payload).properties or Properties()
         except DecodeError as error:
             return Error(condition=error.condition, description=error.description)
         txn_id = _txn_id(properties.correlation_id)
@@ -85,8 +99,8 @@ class OutcomeQuestions(NoTransactions):
         queue = reply_queue(self._nodes, principal, properties.reply_to)
         if isinstance(queue, Error):
             return queue
-        look = partial(self._look, txn_id, properties.correlation_id, queue, post.answer)
-        self._nodes.writer.read(look, post.failed)
+        look = partial(self._look, txn_id, properties.correlation_id, queue, request.answer)
+        self._nodes.writer.read(look, request.failed)
         return None
 
     def _look(self, txn_id: bytes, correlation_id: Any, queue: Queue, answer: Answer, store: Store) -> None:

@@ -1,39 +1,41 @@
-"""From an address to its node: one namespace, and the same address means the same node everywhere."""
+"""All queues by address: made on first use, at the start or for one link, and forgotten with that."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from typing import Any
 
 import trio
 
 from amqp_broker.addresses import Address
 from amqp_broker.configuration import STRICT, BrokerConfig
+from amqp_broker.configuration_tables import QueuePolicy
+from amqp_broker.frames import Error
 from amqp_broker.persistence import CreateNode, DeleteNode, RecoveredNode, Unit
 from amqp_broker.queue import Queue, QueueLimits
-from amqp_broker.sequences.settings import QueueSequences
 
 QUEUE = "queue"
 UNBOUNDED = 2**62  # a capacity of 0 in the configuration: only the disk is the bound
 
 
 class NodeRefused(Exception):
-    """No such node, or no more room for one: `condition` is the wire's, the text says what to do."""
+    """There is no such node, or it can't be had as asked: `error` is what its asker is told."""
 
-    def __init__(self, condition: str, description: str) -> None:
+    def __init__(self, condition: str, description: str, info: dict[str, Any] | None = None) -> None:
         super().__init__(description)
-        self.condition = condition
-        self.description = description
+        self.error = Error(condition=condition, description=description, info=info)
 
 
 StoreStep = Callable[[Unit, Callable[[], None]], Awaitable[None]]
 """Stores verbs and waits; the second argument is called once they are stored, whoever still waits."""
 
 
-class Registry:
-    """All nodes of the broker, by address and by the id that the store knows them by."""
+class Queues:
+    """All queues of the broker. `fillers` are called with each that is made, before anybody uses it."""
 
     def __init__(self, config: BrokerConfig, store_step: StoreStep) -> None:
+        self.fillers: list[Callable[[Queue, QueuePolicy], None]] = []
         self._config = config
         self._store_step = store_step
         self._queues: dict[str, Queue] = {}
@@ -41,7 +43,7 @@ class Registry:
         self._creating = trio.Lock()
 
     def recover(self, nodes: Iterable[RecoveredNode]) -> None:
-        """Take up the queues that the store has; nodes of other kinds are not for the registry."""
+        """Take up the queues that the store has; nodes of other kinds are not theirs."""
         for node in nodes:
             if node.kind != QUEUE:
                 continue
@@ -118,11 +120,12 @@ class Registry:
             policy.max_messages or UNBOUNDED, policy.max_bytes or UNBOUNDED, policy.max_volatile_bytes
         )
         queue = self._queues[name] = Queue(name, queue_id, limits, persistent=persistent)
-        queue.sequences = QueueSequences(policy.sequence, policy.order_debounce_ms, policy.order_max_delay_ms)
         queue.retains = policy.retains and persistent
         queue.archives = policy.archives and persistent
         queue.stores_all = (policy.retains or policy.events) and persistent
         queue.events = policy.events
         queue.backlog.window_messages = self._config.limits.queue_window_messages
         queue.backlog.window_bytes = self._config.limits.queue_window_bytes
+        for fill in self.fillers:
+            fill(queue, policy)
         return queue

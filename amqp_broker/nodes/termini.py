@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from amqp_broker.frames import Accepted, Modified, Rejected, Released, Source, Target
+from amqp_broker.frames import Accepted, DeleteOnClose, Modified, Rejected, Released, Source, Target
+from amqp_broker.queues import NodeRefused
 
 OUTCOMES: Final[dict[type, str]] = {
     Accepted: "amqp:accepted:list",
@@ -28,22 +29,13 @@ ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
 EXPIRY_WITH_LINK: Final = "link-detach"  # a terminus ends with its link: no resumption is offered
 
 
-class TerminusRefused(Exception):
-    """The terminus can't be had as asked; `condition` is the wire's."""
-
-    def __init__(self, condition: str, description: str) -> None:
-        super().__init__(description)
-        self.condition = condition
-        self.description = description
-
-
 def check_capabilities(asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Those of the asked capabilities that hold here. Raises TerminusRefused for a kind of node there is
+    """Those of the asked capabilities that hold here. Raises NodeRefused for a kind of node there is
     not.
     """
     for capability in asked or ():
         if capability in UNSUPPORTED_CAPABILITIES:
-            raise TerminusRefused(
+            raise NodeRefused(
                 "amqp:not-implemented",
                 f"terminus capability {capability!r}: this broker has queues, and no {capability} nodes",
             )
@@ -90,6 +82,4 @@ def target_answer(asked: Target, address: str | None) -> Target:
 
 def _lifetime(asked: dict[str, object] | None) -> dict[str, object]:
     """The one lifetime that a dynamic node has here: that of the link that made it (3.5.10)."""
-    from amqp_broker.frames import DeleteOnClose
-
     return {"lifetime-policy": DeleteOnClose()}

@@ -1,0 +1,215 @@
+"""One connection, as what stands behind its links knows it: the engine, the mail, and who waits for a turn.
+
+    engine --events--> Connection --> link.context, a Sink or a Source
+    other tasks, the writer --run_in_turn, offer--> the next turn
+
+The task that owns it is `connection_task.ConnectionTask`; without one (in a test) `read_mail` and the events
+of the engine are all that happens. Outside of its turns only `run_in_turn`, `offer` and `fail` may be called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from amqp_broker.authorisation import ANONYMOUS, Principal
+from amqp_broker.compilation import mypyc_attr
+from amqp_broker.link_names import LinkNames
+from amqp_broker.links import Connection as Engine
+from amqp_broker.links import ReceiverLink, SenderLink
+from amqp_broker.mailbox import Mailbox
+from amqp_broker.message_events import Origin
+
+if TYPE_CHECKING:
+    from amqp_broker.links import (
+        CreditReceived,
+        DeliveriesReceived,
+        FlowReceived,
+        LinkDetached,
+        OutcomesReceived,
+    )
+    from amqp_broker.nodes.ends import Sink, Source
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Timed:
+    """Something of one connection that has deadlines, in trio's time."""
+
+    __slots__ = ()
+
+    def next_deadline(self) -> float | None:
+        """When `expire` is worth a call."""
+        return None
+
+    def expire(self, now: float) -> None:
+        """Do what is due; a spurious call is harmless."""
+
+
+class Connection:
+    """One for each connection. `wake` has its owner take a turn."""
+
+    __slots__ = (
+        "_offers", "_origin", "_sending", "_stalled", "_wake", "engine", "fault", "links", "log", "mail",
+        "names", "principal", "timed",
+    )  # fmt: skip
+
+    def __init__(self, engine: Engine, names: LinkNames, log: Any, wake: Callable[[], None]) -> None:
+        self.engine = engine
+        self.names = names
+        self.log = log
+        self.principal: Principal = ANONYMOUS
+        self.mail = Mailbox(wake)
+        self.links: dict[ReceiverLink | SenderLink, None] = {}
+        """Those that something stands behind."""
+        self.timed: dict[Timed, None] = {}
+        self.fault: Exception | None = None
+        """Of the broker, which met what the peer asked for."""
+        self._origin: Origin | None = None  # since something was posted
+        self._wake = wake
+        self._offers: dict[Source, None] = {}
+        self._stalled: dict[Source, None] = {}
+        self._sending: dict[SenderLink, list[Callable[[SenderLink], None]]] = {}
+
+    @property
+    def container_id(self) -> str:
+        """The peer's container-id, from its open."""
+        remote_open = self.engine.remote_open
+        return "" if remote_open is None else remote_open.container_id or ""
+
+    @property
+    def origin(self) -> Origin:
+        """Of what its peer posts outside of transactions."""
+        if self._origin is None:
+            self._origin = Origin(self.container_id, b"")
+        return self._origin
+
+    # From any task
+
+    def fail(self, error: Exception) -> None:
+        """A fault of the broker met what the peer asked for: the connection ends, and nobody else notices."""
+        self.fault = error
+        self._wake()
+
+    def run_in_turn(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Have `call(*arguments)` run in a turn, where the engine may be touched."""
+        self.mail.post(_call, call, arguments)
+
+    def offer(self, source: Source) -> None:
+        """Have `source.on_offer` called, once, in the next turn."""
+        self._offers[source] = None
+        self._wake()
+
+    # In its turns
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is mail."""
+        return bool(self._offers) or bool(self.mail)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether a source waits for the output."""
+        return bool(self._stalled)
+
+    def read_mail(self) -> None:
+        """Do what others left to be done."""
+        self.mail.read()
+        if self._offers:
+            offers, self._offers = self._offers, {}
+            for source in offers:
+                source.on_offer()
+
+    def wait_for_output(self, source: Source) -> None:
+        """Have `source.on_credit` called when the output has room again."""
+        self._stalled[source] = None
+
+    def offer_stalled(self) -> None:
+        """The output has room again: sources that could not send for lack of it go on."""
+        if self._stalled:
+            stalled, self._stalled = self._stalled, {}
+            for source in stalled:
+                if source.link.context is source:
+                    source.on_credit()
+
+    def when_sent(self, link: SenderLink, call: Callable[[SenderLink], None]) -> None:
+        """Have `call(link)` called when `link` is not in the middle of a message any more."""
+        self._sending.setdefault(link, []).append(call)
+
+    def next_deadline(self) -> float | None:
+        """The earliest of all that have deadlines."""
+        earliest: float | None = None
+        for timed in self.timed:
+            deadline = timed.next_deadline()
+            if deadline is not None and (earliest is None or deadline < earliest):
+                earliest = deadline
+        return earliest
+
+    def expire(self, now: float) -> None:
+        """Have everything done that is due."""
+        for timed in list(self.timed):
+            timed.expire(now)
+
+    # Links, and what stands behind them
+
+    def serve(self, link: ReceiverLink | SenderLink, context: Sink | Source) -> None:
+        """From now on `context` stands behind `link`, which has its name among all connections (2.6.1)."""
+        link.context = context
+        self.links[link] = None
+        self.names.take(self._key(link), context)
+
+    def _key(self, link: ReceiverLink | SenderLink) -> tuple[str, str, bool, str]:
+        """What a link is known by, and whose it is: a container-id is only claimed."""
+        return self.principal.rule_name, self.container_id, isinstance(link, SenderLink), link.name
+
+    def on_deliveries(self, event: DeliveriesReceived) -> None:
+        """A run of complete messages on one link."""
+        sink: Sink | None = event.link.context
+        if sink is not None:
+            sink.on_deliveries(event.deliveries)
+
+    def on_outcomes(self, event: OutcomesReceived) -> None:
+        """A run of deliveries got the same state from their receiver."""
+        source: Source | None = event.link.context
+        if source is not None:
+            source.on_outcomes(event.deliveries, event.state, event.settled)
+
+    def on_credit(self, event: CreditReceived) -> None:
+        """Credit or drain of a link on which we send changed, or it may send again."""
+        link = event.link
+        if self._sending and not link.sending:
+            self._sent(link)
+        source: Source | None = link.context
+        if source is not None:
+            source.on_credit()
+
+    def on_flow(self, event: FlowReceived) -> None:
+        """A flow of a link on which we send named a transaction, or none after one (4.4.3)."""
+        source: Source | None = event.link.context
+        if source is not None:
+            source.on_flow(event.txn_id)
+
+    def on_detached(self, event: LinkDetached) -> None:
+        """A link is gone."""
+        link = event.link
+        context = link.context
+        self.names.release(self._key(link), context)
+        link.context = None
+        self.links.pop(link, None)
+        if isinstance(link, ReceiverLink):
+            if context is not None:
+                sink: Sink = context
+                sink.on_detached()
+            return
+        self._sent(link)
+        if context is not None:
+            source: Source = context
+            self._stalled.pop(source, None)
+            source.on_detached(event.unsettled)
+
+    def _sent(self, link: SenderLink) -> None:
+        for call in self._sending.pop(link, ()):
+            call(link)
+
+
+def _call(call: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    call(*arguments)

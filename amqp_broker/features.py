@@ -1,0 +1,69 @@
+"""Everything that the broker can do, put together: one line for each kind of node of the core, and for each
+feature. The core knows none of the features; each registers its nodes and fills the hooks that it needs.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from amqp_broker.half_sets.administration import SetAdministration
+from amqp_broker.half_sets.service import SetService
+from amqp_broker.half_sets.set_node import register_sets
+from amqp_broker.halves.administration import HalfAdministration
+from amqp_broker.halves.nodes import HalfNodes
+from amqp_broker.halves.service import HalfService
+from amqp_broker.node_service import NodeService
+from amqp_broker.nodes.coordinator import CoordinatorNode
+from amqp_broker.nodes.outcomes import OUTCOME_ADDRESS, OutcomeNode
+from amqp_broker.nodes.queues import QueueNode, QueueNodes, TemporaryNode
+from amqp_broker.nodes.registry import COORDINATOR, QUEUES, RELAY, TEMPORARY, Registry
+from amqp_broker.nodes.relay import RelayNode
+from amqp_broker.retained.node import RETAINED_ADDRESS, RetainedNode
+from amqp_broker.retained.reading import RetainedReading
+from amqp_broker.retained.service import RetainedService
+from amqp_broker.sequences.administration import SequenceAdministration
+from amqp_broker.sequences.links import SequenceRules
+from amqp_broker.sequences.service import SequenceService
+from amqp_broker.sequences.settings import fill
+
+
+class Features:
+    """Made once for each broker, before its queues are recovered."""
+
+    def __init__(self, nodes: NodeService) -> None:
+        self.registry = Registry()
+        self._core(nodes)
+        self._sequences(nodes)
+        self._retained(nodes)
+        self._halves(nodes)
+
+    def _core(self, nodes: NodeService) -> None:
+        registry = self.registry
+        self.queues = queues = QueueNodes(nodes)
+        registry.register(QUEUES, partial(QueueNode, queues))
+        registry.register(TEMPORARY, lambda _: TemporaryNode(queues))
+        registry.register(RELAY, lambda _: RelayNode(registry, queues))
+        registry.register(COORDINATOR, lambda _: CoordinatorNode(nodes))
+        registry.register(OUTCOME_ADDRESS, partial(OutcomeNode, nodes))
+
+    def _sequences(self, nodes: NodeService) -> None:
+        self.sequences = SequenceService(nodes)
+        self.sequence_administration = SequenceAdministration(nodes, self.sequences)
+        nodes.queues.fillers.append(fill)
+        self.queues.rules = SequenceRules(self.sequences)
+
+    def _retained(self, nodes: NodeService) -> None:
+        self.retained = RetainedService(nodes)
+        reading = RetainedReading(self.retained)
+        self.registry.register(RETAINED_ADDRESS, partial(RetainedNode, self.retained))
+        self.registry.register_source(reading.node)
+        self.queues.open_log = reading.open_log
+
+    def _halves(self, nodes: NodeService) -> None:
+        self.halves = HalfService(nodes)
+        self.half_administration = HalfAdministration(nodes, self.halves)
+        self.half_sets = SetService(nodes, self.halves)
+        self.half_set_administration = SetAdministration(self.half_sets)
+        half_nodes = HalfNodes(nodes, self.halves, self.half_sets)
+        half_nodes.register(self.registry)
+        register_sets(self.registry, half_nodes, self.half_sets)

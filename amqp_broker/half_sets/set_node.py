@@ -1,0 +1,79 @@
+"""`$half-set/<group>/<producer>/<epoch>/<set>/<destination>` as a node: messages are staged there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from amqp_broker.authorisation import SEND
+from amqp_broker.frames import Error, Rejected
+from amqp_broker.half_sets.operations import OpenPart
+from amqp_broker.half_sets.staging import StagingSink
+from amqp_broker.halves.addresses import SET, HalfAddress
+from amqp_broker.halves.destinations import check_destination
+from amqp_broker.halves.nodes import HalfNode, HalfNodes
+from amqp_broker.nodes.ends import Sink
+from amqp_broker.nodes.node import Attachment
+from amqp_broker.nodes.termini import target_answer
+from amqp_broker.queues import NodeRefused
+
+if TYPE_CHECKING:
+    from amqp_broker.connection import Connection
+    from amqp_broker.coordinator import SetPart
+    from amqp_broker.half_sets.service import SetService
+    from amqp_broker.nodes.registry import Registry
+    from amqp_broker.nodes.relay import RelaySink
+
+
+def register_sets(registry: Registry, halves: HalfNodes, sets: SetService) -> None:
+    """For all addresses of sets."""
+    registry.register(SET, lambda name: SetNode(halves, name, halves.address(name), sets), below=True)
+
+
+class SetNode(HalfNode):
+    """One part of one set: what is staged for one destination."""
+
+    unsettled_only = True
+
+    def __init__(self, halves: HalfNodes, name: str, address: HalfAddress, sets: SetService) -> None:
+        super().__init__(halves, name, address)
+        self._sets = sets
+
+    async def open_sink(self, attachment: Attachment) -> Sink:
+        """For who may also send to the destination."""
+        nodes = self.halves.nodes
+        queue = await nodes.node_for(attachment.principal, self.address.destination, SEND)
+        check_destination(nodes, queue)
+        if not queue.persistent:
+            reason = f"queue {queue.name!r} is temporary: what a set stages is for queues that stay"
+            raise NodeRefused("amqp:not-allowed", reason)
+        part = await self._open_part(attachment.connection)
+        attachment.answer = target_answer(attachment.target, self.name)
+        staging = StagingSink(attachment, nodes, self._sets, part, queue)
+        attachment.credit = staging.begin()
+        return staging
+
+    async def _open_part(self, connection: Connection) -> SetPart:
+        done = trio.Event()
+        outcomes: list[Any] = []
+
+        def answer(outcome: Any) -> None:
+            outcomes.append(outcome)
+            done.set()
+
+        operation = OpenPart(self._sets, self.address, connection.container_id, answer)
+        operation.asker = connection
+        self._sets.enter(operation)
+        await done.wait()
+        if isinstance(outcomes[0], Rejected):
+            error = outcomes[0].error
+            assert isinstance(error, Error), "a refusal says why"
+            raise NodeRefused(error.condition, error.description or "")
+        assert operation.part is not None, "what was not refused is there"
+        return operation.part
+
+    def relayed(self, relay: RelaySink) -> Sink:
+        """Not that: each message would have to open its set."""
+        self.admit(relay.connection.principal)
+        raise NodeRefused("amqp:not-allowed", "what is staged in a set needs its own link")

@@ -1,0 +1,55 @@
+"""The transaction coordinator as a node: what a target of type `coordinator` names (4.5.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amqp_broker.authorisation import TRANSACT, Principal
+from amqp_broker.coordinator import CONTROL_LINK_CREDIT, coordinator_answer
+from amqp_broker.links import Delivery
+from amqp_broker.nodes.ends import Sink
+from amqp_broker.nodes.node import Attachment, Node
+from amqp_broker.queues import NodeRefused
+
+if TYPE_CHECKING:
+    from amqp_broker.node_service import NodeService
+
+
+class CoordinatorNode(Node):
+    """For who has the right to transact; a link to it is never resumed (4.1)."""
+
+    def __init__(self, nodes: NodeService) -> None:
+        super().__init__()
+        self._nodes = nodes
+
+    def admit(self, principal: Principal) -> None:
+        """Who may transact."""
+        if not self._nodes.authoriser.authorise(principal, TRANSACT):
+            raise NodeRefused("amqp:unauthorized-access", f"{principal.rule_name!r} may not transact")
+
+    async def open_sink(self, attachment: Attachment) -> Sink:
+        """A control link."""
+        attachment.answer = coordinator_answer()
+        attachment.credit = 2 * CONTROL_LINK_CREDIT
+        attachment.transactions.attach()
+        return ControlSink(attachment)
+
+
+class ControlSink(Sink):
+    """One control link: declares and discharges for the transactions of its connection."""
+
+    def __init__(self, attachment: Attachment) -> None:
+        super().__init__(attachment.connection, attachment.link)
+        self._transactions = attachment.transactions
+
+    def on_deliveries(self, deliveries: list[Delivery]) -> None:
+        """Requests."""
+        self.processed(len(deliveries))  # at once: what is under way is bounded by the live transactions
+        for delivery in deliveries:
+            if self.ended:
+                return
+            self._transactions.request(self.link, delivery)
+
+    def on_detached(self) -> None:
+        """What it declared and did not discharge rolls back at once (4.1)."""
+        self._transactions.control_gone(self.link)

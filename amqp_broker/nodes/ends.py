@@ -1,0 +1,128 @@
+"""What a node puts behind one link (`link.context`): a Sink where the peer sends, a Source where we send.
+
+    transfers --on_deliveries(run)--> Sink        Source <--on_credit, on_flow, on_outcomes(run)-- the peer's
+    detach -----on_detached()-------> both                                          flows and dispositions
+
+The connection calls them in its own turns, with runs of messages. `end` and `unblock` may be called from any
+task; a sink or source that is told something elsewhere leaves mail for its connection (`run_in_turn`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amqp_broker.compilation import mypyc_attr
+from amqp_broker.frames import DecodeError, Error, Rejected
+from amqp_broker.links import Delivery, OutgoingDelivery, ReceiverLink, SenderLink
+
+if TYPE_CHECKING:
+    from amqp_broker.connection import Connection
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Sink:
+    """Takes what arrives on one link. `ended`: nothing more of it is taken.
+
+    What the peer sent before a detach of its own is taken, although the link is gone by then.
+    """
+
+    __slots__ = ("connection", "ended", "link")
+
+    def __init__(self, connection: Connection, link: ReceiverLink) -> None:
+        self.connection = connection
+        self.link = link
+        self.ended = False
+
+    def on_deliveries(self, deliveries: list[Delivery]) -> None:
+        """A run of complete messages; `processed` has to follow for each."""
+        raise AssertionError("a sink takes messages")
+
+    def on_detached(self) -> None:
+        """The link is gone: answers that are under way find it gone."""
+
+    def on_posted(self, posting: Any, error: Exception | None) -> None:
+        """What was posted for this link was stored, or why it was not. From any task."""
+
+    def unblock(self) -> None:
+        """There is room again in what the sink waits for. From any task."""
+
+    # For those who make sinks
+
+    @property
+    def attached(self) -> bool:
+        """Whether the link has something behind it: else nobody hears an answer."""
+        return self.link.context is not None
+
+    def processed(self, count: int) -> None:
+        """So many deliveries are done with: credit is renewed."""
+        self.link.processed(count)
+
+    def refuse(self, deliveries: list[Delivery], error: Error) -> None:
+        """These messages are not taken: rejected where the sender listens, else the link is detached (fail
+        fast).
+        """
+        for delivery in deliveries:
+            if delivery.settled:
+                self.detach(error)
+                return
+        self.link.settle(deliveries, Rejected(error=error))
+        self.processed(len(deliveries))
+
+    def detach(self, error: Error) -> None:
+        """End the link: nothing more that arrived on it is taken."""
+        self.ended = True
+        self.link.detach(error)
+
+    def malformed(self, error: DecodeError) -> None:
+        """A message that misrepresents its sections ends the session (behaviour paper 2.2.1)."""
+        self.ended = True
+        self.link.session.end(Error(condition=error.condition, description=error.description))
+
+    def end(self, error: Error) -> None:
+        """Have the link ended. From any task."""
+        self.connection.run_in_turn(self._end, error)
+
+    def _end(self, error: Error) -> None:
+        if self.attached and not self.ended:
+            self.detach(error)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Source:
+    """Gives what is sent on one link."""
+
+    __slots__ = ("connection", "link")
+
+    def __init__(self, connection: Connection, link: SenderLink) -> None:
+        self.connection = connection
+        self.link = link
+
+    def on_credit(self) -> None:
+        """Credit or drain changed, or there is room again."""
+
+    def on_offer(self) -> None:
+        """Something may have come for this link: what `connection.offer` asked for."""
+
+    def on_flow(self, txn_id: object) -> None:
+        """A flow named a transaction for what is acquired from now on, or none after one (4.4.3)."""
+        description = "nothing is acquired on this link, so no transaction can acquire on it (4.4.3)"
+        self.link.detach(Error(condition="amqp:not-implemented", description=description))
+
+    def on_outcomes(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
+        """The receiver gave a run of deliveries this state."""
+
+    def on_detached(self, unsettled: list[OutgoingDelivery]) -> None:
+        """The link is gone; `unsettled` is what was sent on it and nobody settled."""
+
+    @property
+    def attached(self) -> bool:
+        """Whether the link has something behind it."""
+        return self.link.context is not None
+
+    def end(self, error: Error) -> None:
+        """Have the link ended. From any task."""
+        self.connection.run_in_turn(self._end, error)
+
+    def _end(self, error: Error) -> None:
+        if self.attached:
+            self.link.detach(error)

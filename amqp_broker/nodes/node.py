@@ -1,0 +1,112 @@
+"""What an address names: a Node. It gives a link its Sink or its Source.
+
+    attach --> registry --> Node --admit--> may the peer?
+                                 --open_sink, open_source--> what stands behind the link, and our terminus
+    message through the anonymous terminus --> Node --relayed--> a Sink for that message
+
+A node is made for one attach, or for one message: what lasts is what it opens. It raises NodeRefused where it
+can't be had as asked: the peer is answered with the error (2.6.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from amqp_broker.frames import Attach, Error, Source, Target
+from amqp_broker.links import ReceiverLink, SenderLink
+from amqp_broker.queues import NodeRefused
+
+if TYPE_CHECKING:
+    from amqp_broker.authorisation import Principal
+    from amqp_broker.connection import Connection
+    from amqp_broker.nodes import ends
+    from amqp_broker.nodes.relay import RelaySink
+    from amqp_broker.transactions import Transactions
+
+
+class Attachment:
+    """An attach while it is answered: who asks for what, and our side of the answer as it grows."""
+
+    def __init__(
+        self, connection: Connection, transactions: Transactions, link: Any, attach: Attach, credit: int
+    ) -> None:
+        self.connection = connection
+        self.transactions = transactions
+        """Those of the connection."""
+        self.link: Any = link
+        """A ReceiverLink for `open_sink`, a SenderLink for `open_source`."""
+        self.attach = attach
+        """The peer's."""
+        self.answer: Any = None
+        """Our terminus as it really is: a target for `open_sink`, a source for `open_source`."""
+        self.properties: dict[str, Any] | None = None
+        """Of our attach."""
+        self.credit = credit
+        """That a link which sends to us begins with."""
+
+    @property
+    def principal(self) -> Principal:
+        """Who asks."""
+        return self.connection.principal
+
+    @property
+    def target(self) -> Target:
+        """What the peer wants to send to."""
+        target = self.attach.target
+        assert isinstance(target, Target), "the registry has looked"
+        return target
+
+    @property
+    def source(self) -> Source:
+        """What the peer wants to receive from."""
+        source = self.attach.source
+        assert isinstance(source, Source), "the registry was asked for its node"
+        return source
+
+    def accept(self, context: ends.Sink | ends.Source) -> None:
+        """Answer; from now on `context` stands behind the link."""
+        link: ReceiverLink | SenderLink = self.link
+        self.connection.serve(link, context)
+        if isinstance(link, ReceiverLink):
+            link.accept(
+                source=self.attach.source, target=self.answer, properties=self.properties, credit=self.credit
+            )
+        else:
+            link.accept(source=self.answer, target=self.attach.target, properties=self.properties)
+
+    def refuse(self, error: Error) -> None:
+        """Answer with a null terminus and a detach that says why (2.6.3)."""
+        self.link.refuse(error)
+
+
+class Node:
+    """Base of all kinds. `name` is the address as the peer wrote it; "" for those that have none."""
+
+    unsettled_only: ClassVar[bool] = False
+    """A link on which everything is sent settled is refused: one side has to learn the outcomes."""
+    capabilities: ClassVar[tuple[str, ...]] = ()
+    """What our terminus says of it; none: what the terminus says already."""
+    properties: ClassVar[dict[str, Any] | None] = None
+    """Of our attach; None: what opening says."""
+    is_sent_to: ClassVar[bool] = True
+    """Whether it is a node for those who send; else the address names nothing for them."""
+    is_received_from: ClassVar[bool] = False
+    """The same for those who receive."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+
+    def admit(self, principal: Principal) -> None:
+        """Whether `principal` has the right that an attach needs. Raises NodeRefused."""
+
+    async def open_sink(self, attachment: Attachment) -> ends.Sink:
+        """What takes the messages of a link that sends here. Raises NodeRefused."""
+        raise NodeRefused("amqp:not-allowed", f"{self.name!r:.120} is received from, not sent to")
+
+    async def open_source(self, attachment: Attachment) -> ends.Source:
+        """What gives a link its messages. Raises NodeRefused."""
+        raise NodeRefused("amqp:not-allowed", f"{self.name!r:.120} is sent to, not received from")
+
+    def relayed(self, relay: RelaySink) -> ends.Sink:
+        """What takes one message that came on a link to the anonymous terminus. Raises NodeRefused."""
+        raise NodeRefused("amqp:not-allowed", f"{self.name!r:.120} needs a link of its own")

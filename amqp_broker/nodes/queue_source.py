@@ -1,0 +1,323 @@
+"""From a queue to one receiver, and back: what is sent, and the outcomes of that.
+
+    queue --assign--> deliver --mail--> on_offer --> link.send       outcome --> verbs --commit--> settled
+
+Everything here but `deliver` and `settled` runs in a turn of the connection, and waits for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from amqp_broker import message_events
+from amqp_broker.frames import Accepted, Error, Modified, Received, Rejected, Released, TransactionalState
+from amqp_broker.links import OutgoingDelivery, SenderLink
+from amqp_broker.nodes.termini import OUTCOMES
+from amqp_broker.operations.posting import Settlement, Step, retire_verbs, return_verbs
+from amqp_broker.persistence import Record, Unit
+from amqp_broker.queue import Consumer, Queue
+from amqp_broker.records import annotate, changed, prepare, takes_annotations
+
+if TYPE_CHECKING:
+    from amqp_broker.connection import Connection
+    from amqp_broker.node_service import NodeService
+    from amqp_broker.transactions import Transactions
+
+ACCEPTED: Final = Accepted()
+RELEASED: Final = Released()
+
+
+class QueueSource(Consumer):
+    """One link that receives from a queue. `transactions` are those of its connection."""
+
+    __slots__ = ("_nodes", "transactions")
+
+    def __init__(
+        self, connection: Connection, link: SenderLink, queue: Queue, nodes: NodeService,
+        transactions: Transactions, *, browser: bool, settled: bool, default_outcome: object,
+        outcomes: frozenset[str], temporary: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            connection, link, queue, browser=browser, settled=settled, default_outcome=default_outcome,
+            outcomes=outcomes, temporary=temporary, largest=link.remote_max_message_size,
+        )  # fmt: skip
+        self._nodes = nodes
+        self.transactions = transactions
+
+    @property
+    def container_id(self) -> str:
+        """Of the peer."""
+        return self.connection.container_id
+
+    # From any task
+
+    def deliver(self, records: list[Record]) -> None:
+        """The queue assigned `records`; none: look again whether there is something to send."""
+        if records:
+            self.pending.extend(records)
+            self.connection.mail.post(self._send_assigned)
+        else:
+            self.connection.offer(self)
+
+    def on_settled(self, settlement: Any) -> None:
+        """Outcomes that the receiver gave were committed."""
+        self.connection.mail.post(self._settled, settlement)
+
+    # What the client receives
+
+    def on_credit(self) -> None:
+        """Send what waits for this link, and ask the queue for more."""
+        link = self.link
+        self._send_pending()
+        queue = self.queue
+        self.demand = 0 if self.pending else link.sendable()
+        if self.demand == 0 and link.credit > 0:
+            self.connection.wait_for_output(self)
+        if self.demand > 0:
+            self._nodes.pump(queue)
+        link.set_available(queue.available_for(self))
+        if link.drain and link.credit > 0 and not self.pending and queue.empty_for(self):
+            self.demand = 0
+            link.drained()
+        self.draining = link.drain and link.credit > 0
+
+    def on_flow(self, txn_id: object) -> None:
+        """A flow named a transaction, or none after one (4.4.3)."""
+        self.transactions.on_flow(self, txn_id)
+
+    def _send_assigned(self, _first: None = None, _second: None = None) -> None:
+        self.on_offer()
+
+    def on_offer(self) -> None:
+        """Messages that the queue assigned go out."""
+        link = self.link
+        if link.context is not self:
+            return
+        self._send_pending()
+        if self.pending:
+            self.demand = 0
+            self.connection.wait_for_output(self)
+        elif link.credit > 0 and (self.demand <= 0 or link.drain):
+            self.on_credit()  # window or unsettled bounds were the limit, or the drain waits for an answer
+
+    def _send_pending(self) -> None:
+        pending = self.pending
+        if not pending:
+            return
+        records = list(pending)
+        link = self.link
+        prepare(records, self._nodes.wall_clock_ms())
+        transactional = self.transactions.acquires(self)
+        taken = self.transactions.send(self, records) if transactional else link.send(records)
+        if taken == len(records):
+            pending.clear()
+        else:
+            for _ in range(taken):
+                pending.popleft()
+            excess = len(pending) - link.credit
+            if excess > 0:  # the peer took credit back: others may have these
+                self.demand = 0
+                self.queue.take_back([pending.pop() for _ in range(excess)])
+                self._nodes.pump(self.queue)
+        if taken and self.queue.events and not self.browser:
+            self._log_delivered(records[:taken])
+        if taken and transactional:  # not before: what this assigns to the same link is pending, too
+            self.transactions.show_acquired(self.queue)
+        elif taken and self.settled and not self.browser:
+            sent = records[:taken]
+            self._settle([], sent, ACCEPTED, self._retire_verbs(sent, ACCEPTED))
+
+    # Outcomes of what the client received
+
+    def on_outcomes(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
+        """What the receiver says of a run of its deliveries."""
+        transactional = type(state) is TransactionalState
+        outcome = state.outcome if transactional else state
+        if outcome is None or type(outcome) is Received:
+            if not settled and not transactional:
+                return
+            outcome = self.default_outcome
+        deliveries = [
+            delivery for delivery in deliveries if not delivery.decided
+        ]  # a terminal outcome stands (3.4)
+        handler = _OUTCOMES.get(type(outcome))
+        if not deliveries:
+            pass
+        elif handler is None or OUTCOMES[type(outcome)] not in self.outcomes:
+            self._refuse_outcome(outcome, deliveries if settled else [])
+            return
+        elif self.browser:
+            if not settled:
+                self.link.settle(deliveries, state)
+        elif type(outcome) is Modified and outcome.message_annotations and self._grow(deliveries, outcome):
+            self._refuse_annotations(outcome, deliveries)
+            return
+        elif transactional:
+            self.transactions.dispose(self, deliveries, state, settled)
+        else:
+            if self.transactions.holds_any:
+                deliveries = self.transactions.dispose_plainly(self, deliveries, state, settled)
+            for delivery in deliveries:
+                delivery.decided = True
+            if deliveries:
+                handler(self, deliveries, outcome, settled)
+        if self.demand == 0:
+            self.on_credit()
+
+    def apply(self, deliveries: list[OutgoingDelivery], outcome: Any, settled: bool) -> None:
+        """Do what an outcome says with deliveries that no transaction holds."""
+        _OUTCOMES[type(outcome)](self, deliveries, outcome, settled)
+
+    def _refuse_outcome(self, state: object, settled: list[OutgoingDelivery]) -> None:
+        """Detach for an outcome that the source does not offer; what the peer settled by it comes back."""
+        if not self.browser:
+            free = self.transactions.holder_gone(self, settled)
+            for delivery in free:
+                delivery.decided = True
+            self._return([delivery.message for delivery in free])
+        offered = ", ".join(sorted(self.outcomes))
+        description = f"expected one of the outcomes that the source offers ({offered}), got {state!r:.120}"
+        self.link.detach(Error(condition="amqp:not-allowed", description=description))
+
+    def _grow(self, deliveries: list[OutgoingDelivery], outcome: Modified) -> bool:
+        """Whether some of the messages would have more message-annotations than they may."""
+        return not all(self._takes(delivery.message, outcome) for delivery in deliveries)
+
+    def _takes(self, record: Record, outcome: Any) -> bool:
+        most = self._nodes.config.limits.annotations_bytes
+        return takes_annotations(record, outcome.message_annotations, most)
+
+    def _refuse_annotations(self, outcome: Modified, deliveries: list[OutgoingDelivery]) -> None:
+        """Detach: what was to be added (3.4.5) is not, so the outcome is not told as done. Everything else of
+        it is: without the count of the try, the message would come back for ever.
+        """
+        bare = Modified(
+            delivery_failed=outcome.delivery_failed, undeliverable_here=outcome.undeliverable_here
+        )
+        self.demand = 0
+        free = self.transactions.holder_gone(self, deliveries)
+        for delivery in deliveries:
+            delivery.decided = True
+        if free:
+            self._modify(free, bare, True)
+        most = self._nodes.config.limits.annotations_bytes
+        description = (
+            f"expected message-annotations of at most {most} octets with those of modified, got more"
+        )
+        self.link.detach(Error(condition="amqp:resource-limit-exceeded", description=description))
+
+    def _retire(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
+        records = [delivery.message for delivery in deliveries]
+        verbs = self._retire_verbs(records, state)
+        self._settle([] if settled else deliveries, records, state, verbs)
+
+    def _reject(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
+        self._nodes.rejected(self.queue, deliveries, state)
+        self._retire(deliveries, state, settled)
+
+    def _release(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
+        records = [delivery.message for delivery in deliveries]
+        if self.queue.events:
+            verbs = self._outcome_events(records, state)
+            self._settle([] if settled else deliveries, [], state, verbs)
+            self._return(records)
+            return
+        self._return(records)
+        if not settled:
+            self.link.settle(deliveries, state)
+
+    def _modify(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
+        records = [delivery.message for delivery in deliveries]
+        effects = bool(state.delivery_failed or state.message_annotations)
+        self._change(records, state)
+        verbs = return_verbs(self.queue.queue_id, records) if effects else []
+        if self.queue.events:
+            verbs.extend(self._outcome_events(records, state))
+        self._settle([] if settled else deliveries, [], state, verbs)
+        self._return(records)
+
+    def _change(self, records: list[Record], state: Any) -> None:
+        """What `modified` does to messages (3.4.5)."""
+        queue = self.queue
+        for record in records:
+            if state.delivery_failed:
+                record.delivery_count += 1
+            if state.message_annotations and self._takes(record, state):
+                before = len(record.body)
+                annotate(record, state.message_annotations)
+                queue.grew(record, len(record.body) - before)
+            if state.undeliverable_here:
+                queue.exclude(record, self)
+
+    def give_back(self, records: list[Record], outcome: Any) -> None:
+        """Messages return to their places as an outcome says, which the store knows already."""
+        if type(outcome) is Modified:
+            self._change(records, outcome)
+        self._return(records)
+
+    def _return(self, records: list[Record]) -> None:
+        for record in records:
+            changed(record)
+        self.queue.give_back(records)
+        self._nodes.pump(self.queue)
+
+    def _retire_verbs(self, records: list[Record], state: Any) -> Unit:
+        queue = self.queue
+        verbs = retire_verbs(queue.queue_id, records)
+        if queue.events:
+            verbs.extend(self._outcome_events(records, state))
+        return verbs
+
+    def _outcome_events(self, records: list[Record], state: Any) -> Unit:
+        now_ms = self._nodes.wall_clock_ms()
+        return message_events.settled(self.queue, records, state, self.container_id, now_ms)
+
+    def _log_delivered(self, records: list[Record]) -> None:
+        """With the next group, or a little later: nobody waits for it."""
+        now_ms = self._nodes.wall_clock_ms()
+        verbs = message_events.delivered(self.queue, records, self.container_id, now_ms)
+        self._nodes.writer.defer(Step(verbs, told=True))
+
+    def _settle(
+        self, deliveries: list[OutgoingDelivery], retired: list[Record], state: Any, verbs: Unit
+    ) -> None:
+        settlement = Settlement(self, deliveries, retired, state, self._nodes, verbs)
+        if not verbs:
+            settlement.stored()
+        elif deliveries:
+            self._nodes.writer.collect(settlement)
+        else:
+            self._nodes.writer.defer(settlement)
+
+    def _settled(self, settlement: Settlement, _: None) -> None:
+        """In the turn after the commit: the receiver that waits for it is told that its outcome holds."""
+        if self.attached:
+            self.link.settle(settlement.deliveries, settlement.state)
+
+    # The end of the link
+
+    def on_detached(self, unsettled: list[OutgoingDelivery]) -> None:
+        """What the link held goes back to its place, as the default outcome says."""
+        queue = self.queue
+        self.demand = 0
+        queue.detach(self)
+        waiting = list(self.pending)
+        self.pending.clear()
+        if not self.browser:
+            held = [delivery for delivery in unsettled if not delivery.decided]
+            held = self.transactions.holder_gone(self, held)
+            queue.take_back(waiting)
+            if held:
+                self.apply(held, self.default_outcome, True)
+            self._nodes.pump(queue)
+        if self.temporary:
+            self._nodes.drop_temporary(queue)
+
+
+_OUTCOMES: Final[dict[type, Callable[[QueueSource, list[OutgoingDelivery], Any, bool], None]]] = {
+    Accepted: QueueSource._retire,
+    Rejected: QueueSource._reject,
+    Released: QueueSource._release,
+    Modified: QueueSource._modify,
+}

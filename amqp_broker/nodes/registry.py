@@ -1,0 +1,108 @@
+"""From a terminus to its node: one namespace, and the same address means the same node everywhere.
+
+    Coordinator              COORDINATOR
+    dynamic                  TEMPORARY
+    address null (target)    RELAY, the anonymous terminus
+    $transactions, $...      the kind that registered the name, or what stands before its first "/"
+    source with a filter     the kind whose resolver wants it, before everything but that
+    anything else            QUEUES
+
+Each kind of node registers itself, once for each broker (`amqp_broker.features`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from amqp_broker.addresses import RESERVED_PREFIX
+from amqp_broker.frames import Coordinator, Source, Target
+from amqp_broker.nodes.node import Node
+from amqp_broker.queues import NodeRefused
+
+Kind = Callable[[str], Node]
+"""Makes the node of an address. Raises NodeRefused where that does not keep the grammar of its kind."""
+
+SourceKind = Callable[[Source], Node | None]
+"""Makes the node that a source asks for by more than its address; None: it asks for nothing of this kind."""
+
+COORDINATOR: Final = "the coordinator"
+TEMPORARY: Final = "a node for one link"
+RELAY: Final = "the anonymous terminus"
+QUEUES: Final = "queues"
+
+
+class Registry:
+    """One for each broker."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, Kind] = {}
+        self._own: dict[str, Kind] = {}
+        self._above: dict[str, Kind] = {}
+        self._resolvers: list[SourceKind] = []
+
+    def register(self, name: str, kind: Kind, *, below: bool = False) -> None:
+        """`kind` makes the node of this name: one of the broker's own (`$...`), or one of COORDINATOR,
+        TEMPORARY, RELAY and QUEUES. `below`: also the nodes of all names that go on with a "/".
+        """
+        kinds = self._own if name.startswith(RESERVED_PREFIX) else self._kinds
+        assert name not in kinds, f"{name} has two kinds of node"
+        kinds[name] = kind
+        if below:
+            self._above[name] = kind
+
+    def register_source(self, kind: SourceKind) -> None:
+        """`kind` is asked for each source."""
+        self._resolvers.append(kind)
+
+    def own(self, name: str) -> Node | None:
+        """The broker's own node (`$...`) of this name. Raises NodeRefused."""
+        kind = self._own.get(name) or self._above.get(name.partition("/")[0])
+        return None if kind is None else kind(name)
+
+    def target(self, target: Any) -> Node:
+        """The node that a link sends to. Raises NodeRefused."""
+        if isinstance(target, Coordinator):
+            return self._kinds[COORDINATOR]("")
+        if not isinstance(target, Target):
+            raise NodeRefused("amqp:invalid-field", f"expected a target, got {target!r:.80}")
+        if target.dynamic:
+            return self._kinds[TEMPORARY]("")
+        if target.address is None:
+            return self._kinds[RELAY]("")
+        name = _text(target.address)
+        node = self.own(name)
+        return node if node is not None and node.is_sent_to else self._kinds[QUEUES](name)
+
+    def source(self, source: Source) -> Node:
+        """The node that a link receives from. Raises NodeRefused."""
+        if isinstance(source.address, str) and not source.dynamic:
+            node = self.own(source.address)
+            if node is not None and node.is_received_from:
+                return node
+        for kind in self._resolvers:
+            node = kind(source)
+            if node is not None:
+                return node
+        if source.dynamic:
+            return self._kinds[TEMPORARY]("")
+        if source.address is None:
+            raise NodeRefused(
+                "amqp:invalid-field", "expected the address of a node in source.address, got null"
+            )
+        return self._kinds[QUEUES](_text(source.address))
+
+    def named(self, name: str) -> Node:
+        """The node of an address that keeps the grammar. Raises NodeRefused."""
+        if not name.startswith(RESERVED_PREFIX):
+            return self._kinds[QUEUES](name)
+        node = self.own(name)
+        if node is None or not node.is_sent_to:
+            raise NodeRefused("amqp:not-found", f"no node {name!r}: '$' names the broker's own nodes")
+        return node
+
+
+def _text(address: Any) -> str:
+    if not isinstance(address, str):
+        raise NodeRefused("amqp:invalid-field", f"expected a string as address, got {type(address).__name__}")
+    return address

@@ -1,0 +1,139 @@
+"""Nodes that do something with each message and keep none: links to them, and the answers.
+
+transfer --> RequestSink.receive(request) ... request.answer(outcome)
+                                      --mail--> settled in a turn of the connection
+in a transaction: enlist(request, transaction) --> part of its one commit, or why not
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from amqp_broker.authorisation import Principal
+from amqp_broker.coordinator import Transaction, TransactionError
+from amqp_broker.frames import Error, Rejected, TransactionalState
+from amqp_broker.links import Delivery
+from amqp_broker.nodes.ends import Sink
+from amqp_broker.nodes.node import Attachment, Node
+from amqp_broker.nodes.termini import target_answer
+
+if TYPE_CHECKING:
+    from amqp_broker.connection import Connection
+    from amqp_broker.nodes.relay import RelaySink
+
+SETTLED_ERROR: Final = Error(
+    condition="amqp:not-allowed",
+    description="expected an unsettled message: its sender has to learn the answer",
+)
+
+
+class Request:
+    """One message that is answered for itself, now or later, in any task."""
+
+    __slots__ = ("_sink", "delivery")
+
+    def __init__(self, sink: Sink, delivery: Delivery) -> None:
+        self._sink = sink
+        self.delivery = delivery
+
+    @property
+    def payload(self) -> bytes:
+        """The encoded message."""
+        return self.delivery.payload
+
+    @property
+    def message_format(self) -> int:
+        """Of the message."""
+        return self.delivery.message_format
+
+    @property
+    def principal(self) -> Principal:
+        """Who sent it."""
+        return self._sink.connection.principal
+
+    @property
+    def container_id(self) -> str:
+        """Of who sent it."""
+        return self._sink.connection.container_id
+
+    def answer(self, outcome: Any) -> None:
+        """Called once: the sender is told in the next turn of its connection."""
+        self._sink.connection.run_in_turn(self._answer, outcome)
+
+    @property
+    def connection(self) -> Connection:
+        """Of who sent it."""
+        return self._sink.connection
+
+    def failed(self, error: Exception) -> None:
+        """A fault of the broker met it: nothing was done."""
+        described = Error(condition="amqp:internal-error", description="a fault of the broker; see its log")
+        self.answer(Rejected(error=described))
+        self._sink.connection.fail(error)
+
+    def _answer(self, outcome: Any) -> None:
+        sink = self._sink
+        if sink.attached:
+            sink.link.settle([self.delivery], outcome)
+            sink.processed(1)
+
+
+class RequestSink(Sink):
+    """Base: one link to such a node, or one message of a relay's link."""
+
+    unsettled_only = False
+    """Whether a message that was sent settled is refused: its sender has to learn the answer."""
+
+    def __init__(self, attachment: Attachment) -> None:
+        super().__init__(attachment.connection, attachment.link)
+        self._transactions = attachment.transactions
+
+    def receive(self, request: Request) -> None:
+        """Take one message; `request.answer(outcome)` follows once."""
+        raise AssertionError("a node of requests says what it does with them")
+
+    def enlist(self, request: Request, transaction: Transaction) -> Any | Error:
+        """One message in a transaction: what becomes part of it, or what the provisional `rejected` says."""
+        return Error(
+            condition="amqp:not-allowed",
+            description="expected a queue: this node of the broker takes part in no transaction",
+        )
+
+    def on_deliveries(self, deliveries: list[Delivery]) -> None:
+        """Each message for itself."""
+        for delivery in deliveries:
+            if self.ended:
+                return
+            if delivery.settled and self.unsettled_only:
+                self.detach(SETTLED_ERROR)
+            elif isinstance(delivery.state, TransactionalState):
+                self._enlist(delivery, delivery.state.txn_id)
+            else:
+                self.receive(Request(self, delivery))
+
+    def _enlist(self, delivery: Delivery, txn_id: object) -> None:
+        try:
+            transaction = self._transactions.find(txn_id)
+        except TransactionError as error:
+            self.detach(error.error())
+            return
+        found = self.enlist(Request(self, delivery), transaction)
+        self._transactions.post_request(transaction, self.link, delivery, found)
+        self.processed(1)
+
+
+class RequestNode(Node):
+    """Base: a node that is sent requests."""
+
+    def sink(self, attachment: Attachment) -> RequestSink:
+        """What takes the requests of one link, or one of them on a relay's link."""
+        raise AssertionError("a node of requests has a sink")
+
+    async def open_sink(self, attachment: Attachment) -> Sink:
+        """For any link: what it may ask for is judged with each request."""
+        attachment.answer = target_answer(attachment.target, self.name)
+        return self.sink(attachment)
+
+    def relayed(self, relay: RelaySink) -> Sink:
+        """One request."""
+        return self.sink(relay.attachment)

@@ -1,0 +1,116 @@
+"""A link that sends to a queue, without a socket: runs, answers, credit, malformed messages, its end."""
+
+from __future__ import annotations
+
+from amqp_broker.configuration import QueuePolicy
+from amqp_broker.frames import Delivery, Error, Target, TransactionalState
+from amqp_broker.nodes.queue_sink import QueueSink
+from amqp_broker.testing import memory_config
+from tests.links.pair import Message
+from tests.support.by_hand import Served, by_hand, text
+
+MALFORMED = b"\x00\x53\x75\xa0\xffshort"
+
+
+def test_a_run_is_one_posting_and_one_answer() -> None:
+    """What came in one read is stored together, accepted together, and in the queue in its order."""
+
+    async def main(at: Served) -> None:
+        sender = at.attach_sender("q")
+        await at.settle()
+        sink = at.context("up")
+        assert isinstance(sink, QueueSink) and sink.queue.name == "q"
+        sender.send([text(b"%d" % number) for number in range(5)])
+        await at.settle()
+        assert at.conditions == ["accepted"] * 5
+        assert at.answers == [5]
+        assert [record.offset for record in sink.queue.backlog.take(9)] == [0, 1, 2, 3, 4]
+
+    by_hand(main)
+
+
+def test_a_full_queue_takes_the_credit_and_gives_it_back() -> None:
+    """The bound of a queue reaches its senders in the protocol's own words, and so does room."""
+
+    async def main(at: Served) -> None:
+        sender = at.attach_sender("q")
+        await at.settle()
+        sink = at.context("up")
+        sender.send([text(b"a"), text(b"b")])
+        await at.settle()
+        assert (sink.blocked, sink.queue.blocked, sender.credit) == (True, [sink], 0)
+        sink.queue.retire(sink.queue.backlog.take(2))
+        at.broker.nodes.drained(sink.queue)
+        await at.settle()
+        assert (sink.blocked, sink.queue.blocked, sender.credit > 0) == (False, [], True)
+
+    by_hand(main, memory_config(queue_policies=(QueuePolicy(pattern="q", max_messages=2),)))
+
+
+def test_what_came_before_a_malformed_message_is_taken() -> None:
+    """It ends its session, and nothing that came behind it is heard."""
+
+    async def main(at: Served) -> None:
+        sender = at.attach_sender("q")
+        await at.settle()
+        queue = at.context("up").queue
+        sender.send([text(b"good"), Message(MALFORMED), text(b"late")])
+        await at.settle()
+        assert queue.message_count == 1
+        assert [gone.closed for gone in at.detached] == [False]  # with its session
+        assert not at.connection.links and not queue.producers
+
+    by_hand(main)
+
+
+def test_an_unknown_transaction_ends_the_link_and_stores_nothing() -> None:
+    """4.4.1: work that names no live transaction is done outside of none."""
+
+    async def main(at: Served) -> None:
+        sender = at.attach_sender("q")
+        await at.settle()
+        queue = at.context("up").queue
+        sender.send_in([text(b"lost")], TransactionalState(txn_id=b"none"))
+        await at.settle()
+        (gone,) = at.detached
+        assert gone.error is not None and gone.error.condition == "amqp:transaction:unknown-id"
+        assert queue.message_count == 0
+
+    by_hand(main)
+
+
+def test_who_sent_settled_learns_of_a_full_store_by_the_end_of_the_link() -> None:
+    """A refusal that nobody would hear detaches; whoever listens is told each one."""
+
+    async def main(at: Served) -> None:
+        sender = at.attach_sender("q", snd_settle_mode=1)
+        at.attach_sender("q", "listens")
+        await at.settle()
+        sink, listens = at.context("up"), at.context("listens")
+        assert sender.send([text(b"x")]) == 1
+        await at.settle()
+        full = Error(condition="amqp:resource-limit-exceeded", description="full")
+        sink.refuse([Delivery(0, b"t", 0, True, b"", None, 0, False)], full)
+        await at.settle()
+        assert sink.ended and not sink.attached
+        listens.refuse([Delivery(0, b"t", 0, False, b"", None, 0, False)], full)
+        assert not listens.ended and listens.attached
+
+    by_hand(main)
+
+
+def test_a_temporary_queue_goes_with_its_link() -> None:
+    """3.5.10: links of others to it end with amqp:resource-deleted."""
+
+    async def main(at: Served) -> None:
+        owner = at.attach_sender(Target(dynamic=True), "owner")
+        await at.settle()
+        at.attach_sender(owner.target.address, "other")
+        await at.settle()
+        owner.detach()
+        await at.settle()
+        (gone,) = [each for each in at.detached if each.link.name == "other"]
+        assert gone.error is not None and gone.error.condition == "amqp:resource-deleted"
+        assert at.broker.nodes.queues.queues() == []
+
+    by_hand(main)

@@ -1,0 +1,80 @@
+"""The anonymous terminus, without a socket: each message finds its node, or is told why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amqp_broker.configuration import QueuePolicy
+from amqp_broker.frames import Properties
+from amqp_broker.nodes.relay import RelaySink
+from amqp_broker.testing import memory_config
+from tests.links.pair import Message
+from tests.support.by_hand import Served, by_hand, text
+
+
+def to(address: str | None, body: bytes = b"x", **properties: Any) -> Message:
+    """A message for the node of this address."""
+    return text(body, properties=Properties(to=address, **properties))
+
+
+async def made(at: Served, *names: str) -> None:
+    """Queues of these names."""
+    for name in names:
+        await at.broker.nodes.queues.create(name)
+
+
+def test_each_message_is_taken_or_refused_for_itself() -> None:
+    """One run to two queues, to none, to a node that takes no message, and to a name that says nothing."""
+
+    async def main(at: Served) -> None:
+        await made(at, "a", "b")
+        sender = at.attach_sender(None)
+        await at.settle()
+        assert isinstance(at.context("up"), RelaySink)
+        addresses = ("a", "nowhere", "b", None, "$nobody", "$half-check/g", "a*")
+        sender.send([to(address) for address in addresses])
+        await at.settle()
+        assert sorted(at.conditions) == sorted(
+            [
+                "accepted", "amqp:not-found", "accepted", "amqp:invalid-field", "amqp:not-found",
+                "amqp:not-allowed", "amqp:invalid-field",
+            ]
+        )  # fmt: skip
+        queues = at.broker.nodes.queues.queues()
+        assert {queue.name: queue.message_count for queue in queues} == {"a": 1, "b": 1}
+        assert not any(queue.producers for queue in queues)
+
+    by_hand(main)
+
+
+def test_a_full_queue_does_not_take_the_credit_of_a_relay() -> None:
+    """Other nodes have room: the message is refused, the link goes on."""
+
+    async def main(at: Served) -> None:
+        await made(at, "small", "other")
+        sender = at.attach_sender(None)
+        await at.settle()
+        for _ in range(2):
+            sender.send([to("small")])
+            await at.settle()
+        sender.send([to("other")])
+        await at.settle()
+        assert at.conditions == ["accepted", "amqp:resource-limit-exceeded", "accepted"]
+        assert sender.credit > 0
+
+    by_hand(main, memory_config(queue_policies=(QueuePolicy(pattern="small", max_messages=1),)))
+
+
+def test_a_node_of_requests_answers_through_a_relay() -> None:
+    """The same sink as on a link of its own, for one message."""
+
+    async def main(at: Served) -> None:
+        await made(at, "replies")
+        sender = at.attach_sender(None)
+        await at.settle()
+        sender.send([to("$transactions", correlation_id=b"never", reply_to="replies")])
+        await at.settle()
+        assert at.conditions == ["accepted"]
+        assert at.broker.nodes.queues.queues()[0].message_count == 1
+
+    by_hand(main)
