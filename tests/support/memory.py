@@ -20,7 +20,7 @@ def left_by_each_round(work: Callable[[], None], enough: int) -> int:
     """
     tracemalloc.start()  # before the first round: what was there already would leave without being counted
     try:
-        held = []
+        held: list[int] = []
         fewest = enough
         while fewest >= enough and len(held) < ROUNDS:
             work()
