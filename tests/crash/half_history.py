@@ -69,6 +69,11 @@ class HalfHistory:
             if answer == ACCEPTED:
                 story.known_at = min(story.known_at, answered_at)
 
+    def undecided(self) -> list[str]:
+        """Those of which nobody was told a decision, while others go on telling."""
+        with self._lock:
+            return [half_id for half_id, story in self.stories.items() if not story.decided]
+
     def records(self) -> list[dict[str, object]]:
         """All answers in the order in which they were known, and what was delivered."""
         delivered: list[dict[str, object]] = [

@@ -56,7 +56,7 @@ class Writer(Thread):
         new = [self._new_id() for _ in range(PIPELINED)]
         self.tell(put, [(half_id, PUT, half(half_id, half_id.encode())) for half_id in new])
         stories = self._history.stories
-        open_ids = [each for each, story in list(stories.items()) if not story.decided][-200:]
+        open_ids = self._history.undecided()[-200:]
         again = [self._chance.choice(open_ids) for _ in range(PIPELINED)] if open_ids else []
         asked = []
         for half_id in dict.fromkeys([*new[:4], *again]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,18 @@ def test_a_history_that_holds_has_no_complaints() -> None:
         (COMMIT, "1", ACCEPTED), (ROLLBACK, "1", "half:conflict"), ("put", "1", "half:conflict"),
     )  # fmt: skip
     assert check_halves(history, ["1"]) == []
+
+
+def test_what_is_undecided_can_be_asked_for_while_others_tell() -> None:
+    """Writers add stories meanwhile: one of them must not end because of that."""
+    history = HalfHistory()
+    told = threading.Thread(
+        target=lambda: [history.told(f"{n}", PUT, ACCEPTED, 0.0, 0.0) for n in range(20_000)]
+    )
+    told.start()
+    while told.is_alive():
+        history.undecided()
+    assert len(history.undecided()) == 20_000
 
 
 def test_a_kill_at_each_point_of_a_put_and_a_decision_contradicts_nothing(tmp_path: Path) -> None:
