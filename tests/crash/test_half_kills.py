@@ -53,9 +53,12 @@ def test_a_history_that_holds_has_no_complaints() -> None:
 def test_what_is_undecided_can_be_asked_for_while_others_tell() -> None:
     """Writers add stories meanwhile: one of them must not end because of that."""
     history = HalfHistory()
-    told = threading.Thread(
-        target=lambda: [history.told(f"{n}", PUT, ACCEPTED, 0.0, 0.0) for n in range(20_000)]
-    )
+
+    def tell() -> None:
+        for number in range(20_000):
+            history.told(f"{number}", PUT, ACCEPTED, 0.0, 0.0)
+
+    told = threading.Thread(target=tell)
     told.start()
     while told.is_alive():
         history.undecided()
