@@ -170,8 +170,18 @@ class Connection:
     def on_outcomes(self, event: OutcomesReceived) -> None:
         """A run of deliveries got the same state from their receiver."""
         source: Source | None = event.link.context
-        if source is not None:
+        if source is None:
+            return
+        if not source.ended:
             source.on_outcomes(event.deliveries, event.state, event.settled)
+        elif event.settled:
+            source.unheard(event.deliveries)
+
+    def unheard(self, event: OutcomesReceived) -> None:
+        """A fault of the broker kept it from being heard, or from being heard to its end."""
+        source: Source | None = event.link.context
+        if source is not None:
+            source.unheard(event.deliveries)
 
     def on_credit(self, event: CreditReceived) -> None:
         """Credit or drain of a link on which we send changed, or it may send again."""

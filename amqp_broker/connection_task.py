@@ -222,12 +222,12 @@ class ConnectionTask:
     async def _turn(self) -> bool:
         """Take everything that waits; True when nothing more is to come.
 
-            take the input     what was read, unless the output has to be written first
-            keep the time      what is due: the engine's deadlines, and those of what stands behind links
-            read the mail      what other tasks and the writer left
-            commit             what the turn has stored: here and now, or with a group of the writer
-            write              as long as the socket takes it, and there is more to say
-            set the timer      for the next deadline
+        take the input     what was read, unless the output has to be written first
+        keep the time      what is due: the engine's deadlines, and those of what stands behind links
+        read the mail      what other tasks and the writer left
+        commit             what the turn has stored: here and now, or with a group of the writer
+        write              as long as the socket takes it, and there is more to say
+        set the timer      for the next deadline
         """
         self._signalled = False
         if self.connection.fault is not None:
@@ -362,6 +362,8 @@ class ConnectionTask:
             for event in [*self._handling, *self.engine.receive_eof(trio.current_time())]:
                 if type(event) is LinkDetached:
                     connection.on_detached(event)
+                elif type(event) is OutcomesReceived and event.settled:
+                    connection.unheard(event)
         except Exception:
             self.log.exception("connection.internal_error")
         for link in list(connection.links):

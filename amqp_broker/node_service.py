@@ -128,8 +128,11 @@ class NodeService:
         if posting.durable_count or queue.pending_posts > 1 or queue.events:
             self.writer.submit(posting)
         else:
-            posting.prepare(0)
-            posting.stored()
+            posting.at_once()
+
+    def store(self, verbs: Unit) -> None:
+        """Have verbs stored that nobody waits for."""
+        self.writer.submit(Step(verbs))
 
     def pump(self, queue: Queue) -> None:
         """Hand what `queue` assigns to the tasks that own the links, and have the disk read where it is

@@ -12,6 +12,7 @@ owner.
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -36,7 +37,7 @@ from amqp_broker.coordinator import (
 from amqp_broker.frames import Accepted, Declare, Declared, Error, Rejected, Released, TransactionalState
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.message_events import Origin, settled
-from amqp_broker.operations.discharge import Discharge, records_of
+from amqp_broker.operations.discharge import Discharge, Provisional, records_of
 from amqp_broker.operations.posting import Posting, Step
 
 if TYPE_CHECKING:
@@ -224,12 +225,21 @@ class Transactions(Timed):
         if not isinstance(found, Error):
             refused = self._table.enlist(transaction, found)
             if refused is None:
-                state = TransactionalState(txn_id=transaction.txn_id, outcome=ACCEPTED)
-                link.settle([delivery], state)
+                tell = partial(self._tell_request, transaction, link, delivery)
+                self._nodes.writer.collect(Provisional(self.connection, found, tell))
                 return
             found.refused(refused)
             found = refused.error()
         self.refuse_posts(transaction, link, [delivery], found)
+
+    def _tell_request(
+        self, transaction: Transaction, link: ReceiverLink, delivery: Delivery, refusal: Error | None
+    ) -> None:
+        """In a turn of the connection: the provisional outcome (4.4.1)."""
+        if refusal is None:
+            link.settle([delivery], TransactionalState(txn_id=transaction.txn_id, outcome=ACCEPTED))
+        else:
+            self.refuse_posts(transaction, link, [delivery], refusal)
 
     def refuse_posts(
         self, transaction: Transaction, link: ReceiverLink, deliveries: list[Delivery], error: Error
@@ -287,7 +297,7 @@ class Transactions(Timed):
                 control: ReceiverLink = error.control  # type: ignore[assignment]
                 self._terminate(control, error)
             else:
-                consumer.link.detach(error.error())
+                consumer.detach(error.error())
 
     # Acquisition
 
@@ -298,12 +308,12 @@ class Transactions(Timed):
         link = consumer.link
         if txn_id is not None and consumer.browser:
             description = "a browser acquires nothing, so no transaction can acquire on it (4.4.3)"
-            link.detach(Error(condition="amqp:not-implemented", description=description))
+            consumer.detach(Error(condition="amqp:not-implemented", description=description))
             return
         try:
             self._table.flow(consumer, txn_id)
         except TransactionError as error:
-            link.detach(error.error())
+            consumer.detach(error.error())
             return
         link.flow_handled()
 
@@ -320,7 +330,7 @@ class Transactions(Timed):
             assert transaction is not None, "ask `acquires` before"
             room = table.admit(transaction, [len(record.body) for record in records])
         except TransactionError as error:
-            link.detach(error.error())
+            consumer.detach(error.error())
             return 0
         state = TransactionalState(txn_id=transaction.txn_id)
         taken, deliveries = link.send_in(records[:room], state)

@@ -321,12 +321,16 @@ class HalfGroup:
         half.due_ms = now_ms + RETURNED_MS
         heappush(self._due, (half.due_ms, half.half_id))
 
+    def ends(self, half: OpenHalf) -> bool:
+        """Whether it was asked about for the last time."""
+        return half.ends_by_attempts and half.attempts >= self.settings.max_attempts
+
     def attempted(self, half: OpenHalf, now_ms: int) -> None:
         """An answer that leaves it undecided: it is asked again by the schedule, or was the last time."""
         half.attempts += 1
         doublings = min(half.attempts - 1, DOUBLINGS_MAX)  # of what has no end there are many
         half.due_ms = now_ms + min(self.settings.retry_ms << doublings, self.settings.retry_max_ms)
-        if half.ends_by_attempts and half.attempts >= self.settings.max_attempts:
+        if self.ends(half):
             half.deadline_ms = min(half.deadline_ms, now_ms)
             heappush(self._deadlines, (half.deadline_ms, half.half_id))
         else:

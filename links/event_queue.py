@@ -40,8 +40,8 @@ class EventQueue:
     def tell_outcomes(
         self, link: SenderLink, deliveries: list[OutgoingDelivery], state: object, settled: bool
     ) -> None:
-        """Adds outcomes; those of one link with the same state that come one by one become one run, which names
-        each delivery once, in ascending order.
+        """Adds outcomes; those of one link with the same state that come one by one become one run, which
+        names each delivery once, in ascending order.
         """
         if self._events:
             last = self._events[-1]

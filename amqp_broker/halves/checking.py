@@ -157,7 +157,7 @@ class CheckSource(Source):
         """What the receiver says of checks."""
         if isinstance(state, TransactionalState):
             description = "a check is answered outside of transactions"
-            self.link.detach(Error(condition="amqp:not-implemented", description=description))
+            self.detach(Error(condition="amqp:not-implemented", description=description))
             return
         if state is None or isinstance(state, Received):
             if not settled:
@@ -238,7 +238,11 @@ class CheckAnswer(Operation):
                 self._undo_decision()
                 self._told = RELEASED
                 group.attempted(half, now_ms)
-        return self._service.attempt(group, half, now_ms)
+        unit = self._service.attempt(group, half, now_ms)
+        if group.ends(half):  # the policy decides in the same commit: nothing comes in between
+            self._decision = self._service.ending(group, half)
+            unit = unit + self._decision.prepare(now_ms)
+        return unit
 
     def _undo_decision(self) -> None:
         decision, self._decision = self._decision, None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from amqp_broker.addresses import Address
 from amqp_broker.authorisation import HALF_CHECK, HALF_PUT, HALF_RESOLVE, MANAGE_READ, SEND, Principal
-from amqp_broker.coordinator import HalfAnswer, HalfGroup, Transaction, decide_half
+from amqp_broker.coordinator import HalfGroup, Transaction
 from amqp_broker.frames import DecodeError, Error, Rejected, Released
 from amqp_broker.half_sets.nodes import SetRequests, is_about_sets
 from amqp_broker.half_sets.staging import TRANSACTION_ERROR
@@ -166,11 +166,6 @@ class PutSink(HalfSink):
         operation = self._operation(request)
         if isinstance(operation, Error):
             return operation
-        found = self.service.known(self._group, operation.half_id)
-        if found is not None:
-            answer, _ = decide_half(found.state, operation.same_as(found))
-            if answer not in (HalfAnswer.DONE, HalfAnswer.REPEAT):
-                return found.refusal(answer)
         queue = self._destination
         if queue.deleted:
             return Error(condition="amqp:resource-deleted", description=f"queue {queue.name!r} was deleted")
@@ -227,11 +222,6 @@ class ResolveSink(HalfSink):
         operation = self._operation(request)
         if isinstance(operation, Error):
             return operation
-        found = self.service.known(self._group, operation.half_id)
-        if found is not None:
-            answer, _ = decide_half(found.state, operation.what)
-            if answer not in (HalfAnswer.DONE, HalfAnswer.REPEAT):
-                return found.refusal(answer)
         operation.txn_id = transaction.txn_id
         return operation
 

@@ -30,7 +30,7 @@ from amqp_broker.halves.found import RESOLVERS, STATES, Found
 from amqp_broker.halves.requests import PutRequest, Resolution, delivered_body
 from amqp_broker.halves.units import COMMITTED, PUT, HalfUnit
 from amqp_broker.operations.operation import Operation, Refused, error_of
-from amqp_broker.persistence import Decide, Half, Hold, Record, Reschedule, Unit
+from amqp_broker.persistence import Decide, Half, Hold, Record, Reschedule, RowDamaged, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
@@ -63,6 +63,7 @@ class HalfOperation(Operation):
         "group",
         "half",
         "half_id",
+        "left_out",
         "operations",
         "service",
         "size_bytes",
@@ -81,9 +82,27 @@ class HalfOperation(Operation):
         self.asker: Connection | None = None
         self.txn_id = b""
         self.half: OpenHalf | None = None  # that a group under way changes
+        self.left_out = False  # of its transaction: the controller was told so
+
+    def provisional(self, now_ms: int) -> Error | None:
+        """Why its transaction is told that it can't be, if that is known by now; the discharge judges again."""
+        try:
+            found = self.service.find(self.group, self.half_id, now_ms)
+        except RowDamaged:
+            return None
+        if found is None:
+            return None
+        answer, _ = decide_half(found.state, self.input_of(found))
+        return None if answer in (HalfAnswer.DONE, HalfAnswer.REPEAT) else found.refusal(answer)
+
+    def input_of(self, found: Found) -> HalfInput:
+        """What is asked, of what there is."""
+        raise AssertionError("a change says what it asks")
 
     def prepare(self, now_ms: int) -> Unit:
         """Decide what it means, by what there is now."""
+        if self.left_out:
+            return []
         unit = HalfUnit(now_ms, self.txn_id)
         self.judge(unit, NOT_LOOKED)
         return unit.verbs()
@@ -143,8 +162,8 @@ class HalfPut(HalfOperation):
         self.container_id = container_id
         self._kept = False  # room, before it is judged
 
-    def same_as(self, found: Found) -> HalfInput:
-        """What this put is, to what there is of its half-id."""
+    def input_of(self, found: Found) -> HalfInput:
+        """A put of the same, or of other content."""
         same = (found.digest, found.destination) == (self.request.digest, self.destination.name)
         return HalfInput.PUT_SAME if same else HalfInput.PUT_OTHER
 
@@ -160,7 +179,7 @@ class HalfPut(HalfOperation):
                 Error(condition="amqp:resource-deleted", description=f"queue {queue.name!r} was deleted")
             )
         if found is not None:
-            answer, _ = decide_half(found.state, self.same_as(found))
+            answer, _ = decide_half(found.state, self.input_of(found))
             if answer is not HalfAnswer.REPEAT:
                 assert answer is not HalfAnswer.DONE, "only without a trace a put is done"
                 raise Refused(found.refusal(answer))
@@ -254,6 +273,10 @@ class HalfChange(HalfOperation):
         change = cls(service, group, asked.half_id, asked.what, _PRODUCER, asked.reason, who, answer)
         change._container_id = container_id
         return change
+
+    def input_of(self, found: Found) -> HalfInput:
+        """The same whatever there is."""
+        return self.what
 
     def waits_for_space(self) -> bool:
         """Nobody waits for what a deadline decides: it is done as soon as there is room."""

@@ -28,7 +28,7 @@ from amqp_broker.coordinator import (
 )
 from amqp_broker.frames import Error
 from amqp_broker.halves.destinations import why_elsewhere
-from amqp_broker.halves.found import RESOLVERS, Counted, Found, Pace
+from amqp_broker.halves.found import Counted, Found, Pace
 from amqp_broker.halves.operations import NOT_LOOKED, Answer, HalfChange, Looked, Posted
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.operation import Operation
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from amqp_broker.queue import Queue
 
 BODY_CACHE_BYTES: Final = 32 << 20  # bodies of open half messages that are kept in memory: the newest
-RECENT_DECISIONS: Final = 65_536  # known without the disk: for the provisional answers of transactions
 MAX_GROUPS: Final = 1_024  # at once; idle ones that peers made by using them are forgotten
 LONGEST_SLEEP_S: Final = 60.0  # the wall clock may be set while we wait
 
@@ -62,7 +61,6 @@ class HalfService:
         self._body_bytes = 0
         self._rooms: dict[OpenHalf, Queue] = {}
         self._watchers: dict[HalfGroup, list[ParkedSource]] = {}
-        self._recent: OrderedDict[tuple[str, bytes], Found] = OrderedDict()
         self._log = logger("halves")
         self._pace = Pace(nodes.config.limits.half_asks_per_s, trio.current_time())
         self._counted: dict[str, Counted] = {}
@@ -173,19 +171,6 @@ class HalfService:
 
         return self._nodes.writer.lookup(look)
 
-    def known(self, group: HalfGroup, half_id: bytes) -> Found | None:
-        """What memory knows of it, for a provisional answer; None is also: the store would have to be asked,
-        or what it stores now has to be waited for.
-        """
-        half = group.open.get(half_id)
-        if half is not None:
-            if half.changes:
-                return None
-            return Found(half.state, half.digest, half.destination, half)
-        found = self._recent.get((group.name, half_id))
-        expired = found is not None and found.resolved_at_ms + group.settings.tombstone_ms <= self.now_ms()
-        return None if expired else found
-
     def unknown(self, half_id: bytes) -> Error:
         """Nothing of it is known."""
         return Error(
@@ -270,11 +255,6 @@ class HalfService:
         if queue is not None:
             queue.unreserve(1, half.size_bytes)
             self._nodes.drained(queue)
-        self._recent[group.name, half.half_id] = Found(
-            half.state, half.digest, half.destination, None, now_ms, RESOLVERS[resolver]
-        )
-        if len(self._recent) > RECENT_DECISIONS:
-            self._recent.popitem(last=False)
         self.take_back(half)
 
     def parked(self, group: HalfGroup, half: OpenHalf) -> None:
@@ -378,6 +358,13 @@ class HalfService:
             return self.void_set(half.staged, reason)
         return HalfChange(self, group, half.half_id, what, Resolver.CHECK, reason, who)
 
+    def ending(self, group: HalfGroup, half: OpenHalf) -> HalfChange:
+        """What the policy of its group decides at its maximum age, or after its last attempt."""
+        parks = group.settings.policy == PARK_POLICY
+        what = HalfInput.PARK if parks else HalfInput.ROLLBACK
+        reason = "last attempt" if group.ends(half) else "maximum age"
+        return HalfChange(self, group, half.half_id, what, Resolver.DEADLINE, reason)
+
     # Time
 
     def rearm(self, group: HalfGroup) -> None:
@@ -396,9 +383,6 @@ class HalfService:
                 source: CheckSource = checker.owner
                 source.settle_released(half)
             for half in group.expired(now_ms):
-                parks = group.settings.policy == PARK_POLICY
-                what = HalfInput.PARK if parks else HalfInput.ROLLBACK
-                reason = "last attempt" if half.attempts >= group.settings.max_attempts else "maximum age"
-                self.change(group, half.half_id, what, Resolver.DEADLINE, reason)
+                self.submit(self.ending(group, half))
             self.ask(group)
             self.rearm(group)

@@ -89,13 +89,16 @@ class Sink:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Source:
-    """Gives what is sent on one link."""
+    """Gives what is sent on one link. `ended`: what the peer says of it is not heard any more, wherever the
+    read that told it ended.
+    """
 
-    __slots__ = ("connection", "link")
+    __slots__ = ("connection", "ended", "link")
 
     def __init__(self, connection: Connection, link: SenderLink) -> None:
         self.connection = connection
         self.link = link
+        self.ended = False
 
     def on_credit(self) -> None:
         """Credit or drain changed, or there is room again."""
@@ -106,7 +109,7 @@ class Source:
     def on_flow(self, txn_id: object) -> None:
         """A flow named a transaction for what is acquired from now on, or none after one (4.4.3)."""
         description = "nothing is acquired on this link, so no transaction can acquire on it (4.4.3)"
-        self.link.detach(Error(condition="amqp:not-implemented", description=description))
+        self.detach(Error(condition="amqp:not-implemented", description=description))
 
     def on_outcomes(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         """The receiver gave a run of deliveries this state."""
@@ -123,6 +126,14 @@ class Source:
         """Have the link ended. From any task."""
         self.connection.run_in_turn(self._end, error)
 
+    def detach(self, error: Error) -> None:
+        """End the link. What the peer has settled and is not heard of any more is `unheard`."""
+        self.ended = True
+        self.link.detach(error)
+
+    def unheard(self, deliveries: list[OutgoingDelivery]) -> None:
+        """The peer settled these on a link that had ended: they are as good as never answered."""
+
     def _end(self, error: Error) -> None:
-        if self.attached:
-            self.link.detach(error)
+        if self.attached and not self.ended:
+            self.detach(error)

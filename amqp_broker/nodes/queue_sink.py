@@ -81,6 +81,9 @@ class QueueSink(Sink):
         """A run of complete messages."""
         if self.ended:
             return
+        if self.queue.deleted:
+            self.detach(deleted_error(self.queue))
+            return
         for delivery in deliveries:
             if delivery.state is not None:
                 self._post_by_state(deliveries)
@@ -157,9 +160,6 @@ class QueueSink(Sink):
         mapped: list[bytes],
     ) -> None:
         queue = self.queue
-        if queue.deleted:
-            self.detach(deleted_error(queue))
-            return
         if queue.stores_all:
             store_all(records)
         rule = self._rule
@@ -173,8 +173,7 @@ class QueueSink(Sink):
         if posting.durable_count or queue.pending_posts > 1 or queue.events:
             self._nodes.writer.collect(posting)  # nothing overtakes what stands before it in its queue
         else:
-            posting.prepare(0)
-            posting.stored()
+            posting.at_once()
 
     # From any task
 

@@ -138,9 +138,8 @@ class QueueSource(Consumer):
             if not settled and not transactional:
                 return
             outcome = self.default_outcome
-        deliveries = [
-            delivery for delivery in deliveries if not delivery.decided
-        ]  # a terminal outcome stands (3.4)
+        # A terminal outcome stands (3.4).
+        deliveries = [delivery for delivery in deliveries if not delivery.decided]
         handler = _OUTCOMES.get(type(outcome))
         if not deliveries:
             pass
@@ -178,7 +177,7 @@ class QueueSource(Consumer):
             self._return([delivery.message for delivery in free])
         offered = ", ".join(sorted(self.outcomes))
         description = f"expected one of the outcomes that the source offers ({offered}), got {state!r:.120}"
-        self.link.detach(Error(condition="amqp:not-allowed", description=description))
+        self.detach(Error(condition="amqp:not-allowed", description=description))
 
     def _grow(self, deliveries: list[OutgoingDelivery], outcome: Modified) -> bool:
         """Whether some of the messages would have more message-annotations than they may."""
@@ -205,7 +204,7 @@ class QueueSource(Consumer):
         description = (
             f"expected message-annotations of at most {most} octets with those of modified, got more"
         )
-        self.link.detach(Error(condition="amqp:resource-limit-exceeded", description=description))
+        self.detach(Error(condition="amqp:resource-limit-exceeded", description=description))
 
     def _retire(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         records = [delivery.message for delivery in deliveries]
@@ -297,6 +296,17 @@ class QueueSource(Consumer):
 
     # The end of the link
 
+    def unheard(self, deliveries: list[OutgoingDelivery]) -> None:
+        """What nobody has decided goes back to its place, as the default outcome says."""
+        if self.browser:
+            return
+        held = [delivery for delivery in deliveries if not delivery.decided]
+        held = self.transactions.holder_gone(self, held)
+        for delivery in held:
+            delivery.decided = True
+        if held:
+            self.apply(held, self.default_outcome, True)
+
     def on_detached(self, unsettled: list[OutgoingDelivery]) -> None:
         """What the link held goes back to its place, as the default outcome says."""
         queue = self.queue
@@ -305,11 +315,8 @@ class QueueSource(Consumer):
         waiting = list(self.pending)
         self.pending.clear()
         if not self.browser:
-            held = [delivery for delivery in unsettled if not delivery.decided]
-            held = self.transactions.holder_gone(self, held)
             queue.take_back(waiting)
-            if held:
-                self.apply(held, self.default_outcome, True)
+            self.unheard(unsettled)
             self._nodes.pump(queue)
         if self.temporary:
             self._nodes.drop_temporary(queue)

@@ -1,17 +1,19 @@
 """The commit of one transaction: everything in it is one batch, and its outcome is part of that.
 
+request --Provisional--> outcome that it would have by now
 postings (room kept, invisible) --discharge--> Discharge: Post ..., Retire, Return ..., Discharged
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from amqp_broker.coordinator import Effect, Transaction, Work
-from amqp_broker.frames import Modified
+from amqp_broker.frames import Error, Modified
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.message_events import settled
-from amqp_broker.operations.operation import Batch
+from amqp_broker.operations.operation import Batch, Operation, error_of
 from amqp_broker.operations.posting import retire_verbs
 from amqp_broker.persistence import Discharged, Record, Return, Unit
 from amqp_broker.queue import Consumer
@@ -97,3 +99,41 @@ class Discharge(Batch):
     def owner(self) -> Connection | None:
         """The controller's connection."""
         return self._transactions.connection
+
+
+class Provisional(Operation):
+    """The provisional outcome of a request in a transaction (4.4.1), judged at its place in the order: what
+    can't be is left out of the transaction, and its controller is told. `tell` runs in a turn of the
+    connection.
+    """
+
+    __slots__ = ("_connection", "_operation", "_refusal", "_tell")
+
+    def __init__(self, connection: Connection, operation: Any, tell: Callable[[Error | None], None]) -> None:
+        self._connection = connection
+        self._operation = operation
+        self._tell = tell
+        self._refusal: Error | None = None
+
+    def prepare(self, now_ms: int) -> Unit:
+        """Nothing is stored before the discharge."""
+        self._refusal = self._operation.provisional(now_ms)
+        self._operation.left_out = self._refusal is not None
+        return []
+
+    def undo(self) -> None:
+        """It will be judged once more."""
+        self._operation.left_out = False
+
+    def stored(self) -> None:
+        """What it was judged by holds."""
+        self._connection.run_in_turn(self._tell, self._refusal)
+
+    def refused(self, error: Exception) -> None:
+        """A fault of the broker met it: the transaction does without."""
+        self._operation.left_out = True
+        self._connection.run_in_turn(self._tell, error_of(error))
+
+    def owner(self) -> Connection | None:
+        """The controller's."""
+        return self._connection

@@ -32,7 +32,13 @@ class Refused(Exception):
 
 
 class NotYet(Exception):
-    """An operation can be judged only after those before it are stored: its group ends before it."""
+    """An operation can be judged only after those before it are stored: its group ends before it. Where
+    nothing stands before it, it is refused for `refusal`.
+    """
+
+    def __init__(self, refusal: Refused | None = None) -> None:
+        super().__init__("it can be judged only after what stands before it is stored")
+        self.refusal = refusal
 
 
 class OperationFault(Exception):

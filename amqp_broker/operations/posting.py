@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from amqp_broker.links import Delivery, OutgoingDelivery
 from amqp_broker.message_events import Origin, put
 from amqp_broker.nodes.ends import Sink
-from amqp_broker.operations.operation import Operation
+from amqp_broker.operations.operation import Operation, OperationFault
 from amqp_broker.persistence import Post, Record, Retire, Return, Unit
 from amqp_broker.queue import Consumer, Queue, fresh
 
@@ -27,6 +27,9 @@ class Nodes(Protocol):
 
     def pump(self, queue: Queue) -> None:
         """Distribute what `queue` has."""
+
+    def store(self, verbs: Unit) -> None:
+        """Have verbs stored that nobody waits for."""
 
     def drained(self, queue: Queue) -> None:
         """`queue` lost messages: senders that wait for room may go on."""
@@ -119,6 +122,16 @@ class Posting(Operation):
             unit.extend(put(queue, records, origin.container, now_ms, origin.txn_id, origin.places))
         return unit
 
+    def at_once(self) -> None:
+        """Nothing of it is for the store, and nothing in its queue stands before it: it is there now."""
+        try:
+            self.prepare(0)
+            self.stored()
+        except Exception as fault:
+            self.undo()
+            self.refused(OperationFault(f"a fault of the broker: {fault!r}"))
+            raise
+
     def undo(self) -> None:
         """The offsets are free again."""
         if self._first_offset >= 0:
@@ -209,6 +222,8 @@ class Settlement(Operation):
         if self.records and not self.queue.deleted:
             self.queue.give_back(self.records)
             self.nodes.pump(self.queue)
+        elif self.verbs:
+            self.nodes.store(self.verbs)  # memory has them back already, and what the outcome changed
 
     def waits_for_space(self) -> bool:
         """The receiver has decided: its outcome waits for room, and nothing is delivered once more."""

@@ -433,13 +433,13 @@ class Writer:
                 raise
             except (Refused, StoreError) as error:
                 errors[operation] = error
-            except NotYet:
+            except NotYet as early:
                 if len(prepared) > 1:
                     prepared.pop().undo()
                     self._put_back(group.operations[at:])
                     group.operations = group.operations[:at]
                     break
-                errors[operation] = self._at_fault(operation, AssertionError("it is the first of its group"))
+                errors[operation] = early.refusal or self._at_fault(operation, early)
             except Exception as error:
                 errors[operation] = self._at_fault(operation, error)
             prepared.pop().undo()

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from amqp_broker.operations.operation import Operation, Refused
+from amqp_broker.operations.operation import NotYet, Operation, Refused
 from amqp_broker.persistence import ForgetCursor, MoveCursor, Store, Unit
 from amqp_broker.queues import NodeRefused
 from amqp_broker.retained.filters import LOCKED, NO_ROOM
 
 if TYPE_CHECKING:
+    from amqp_broker.connection import Connection
     from amqp_broker.node_service import NodeService
     from amqp_broker.page_turns import PageTurns
 
@@ -153,9 +154,11 @@ class Cursors:
 
     def forget(
         self, name: str, may: Callable[[Positions], None], then: Callable[[Exception | None], None]
-    ) -> None:
+    ) -> CursorChange:
         """There is no such cursor any more, unless `may` raises NodeRefused at where it stands."""
-        self._submit(Forget(self, name, may, then))
+        change = Forget(self, name, may, then)
+        self._submit(change)
+        return change
 
     # What operations do
 
@@ -199,6 +202,7 @@ class CursorChange(Operation):
         self._cursors = cursors
         self._then = then
         self.name = name
+        self.asker: Connection | None = None
 
     def after(self, before: Positions) -> Positions:
         """Where it stands behind this."""
@@ -207,6 +211,10 @@ class CursorChange(Operation):
     def undo(self) -> None:
         """It stands where it stood."""
         self._cursors.end(self)
+
+    def owner(self) -> Connection | None:
+        """The connection of who asked."""
+        return self.asker
 
     def refused(self, error: Exception) -> None:
         """Whoever asked is told."""
@@ -232,8 +240,8 @@ class MoveCursors(CursorChange):
         cursors = self._cursors
         try:
             wanted = cursors.now(self._wanted)
-        except NodeRefused as refused:
-            raise CursorRefused(refused) from None
+        except NodeRefused as refused:  # the offset may be that of a message before it in the group
+            raise NotYet(CursorRefused(refused)) from None
         before = cursors.there(self.name)
         self._moves = {log: offset for log, offset in wanted.items() if offset > before.get(log, -1)}
         self.left = self.after(before)

@@ -90,7 +90,8 @@ class QueueLog:
         found = store.retained(self.log_id)
         if found is None:
             return Bounds(self.queue.next_offset, self.queue.next_offset)
-        return Bounds(found.first_offset, found.next_offset, found.byte_count)
+        end = max(found.next_offset, self.queue.next_offset)  # with what the group under way has numbered
+        return Bounds(found.first_offset, end, found.byte_count)
 
     @property
     def end(self) -> int:

@@ -60,6 +60,7 @@ class Asked:
         self.nodes = service.nodes
         self.principal = post.principal
         self.container_id = post.container_id
+        self.connection = post.connection
         self.request = request
         self._post = post
         self._queue = queue
@@ -149,9 +150,7 @@ class RetainedNode(RequestNode):
 class RetainedRequests(RequestSink):
     """One link to it; `relayed` is one message through the anonymous terminus, which can hold nothing."""
 
-    def __init__(
-        self, service: RetainedService, attachment: Attachment, *, relayed: bool = False
-    ) -> None:
+    def __init__(self, service: RetainedService, attachment: Attachment, *, relayed: bool = False) -> None:
         super().__init__(attachment)
         self._service = service
         self._relayed = relayed
@@ -266,6 +265,7 @@ class RetainedRequests(RequestSink):
             asked.refuse(error)
 
         move = self._service.cursors.move(name, wanted, then)
+        move.asker = asked.connection
 
     def _cursor(self, asked: Asked) -> None:
         name = asked.request.cursor()
@@ -294,6 +294,7 @@ class RetainedRequests(RequestSink):
                 asked.refuse(error)
 
         move = self._service.cursors.move(name, wanted, then)
+        move.asker = asked.connection
 
     def _forget(self, asked: Asked) -> None:
         name = asked.request.cursor()
@@ -310,7 +311,7 @@ class RetainedRequests(RequestSink):
             else:
                 asked.refuse(error)
 
-        self._service.cursors.forget(name, may, then)
+        self._service.cursors.forget(name, may, then).asker = asked.connection
 
     def _tell_moved(self, asked: Asked, positions: Positions, more: Reply) -> None:
         """Where the cursor stands behind a move."""

@@ -108,7 +108,7 @@ class RetainedSource(Source):
         log = self._log
         description = f"{log.address!r}: nothing at offset {self._position}, although {log.end} is the next"
         self.connection.log.error("retained.nothing", address=log.address, offset=self._position)
-        self.link.detach(Error(condition="amqp:internal-error", description=description))
+        self.detach(Error(condition="amqp:internal-error", description=description))
 
     def _exactly(self, records: list[Record], next_offset: int, until: int) -> list[Record]:
         """Those of a range up to the first that is missing."""
@@ -215,7 +215,7 @@ class RetainedSource(Source):
             "first": Ulong(goes_on),
             "next": Ulong(log.end),
         }
-        self.link.detach(Error(condition=DROPPED, description=description, info=info))
+        self.detach(Error(condition=DROPPED, description=description, info=info))
 
     def _end_too_large(self, offset: int, size: int) -> None:
         """Who reads by offset gets every message, so none is passed over in silence."""
@@ -229,7 +229,7 @@ class RetainedSource(Source):
         )
         info = {"address": log.address, "offset": Ulong(offset), "octets": Ulong(size)}
         error = Error(condition="amqp:link:message-size-exceeded", description=description, info=info)
-        self.link.detach(error)
+        self.detach(error)
 
     # Outcomes
 
@@ -237,7 +237,7 @@ class RetainedSource(Source):
         """Copies: an outcome has no effect but that accepted and rejected move a cursor."""
         if isinstance(state, TransactionalState):
             description = "messages that are read by offset are copies, which no transaction can retire"
-            self.link.detach(Error(condition="amqp:not-implemented", description=description))
+            self.detach(Error(condition="amqp:not-implemented", description=description))
             return
         cursor = self._cursor
         decided = state is not None and not isinstance(state, Received)
@@ -261,12 +261,13 @@ class RetainedSource(Source):
             return
         cursor.moving = True
         log_id = self._log.log_id
-        self._service.cursors.move(
+        move = self._service.cursors.move(
             cursor.name,
             lambda _store: {log_id: offset},
             lambda error: self.connection.run_in_turn(self._moved, cursor, offset, answers, error),
             keeps=True,
         )
+        move.asker = self.connection
 
     def _moved(
         self, cursor: CursorReading, offset: int, answers: list[tuple[list[OutgoingDelivery], Any]],
@@ -276,7 +277,7 @@ class RetainedSource(Source):
         if error is not None:
             if not self._detached:
                 description = f"cursor {cursor.name!r} could not be moved: {error}"
-                self.link.detach(Error(condition="amqp:internal-error", description=description))
+                self.detach(Error(condition="amqp:internal-error", description=description))
             return
         cursor.stored = max(cursor.stored, offset)
         if self._detached:  # what was accepted meanwhile is with the cursors

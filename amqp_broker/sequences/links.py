@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from amqp_broker.connection import Timed
-from amqp_broker.coordinator import FLUSH_PART, OrderTimer, TransactionRollback
+from amqp_broker.coordinator import FLUSH_PART, OrderTimer
 from amqp_broker.frames import Error, Rejected, Uint, Ulong
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.nodes.queue_sink import PostRule, QueueSink
@@ -201,11 +201,7 @@ class SequenceRule(PostRule):
     def _judged(self, sink: QueueSink, job: TransactionalJudging) -> None:
         """The provisional outcomes of what was posted in a transaction (4.4.1)."""
         enlistment = job.enlistment
-        outcomes = enlistment.outcomes
-        if not outcomes:  # it was over before
-            reason = enlistment.transaction.reason or TransactionRollback("it was rolled back")
-            outcomes = [Rejected(error=reason.error())] * len(job.deliveries)
-        for deliveries, outcome in equal_runs(job.deliveries, outcomes):
+        for deliveries, outcome in equal_runs(job.deliveries, enlistment.outcomes):
             sink.transactions.tell_provisionally(enlistment.transaction, sink.link, deliveries, outcome)
         sink.processed(len(job.deliveries))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.coordinator import Transaction, TransactionRollback
 from amqp_broker.frames import Error, Rejected
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from amqp_broker.authorisation import Principal
     from amqp_broker.connection import Connection
     from amqp_broker.sequences.service import SequenceService
+
+
+ROLLED_BACK: Final = TransactionRollback("it was rolled back")
 
 
 class SequencedEnlistment(Operation):
@@ -53,6 +56,7 @@ class SequencedEnlistment(Operation):
         self._counts: list[tuple[str, int]] = []  # refusals, by stream
         self._found: list[Stream] = []  # the streams, as the messages before found them
         self._left: list[Stream] = []  # those that move, as this run leaves them
+        self._tentative = service.tentative_of(transaction)
         self._before: dict[tuple[int, str], Stream] = {}
         self._failure: TransactionRollback | None = None
         self.transaction = transaction
@@ -65,11 +69,11 @@ class SequencedEnlistment(Operation):
     # Judged, in the writer's order
 
     def judge(self, now_ms: int) -> None:
-        """Answer the run on the tentative state of the transaction; nothing if that is over."""
-        if self.ended:
-            return
+        """Answer the run on the tentative state of the transaction; also where that is over by now, which it
+        was not when the run came.
+        """
         service = self._service
-        tentative = service.tentative_of(self.transaction)
+        tentative = self._tentative
         self._before = dict(tentative)
         judging = service.judging(self.queue, self._principal, tentative)
         taken, self.outcomes = judge(judging, self._records, self._places, self._admit)
@@ -101,9 +105,8 @@ class SequencedEnlistment(Operation):
         if self._posting is not None:
             posting, self._posting = self._posting, None
             self.queue.unreserve(posting.operations, posting.size_bytes)
-            tentative = self._service.tentative_of(self.transaction)
-            tentative.clear()
-            tentative.update(self._before)
+        self._tentative.clear()
+        self._tentative.update(self._before)
         self._failure = None
         self._found, self._left, self.outcomes, self._counts = [], [], [], []
 
@@ -112,6 +115,14 @@ class SequencedEnlistment(Operation):
         counts, self._counts = self._counts, []
         for name, count in counts:
             self._service.positions.count(self.queue, name, count, self._service.now_ms())
+        if self.ended:
+            self._give_up(ROLLED_BACK)
+
+    def _give_up(self, error: Exception) -> None:
+        """Room that is kept for its messages is free."""
+        posting, self._posting = self._posting, None
+        if posting is not None:
+            posting.refused(error)
 
     def fail(self, error: Exception) -> None:
         """It could not be judged."""
@@ -163,8 +174,7 @@ class SequencedEnlistment(Operation):
 
     def refused(self, error: Exception) -> None:
         """The messages never were; their streams are where they were."""
-        if self._posting is not None:
-            self._posting.refused(error)
+        self._give_up(error)
         self._end()
 
     def _end(self) -> None:
