@@ -78,6 +78,8 @@ class ConnectionTask:
         connection.expiring[self.transactions] = None
         self._inbox: bytes | None = None
         self._eof = False
+        self._eof_is = "end without close"
+        self._end: tuple[str, Error | None] | None = None  # why it ends, and with which error in a close
         self._handling: list[Any] = []  # events, while they are handled
         self._output: bytes | memoryview = b""
         self._writing = False
@@ -120,7 +122,7 @@ class ConnectionTask:
     def stop(self) -> None:
         """The broker stops: close the connection with `amqp:connection:forced` (2.8.15)."""
         error = Error(condition="amqp:connection:forced", description="the broker is stopping")
-        self.connection.run_in_turn(self.engine.close, error)
+        self.connection.run_in_turn(self._close, "broker stopping", error)
 
     def wake(self) -> None:
         """Have the owner take a turn."""
@@ -140,6 +142,7 @@ class ConnectionTask:
                 await self._own()
                 nursery.cancel_scope.cancel()
         finally:
+            self._log_end()
             self._nodes.timers.forget(self)
             self._give_everything_back()
             with trio.move_on_after(CLOSE_GRACE_S, shield=True):
@@ -152,6 +155,7 @@ class ConnectionTask:
                 data = await transport.receive()
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 data = b""
+                self._eof_is = "reset while reading"
             if not data:
                 self._eof = True
                 self.wake()
@@ -194,9 +198,8 @@ class ConnectionTask:
                 finished = await self._turn()
             except Exception:
                 self.log.exception("connection.internal_error")
-                self.engine.close(
-                    Error(condition="amqp:internal-error", description="a fault of the broker; see its log")
-                )
+                description = "a fault of the broker; see its log"
+                self._close("internal error", Error(condition="amqp:internal-error", description=description))
                 self._flush()
                 await self._finish()
                 return
@@ -253,6 +256,7 @@ class ConnectionTask:
             await self._handle(self.engine.receive_data(data, now))
             self._read_on()
         elif self._eof:
+            self._ends(self._eof_is)
             await self._handle(self.engine.receive_eof(now))
             return True
         return False
@@ -337,6 +341,7 @@ class ConnectionTask:
             limit = self._limits.write_stall_timeout_ms / 1000
             if now - self._writing_since >= limit:
                 self.log.warning("connection.write_stalled", seconds=limit)
+                self._ends("write stalled")
                 self._broken = True
 
     async def _finish(self) -> None:
@@ -380,20 +385,28 @@ class ConnectionTask:
         self._peer.logged_in()
         principal = self.connection.principal
         if not self._nodes.authoriser.authorise(principal, CONNECT):
-            self.engine.close(
-                Error(
-                    condition="amqp:unauthorized-access",
-                    description=f"{principal.rule_name!r} may not connect",
-                )
-            )
+            description = f"{principal.rule_name!r} may not connect"
+            self._close("our close", Error(condition="amqp:unauthorized-access", description=description))
         self.log.info(
             "connection.opened", container_id=event.remote_open.container_id, principal=principal.name
         )
 
     def _on_closed(self, event: ConnectionClosed) -> None:
-        condition = None if event.error is None else event.error.condition
-        description = None if event.error is None else event.error.description
-        self.log.info("connection.closed", condition=condition, description=description)
+        self._ends("our close" if event.local else "peer's close", event.error)
+
+    def _close(self, why: str, error: Error) -> None:
+        self._ends(why, error)
+        self.engine.close(error)
+
+    def _ends(self, why: str, error: Error | None = None) -> None:
+        """The first reason is the reason: what comes after it follows from it."""
+        self._end = self._end or (why, error)
+
+    def _log_end(self) -> None:
+        """A connection that ends without a reason of its own is cut off, because the broker stops."""
+        why, error = self._end or ("reset while writing" if self._broken else "broker stopping", None)
+        condition, description = (None, None) if error is None else (error.condition, error.description)
+        self.log.info("connection.closed", why=why, condition=condition, description=description)
 
     async def _on_attach(self, event: AttachReceived) -> None:
         if not event.link.session.writable:

@@ -19,11 +19,11 @@ from amqp_broker import __version__, log_setup
 from amqp_broker.command_line import main
 from amqp_broker.configuration import parse_configuration
 from amqp_broker.verifiers import parse_verifier, password_matches
-from tests.support.wire_client import PeerError, WireConnection
+from tests.support.wire_client import PATIENCE_S, PeerError, WireConnection
 
 BROKER = [sys.executable, "-W", "error", "-m", "amqp_broker"]
 ANY_PORT = "amqp://127.0.0.1:0"
-WAIT_S = 30
+WAIT_S = PATIENCE_S
 
 
 class Process:

@@ -28,8 +28,7 @@ def broker() -> Iterator[RunningBroker]:
 
 def drain(receiver: WireReceiver, credit: int) -> None:
     """Ask for `credit` messages at most, and wait for the answer."""
-    receiver.flow(credit, drain=True)
-    receiver.session.connection.pump_until(lambda: receiver.credit == 0)
+    receiver.drain_all(credit)
 
 
 def send_mixed(sender: WireSender, count: int, durable_every: int) -> list[bytes]:

@@ -11,6 +11,7 @@ from amqp_broker.frames import Source, Target
 from amqp_broker.links import Connection, ConnectionSettings, DeliveriesReceived, Event, ReceiverLink, Session
 from amqp_broker.testing import RunningBroker, running_broker
 from tests.support.broker_clients import send, session_to
+from tests.support.wire_client import PATIENCE_S
 
 
 class Engine:
@@ -19,7 +20,7 @@ class Engine:
     def __init__(self, broker: RunningBroker) -> None:
         self.engine = Connection(ConnectionSettings(server=False, container_id="engine", sasl=False), 0.0)
         self.events: list[Event] = []
-        self.socket = socket.create_connection((broker.host, broker.port), timeout=10)
+        self.socket = socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S)
         self.engine.open()
         self.pump_until(lambda: self.engine.remote_open is not None)
         self.session: Session = self.engine.begin()

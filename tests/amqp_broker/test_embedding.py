@@ -16,9 +16,9 @@ from amqp_broker.embedding import RunningBroker, memory_config, running_broker
 from amqp_broker.frames import AMQP_HEADER
 from amqp_broker.listener import ListenError
 from amqp_broker.testing import connected, run_with_virtual_clock
-from tests.support.wire_client import ConnectionLost, WireConnection
+from tests.support.wire_client import PATIENCE_S, ConnectionLost, WireConnection
 
-WAIT_S = 30
+WAIT_S = PATIENCE_S
 
 
 def test_a_running_broker_serves_on_an_ephemeral_port() -> None:

@@ -268,7 +268,6 @@ def test_a_page_read_before_the_commit_has_nothing_that_expired(broker: JumpingB
         assert counts(broker, "q") == (1, 7)
         receiver.flow(10)
         assert bodies(receive(receiver, 1)) == [b"19"]
-        receiver.flow(10, drain=True)
-        session.connection.pump_until(lambda: receiver.credit == 0)
+        receiver.drain_all(10)
         expiries = broker.call(lambda running: running.nodes.queues._queues["q"].expiries)
         assert isinstance(expiries, Expiries) and not expiries.gone

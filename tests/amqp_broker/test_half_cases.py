@@ -357,8 +357,7 @@ def test_a_drain_brings_what_is_due(tmp_path: Path, credit_first: bool) -> None:
             second.jump(6)
             if credit_first:
                 assert len(asked_about(check, 3)) == 3
-            check.flow(5, drain=True)
-            session.connection.pump_until(lambda: check.credit == 0)
+            check.drain_all(5)
             assert len(check.deliveries) == (0 if credit_first else 3)
             second.jump(10)
             assert nothing_comes(second, check) or not credit_first

@@ -66,8 +66,7 @@ def test_a_half_message_is_seen_after_its_commit_and_never_before(
         receiver = session.attach_receiver("r", "q", credit=10)
         assert isinstance(tell(put, payload), Accepted)
         browser = browse(session, "b", "q")
-        browser.flow(1, drain=True)
-        session.connection.pump_until(lambda: browser.credit == 0)
+        browser.drain_all(1)
         assert not browser.deliveries and not receiver.deliveries
         assert isinstance(tell(resolve, resolution(half_id, "commit")), Accepted)
         (delivery,) = receive(receiver, 1)

@@ -43,7 +43,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.sasl_mechanisms import Plain, Step
 from amqp_broker.verifiers import SCRAM_SHA_256, SCRAM_SHA_512, make_verifier
-from tests.support.wire_client import PeerError, WireConnection
+from tests.support.wire_client import PATIENCE_S, PeerError, WireConnection
 
 SALT = bytes(range(16))
 ADA = UserConfig(
@@ -114,7 +114,7 @@ class SaslSocket:
 @contextmanager
 def dialled(broker: RunningBroker, context: ssl.SSLContext | None = None) -> Iterator[SaslSocket]:
     """A connected client, inside TLS with a context."""
-    with socket.create_connection((broker.host, broker.port), timeout=20) as transport:
+    with socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S) as transport:
         if context is None:
             yield SaslSocket(transport)
         else:

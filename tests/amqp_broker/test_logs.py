@@ -209,7 +209,7 @@ def test_a_browser_is_shown_everything_from_the_first_on(broker: RunningBroker) 
         assert [offset_of(each) for each in found] == [*range(20)]
         browser.flow(50, drain=True)
         assert len(receive(browser, 10)) == 10
-        session.connection.pump_until(lambda: browser.credit == 0)
+        session.connection.pump_until(lambda: browser.used_up)
         browser.flow(10)
         send(sender, b"more")
         assert bodies(receive(browser, 1)) == [b"more"]

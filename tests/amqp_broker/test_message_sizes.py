@@ -208,8 +208,7 @@ def test_a_link_gets_what_it_takes_and_another_the_rest(broker: JumpingBroker) -
         assert counts(broker, "q")[0] == 4
         warnings = [fields for event, fields in told.events if event == "messages.too_large"]
         assert [(each["queue"], each["max_message_size"]) for each in warnings] == [("q", LIMIT)]
-        narrow.flow(10, drain=True)
-        session.connection.pump_until(lambda: narrow.credit == 0)
+        narrow.drain_all(10)
         wide = session.attach_receiver("wide", "q", credit=10)
         assert bodies(receive(wide, 2)) == [LARGE, LARGE]
         settle_down(broker, session)
@@ -240,8 +239,7 @@ def test_a_browser_is_not_shown_what_it_does_not_take(broker: JumpingBroker) -> 
         send(session.attach_sender("s", "q"), LARGE, SMALL, LARGE)
         settle_down(broker, session)
         browser = narrow_receiver(session, name="browser", distribution_mode="copy")
-        browser.flow(10, drain=True)
-        session.connection.pump_until(lambda: browser.credit == 0)
+        browser.drain_all(10)
         assert bodies(browser.deliveries) == []
         seen = attach_with(session, "wide", source=Source(address="q", distribution_mode="copy"))
         assert isinstance(seen, WireReceiver)

@@ -232,8 +232,7 @@ def test_drain_uses_up_the_credit(broker: RunningBroker) -> None:
     with session_to(broker) as session:
         send(session.attach_sender("s", "drained"), b"1", b"2", b"3")
         receiver = session.attach_receiver("r", "drained")
-        receiver.flow(10, drain=True)
-        session.connection.pump_until(lambda: receiver.credit == 0)
+        receiver.drain_all(10)
         assert len(receiver.deliveries) == 3
         assert receiver.delivery_count == 10
 
@@ -242,8 +241,7 @@ def test_drain_of_an_empty_queue_answers_at_once(broker: RunningBroker) -> None:
     """Nothing to send: the credit comes back."""
     with session_to(broker) as session:
         receiver = session.attach_receiver("r", "drained-empty")
-        receiver.flow(10, drain=True)
-        session.connection.pump_until(lambda: receiver.credit == 0)
+        receiver.drain_all(10)
         assert not receiver.deliveries
 
 

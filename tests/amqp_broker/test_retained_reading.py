@@ -170,7 +170,7 @@ def test_a_reader_gets_what_its_credit_allows_and_a_drain_is_answered(broker: Ru
         assert nothing_comes(broker, reader)
         reader.flow(20, drain=True)
         assert bodies(receive(reader, 7)) == TEN[3:]
-        session.connection.pump_until(lambda: reader.credit == 0)
+        session.connection.pump_until(lambda: reader.used_up)
 
 
 def test_two_readers_at_their_own_pace(broker: RunningBroker) -> None:
@@ -250,8 +250,7 @@ def test_a_range_is_exactly_its_messages(broker: RunningBroker) -> None:
         assert [offset_of(each) for each in found] == [3, 4, 5, 6]
         send(session.attach_sender("late", "kept"), b"more")
         assert nothing_comes(broker, reader)
-        reader.flow(5, drain=True)
-        session.connection.pump_until(lambda: reader.credit == 0)
+        reader.drain_all(5)
 
 
 def test_an_empty_range_has_no_messages(broker: RunningBroker) -> None:
@@ -259,8 +258,7 @@ def test_an_empty_range_has_no_messages(broker: RunningBroker) -> None:
     with session_to(broker) as session:
         filled(session)
         reader = read(session, "kept", 10, until=10, credit=0)
-        reader.flow(5, drain=True)
-        session.connection.pump_until(lambda: reader.credit == 0)
+        reader.drain_all(5)
         assert not reader.deliveries
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +26,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.persistence import Store, StoreFailed
 from amqp_broker.testing import FrameTrace, ScriptedFaults
-from tests.support.wire_client import ConnectionLost, PeerError, WireConnection, WireSender
+from tests.support.wire_client import PATIENCE_S, ConnectionLost, PeerError, WireConnection, WireSender
 
 MESSAGE = encode_message(header=Header(durable=True), body=b"hello")
 
@@ -44,11 +45,10 @@ def sending(broker: RunningBroker, queue: str = "orders") -> Iterator[tuple[Wire
 
 def pump_while_waiting(connection: WireConnection, reached: Callable[[], object]) -> None:
     """Pump until something happens that this client does not hear of."""
-    for _ in range(200):
-        if reached():
-            return
+    deadline = time.monotonic() + PATIENCE_S
+    while not reached():
+        assert time.monotonic() < deadline, "it did not happen"
         connection.pump(0.05)
-    raise TimeoutError("it did not happen")
 
 
 def accepted(connection: WireConnection, sender: WireSender) -> None:
@@ -62,8 +62,7 @@ def stored(broker: RunningBroker, at_least: int) -> int:
     with WireConnection.connect(broker.host, broker.port) as connection:
         receiver = connection.begin().attach_receiver("r", "orders", credit=100)
         connection.pump_until(lambda: len(receiver.deliveries) >= at_least)
-        receiver.flow(receiver.credit, drain=True)
-        connection.pump_until(lambda: receiver.credit == 0)
+        receiver.drain_all(receiver.credit)
         return len(receiver.deliveries)
 
 
@@ -235,7 +234,7 @@ def test_held_commits_wait_in_their_own_thread() -> None:
         thread.start()
         assert not done.wait(0.05)
         assert inner.done == []
-    assert done.wait(10)
+    assert done.wait(PATIENCE_S)
     thread.join()
 
 

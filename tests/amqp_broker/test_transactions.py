@@ -214,8 +214,7 @@ def test_a_browser_sees_what_a_live_transaction_has_acquired(broker: RunningBrok
         receiver.settle(acquired, TransactionalState(txn_id=txn_id, outcome=Accepted()))
         controller.commit(txn_id)
         late = browse(other, "late", "q")
-        late.flow(10, drain=True)
-        other.connection.pump_until(lambda: late.credit == 0)
+        late.drain_all(10)
         assert not late.deliveries
 
 
@@ -377,8 +376,7 @@ def test_what_was_acquired_is_there_once_after_everything_ended_together(
     with session_to(broker) as session:
         receiver = session.attach_receiver("r", "q", credit=10)
         assert bodies(receive(receiver, 2)) == [b"1", b"2"]
-        receiver.flow(10, drain=True)
-        session.connection.pump_until(lambda: receiver.credit == 0)
+        receiver.drain_all(10)
         assert not receiver.deliveries
     assert not broker.call(Broker.transactions)
 

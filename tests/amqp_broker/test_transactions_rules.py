@@ -88,8 +88,7 @@ def left(broker: RunningBroker, name: str) -> list[bytes]:
     """What somebody else finds in a queue, in its order."""
     with session_to(broker, "reader") as session:
         receiver = session.attach_receiver("reads", name)
-        receiver.flow(100, drain=True)
-        session.connection.pump_until(lambda: receiver.credit == 0)
+        receiver.drain_all(100)
         return bodies(receiver.deliveries)
 
 

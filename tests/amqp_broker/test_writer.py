@@ -28,6 +28,7 @@ from amqp_broker.persistence import (
 )
 from amqp_broker.testing import run_with_virtual_clock
 from amqp_broker.timers import Timers
+from tests.support.wire_client import PATIENCE_S
 
 
 class Probe(MemoryStore):
@@ -52,7 +53,7 @@ class Probe(MemoryStore):
 
     def commit(self) -> None:
         if self.gate is not None:
-            assert self.gate.wait(5)
+            assert self.gate.wait(PATIENCE_S)
         if self.broken:
             raise StoreFailed("I/O error at commit")
         super().commit()

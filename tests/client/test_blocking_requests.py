@@ -26,8 +26,9 @@ from amqp_broker.frames import (
 )
 from amqp_broker.halves.addresses import resolve_address
 from tests.client.shops import PATIENT, shop_broker
+from tests.support.wire_client import PATIENCE_S
 
-WAIT_S = 20.0
+WAIT_S = PATIENCE_S
 
 
 @pytest.fixture

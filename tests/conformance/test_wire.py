@@ -21,6 +21,7 @@ from amqp_broker.frames import (
     encode_sasl_frame,
 )
 from tests.conformance.scripted_server import Step, scripted_server
+from tests.support.wire_client import PATIENCE_S
 
 OPEN = encode_frame(0, Open(container_id="server"))
 BEGIN = encode_frame(0, Begin(remote_channel=0, next_outgoing_id=0, incoming_window=1, outgoing_window=1))
@@ -40,7 +41,7 @@ class Dialogue:
         self.transcript = Transcript()
 
     def __enter__(self) -> Peer:
-        self.peer = Peer(("127.0.0.1", self._server.__enter__()), self.transcript, timeout_s=0.5)
+        self.peer = Peer(("127.0.0.1", self._server.__enter__()), self.transcript, timeout_s=PATIENCE_S)
         return self.peer
 
     def __exit__(self, *exception: object) -> None:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from tests.support.wire_client import PATIENCE_S
+
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
-SECONDS_TO_LISTEN: Final = 60.0
 COMMAND: Final = (sys.executable, "-c", "from amqp_broker.command_line import main; raise SystemExit(main())")
 
 
@@ -50,7 +51,7 @@ class BrokerProcess:
             )
         self.port = 0
 
-    def wait_until_listening(self, timeout: float = SECONDS_TO_LISTEN) -> int:
+    def wait_until_listening(self, timeout: float = PATIENCE_S) -> int:
         """The port it listens on; raises NotListening, with the end of its log."""
         output = self.process.stdout
         assert output is not None
@@ -75,7 +76,7 @@ class BrokerProcess:
         self.process.wait()
         self._close()
 
-    def stop(self, timeout: float = 10.0) -> int:
+    def stop(self, timeout: float = PATIENCE_S) -> int:
         """SIGTERM; the exit status."""
         self.process.terminate()
         try:

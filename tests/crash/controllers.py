@@ -32,7 +32,6 @@ FRAMES_OF_A_MESSAGE: Final = 3
 SHARE_MULTI_FRAME: Final = 0.01
 SHARE_SETTLED: Final = 0.3
 SHARE_MODIFIED: Final = 0.1
-ANSWER_SECONDS: Final = 20.0
 
 REMOVING: Final = (Accepted(), Accepted(), Accepted(), Rejected())
 FAILED: Final = Modified(delivery_failed=True)
@@ -140,7 +139,7 @@ class ControllingClient(Client):
             self.take_answers()
             return reached()
 
-        connection.pump_until(taken, ANSWER_SECONDS)
+        connection.pump_until(taken)
 
     def take_answers(self) -> None:
         """What the coordinator answered."""

@@ -13,11 +13,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from amqp_broker.persistence import Event
 from amqp_broker.persistence.sqlite import SqliteStore
+from tests.crash.deaths import DISCHARGE_POINTS
+from tests.crash.evidence import DATA, scratch_folder
 from tests.crash.fates import Fate, collect_accounts
 from tests.crash.history import History
 from tests.crash.kills import die_at_a_point, kill_once
@@ -102,18 +103,20 @@ def run_kills(directory: Path, kills: int, seed: int, load: Load) -> tuple[list[
     config = directory / "broker.toml"
     config.write_text("".join(CONFIGURATION.format(queue) for queue in load.queues))
     scenario = Scenario(directory, seed, load, config=config)
-    for _ in range(kills):
-        if load.transactional and chance.random() < SHARE_AT_A_POINT:
-            die_at_a_point(scenario, chance)
-        else:
-            kill_once(scenario, chance)
-        if scenario.complaints:
-            break
-    complaints = scenario.finish()
-    found, kinds = check_events(events_of(directory / "data"), scenario.history)
+    with scenario.evidence(kills=kills, transactions=load.transactional, events=True) as evidence:
+        for _ in range(kills):
+            if load.transactional and chance.random() < SHARE_AT_A_POINT:
+                die_at_a_point(scenario, chance, chance.choice(DISCHARGE_POINTS))
+            else:
+                kill_once(scenario, chance)
+            if scenario.complaints:
+                break
+        evidence.before_the_drain()
+        evidence.complaints += scenario.finish()
+        found, kinds = check_events(events_of(directory / DATA), scenario.history)
+        evidence.complaints += found
     told = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
-    line = f"{kills} kills: {told}; {len(complaints) + len(found)} complaints, seed {seed}"
-    return complaints + found, line, scenario
+    return evidence.complaints, f"{kills} kills: {told}; {evidence.summary()}", scenario
 
 
 def main() -> int:
@@ -124,9 +127,9 @@ def main() -> int:
     parser.add_argument("--plain", action="store_true", help="without controllers")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
-    with TemporaryDirectory(prefix="event-kills-") as directory:
+    with scratch_folder("event-kills-") as directory:
         load = Load() if options.plain else TRANSACTIONS
-        complaints, line, _ = run_kills(Path(directory), options.kills, options.seed, load)
+        complaints, line, _ = run_kills(directory, options.kills, options.seed, load)
     for complaint in complaints:
         print(complaint)
     print(line)

@@ -15,16 +15,18 @@ import random
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, POINTS
 from tests.crash.broker_process import NotListening
 from tests.crash.deaths import DISCHARGE_POINTS
+from tests.crash.evidence import scratch_folder
 from tests.crash.scenario import TRANSACTIONS, Load, Scenario
 from tests.crash.traffic import Client
+from tests.support.wire_client import PATIENCE_S
 
-SECONDS_TO_REACH: Final = 60.0
+SECONDS_AGAIN: Final = 6.0
+"""For the second life, which need not pass the point."""
 PASSES: Final = (1, 3, 20)
 
 _OTHER_WORK: Final = "no client of these loads makes half messages or streams: tests/persistence kills there"
@@ -57,7 +59,7 @@ class Run:
 
     complaints: list[str]
     deaths: int
-    transactions: str
+    summary: str
 
 
 def reachable_points() -> list[str]:
@@ -71,20 +73,21 @@ def run_point(
     """A run that dies at the `passes`-th pass of `point`."""
     controllers = transactions or point in DISCHARGE_POINTS
     scenario = Scenario(directory, seed, TRANSACTIONS if controllers else Load())
-    for _ in range(lives):
-        broker = scenario.start({ENVIRONMENT_VARIABLE: f"{point}:{passes}"})
-        clients: list[Client] = []
-        try:
-            clients = scenario.clients(broker.wait_until_listening())
-        except NotListening:
-            pass  # it died while it was starting: the point is on that way
-        seconds = SECONDS_TO_REACH / 10 if scenario.deaths else SECONDS_TO_REACH
-        scenario.wait_for_death(broker, point, seconds)
-        broker.kill()
-        scenario.join(clients)
-    complaints = scenario.finish()
+    with scenario.evidence(point=point, passes=passes, lives=lives, transactions=controllers) as evidence:
+        for _ in range(lives):
+            broker = scenario.start({ENVIRONMENT_VARIABLE: f"{point}:{passes}"})
+            clients: list[Client] = []
+            try:
+                clients = scenario.clients(broker.wait_until_listening())
+            except NotListening:
+                pass  # it died while it was starting: the point is on that way
+            scenario.wait_for_death(broker, point, SECONDS_AGAIN if scenario.deaths else PATIENCE_S)
+            broker.kill()
+            scenario.join(clients)
+        evidence.before_the_drain()
+        evidence.complaints += scenario.finish()
     told = scenario.count_transactions() if controllers else ""
-    return Run(complaints, len(scenario.deaths), told)
+    return Run(evidence.complaints, len(scenario.deaths), "; ".join(filter(None, [evidence.summary(), told])))
 
 
 def main() -> int:
@@ -100,23 +103,19 @@ def main() -> int:
     for point in options.points:
         reached_once = False
         for passes in options.passes:
-            with TemporaryDirectory(prefix="fault-point-") as temporary:
+            with scratch_folder("fault-point-") as directory:
                 run = run_point(
-                    Path(temporary), point, passes, options.seed, transactions=options.transactions
+                    directory, point, passes, options.seed, transactions=options.transactions
                 )
             if not run.deaths:
                 break  # more passes would not be reached either
             reached_once = True
-            words = f"; {run.transactions}" if run.transactions else ""
-            print(
-                f"{point}:{passes}: {run.deaths} deaths, {len(run.complaints)} complaints{words}",
-                flush=True,
-            )
+            print(f"{point}:{passes}: {run.deaths} deaths; {run.summary}", flush=True)
             for complaint in run.complaints:
                 print(f"  {complaint}")
             bad += bool(run.complaints)
         if not reached_once:
-            print(f"{point}: never reached in {SECONDS_TO_REACH} s")
+            print(f"{point}: never reached in {PATIENCE_S} s")
             bad += 1
     return 1 if bad else 0
 

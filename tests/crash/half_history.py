@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from threading import Lock
 
+PUT = "put"
 ACCEPTED = "accepted"
 UNKNOWN = "unknown"  # the answer never came
 COMMIT = "commit"
@@ -43,25 +44,42 @@ class HalfHistory:
     def __init__(self) -> None:
         self._lock = Lock()
         self.stories: dict[str, HalfStory] = {}
+        self.delivered: list[str] = []
+        """What the destination gave in the end."""
+        self.problems: list[str] = []
+        """What ended a writer, and was not the end of its broker."""
+        self._answers: list[dict[str, object]] = []
 
-    def put(self, half_id: str, answer: str, answered_at: float) -> None:
-        """A put was answered with accepted, a condition, or not at all."""
+    def told(
+        self, half_id: str, what: str, answer: str, sent_at: float, answered_at: float, writer: str = ""
+    ) -> None:
+        """A put or a resolution was answered with accepted, with a condition, or not at all."""
         with self._lock:
-            story = self._story(half_id)
+            story = self.stories.setdefault(half_id, HalfStory(half_id))
+            self._answers.append(
+                {"half_id": half_id, "what": what, "answer": answer, "sent_at": sent_at}
+                | {"answered_at": answered_at, "writer": writer}
+            )
+            if what != PUT:
+                story.resolutions.append((what, answer))
+                if answer == "half:unknown-id" and sent_at > story.known_at:
+                    story.unknown_after = True
+                return
             story.puts.append(answer)
             if answer == ACCEPTED:
                 story.known_at = min(story.known_at, answered_at)
 
-    def resolved(self, half_id: str, what: str, answer: str, sent_at: float) -> None:
-        """A resolution was answered."""
+    def undecided(self) -> list[str]:
+        """Those of which nobody was told a decision, while others go on telling."""
         with self._lock:
-            story = self._story(half_id)
-            story.resolutions.append((what, answer))
-            if answer == "half:unknown-id" and sent_at > story.known_at:
-                story.unknown_after = True
+            return [half_id for half_id, story in self.stories.items() if not story.decided]
 
-    def _story(self, half_id: str) -> HalfStory:
-        return self.stories.setdefault(half_id, HalfStory(half_id))
+    def records(self) -> list[dict[str, object]]:
+        """All answers in the order in which they were known, and what was delivered."""
+        delivered: list[dict[str, object]] = [
+            {"half_id": half_id, "what": "delivered"} for half_id in self.delivered
+        ]
+        return self._answers + delivered
 
     def count(self, what: str) -> int:
         """How many answers of a kind there were."""

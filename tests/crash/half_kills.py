@@ -1,36 +1,31 @@
 """`python -m tests.crash.half_kills --kills 200 --seed N`: kill -9 of the broker under three writers of half
 messages, who put, commit and roll back at random, and repeat what they got no answer for.
 
-The first lives end at the named points of a put, a decision and a checkpoint, one each; the others at random.
+The first lives end at the named points of a put, a decision and a checkpoint; see tests/crash/lives.py.
 At the end everything that was put is decided, the destination is drained, and all answers are compared.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
 import time
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Iterable, Sequence
 from threading import Thread
 
-from amqp_broker.frames import Accepted, Message, Rejected
+from amqp_broker.frames import Accepted, Rejected
 from amqp_broker.persistence.fault_points import POINTS
-from tests.crash.broker_process import BrokerProcess, NotListening
-from tests.crash.half_history import ACCEPTED, COMMIT, ROLLBACK, UNKNOWN, HalfHistory, check_halves
+from tests.crash.deaths import Death
+from tests.crash.evidence import Record
+from tests.crash.half_history import ACCEPTED, COMMIT, PUT, ROLLBACK, UNKNOWN, HalfHistory, check_halves
+from tests.crash.lives import command
+from tests.crash.workload import Workload
+from tests.support.broker_clients import body_of, take_everything
 from tests.support.halves import half, putter, resolution, resolver
-from tests.support.wire_client import ConnectionLost, PeerError, WireConnection, WireSender
+from tests.support.wire_client import ConnectionLost, WireConnection, WireSender
 
 WRITERS = 3
 PIPELINED = 8
-SECONDS_OF_TRAFFIC = 0.5
-SECONDS_TO_A_POINT = 20.0
-POINTS_OF_HALVES = tuple(
-    point
-    for point in sorted(POINTS)
-    if point.split(".")[0] in ("hold", "decide", "apply", "commit", "checkpoint")
-)
+DESTINATION = "q"
 
 
 class Writer(Thread):
@@ -52,28 +47,31 @@ class Writer(Thread):
                 put, resolve = putter(session), resolver(session)
                 while True:
                     self._round(put, resolve)
-        except (ConnectionLost, PeerError, TimeoutError, OSError):
+        except ConnectionLost:
             return
+        except Exception as error:  # a refusal, a silence: what no kill explains
+            self._history.problems.append(f"writer {self._name}: {type(error).__name__}: {error}")
 
     def _round(self, put: WireSender, resolve: WireSender) -> None:
         new = [self._new_id() for _ in range(PIPELINED)]
-        self._tell(put, [(half_id, "put", half(half_id, half_id.encode())) for half_id in new])
+        self.tell(put, [(half_id, PUT, half(half_id, half_id.encode())) for half_id in new])
         stories = self._history.stories
-        open_ids = [each for each, story in list(stories.items()) if not story.decided][-200:]
+        open_ids = self._history.undecided()[-200:]
         again = [self._chance.choice(open_ids) for _ in range(PIPELINED)] if open_ids else []
         asked = []
         for half_id in dict.fromkeys([*new[:4], *again]):
             if not stories[half_id].stored and self._chance.random() < 0.5:
-                self._tell(put, [(half_id, "put", half(half_id, half_id.encode()))])
+                self.tell(put, [(half_id, PUT, half(half_id, half_id.encode()))])
             what = COMMIT if self._chance.random() < 0.6 else ROLLBACK
             asked.append((half_id, what, resolution(half_id, what)))
-        self._tell(resolve, asked)
+        self.tell(resolve, asked)
 
     def _new_id(self) -> str:
         self._numbered += 1
         return f"{self._name}-{self._numbered}"
 
-    def _tell(self, link: WireSender, messages: list[tuple[str, str, bytes]]) -> None:
+    def tell(self, link: WireSender, messages: list[tuple[str, str, bytes]]) -> None:
+        """Send puts or resolutions, and record each answer, also that there was none."""
         connection = link.session.connection
         sent: dict[int, tuple[str, str]] = {}
         sent_at = time.monotonic()
@@ -85,10 +83,7 @@ class Writer(Thread):
         finally:
             for number, (half_id, what) in sent.items():
                 answer = answer_of(link.outcomes.get(number))
-                if what == "put":
-                    self._history.put(half_id, answer, time.monotonic())
-                else:
-                    self._history.resolved(half_id, what, answer, sent_at)
+                self._history.told(half_id, what, answer, sent_at, time.monotonic(), self._name)
 
 
 def answer_of(outcome: object) -> str:
@@ -100,104 +95,75 @@ def answer_of(outcome: object) -> str:
     return UNKNOWN
 
 
-def one_life(
-    directory: Path, number: int, chance: random.Random, history: HalfHistory, point: str | None
-) -> str:
-    """Start, let the writers work, kill; a complaint or nothing."""
-    environment = {} if point is None else {"AMQP_BROKER_FAULT_POINT": f"{point}:{chance.randint(2, 6)}"}
-    with BrokerProcess(directory / "data", directory / "log", environment=environment) as broker:
-        if point is None and chance.random() < 0.1:
-            time.sleep(chance.uniform(0, 0.5))
-            return ""
-        try:
-            port = broker.wait_until_listening()
-        except NotListening as error:
-            return "" if point is not None else f"life {number}: {error}"
-        seeds = [random.Random(chance.random()) for _ in range(WRITERS)]
-        writers = [Writer(port, f"{number}-{each}", history, seeds[each]) for each in range(WRITERS)]
-        for writer in writers:
+class HalfWorkload(Workload):
+    """Writers of half messages; in the end everything is decided, and the destination drained."""
+
+    name = "half messages"
+    points = tuple(
+        point
+        for point in sorted(POINTS)
+        if point.split(".")[0] in ("hold", "decide", "apply", "commit", "checkpoint")
+    )
+
+    def __init__(self, seed: int) -> None:
+        self.history = HalfHistory()
+        self._chance = random.Random(f"{seed} halves")
+        self._writers: list[Writer] = []
+
+    def start(self, port: int, life: int, point: str) -> None:
+        """Some writers."""
+        self._writers = [
+            Writer(port, f"{life}-{each}", self.history, random.Random(self._chance.random()))
+            for each in range(WRITERS)
+        ]
+        for writer in self._writers:
             writer.start()
-        if point is None:
-            time.sleep(chance.uniform(0, SECONDS_OF_TRAFFIC))
-            if broker.process.poll() is not None:
-                return f"life {number} ended by itself: {broker.log_tail()}"
-        else:
-            deadline = time.monotonic() + SECONDS_TO_A_POINT
-            while broker.process.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.01)
-            if broker.process.poll() is None:
-                return f"the point {point} was not reached within {SECONDS_TO_A_POINT:.0f} s"
-        broker.kill()
-        for writer in writers:
+
+    def join(self) -> None:
+        """They end with their connections."""
+        for writer in self._writers:
             writer.join()
-    return ""
 
-
-def settle_all(directory: Path, history: HalfHistory) -> list[str]:
-    """The last life: decide what is open, and take everything that was committed."""
-    with BrokerProcess(directory / "data", directory / "log") as broker:
-        port = broker.wait_until_listening()
-        last = Writer(port, "last", history, random.Random(0))
+    def settle(self, port: int) -> None:
+        """Decide what is open, and take everything that was committed."""
+        last = Writer(port, "last", self.history, random.Random(0))
         with WireConnection.connect("127.0.0.1", port) as connection:
             session = connection.begin()
             put, resolve = putter(session), resolver(session)
-            for half_id, story in history.stories.items():
+            for half_id, story in self.history.stories.items():
                 if not story.stored:
-                    last._tell(put, [(half_id, "put", half(half_id, half_id.encode()))])
+                    last.tell(put, [(half_id, PUT, half(half_id, half_id.encode()))])
                 if not story.decided:
                     tried = {what for what, _ in story.resolutions}
                     order = (ROLLBACK, COMMIT) if tried == {ROLLBACK} else (COMMIT, ROLLBACK)
                     for what in order:
                         if not story.decided:
-                            last._tell(resolve, [(half_id, what, resolution(half_id, what))])
-            receiver = session.attach_receiver("drain", "q")
-            delivered: list[str] = []
-            while True:
-                receiver.flow(500, drain=True)
-                connection.pump_until(lambda: receiver.credit == 0)
-                taken = [receiver.deliveries.popleft() for _ in range(len(receiver.deliveries))]
-                if not taken:
-                    return delivered
-                receiver.settle(taken, Accepted())
-                delivered += [
-                    bytes(Message(each.payload).body_sections()[0].value).decode() for each in taken
-                ]
+                            last.tell(resolve, [(half_id, what, resolution(half_id, what))])
+        self.history.delivered = drain(port, DESTINATION)
 
+    def check(self, deaths: Sequence[Death]) -> list[str]:
+        """All answers, and what was delivered."""
+        return [*self.history.problems, *check_halves(self.history, self.history.delivered)]
 
-def run(kills: int, seed: int, points: tuple[str, ...] = POINTS_OF_HALVES, *, show: bool = True) -> list[str]:
-    """The complaints after one kill at each of `points` and `kills` in all."""
-    chance = random.Random(seed)
-    history = HalfHistory()
-    complaints: list[str] = []
-    with TemporaryDirectory() as name:
-        directory = Path(name)
-        plan: list[str | None] = [*points, *[None] * max(0, kills - len(points))]
-        for number, point in enumerate(plan):
-            complaint = one_life(directory, number, chance, history, point)
-            complaints += [complaint] if complaint else []
-            if show and number % 10 == 9:
-                print(f"{number + 1} kills, {len(history.stories)} half messages", file=sys.stderr)
-        delivered = settle_all(directory, history)
-    complaints += check_halves(history, delivered)
-    if show:
-        print(
-            f"{len(plan)} kills, {len(history.stories)} half messages, {history.count(ACCEPTED)} accepted, "
-            f"{history.count(UNKNOWN)} answers lost, {len(delivered)} delivered: {len(complaints)} complaints"
+    def records(self) -> Iterable[Record]:
+        """Each answer, and what was delivered."""
+        return self.history.records()
+
+    def summary(self) -> str:
+        """Half messages and answers."""
+        history = self.history
+        return (
+            f"{len(history.stories):,} half messages, {history.count(ACCEPTED):,} accepted, "
+            f"{history.count(UNKNOWN):,} answers lost, {len(history.delivered):,} delivered"
         )
-    return complaints
 
 
-def main() -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(description="kill -9 under writers of half messages")
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    complaints = run(options.kills, options.seed)
-    for complaint in complaints[:40]:
-        print(complaint)
-    return 1 if complaints else 0
+def drain(port: int, queue: str) -> list[str]:
+    """The half-ids of everything that a queue has."""
+    with WireConnection.connect("127.0.0.1", port, container_id=f"drain-{queue}") as connection:
+        receiver = connection.begin().attach_receiver("drain", queue)
+        return [body_of(delivery).decode() for delivery in take_everything(receiver)]
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(command("tests.crash.half_kills", __doc__, HalfWorkload, 200))

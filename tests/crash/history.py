@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
 Kind = Literal[
@@ -88,6 +88,11 @@ class History:
             other.sent_in = dict(self.sent_in)
             other._numbers = itertools.count(len(self.events) + len(self.steps))
         return other
+
+    def records(self) -> list[dict[str, object]]:
+        """Everything in one order."""
+        everything: list[Event | Step] = [*self.events, *self.steps]
+        return [asdict(each) for each in sorted(everything, key=lambda each: each.order)]
 
     def record(self, kind: Kind, life: int, link: str, messages: Iterable[Message], txn: str = "") -> None:
         """The same thing happened to all of `messages`."""

@@ -11,7 +11,7 @@ from typing import Final
 from amqp_broker.frames import Accepted, AmqpValue, Message, Properties, encode_message
 from tests.crash.fates import FINAL_WORDS
 from tests.crash.history import History
-from tests.crash.traffic import DRAIN_SECONDS, TICK, Client, Unexpected
+from tests.crash.traffic import TICK, Client, Unexpected
 from tests.crash.transactional_links import TransactionalReceiver
 from tests.support.wire_client import WireConnection
 
@@ -138,6 +138,6 @@ class LastAskingClient(AskingClient):
         due = self.questions.due_at_the_end()
         while due:
             self.ask(due)
-            connection.pump_until(lambda: self._receiver.deliveries, DRAIN_SECONDS)
+            connection.pump_until(lambda: self._receiver.deliveries)
             told = set(self.take_replies())
             due = [txn for txn in due if txn not in told]

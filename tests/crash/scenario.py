@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from amqp_broker.persistence.fault_points import POINTS
 from amqp_broker.persistence.sqlite import check_directory
 from tests.crash.broker_process import BrokerProcess, NotListening
 from tests.crash.checks import check_history
-from tests.crash.deaths import Death, check_deaths, count_deaths, died_at_a_point
+from tests.crash.deaths import DISCHARGE_POINTS, Death, check_deaths, count_deaths, died_at_a_point
+from tests.crash.evidence import DATA, LOG, Evidence, Record
 from tests.crash.fates import Account, Fate, collect_accounts
 from tests.crash.history import History
 from tests.crash.questions import AskingClient, LastAskingClient, Questions
@@ -25,8 +27,9 @@ from tests.crash.transactional_traffic import (
     PostingController,
     TransformingController,
 )
+from tests.crash.workload import Workload
+from tests.support.wire_client import PATIENCE_S
 
-JOIN_SECONDS: Final = 30.0
 SECONDS_TO_FIRST_EVENT: Final = 20.0
 
 
@@ -74,6 +77,8 @@ class Scenario:
     lives: int = 0
     deaths: list[Death] = field(default_factory=list)
     config: Path | None = None
+    others: Sequence[Workload] = ()
+    """Clients of other kinds, who work beside these in each life."""
     questions: Questions = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,8 +87,31 @@ class Scenario:
     def start(self, environment: Mapping[str, str] | None = None) -> BrokerProcess:
         """The next life of the broker."""
         self.lives += 1
-        data, log = self.directory / "data", self.directory / "broker.log"
+        data, log = self.directory / DATA, self.directory / LOG
         return BrokerProcess(data, log, environment=environment, config=self.config)
+
+    @property
+    def points(self) -> tuple[str, ...]:
+        """The fault points on the way of what the clients do, besides those that plain messages pass."""
+        points = [*DISCHARGE_POINTS] if self.load.transactional else []
+        for other in self.others:
+            points += [point for point in other.points if point in POINTS]
+        return tuple(dict.fromkeys(points))
+
+    def missed_discharges(self) -> list[str]:
+        """The points of a discharge at which no broker died, if there are discharges."""
+        missed = set(DISCHARGE_POINTS) - {death.point for death in self.deaths}
+        return sorted(missed) if self.load.transactional else []
+
+    def evidence(self, **facts: object) -> Evidence:
+        """What is kept of this scenario if it ends with complaints."""
+        return Evidence(self.directory, {**facts, "seed": self.seed}, self.records)
+
+    def records(self) -> Iterator[Record]:
+        """What each client of each kind did and was told."""
+        yield from self.history.records()
+        for other in self.others:
+            yield from ({"kind of clients": other.name, **record} for record in other.records())
 
     def clients(self, port: int) -> list[Client]:
         """Started clients of this life, spread over the queues."""
@@ -114,6 +142,8 @@ class Scenario:
             clients.append(AskingClient(f"q.{life}", port, life, history, self.questions))
         for client in clients:
             client.start()
+        for other in self.others:
+            other.start(port, life, "")
         return clients
 
     def wait_for_traffic(self, events_before: int) -> None:
@@ -151,13 +181,15 @@ class Scenario:
     def join(self, clients: list[Client]) -> None:
         """Wait for clients whose broker is gone; what they met besides that is a complaint."""
         for client in clients:
-            client.join(JOIN_SECONDS)
+            client.join(PATIENCE_S)
             if client.is_alive():
                 self.complaints.append(f"client {client.name} did not end with its broker")
             elif client.problem is not None:
                 self.complaints.append(
                     f"client {client.name}: {type(client.problem).__name__}: {client.problem}"
                 )
+        for other in self.others:
+            other.join()
 
     def count_transactions(self) -> str:
         """How many transactions ended in which way, in words."""
@@ -204,6 +236,8 @@ class Scenario:
                     self.complaints.append(
                         f"last client of {client.queue}: {type(client.problem).__name__}: {client.problem}"
                     )
+            for other in self.others:
+                other.settle(port)
             status = broker.stop()
             if status != 0:
                 self.complaints.append(f"a clean stop ended with {status}; {broker.log_tail()}")
@@ -211,9 +245,14 @@ class Scenario:
             return [*self.complaints, f"the last life: {error}"]
         finally:
             broker.kill()
-        self.complaints += [f"checker: {words}" for words in check_directory(self.directory / "data")]
-        self.complaints += check_deaths(self.deaths, collect_accounts(self.history.steps)[0].values())
-        return self.complaints + check_history(self.history.events, self.history.steps)
+        complaints = [*self.complaints]
+        complaints += [f"checker: {words}" for words in check_directory(self.directory / DATA)]
+        if self.others:  # a discharge that died may have been one of theirs
+            for other in self.others:
+                complaints += [f"{other.name}: {words}" for words in other.check(self.deaths)]
+        else:
+            complaints += check_deaths(self.deaths, collect_accounts(self.history.steps)[0].values())
+        return complaints + check_history(self.history.events, self.history.steps)
 
 
 def _committed(accounts: Iterable[Account]) -> int:

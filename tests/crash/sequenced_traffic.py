@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from typing import Final
 
 from amqp_broker.frames import (
@@ -28,14 +29,27 @@ KINDS: Final = ("reads", "resends", "transacts", "retransacts")
 WINDOW: Final = 60
 BATCH: Final = 8
 TICK: Final = 0.02
-ANSWER_SECONDS: Final = 20.0
+
+
+class StreamHistory:
+    """What all senders did and were told, in one order; `what` is a step, the rest says of which."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, object]] = []
+
+    def record(self, stream: str, what: str, **fields: object) -> None:
+        """One step of a stream; a thread records at once, so appending keeps the order."""
+        self.records.append({"stream": stream, "what": what, "at": time.monotonic(), **fields})
 
 
 class SequencedSender:
     """One stream. Its messages are numbered from 1, in their bodies too; `run` is one life."""
 
-    def __init__(self, name: str, kind: str, queue: str, chance: random.Random) -> None:
+    def __init__(
+        self, name: str, kind: str, queue: str, chance: random.Random, history: StreamHistory
+    ) -> None:
         self.name = name
+        self.history = history
         self.kind = kind
         self.queue = queue
         self.chance = chance
@@ -56,9 +70,10 @@ class SequencedSender:
             with WireConnection.connect("127.0.0.1", port, container_id=self.name) as connection:
                 self._live(connection.begin(), last)
         except ConnectionLost:
-            pass
+            self._record("connection lost", unheard=len(self.outbox))
         except BaseException as error:
             self.problem = error
+            self._record("problem", error=repr(error))
         self.unheard += len(self.outbox) > 0
         self.outbox.lost()
 
@@ -69,10 +84,16 @@ class SequencedSender:
             assert sender.remote_attach is not None and sender.remote_attach.properties is not None
             reply = sender.remote_attach.properties
             self.outbox.attached(reply["seq-id"].value, reply["seq-no"].value)
+            self._record("attached", seq_id=reply["seq-id"].value, seq_no=reply["seq-no"].value)
         if self.kind in ("reads", "resends"):
             self._pipeline(sender, last)
         else:
             self._transact(sender, last)
+
+    def _record(self, what: str, sending: Sending | None = None, **fields: object) -> None:
+        if sending is not None:
+            fields |= {"seq_id": sending.seq_id, "seq_no": sending.seq_no, "body": sending.message.decode()}
+        self.history.record(self.name, what, **fields)
 
     def _fill(self, last: threading.Event, most: int) -> None:
         while len(self.outbox) < most and not last.is_set():
@@ -88,12 +109,14 @@ class SequencedSender:
                 return
             room = min(sender.credit, sender.session.remote_window)
             for sending in self.outbox.next(room):
+                self._record("sent", sending)
                 under_way[sender.send(payload_of(sending))] = sending
             connection.pump(TICK)
             for delivery_id in [each for each in under_way if each in sender.outcomes]:
                 self._heard(under_way.pop(delivery_id), sender.outcomes.pop(delivery_id))
 
     def _heard(self, sending: Sending, state: object) -> None:
+        self._record("heard", sending, state=repr(state))
         if isinstance(state, Accepted):
             self.outbox.accepted(sending)
         else:
@@ -109,16 +132,22 @@ class SequencedSender:
             if last.is_set() and not len(self.outbox):
                 return
             txn_id = controller.declare()
-            connection.pump_until(lambda: sender.may_send, ANSWER_SECONDS)
+            connection.pump_until(lambda: sender.may_send)
             batch = self.outbox.next(BATCH)
+            for sending in batch:
+                self._record("posted", sending, txn=txn_id.hex())
             sent = [sender.send(payload_of(sending), txn_id=txn_id) for sending in batch]
             if self.chance.random() < 0.5:
-                connection.pump_until(lambda sent=sent: _all_there(sender, sent), ANSWER_SECONDS)  # type: ignore[misc]
+                connection.pump_until(lambda sent=sent: _all_there(sender, sent))  # type: ignore[misc]
             if self.chance.random() < 0.2:
+                self._record("rollback sent", txn=txn_id.hex())
                 controller.roll_back(txn_id)
+                self._record("rolled back", txn=txn_id.hex())
                 self.outbox.lost()
                 continue
+            self._record("commit sent", txn=txn_id.hex())
             controller.commit(txn_id)
+            self._record("committed", txn=txn_id.hex())
             for delivery_id, sending in zip(sent, batch, strict=True):
                 state = sender.outcomes.pop(delivery_id)
                 assert isinstance(state, TransactionalState) and isinstance(state.outcome, Accepted), state

@@ -6,10 +6,13 @@ answer was lost: that one may have happened, and the next `status` has to say so
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from threading import Lock
+
+from tests.crash.deaths import Death
 
 Winners = tuple[tuple[str, int, int], ...]
 """(set, count, checksum) in the order of a commit."""
@@ -46,8 +49,16 @@ class SetHistory:
         self.rows: dict[str, dict[str, list[str]]] = {}
         """By set and destination: the bodies, in the order in which they were staged."""
         self.complaints: list[str] = []
+        self.records: list[dict[str, object]] = []
+        """What was said and told, in one order."""
         self.lost_answers = 0
         self.repeats = 0
+
+    def record(self, producer: str, epoch: int, what: str, **fields: object) -> None:
+        """One thing that was said or told; appending keeps the order."""
+        self.records.append(
+            {"producer": producer, "epoch": epoch, "what": what, "at": time.monotonic(), **fields}
+        )
 
     def current(self, producer: str) -> EpochStory:
         """The epoch that this producer is about."""
@@ -62,14 +73,17 @@ class SetHistory:
         """Something does not hold."""
         with self._lock:
             self.complaints.append(text)
+            self.record("", -1, "complaint", text=text)
 
     def committing(self, story: EpochStory, winners: Winners, life: int) -> None:
         """A commit is sent; until it is answered it is a lost one."""
+        self.record(story.producer, story.epoch, "commit", winners=winners, life=life)
         story.possible.append(winners)
         story.lost_in = life
 
     def committed(self, story: EpochStory) -> None:
         """It was accepted."""
+        self.record(story.producer, story.epoch, "committed")
         story.accepted = True
         story.lost_in = None
 
@@ -85,6 +99,7 @@ class SetHistory:
 
     def told(self, story: EpochStory, decided: Winners | None) -> None:
         """What `status` says of an epoch."""
+        self.record(story.producer, story.epoch, "status", decided=decided)
         where = f"{story.producer}, epoch {story.epoch}"
         if story.lost_in is not None:
             story.fates[story.lost_in] = decided is not None
@@ -150,13 +165,14 @@ def epoch_of(row: str) -> tuple[str, int]:
     return producer, int(epoch)
 
 
-def check_fates(history: SetHistory, deaths: Sequence[tuple[int, str]]) -> list[str]:
+def check_fates(history: SetHistory, deaths: Sequence[Death]) -> list[str]:
     """At a death on the way of an epoch, of the commits whose answer was lost one at least is decided, or is
     not, as the place of the point before or after the COMMIT says.
     """
     stories = [story for stories in history.stories.values() for story in stories]
     complaints = []
-    for life, point in deaths:
+    for death in deaths:
+        life, point = death.life, death.point
         if point.split(".")[0] not in ("move", "epoch"):
             continue
         expected = point == "epoch.after_commit"

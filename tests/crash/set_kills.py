@@ -1,8 +1,8 @@
 """`python -m tests.crash.set_kills --kills 200 --seed N`: kill -9 of the broker under three producers of
 half-message sets, who stage, seal, void and commit epochs over the blocking client.
 
-The first lives end at the named points on the way of an epoch, one each, and one when all sets are sealed
-and none is committed; the others at random. In its next life each producer asks what became of its last
+The first lives end at the named points on the way of an epoch, and one when all sets are sealed and none is
+committed; see tests/crash/lives.py. In its next life each producer asks what became of its last
 epoch, and commits the same sets again, or stages new ones. At the end both destinations are drained: every
 epoch is wholly there, once and in order, or wholly absent, as its decision says.
 
@@ -12,20 +12,15 @@ one's epochs have a set of another store each, which is enlisted before the comm
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
-import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Callable, Iterable, Sequence
 from threading import Event, Thread
 from typing import Any
 from uuid import uuid4
 
 from attrs import evolve
 
-from amqp_broker.client import ClientError, connect
+from amqp_broker.client import BlockingConnection, ClientError, ConnectFailed, Gone, connect
 from amqp_broker.frames import Ulong, encode_message
 from amqp_broker.persistence.fault_points import POINTS
 from amqp_broker.pipeline.set_client import (
@@ -36,23 +31,20 @@ from amqp_broker.pipeline.set_client import (
     SetDecided,
     SetRefused,
 )
-from tests.crash.broker_process import BrokerProcess, NotListening
-from tests.crash.deaths import died_at_a_point
+from tests.crash.deaths import Death
+from tests.crash.evidence import Record
+from tests.crash.lives import command
 from tests.crash.set_history import Attempt, EpochStory, SetHistory, Winners, check_fates
+from tests.crash.workload import Workload
+from tests.support.wire_client import PATIENCE_S
 
 GROUP = "g"
 PRODUCERS = ("p0", "p1", "p2")
 DESTINATIONS = ("q0", "q1")
-SECONDS_OF_TRAFFIC = 1.0
-SECONDS_TO_A_POINT = 20.0
 SEALED = "sealed"
 HOME = "1f6e0a52-2c52-4e50-8c0c-7f3b6a4d9e01"
 STORE = "1f6e0a52-2c52-4e50-8c0c-7f3b6a4d9e02"
 FAR = "far-"  # what the sets of another store begin with
-POINTS_OF_SETS = (
-    SEALED,
-    *[point for point in sorted(POINTS) if point.split(".")[0] in ("move", "epoch", "apply", "commit")],
-)
 
 
 class BrokerGone(Exception):
@@ -62,7 +54,7 @@ class BrokerGone(Exception):
 class Life:
     """One run of the broker: its number, and how it is to end."""
 
-    def __init__(self, number: int, point: str | None) -> None:
+    def __init__(self, number: int, point: str) -> None:
         self.number = number
         self.point = point
         self.sealed = Event()
@@ -126,18 +118,21 @@ class Producer(Thread):
     def run(self) -> None:
         """Until the broker is gone."""
         try:
-            with connect(f"amqp://127.0.0.1:{self._port}", container_id=self._name) as connection:
+            with connect_to(self._port, self._name) as connection:
                 self._sets = CLIENTS.get(self._name, SetClient)(connection, GROUP)
                 while True:
                     self._epoch(self._history.current(self._name))
-        except SetRefused as error:
-            self._history.complain(f"{self._name}: {error!r}")
-        except (ClientError, BrokerGone):
+        except BrokerGone:
             return
+        except (Gone, ConnectFailed) as error:
+            if error.error is not None:  # the broker ended it, and had something to say
+                self._history.complain(f"{self._name}: {error!r}")
+        except Exception as error:  # a refusal, a silence: what no kill explains
+            self._history.complain(f"{self._name}: {error!r}")
 
     def ask_once(self) -> None:
         """What became of the last epoch."""
-        with connect(f"amqp://127.0.0.1:{self._port}", container_id=self._name) as connection:
+        with connect_to(self._port, self._name) as connection:
             self._sets = CLIENTS.get(self._name, SetClient)(connection, GROUP)
             self._ask(self._history.current(self._name))
 
@@ -152,6 +147,7 @@ class Producer(Thread):
         if attempt is None or attempt.voided or self._chance.random() < 0.5:
             if attempt is not None and self._chance.random() < 0.5:
                 attempt.voided = True
+                self._history.record(self._name, story.epoch, "void", sets=attempt.winners)
                 self._sets.void(self._name, story.epoch, [set_id for set_id, _, _ in attempt.winners])
             attempt = self._stage(story)
         self._life.before_commit()
@@ -191,6 +187,7 @@ class Producer(Thread):
             checksum = (checksum + staging.checksum) % (1 << 64)
             staging.close()
         sealed = SealedSet(set_id, count, checksum)
+        self._history.record(self._name, story.epoch, "staged", set=set_id, count=count, seal=seal, rows=rows)
         if seal:
             self._sets.seal(self._name, story.epoch, sealed)
         return sealed
@@ -247,106 +244,80 @@ def sealed_sets(winners: Winners) -> list[SealedSet]:
     return [SealedSet(*winner) for winner in winners]
 
 
-def one_life(
-    directory: Path, life: Life, chance: random.Random, history: SetHistory, deaths: list[tuple[int, str]]
-) -> str:
-    """Start, let the producers work, kill; a complaint or nothing."""
-    point = life.point
-    environment = {}
-    if point not in (None, SEALED):
-        environment = {"AMQP_BROKER_FAULT_POINT": f"{point}:{chance.randint(2, 6)}"}
-    with BrokerProcess(directory / "data", directory / "log", environment=environment) as broker:
-        try:
-            port = broker.wait_until_listening()
-        except NotListening as error:
-            return "" if point is not None else f"life {life.number}: {error}"
-        producers = [
-            Producer(port, name, history, random.Random(chance.random()), life) for name in PRODUCERS
+class SetWorkload(Workload):
+    """Producers of sets; in the end each of them asks what became of its last epoch, and all is taken."""
+
+    name = "sets of half messages"
+    points = (
+        SEALED,
+        *[point for point in sorted(POINTS) if point.split(".")[0] in ("move", "epoch", "apply", "commit")],
+    )
+
+    def __init__(self, seed: int) -> None:
+        self.history = SetHistory(PRODUCERS)
+        self._chance = random.Random(f"{seed} sets")
+        self._life = Life(0, "")
+        self._producers: list[Producer] = []
+        self._delivered: dict[str, list[str]] = {}
+
+    def start(self, port: int, life: int, point: str) -> None:
+        """The producers go on where they were."""
+        self._life = Life(life, point)
+        self._producers = [
+            Producer(port, name, self.history, random.Random(self._chance.random()), self._life)
+            for name in PRODUCERS
         ]
-        for producer in producers:
+        for producer in self._producers:
             producer.start()
-        complaint = _until_the_end(broker, life, chance)
-        if point is not None and died_at_a_point(broker):
-            deaths.append((life.number, point))
-        broker.kill()
-        life.killed.set()
-        for producer in producers:
+
+    def reached(self, point: str) -> bool:
+        """Whether all sets of an epoch are sealed, in a life that ends then."""
+        return point == SEALED and self._life.sealed.is_set()
+
+    def join(self) -> None:
+        """They end with their connections."""
+        self._life.killed.set()
+        for producer in self._producers:
             producer.join()
-    return complaint
 
-
-def _until_the_end(broker: BrokerProcess, life: Life, chance: random.Random) -> str:
-    if life.point is None:
-        time.sleep(chance.uniform(0, SECONDS_OF_TRAFFIC))
-        if broker.process.poll() is not None:
-            return f"life {life.number} ended by itself: {broker.log_tail()}"
-        return ""
-    deadline = time.monotonic() + SECONDS_TO_A_POINT
-    while broker.process.poll() is None and time.monotonic() < deadline and not life.sealed.is_set():
-        time.sleep(0.01)
-    if broker.process.poll() is None and not life.sealed.is_set():
-        return f"the point {life.point} was not reached within {SECONDS_TO_A_POINT:.0f} s"
-    return ""
-
-
-def settle_all(directory: Path, history: SetHistory) -> dict[str, list[str]]:
-    """The last life: ask what became of the last epochs, and take everything."""
-    with BrokerProcess(directory / "data", directory / "log") as broker:
-        port = broker.wait_until_listening()
+    def settle(self, port: int) -> None:
+        """Ask what became of the last epochs, and take everything."""
         for name in PRODUCERS:
-            Producer(port, name, history, random.Random(0), Life(-1, None)).ask_once()
-        delivered: dict[str, list[str]] = {}
-        with connect(f"amqp://127.0.0.1:{port}") as connection:
+            Producer(port, name, self.history, random.Random(0), Life(-1, "")).ask_once()
+        with connect_to(port, "drain") as connection:
             for destination in DESTINATIONS:
-                rows = delivered[destination] = []
+                rows = self._delivered[destination] = []
                 receiver = connection.open_receiver(destination, credit=1_000)
                 while (received := receiver.receive_now()) is not None:
                     rows.append(bytes(received.body).decode())
                     receiver.accept(received)
-        return delivered
+                self.history.record("", -1, "delivered", destination=destination, rows=rows)
 
+    def check(self, deaths: Sequence[Death]) -> list[str]:
+        """Each epoch wholly or not at all, and what the deaths say of the commits on their way."""
+        return self.history.check(self._delivered) + check_fates(self.history, deaths)
 
-def run(kills: int, seed: int, points: tuple[str, ...] = POINTS_OF_SETS, *, show: bool = True) -> list[str]:
-    """The complaints after one kill at each of `points` and `kills` in all."""
-    chance = random.Random(seed)
-    history = SetHistory(PRODUCERS)
-    complaints: list[str] = []
-    deaths: list[tuple[int, str]] = []
-    with TemporaryDirectory() as name:
-        directory = Path(name)
-        plan: list[str | None] = [*points, *[None] * max(0, kills - len(points))]
-        for number, point in enumerate(plan):
-            complaint = one_life(directory, Life(number, point), chance, history, deaths)
-            complaints += [complaint] if complaint else []
-            if show and number % 10 == 9:
-                print(f"{number + 1} kills, {_epochs(history)} epochs", file=sys.stderr)
-        delivered = settle_all(directory, history)
-    complaints += history.check(delivered) + check_fates(history, deaths)
-    if show:
-        print(
-            f"{len(plan)} kills, {len(deaths)} of them at a named point, {len(history.rows)} sets, "
-            f"{_epochs(history)} epochs decided, {history.lost_answers} answers to a commit lost, "
-            f"{history.repeats} later requests, {sum(map(len, delivered.values()))} rows delivered: "
-            f"{len(complaints)} complaints"
+    def records(self) -> Iterable[Record]:
+        """What each producer said and was told, and what was delivered."""
+        return self.history.records
+
+    def summary(self) -> str:
+        """Sets, epochs and answers."""
+        history = self.history
+        rows = sum(map(len, self._delivered.values()))
+        epochs = sum(story.decided is not None for each in history.stories.values() for story in each)
+        return (
+            f"{len(history.rows):,} sets, {epochs:,} epochs decided, {history.lost_answers} answers to a "
+            f"commit lost, {history.repeats} later requests, {rows:,} rows delivered"
         )
-    return complaints
 
 
-def _epochs(history: SetHistory) -> int:
-    return sum(story.decided is not None for stories in history.stories.values() for story in stories)
-
-
-def main() -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(description="kill -9 under producers of half-message sets")
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    complaints = run(options.kills, options.seed)
-    for complaint in complaints[:40]:
-        print(complaint)
-    return 1 if complaints else 0
+def connect_to(port: int, container_id: str) -> BlockingConnection:
+    """With the patience of all clients."""
+    return connect(
+        f"amqp://127.0.0.1:{port}", container_id=container_id, timeout_s=PATIENCE_S, open_timeout_s=PATIENCE_S
+    )
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(command("tests.crash.set_kills", __doc__, SetWorkload, 200))

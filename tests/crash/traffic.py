@@ -33,7 +33,6 @@ CREDIT: Final = 100
 SHARE_OF_RELEASES: Final = 0.2
 FIRST, SECOND = 0, 1  # receiver-settle-modes
 TICK: Final = 0.02
-DRAIN_SECONDS: Final = 30.0
 
 
 class Unexpected(Exception):
@@ -205,13 +204,12 @@ class DrainingClient(Client):
         held: dict[int, Name] = {}
         waiting: dict[int, Name] = {}
         while True:
-            receiver.flow(1_000, drain=True)
-            connection.pump_until(lambda: receiver.credit <= 0, DRAIN_SECONDS)
+            receiver.drain_all(1_000)
             if not receiver.deliveries:
                 return
             take(self, receiver, held)
             accept(self, receiver, list(held), held, waiting)
-            connection.pump_until(lambda: len(receiver.confirmed) == len(waiting), DRAIN_SECONDS)
+            connection.pump_until(lambda: len(receiver.confirmed) == len(waiting))
             confirm(self, receiver, waiting)
 
 

@@ -11,9 +11,9 @@ from amqp_broker.frames import Accepted
 from tests.crash.controllers import SHARE_SETTLED, ControllingClient, Live
 from tests.crash.history import History
 from tests.crash.history import Message as Name
-from tests.crash.traffic import DRAIN_SECONDS, TICK, Client, recognise
+from tests.crash.traffic import TICK, Client, recognise
 from tests.crash.transactional_links import TransactionalReceiver
-from tests.support.wire_client import WireConnection
+from tests.support.wire_client import WireConnection, WireSession
 
 LIVE_AT_ONCE: Final = 4
 BROWSED_AT_ONCE: Final = 100
@@ -143,7 +143,7 @@ class TransformingController(PostingController):
         assert receiver is not None
         self._drained = True
         receiver.flow(max(1, receiver.credit), drain=True)
-        self.wait_for(connection, lambda: receiver.credit <= 0)
+        self.wait_for(connection, lambda: receiver.used_up)
         self.look()
 
     def _take(self, most: int) -> dict[int, Name]:
@@ -178,7 +178,7 @@ class AcquiringController(PostingController):
             elif not self.finish(connection, live):
                 return
             self.wait_for(connection, lambda: not self.lives)
-            self._look_after(live)
+            self.look_after(connection, live)
 
     def _acquire(self, connection: WireConnection, live: Live, *, drain: bool) -> None:
         """Some messages come in the transaction; some of them get an outcome."""
@@ -188,7 +188,7 @@ class AcquiringController(PostingController):
         credit = max(receiver.credit, self.chance.choice((1, 5, 30)))
         receiver.flow(credit, drain=drain, txn_id=live.txn_id)
         if drain:
-            self.wait_for(connection, lambda: receiver.credit <= 0)
+            self.wait_for(connection, lambda: receiver.used_up)
         else:
             connection.pump(TICK)
         self.take(live)
@@ -211,10 +211,13 @@ class AcquiringController(PostingController):
                 live.kept[number] = name
                 live.acquired.add(number)
 
-    def _look_after(self, live: Live) -> None:
+    def look_after(self, connection: WireConnection, live: Live) -> None:
         """What came in a transaction while its commit was on its way stays with us; what came by the credit
         that was left over belongs to none.
         """
+        receiver = self.receiver
+        assert receiver is not None
+        self.wait_for(connection, lambda: not receiver.half_here)  # it may have begun in this transaction
         self.take(live)
         self.held.update(live.kept)
         if self.held:
@@ -231,13 +234,13 @@ class BrowsingClient(Client):
         number = 0
         while not self.stop.is_set():
             number += 1
-            link = TransactionalReceiver.attach(session, f"{self.name}.{number}", self.queue, browses=True)
-            self._look(connection, link)
+            self.look(session, f"{self.name}.{number}")
             connection.pump(TICK)  # a connection may attach and detach so many times a second
 
-    def _look(self, connection: WireConnection, link: TransactionalReceiver) -> None:
-        link.flow(BROWSED_AT_ONCE, drain=True)
-        connection.pump_until(lambda: link.credit <= 0, DRAIN_SECONDS)
+    def look(self, session: WireSession, name: str) -> None:
+        """Once, on a link of this name."""
+        link = TransactionalReceiver.attach(session, name, self.queue, browses=True)
+        link.drain_all(BROWSED_AT_ONCE)
         seen = [recognise(self.history, delivery)[0] for delivery in link.deliveries]
         self.history.record("browsed", self.life, link.name, seen)
         link.settle(link.deliveries, Accepted())

@@ -19,8 +19,9 @@ from amqp_broker.client.half_errors import HalfNotSupported
 from amqp_broker.client.messages import message
 from amqp_broker.client.trio_client import open_client
 from amqp_broker.frames import Ulong
+from tests.support.wire_client import PATIENCE_S
 
-WAIT_S = 20.0
+WAIT_S = PATIENCE_S
 
 
 class ForeignQueue(MessagingHandler):

@@ -8,6 +8,7 @@ import sys
 from amqp_broker.embedding import running_broker
 from amqp_broker.frames import Message
 from tests.support.broker_clients import counts, receive, session_to
+from tests.support.wire_client import PATIENCE_S
 from tests.tidy.sources import ROOT
 
 
@@ -15,7 +16,7 @@ def test_each_order_became_an_invoice_in_one_transaction() -> None:
     """Three committed transactions: the orders are gone, the invoices there, and their outcomes known."""
     with running_broker() as broker:
         command = [sys.executable, str(ROOT / "examples" / "in_transactions.py"), broker.url]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         assert done.returncode == 0, done.stdout + done.stderr
         lines = [line.split() for line in done.stdout.splitlines()]
         assert [word for _, word in lines] == ["committed"] * 3

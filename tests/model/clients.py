@@ -36,9 +36,7 @@ class Client:
     """One connection with one session."""
 
     def __init__(self, broker: RunningBroker, number: int) -> None:
-        self.connection = WireConnection.connect(
-            broker.host, broker.port, container_id=f"client-{number}", timeout=20
-        )
+        self.connection = WireConnection.connect(broker.host, broker.port, container_id=f"client-{number}")
         self.session: WireSession = self.connection.begin()
         self.senders: list[Sender] = []
         self.receivers: list[Receiver] = []

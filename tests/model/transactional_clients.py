@@ -76,7 +76,7 @@ class Client:
     def __init__(self, broker: RunningBroker, number: int) -> None:
         self.number = number
         self.connection = RecordingConnection.connect(
-            broker.host, broker.port, container_id=f"client-{number}", timeout=20
+            broker.host, broker.port, container_id=f"client-{number}"
         )
         self.sessions = [self.connection.begin() for _ in range(SESSIONS)]
         self.controls: list[Control] = []

@@ -13,6 +13,7 @@ from amqp_broker.persistence.node_rows import FORMER_NODE_COLUMNS
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from tests.support.wire_client import PATIENCE_S
 
 MIB = 1024 * 1024
 
@@ -45,5 +46,5 @@ def run_child(code: str, *arguments: object, **environment: str) -> subprocess.C
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )

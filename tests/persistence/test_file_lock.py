@@ -18,6 +18,7 @@ from amqp_broker.persistence.sqlite_store import DATABASE_NAME, LOCK_NAME
 from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets
 from amqp_broker.persistence.write_ahead_log import LOG_SUFFIX
 from tests.persistence.stores import run_child, small_store
+from tests.support.wire_client import PATIENCE_S
 
 HOLD = """
 import sys
@@ -124,13 +125,13 @@ def test_overlapping_turns_are_our_own_bug(tmp_path: Path) -> None:
 
     def pause() -> None:
         inside.set()
-        assert go_on.wait(10)
+        assert go_on.wait(PATIENCE_S)
 
     store.apply([[Post(queue_id, messages(0, 1))]])
     arm("commit.before", pause)
     worker = threading.Thread(target=store.commit)
     worker.start()
-    assert inside.wait(10)
+    assert inside.wait(PATIENCE_S)
     for call in (
         lambda: store.apply([[CreateNode("b", "queue")]]),
         lambda: store.read(queue_id, 0, 1, 1),

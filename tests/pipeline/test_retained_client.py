@@ -27,8 +27,9 @@ from amqp_broker.pipeline.range_reader import Dropped, RangeReader
 from amqp_broker.pipeline.retained_client import RetainedClient
 from amqp_broker.testing import running_broker
 from tests.support.retained import retaining
+from tests.support.wire_client import PATIENCE_S
 
-WAIT_S = 10.0
+WAIT_S = PATIENCE_S
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from amqp_broker.pipeline.set_client import (
 from amqp_broker.pipeline.set_writer import Written, decide, send_through, void_sets, write_set
 from amqp_broker.testing import memory_config, running_broker
 from tests.pipeline.receiving import drained
+from tests.support.wire_client import PATIENCE_S
 
 GROUP = "spark"
 HEADER = encode_section("header", Header(durable=True))  # no part of a checksum
@@ -41,7 +42,7 @@ def url() -> Iterator[str]:
 @pytest.fixture
 def connection(url: str) -> Iterator[BlockingConnection]:
     """A connection of the test's own."""
-    with connect(url, timeout_s=10) as opened:
+    with connect(url, timeout_s=PATIENCE_S) as opened:
         yield opened
 
 

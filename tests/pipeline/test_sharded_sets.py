@@ -37,6 +37,7 @@ from amqp_broker.pipeline.sharded_sets import (
 )
 from amqp_broker.testing import memory_config, running_broker
 from tests.pipeline.receiving import drained
+from tests.support.wire_client import PATIENCE_S
 
 GROUP = "spark"
 HEADER = encode_section("header", Header(durable=True))
@@ -56,7 +57,7 @@ def urls() -> Iterator[list[str]]:
 def connections(urls: list[str]) -> Iterator[list[BlockingConnection]]:
     """The test's own."""
     with ExitStack() as stack:
-        yield [stack.enter_context(connect(url, timeout_s=10)) for url in urls]
+        yield [stack.enter_context(connect(url, timeout_s=PATIENCE_S)) for url in urls]
 
 
 @pytest.fixture

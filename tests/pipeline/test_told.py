@@ -9,6 +9,7 @@ import pytest
 
 from amqp_broker.pipeline.errors import OptionError
 from amqp_broker.pipeline.told import told
+from tests.support.wire_client import PATIENCE_S
 
 OF_SPARK = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
   File "pyspark/worker.py", line 5, in main
@@ -49,7 +50,7 @@ def test_errors_of_ours_and_of_others() -> None:
 def ended(text: str) -> list[str]:
     """What a program says that ends with this error."""
     program = [sys.executable, "-c", PROGRAM.format(first="sys", text=text)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1 and not done.stdout
     return done.stderr.splitlines()
 

@@ -6,14 +6,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import trio.testing
 
 from amqp_broker.broker import Broker
 from amqp_broker.embedding import RunningBroker
-from amqp_broker.frames import RECEIVER, SENDER, Attach, Header, Message, Source, Target, encode_message
+from amqp_broker.frames import (
+    RECEIVER,
+    SENDER,
+    Accepted,
+    Attach,
+    Header,
+    Message,
+    Source,
+    Target,
+    encode_message,
+)
 from tests.support.wire_client import Arrived, WireConnection, WireReceiver, WireSender, WireSession
+
+DRAIN_CREDIT: Final = 500
 
 
 @contextmanager
@@ -47,6 +59,19 @@ def receive(receiver: WireReceiver, count: int) -> list[Arrived]:
     """Wait for `count` deliveries and take them."""
     receiver.session.connection.pump_until(lambda: len(receiver.deliveries) >= count)
     return [receiver.deliveries.popleft() for _ in range(count)]
+
+
+def take_everything(receiver: WireReceiver) -> list[Arrived]:
+    """Drain, and accept what comes, until nothing comes any more."""
+    found: list[Arrived] = []
+    while True:
+        receiver.drain_all(DRAIN_CREDIT)
+        if not receiver.deliveries:
+            return found
+        arrived = list(receiver.deliveries)
+        receiver.deliveries.clear()
+        receiver.settle(arrived, Accepted())
+        found += arrived
 
 
 def body_of(delivery: Arrived) -> bytes:

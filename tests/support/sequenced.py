@@ -95,8 +95,7 @@ def left_at(session: WireSession, address: str, count: int, *, take: bool = Fals
     found = [body_of(delivery).decode() for delivery in deliveries]
     if take:
         receiver.settle(deliveries, Accepted())
-    receiver.flow(10, drain=True)
-    session.connection.pump_until(lambda: receiver.credit == 0)
+    receiver.drain_all(10)
     assert not receiver.deliveries, f"more than {count} messages: {body_of(receiver.deliveries[0])!r}"
     receiver.detach()
     return found

@@ -57,6 +57,7 @@ __all__ = [
     "Arrived",
     "ConnectionLost",
     "Outcome",
+    "PATIENCE_S",
     "PeerError",
     "WireConnection",
     "WireReceiver",
@@ -66,6 +67,8 @@ __all__ = [
 
 READ_BYTES: Final = 262_144
 WINDOW: Final = 2**31 - 1
+PATIENCE_S: Final = 120.0
+"""How long a peer may take for anything, on a busy machine, too: only a fault takes so long."""
 
 _Expected = TypeVar("_Expected")
 
@@ -105,7 +108,7 @@ class WireConnection:
         *,
         container_id: str = "wire-client",
         login: tuple[str, bytes | None] | None = None,
-        timeout: float = 10.0,
+        timeout: float = PATIENCE_S,
     ) -> Self:
         """Connect and open. `login` is a SASL mechanism with its initial response; without one the bare
         header is sent.

@@ -129,6 +129,23 @@ class WireReceiver:
         """Delivery ids in the order in which the peer settled them after our unsettled outcome."""
         self._partial: Arrived | None = None
 
+    @property
+    def half_here(self) -> bool:
+        """The first frame of a delivery came, and more of it is to come."""
+        return self._partial is not None
+
+    @property
+    def used_up(self) -> bool:
+        """No credit is left, and each delivery that took some is complete. `credit` alone does not say that,
+        because a delivery takes its credit with its first frame.
+        """
+        return self.credit <= 0 and not self.half_here
+
+    def drain_all(self, credit: int) -> None:
+        """Ask for what the peer has, up to `credit`, and wait until all of that is in `deliveries`."""
+        self.flow(credit, drain=True)
+        self.session.connection.pump_until(lambda: self.used_up)
+
     def flow(self, credit: int, *, drain: bool = False, txn_id: bytes | None = None) -> None:
         """Set the credit; with `drain` the peer sends what it has and then uses up the rest.
 
