@@ -51,9 +51,7 @@ def decode_request(payload: bytes, settled: bool, state: object = None) -> Decla
     `failed_answer`).
     """
     if settled:
-        raise SettledRequest(
-            "expected an unsettled declare or discharge, got a settled one (4.2, 4.3)"
-        )
+        raise SettledRequest("expected an unsettled declare or discharge, got a settled one (4.2, 4.3)")
     if isinstance(state, TransactionalState):
         raise NotAllowed("transactional work on a control link (4.1)")
     plain = read_request(payload)

@@ -85,7 +85,7 @@ class HalfOperation(Operation):
         self.left_out = False  # of its transaction: the controller was told so
 
     def provisional(self, now_ms: int) -> Error | None:
-        """Why its transaction is told that it can't be, if that is known by now; the discharge judges again."""
+        """Why it can't be, as far as that is known by now; the discharge judges once more."""
         try:
             found = self.service.find(self.group, self.half_id, now_ms)
         except RowDamaged:

@@ -117,7 +117,7 @@ class Step:
 
     def put(self, stage: Stage, key: int) -> None:
         """Its frames for the next segment of its connection; nothing if what it names is not there."""
-        raise NotImplementedError
+        raise AssertionError("a step says what it puts on the wire")
 
     def _link(self, stage: Stage, name: str) -> Link | None:
         peer = stage.peers[self.who]
