@@ -200,6 +200,8 @@ class ConnectionTask:
                 self.log.exception("connection.internal_error")
                 description = "a fault of the broker; see its log"
                 self._close("internal error", Error(condition="amqp:internal-error", description=description))
+                self._nodes.writer.commit_or_wake()  # what the turn had collected by then is done
+                self._give_back(self.engine.take_events())
                 self._flush()
                 await self._finish()
                 return
@@ -363,18 +365,23 @@ class ConnectionTask:
     def _give_everything_back(self) -> None:
         """The wire broke: every link of this connection ends as the engine says."""
         connection = self.connection
-        try:
-            for event in [*self._handling, *self.engine.receive_eof(trio.current_time())]:
-                if type(event) is LinkDetached:
-                    connection.on_detached(event)
-                elif type(event) is OutcomesReceived and event.settled:
-                    connection.unheard(event)
-        except Exception:
-            self.log.exception("connection.internal_error")
+        self._give_back(self.engine.receive_eof(trio.current_time()))
         for link in list(connection.links):
             connection.on_detached(LinkDetached(link, True, None, []))
         self.transactions.connection_gone()
         connection.mail.close()
+
+    def _give_back(self, events: list[Any]) -> None:
+        """What was being handled when it failed, and then `events`: links end, and nothing else is heard."""
+        handling, self._handling = self._handling, []
+        for event in [*handling, *events]:
+            try:
+                if type(event) is LinkDetached:
+                    self.connection.on_detached(event)
+                elif type(event) is OutcomesReceived and event.settled:
+                    self.connection.unheard(event)
+            except Exception:
+                self.log.exception("connection.internal_error")
 
     # Events that are not a link's
 

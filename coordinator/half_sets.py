@@ -71,7 +71,7 @@ class StagedSet:
     """
 
     __slots__ = (
-        "attempts", "begun_at_ms", "container_id", "deadline_ms", "due_ms", "epoch",
+        "attempts", "begun_at_ms", "container_id", "deadline_ms", "due_ms", "end", "epoch",
         "home", "parts", "producer", "sealed", "set_id", "state", "store",
     )  # fmt: skip
 
@@ -86,6 +86,7 @@ class StagedSet:
         self.deadline_ms = deadline_ms
         self.container_id = container_id
         self.state: SetState | None = SetState.OPEN
+        self.end: Any = None  # the shell's: what is said of it once it is decided
         self.parts: dict[str, SetPart] = {}
         self.sealed: Winner | None = None
         self.store = ""

@@ -127,7 +127,7 @@ class CommitEpoch(SetOperation):
         voided = [each for each in losers if each.state is not SetState.VOIDED]
         self._ended = [*winners, *losers]
         for staged in self._ended:
-            self._set(staged, state=None)
+            self._set(staged, state=None, end=decided_error(request.epoch))
             self._remove(staged)
         unit: Unit = []
         for queue, part in placed:
@@ -201,7 +201,7 @@ class CommitEpoch(SetOperation):
             if part.may_expire and not queue.archives:
                 queue.may_expire(first_offset, first_offset + part.count)
         for staged in self._ended:
-            self.service.ended(staged, decided_error(self._request.epoch))
+            self.service.ended(staged)
         for queue in dict.fromkeys([queue for queue, _, _ in moves]):
             self.service.pump(queue)
 
@@ -255,7 +255,8 @@ class VoidSets(SetOperation):
         unit: Unit = []
         gone = [(staged, stored_parts(staged), staged.state) for staged in ending]
         for staged, parts, before in gone:
-            self._set(staged, state=None)
+            why = self._reason or self._resolver.value
+            self._set(staged, state=None, end=voided_error(staged, why))
             self._remove(staged)
             self._ended.append(staged)
             unit.extend([DeleteNode(part.queue_id) for part in parts])
@@ -275,4 +276,4 @@ class VoidSets(SetOperation):
 
     def _done(self) -> None:
         for staged in self._ended:
-            self.service.ended(staged, voided_error(staged, self._reason or self._resolver.value))
+            self.service.ended(staged)

@@ -204,7 +204,7 @@ class SetService:
         """It never wins: a trace of it is kept for as long as a set may become old."""
         self._asking.end(staged)
 
-    def ended(self, staged: StagedSet, error: Error) -> None:
+    def ended(self, staged: StagedSet) -> None:
         """It was committed or voided, and that is stored; links that stage in it are told why they end."""
         self._asking.end(staged)
         self._begun.discard(staged)
@@ -212,7 +212,7 @@ class SetService:
             self.part_count -= 1
             self.byte_count -= part.byte_count
             for link in self._links.pop(part, ()):
-                link.end(error)
+                link.end(staged.end)
         self._room_again()
 
     def attach(self, link: StagingSink) -> None:

@@ -64,7 +64,7 @@ class Staging(Operation):
         part = self.link.part
         staged = part.owner
         if staged.state is not SetState.OPEN:
-            raise Closed(closed_error(staged))
+            raise Closed(staged.end or closed_error(staged))
         offset = part.next_offset
         for record in self.records:
             record.offset = offset

@@ -163,6 +163,7 @@ class Posting(Operation):
         """They never come; their room is free."""
         self._end()
         if self.reserved:
+            self.reserved = False
             self.queue.unreserve(self.operations, self.size_bytes)
             self._nodes.drained(self.queue)
         if self.sink is not None:
@@ -219,11 +220,14 @@ class Settlement(Operation):
 
     def refused(self, error: Exception) -> None:
         """A fault of the broker: nothing is told, and what was to leave is there for others."""
-        if self.records and not self.queue.deleted:
-            self.queue.give_back(self.records)
-            self.nodes.pump(self.queue)
-        elif self.verbs:
-            self.nodes.store(self.verbs)  # memory has them back already, and what the outcome changed
+        records, verbs = self.records, self.verbs
+        self.records, self.verbs = [], []
+        if records:
+            if not self.queue.deleted:
+                self.queue.give_back(records)
+                self.nodes.pump(self.queue)
+        elif verbs:
+            self.nodes.store(verbs)  # memory has them back already, and what the outcome changed
 
     def waits_for_space(self) -> bool:
         """The receiver has decided: its outcome waits for room, and nothing is delivered once more."""

@@ -513,6 +513,10 @@ class Writer:
             operation.refused(error)
         except Exception as fault:
             self._at_fault(operation, fault)
+            try:
+                operation.refused(fault)  # what it kept has to be free, also where telling it went wrong
+            except Exception as again:
+                self._log.error("operation.fault", operation=type(operation).__name__, exc_info=again)
 
     def _at_fault(self, operation: Operation, error: Exception) -> OperationFault:
         """What nobody expected, in what is done for one operation: its connection ends, no other one."""

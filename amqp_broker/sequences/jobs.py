@@ -34,7 +34,8 @@ class SequencedPosting(Operation):
     """
 
     __slots__ = (
-        "_changes", "_first_offset", "_owner", "_places", "_principal", "_records", "_service", "_taken",
+        "_changes", "_first_offset", "_owner", "_pending", "_places", "_principal", "_records", "_service",
+        "_taken",
         "_told", "deliveries", "link", "outcomes", "queue",
     )  # fmt: skip
 
@@ -64,6 +65,7 @@ class SequencedPosting(Operation):
         self.queue = queue
         self.outcomes: list[Any] = []
         queue.pending_posts += 1
+        self._pending = True
 
     @property
     def places(self) -> Places:
@@ -96,11 +98,16 @@ class SequencedPosting(Operation):
             self.queue.next_offset = self._first_offset
             self._first_offset = -1
 
+    def _end(self) -> None:
+        if self._pending:
+            self._pending = False
+            self.queue.pending_posts -= 1
+
     def stored(self) -> None:
         """The messages are there, and their streams have moved."""
         queue = self.queue
         self._first_offset = -1
-        queue.pending_posts -= 1
+        self._end()
         self._service.positions.stored(self, queue, self._changes)
         if self._taken and not queue.deleted:
             queue.make_available(self._taken, sum([len(record.body) for record in self._taken]))
@@ -110,7 +117,7 @@ class SequencedPosting(Operation):
 
     def refused(self, error: Exception) -> None:
         """None of them is there."""
-        self.queue.pending_posts -= 1
+        self._end()
         self._owner.run_in_turn(self._told, self, error)
 
     def owner(self) -> Connection | None:

@@ -8,7 +8,7 @@ from typing import Final
 from tests.grouping.stage import FIRST_CHECK_MS, Program, all_in_one, by_connection, one_by_one, run_program
 from tests.grouping.steps import AttachReceiver, AttachSender, Leave, Pass, Send, Settle, Step
 from tests.grouping.stores import Stores
-from tests.grouping.verdicts import differences, wrongs
+from tests.grouping.verdicts import judged, wrongs
 
 Kind = Callable[[int], tuple[Step, ...]]
 """The steps of a request of this connection."""
@@ -113,7 +113,7 @@ def _scene() -> tuple[Step, ...]:
     for who in (0, 1):
         steps += [AttachSender(who, name, address) for name, address in (
             ("a", "a"), ("half", "$half/g/b"), ("resolve", "$half-resolve/g"), ("stream", "s"),
-            ("asks", "$retained"), ("control", None), ("@0/temporary", "@0/temporary"),
+            ("asks", "$retained"), ("control", None), ("@0/temporary", "@0/temporary"), ("kept", "r.d"),
         )]  # fmt: skip
         steps += [
             AttachReceiver(who, "replies", None, 100, settled=True),
@@ -123,6 +123,7 @@ def _scene() -> tuple[Step, ...]:
     steps += [AttachReceiver(who, "from", "a", 2) for who in (0, 1)]
     return (
         *steps,
+        Send(0, "kept", ("plain", "kept", True)),
         Send(0, "half", ("half", "h", "body")),
         AttachReceiver(0, "checks", BY_OUTCOME, 1),
         Pass(-1, FIRST_CHECK_MS + 100),
@@ -148,10 +149,10 @@ def pair(first: str, second: str) -> Program:
 
 
 def judge_pair(first: str, second: str, stores: Stores) -> list[str]:
-    """What is wrong with a pair in one group; empty if it is as one after the other."""
+    """What is wrong with a pair in one group; empty if it is as in some order of the two connections."""
     program = pair(first, second)
     keyed = by_connection(program.steps)
     serial = run_program(program, one_by_one(keyed), stores, restart=False)
     if found := wrongs(serial):
         return found
-    return differences(serial, run_program(program, all_in_one(keyed), stores))
+    return judged(program, all_in_one(keyed), keyed, serial, stores)

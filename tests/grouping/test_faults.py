@@ -47,7 +47,7 @@ def test_one_victim(kind: str, step: str, room: str) -> None:
         assert fault.met and f"{step} of {fault.met}" in run.died, f"{fault}: {run.died}"
         assert "spins" not in run.died, f"{fault}: {run.died}"
         return
-    assert not (step == "stored" and fault.met), (
+    assert kind in MEMORY_ONLY or not (step == "stored" and fault.met), (
         f"{fault}: the broker goes on with a memory that may be wrong"
     )
     assert not run.died, f"{fault}: {run.died}"

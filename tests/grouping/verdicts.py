@@ -63,15 +63,15 @@ def judge(program: Program, stores: Stores, seed: int) -> list[str]:
     serial = run_program(program, one_by_one(in_order), stores)
     if found := wrongs(serial):
         return ["one at a time:", *found]
-    found = _judged(program, in_groups(in_order, rng), in_order, serial, stores)
+    found = judged(program, in_groups(in_order, rng), in_order, serial, stores)
     if found:
         return ["in groups:", *found]
     alone = serial if merged == in_order else run_program(program, one_by_one(merged), stores, restart=False)
-    found = _judged(program, all_in_one(in_order), merged, alone, stores)
+    found = judged(program, all_in_one(in_order), merged, alone, stores)
     return ["all in one group:", *found] if found else []
 
 
-def _judged(program: Program, plan: Plan, order: list[Keyed], serial: Observed, stores: Stores) -> list[str]:
+def judged(program: Program, plan: Plan, order: list[Keyed], serial: Observed, stores: Stores) -> list[str]:
     run = run_program(program, plan, stores)
     found = differences(serial, run)
     if not found or wrongs(run):
