@@ -214,7 +214,11 @@ class Writer:
                 errors.append(error)
             done.set()
 
-        self.read(look)
+        def failed(error: Exception) -> None:
+            errors.append(error)
+            done.set()
+
+        self.read(look, failed)
         await done.wait()
         if errors:
             raise errors[0]
