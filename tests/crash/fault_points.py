@@ -37,6 +37,7 @@ _SETS: Final = "no client of these loads makes half-message sets: tests/crash/se
 OUT_OF_REACH: Final = {
     "advance": "needs senders of sequenced streams: tests/crash/sequenced_kills.py kills there",
     "backup": "the broker makes no backup under load: tests/persistence kills there",
+    "compact": "needs a file that is mostly free, or the command: tests/persistence kills there",
     "compaction": "needs a large segment of which little is live, which load makes by chance only: "
     "tests/persistence kills there",
     "cursor": _RETAINED,
@@ -45,6 +46,7 @@ OUT_OF_REACH: Final = {
     "expire": _OTHER_WORK,
     "forget": "needs a million outcomes or an age of days: tests/persistence kills there",
     "hold": _OTHER_WORK,
+    "log": "only `amqp-broker check --give-up-log` passes there, on a closed store",
     "move": _SETS,
     "quarantine": "needs a damaged message: tests/persistence kills there",
     "retain": _RETAINED,
