@@ -34,7 +34,10 @@ HEADER = encode_section("header", Header(durable=True))  # no part of a checksum
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """A broker in memory; tests attach and detach faster than any client would."""
-    patient = BrokerLimits(control_operations_per_s=100_000, control_operations_burst=100_000)
+    patient = BrokerLimits(
+        control_operations_per_s=100_000, control_operations_burst=100_000,
+        address_operations_per_s=100_000, address_operations_burst=100_000,
+    )  # fmt: skip
     with running_broker(memory_config(limits=patient)) as broker:
         yield broker.url
 

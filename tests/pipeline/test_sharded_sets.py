@@ -47,7 +47,10 @@ SECONDS_MS = 10_000
 @pytest.fixture(scope="module")
 def urls() -> Iterator[list[str]]:
     """Three brokers in memory; tests attach and detach faster than any client would."""
-    patient = BrokerLimits(control_operations_per_s=100_000, control_operations_burst=100_000)
+    patient = BrokerLimits(
+        control_operations_per_s=100_000, control_operations_burst=100_000,
+        address_operations_per_s=100_000, address_operations_burst=100_000,
+    )  # fmt: skip
     with ExitStack() as stack:
         config = memory_config(limits=patient)
         yield [stack.enter_context(running_broker(config)).url for _ in range(3)]
