@@ -30,7 +30,7 @@ from amqp_broker.half_sets.answers import (
     voided_error,
 )
 from amqp_broker.half_sets.operations import Answer, SetOperation, stored_parts
-from amqp_broker.half_sets.reading import named
+from amqp_broker.half_sets.reading import PAGE_MESSAGES, named
 from amqp_broker.half_sets.requests import CommitRequest, VoidRequest
 from amqp_broker.message_events import put_by_set
 from amqp_broker.operations.operation import NotYet, Refused
@@ -67,8 +67,10 @@ class CommitEpoch(SetOperation):
         return unnamed
 
     def reads_first(self) -> bool:
-        """Whether the event log has to name messages that were staged."""
-        return bool(self._unnamed())
+        """Whether the event log has to name more messages than the loop may read at once: then what others
+        ask meanwhile comes before it. Fewer are read where it is judged.
+        """
+        return sum([part.count for _, part in self._unnamed()]) > PAGE_MESSAGES
 
     def read_first(self, then: Callable[[], None]) -> None:
         """What it will say of them is known when `then` is called, if nothing is staged meanwhile."""

@@ -22,7 +22,17 @@ from amqp_broker.testing import memory_config
 from tests.grouping import looks
 from tests.grouping.held_store import HeldStore, Watch
 from tests.grouping.peer import Link, Peer
-from tests.grouping.steps import GROUP, AttachReceiver, AttachSender, Disk, Pass, Step, Tick, payload_of
+from tests.grouping.steps import (
+    GROUP,
+    AttachReceiver,
+    AttachSender,
+    Disk,
+    Leave,
+    Pass,
+    Step,
+    Tick,
+    payload_of,
+)
 from tests.grouping.stores import Stores
 
 EPOCH_MS: Final = 1_800_000_000_000
@@ -93,6 +103,8 @@ class Observed:
     """What the broker said about each delivery to a client: connection, link, number."""
     ends: dict[tuple[int, str], str] = attrs.field(factory=dict)
     """How the broker ended links, and connections (link "")."""
+    left: set[tuple[int, str | None]] = attrs.field(factory=set)
+    """Links that the program leaves by itself; None: all of a connection."""
     state: dict[str, Any] = attrs.field(factory=dict)
     """What the broker holds: memory, queues as browsers see them, half messages, sets, streams, cursors."""
     faults: list[str] = attrs.field(factory=list)
@@ -355,6 +367,7 @@ def run_program(
 ) -> Observed:  # fmt: skip
     """One run of a program, with a look at everything afterwards, and again after a restart."""
     observed = Observed()
+    observed.left = {(step.who, step.link) for step in program.steps if isinstance(step, Leave)}
     real = stores.make()
     store = HeldStore(real)
     if tweak is not None:
