@@ -124,7 +124,7 @@ def simulate(library: Path, scratch: Path, seed: int, states: int, setting: Sett
         report.calls += len(calls)
         following: tuple[_Begin, Any] | None = None
         wanted = chance.randrange(states // setting.sessions // 2 + 1)
-        only_process = chance.random() < SHARE_OF_DEATHS
+        only_process = setting.answer_first or chance.random() < SHARE_OF_DEATHS
         index = _index_of(begin.state, scratch / "index")
         for cut in _cuts(calls, begin, plan, states // setting.sessions, chance):
             matched, complaint = _check(cut, workload, scratch / "state")
