@@ -7,6 +7,7 @@ from typing import Final
 from tests.mutants.mutant import Mutant, scenarios
 from tests.mutants.rule_faults import BOUNDS_TESTS, RULES_TESTS, SERVICE, TABLE, WIRE_TESTS
 
+EVENT_TESTS: Final = "tests/amqp_broker/test_events_transactions.py"
 STORE_TESTS: Final = "tests/persistence/test_store_checks.py"
 DISCHARGE: Final = "amqp_broker/operations/discharge.py"
 POSTING: Final = "amqp_broker/operations/posting.py"
@@ -49,7 +50,7 @@ _BOUNDS: Final = (
         POSTING,
         "                    self.records = fresh(self.records, now_ms)\n",
         "",
-        (f"{BOUNDS_TESTS}::test_what_has_expired_by_the_commit_is_never_there",),
+        (f"{EVENT_TESTS}::test_expiry_before_the_discharge_is_no_put",),
         "capacity and ttl",
     ),
     Mutant(
