@@ -163,7 +163,10 @@ def _goes_on(log: _Log, end: int) -> bool:
     before = log.stored(end - 1)
     if (log.at(end) + _SALT_AT) % _SECTOR_BYTES == 0 and not log.matches(end, before):
         return False  # torn there, it would show what stood before it as its size
-    return log.matches(end + 1, log.stored(end)) or log.matches(end + 1, log.summed(end, before))
+    if log.matches(end + 1, log.stored(end)):
+        return True
+    # Sums leave the salts out: torn above the same pages of an older log, its successor would seem to follow.
+    return log.is_salted(end + 1) and log.matches(end + 1, log.summed(end, before))
 
 
 def _open(data: bytes) -> _Log | None:
