@@ -64,7 +64,7 @@ _IDS: Final = (
     Mutant(
         "an outcome in an unknown transaction ends no link",
         SERVICE,
-        "                consumer.link.detach(error.error())\n",
+        "                consumer.detach(error.error())\n",
         "                pass\n",
         scenarios("4.4.2/unknown-id", "4.4.2/unknown-id-detaches"),
         "unknown id",
@@ -97,7 +97,7 @@ _IDS: Final = (
     Mutant(
         "a flow that names an unknown transaction gives plain credit",
         SERVICE,
-        "            link.detach(error.error())\n            return\n        link.flow_handled()\n",
+        "            consumer.detach(error.error())\n            return\n        link.flow_handled()\n",
         "            pass\n        link.flow_handled()\n",
         scenarios("4.4.3/unknown-id", "4.4.3/unknown-id-detaches"),
         "unknown id",

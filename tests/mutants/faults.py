@@ -48,25 +48,18 @@ _DURABILITY: Final = (
     ),
     Mutant(
         "the writer acknowledges before COMMIT",
-        "amqp_broker/writer.py",
-        """                else:
-                    await self._commit(thread)
-            else:
-""",
-        """                else:
-                    for job, error in zip(group, errors, strict=True):
-                        job.finished(error)
-                    await self._commit(thread)
-                    return
-            else:
-""",
+        "amqp_broker/operations/writer.py",
+        "                await self._run_in(thread, self._store.commit)\n",
+        "                self._finish(group)\n"
+        "                await self._run_in(thread, self._store.commit)\n"
+        "                return\n",
         WRITER,
     ),
     Mutant(
         "a small group is acknowledged without its COMMIT",
-        "amqp_broker/writer.py",
-        "            self._store.commit()\n        except StoreFull:\n",
-        "            pass\n        except StoreFull:\n",
+        "amqp_broker/operations/writer.py",
+        "                self._store.commit()\n",
+        "",
         WRITER,
     ),
     Mutant(
@@ -219,8 +212,8 @@ _QUEUE: Final = (
     Mutant(
         "what a link held stays with it when it goes",
         "amqp_broker/nodes/queue_source.py",
-        "            if held:\n",
-        "            if held and not queue:\n",
+        "        if held:\n",
+        "        if held and not self.queue:\n",
         BROKER,
     ),
     Mutant(

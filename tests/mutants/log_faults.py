@@ -14,7 +14,7 @@ MAKING_FILE: Final = "amqp_broker/retained/log_making.py"
 FAULTS: Final = (
     Mutant(
         "what is posted to a log waits on disk for a consumer",
-        "amqp_broker/jobs.py",
+        "amqp_broker/operations/posting.py",
         "[Post(queue.queue_id, records), archive_verb(queue, records[0].offset, len(records))]",
         "[Post(queue.queue_id, records)]",
         (f"{WAYS}[disk-posted]",),
@@ -78,9 +78,9 @@ FAULTS: Final = (
     ),
     Mutant(
         "a time to live ends in a transaction for a log, too",
-        "amqp_broker/transactional_jobs.py",
-        "            if record.expires_at_ms and not queue.archives:\n",
-        "            if record.expires_at_ms:\n                now_ms += 1000\n",
+        "amqp_broker/operations/posting.py",
+        "                if record.expires_at_ms and not queue.archives:\n",
+        "                if record.expires_at_ms:\n                    now_ms += 1000\n",
         (f"{WAYS}[memory-in_transactions]",),
     ),
     Mutant(

@@ -6,14 +6,14 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant, scenarios
 from tests.mutants.rule_faults import REQUESTS, SERVICE, TABLE
-from tests.mutants.storage_faults import JOBS
+from tests.mutants.storage_faults import POSTING
 
 FAULTS: Final = (
     Mutant(
         "posts before the peer's detach are dropped",
         "amqp_broker/nodes/queue_sink.py",
-        "        if self.ended:\n            return\n        for",
-        "        if self.ended or not self.link.attached:\n            return\n        for",
+        "        if self.ended:\n            return\n        if",
+        "        if self.ended or not self.link.attached:\n            return\n        if",
         scenarios("4.1/links-closed-at-once", "4.1/other-session-ended"),
         "5",
     ),
@@ -257,14 +257,10 @@ FAULTS: Final = (
     ),
     Mutant(
         "the time to live begins with the commit",
-        JOBS,
-        "        for record in self.records:\n"
-        "            if record.expires_at_ms and not queue.archives:\n"
-        "                self.records",
-        "        for record in self.records:\n"
-        "            if record.expires_at_ms and not queue.archives:\n"
-        "                record.expires_at_ms = now_ms + 60000\n"
-        "                self.records",
+        POSTING,
+        "                if record.expires_at_ms and not queue.archives:\n",
+        "                if record.expires_at_ms and not queue.archives:\n"
+        "                    record.expires_at_ms = now_ms + 60000\n",
         scenarios("4.4.1/expires"),
         "capacity and ttl",
     ),

@@ -16,9 +16,9 @@ OCTETS: Final = (f"{READING[0]}::test_the_bare_message_is_the_same_octets",)
 FAULTS: Final = (
     Mutant(
         "what the store refuses keeps its number in a queue that retains",
-        "amqp_broker/writer.py",
-        "        if not self.dense or not any(errors):\n            return False\n",
-        "        if not self.dense or any(errors):\n            return False\n",
+        "amqp_broker/operations/writer.py",
+        "            group.undo()\n            self._leave_out(group, refused)\n",
+        "            self._leave_out(group, refused)\n",
         OFFSETS,
     ),
     Mutant(
@@ -73,8 +73,8 @@ FAULTS: Final = (
     Mutant(
         "a cursor goes backwards",
         "amqp_broker/retained/cursors.py",
-        "            if offset > before.get(log_id, -1):\n",
-        "            if offset >= 0:\n",
+        " if offset > before.get(log, -1)}",
+        " if offset >= 0}",
         NODE,
     ),
     Mutant(

@@ -82,17 +82,20 @@ _STORED: Final = (
         (ORDER_TESTS,),
     ),
     Mutant(
-        "sequences: a withdrawn run leaves its position",
+        "sequences: a run that is undone leaves its position",
         JOBS,
-        "        self._service.positions.withdraw(self, changes)\n",
+        "        self._service.positions.undo(self, changes)\n",
         "        self._service.positions.stored(self, self.queue, changes)\n",
         (ORDER_TESTS,),
     ),
     Mutant(
         "sequences: a refused run leaves its position",
         JOBS,
-        "            positions.refused(self, self._changes)\n        self._owner",
-        "            positions.stored(self, queue, self._changes)\n        self._owner",
+        "        self._owner.run_in_turn(self._told, self, error)\n",
+        "        judging = self._service.judging(self.queue, self._principal)\n"
+        "        judge(judging, self._records, self._places)\n"
+        "        self._service.positions.stored(self, self.queue, judging.changes(0))\n"
+        "        self._owner.run_in_turn(self._told, self, error)\n",
         (ORDER_TESTS,),
     ),
     Mutant(
@@ -306,7 +309,7 @@ _TRANSACTIONS: Final = (
     Mutant(
         "sequences: a settled gap commits",
         WORK,
-        "            raise self._failure\n",
+        "            raise Refused(self._failure.error())\n",
         "            pass\n",
         (WORK_TESTS,),
     ),

@@ -88,9 +88,9 @@ FAULTS: Final = (
     ),
     Mutant(
         "an epoch that is refused alone leaves a hole in a queue that retains",
-        "amqp_broker/writer.py",
-        "isinstance(verb, Post | Move) and verb.queue_id in self.dense",
-        "isinstance(verb, Post) and verb.queue_id in self.dense",
+        "amqp_broker/half_sets/deciding.py",
+        "            self._set(queue, next_offset=first_offset + part.count)\n",
+        "            queue.next_offset = first_offset + part.count\n",
         ("tests/amqp_broker/test_half_sets_damage.py::test_a_commit_that_is_refused_alone_leaves_no_hole",),
     ),
     Mutant(
@@ -134,14 +134,14 @@ FAULTS: Final = (
     Mutant(
         "the outcome of a check ends what is asked about a prepared set",
         "amqp_broker/halves/checking.py",
-        "                self._service.set_stays(self._group, half)\n",
-        "                pass\n",
+        "                group.attempted(half, now_ms)\n",
+        "",
         (f"{PREPARED_TESTS}::test_rejected_by_outcome_does_not_end_it",),
     ),
     Mutant(
         "another decision than home's is taken for the same",
         "amqp_broker/half_sets/deciding.py",
-        "            if decided != named:\n",
+        "            if decided != chosen:\n",
         "            if not decided:\n",
         (f"{PREPARED_TESTS}::test_who_says_otherwise_than_before_is_told",),
     ),

@@ -7,8 +7,10 @@ from typing import Final
 from tests.mutants.mutant import Mutant, scenarios
 from tests.mutants.rule_faults import BOUNDS_TESTS, RULES_TESTS, SERVICE, TABLE, WIRE_TESTS
 
+EVENT_TESTS: Final = "tests/amqp_broker/test_events_transactions.py"
 STORE_TESTS: Final = "tests/persistence/test_store_checks.py"
-JOBS: Final = "amqp_broker/transactional_jobs.py"
+DISCHARGE: Final = "amqp_broker/operations/discharge.py"
+POSTING: Final = "amqp_broker/operations/posting.py"
 
 _BOUNDS: Final = (
     Mutant(
@@ -29,26 +31,26 @@ _BOUNDS: Final = (
     ),
     Mutant(
         "a rollback leaks the room that was kept",
-        JOBS,
-        "        self.queue.unreserve(self.operations, self.size_bytes)\n\n\ndef",
-        "\n\ndef",
+        POSTING,
+        "            self.queue.unreserve(self.operations, self.size_bytes)\n            self._nodes.drained",
+        "            self._nodes.drained",
         (f"{WIRE_TESTS}::test_a_rollback_gives_the_room_back",) + scenarios("4.4.1/capacity-reserved"),
         "capacity and ttl",
     ),
     Mutant(
         "a commit leaks the room that was kept",
-        JOBS,
-        "        self.queue.unreserve(self.operations, self.size_bytes)\n        if not",
-        "        if not",
+        POSTING,
+        "        if self.reserved:\n            queue.unreserve(self.operations, self.size_bytes)\n",
+        "",
         (f"{WIRE_TESTS}::test_a_post_keeps_room_until_its_transaction_ends",),
         "capacity and ttl",
     ),
     Mutant(
         "ttl is not judged at the commit",
-        JOBS,
-        "                self.records = fresh(self.records, now_ms)\n",
+        POSTING,
+        "                    self.records = fresh(self.records, now_ms)\n",
         "",
-        (f"{BOUNDS_TESTS}::test_what_has_expired_by_the_commit_is_never_there",),
+        (f"{EVENT_TESTS}::test_expiry_before_the_discharge_is_no_put",),
         "capacity and ttl",
     ),
     Mutant(
@@ -114,37 +116,37 @@ _BOUNDS: Final = (
 _STORE: Final = (
     Mutant(
         "a discharge is stored in two commits",
-        JOBS,
+        DISCHARGE,
         "            unit.extend(stored_by(work))\n",
-        "            from amqp_broker.jobs import Step\n"
-        "            self._nodes.writer.defer(Step(stored_by(work)))\n",
+        "            from amqp_broker.operations.posting import Step\n"
+        "            self._transactions._nodes.writer.defer(Step(stored_by(work)))\n",
         (f"{RULES_TESTS}::test_everything_of_a_discharge_is_one_commit",),
         "one commit",
     ),
     Mutant(
         "a discharge is accepted before its COMMIT",
         SERVICE,
-        "            self._nodes.writer.collect(DischargeJob(",
-        "            link.settle([delivery], ACCEPTED)\n            self._nodes.writer.collect(DischargeJob(",
+        "            self._nodes.writer.collect(Discharge(",
+        "            link.settle([delivery], ACCEPTED)\n            self._nodes.writer.collect(Discharge(",
         (f"{RULES_TESTS}::test_a_discharge_is_accepted_after_the_commit_only",),
         "after the commit",
     ),
     Mutant(
         "the messages of a discharge are there before its COMMIT",
         SERVICE,
-        "            self._nodes.writer.collect(DischargeJob(",
+        "            self._nodes.writer.collect(Discharge(",
         "            for posting in found.postings:\n"
         "                queue = posting.queue\n"
         "                queue.number(posting.records)\n"
         "                queue.make_available(posting.records, posting.size_bytes)\n"
         "                self._nodes.pump(queue)\n"
-        "            self._nodes.writer.collect(DischargeJob(",
+        "            self._nodes.writer.collect(Discharge(",
         (f"{RULES_TESTS}::test_a_discharge_is_accepted_after_the_commit_only",),
         "after the commit",
     ),
     Mutant(
         "what a transaction retired is not stored",
-        JOBS,
+        DISCHARGE,
         "        return retire_verbs(queue_id, records_of(work))\n",
         "        return []\n",
         (f"{RULES_TESTS}::test_after_a_crash_all_of_it_is_there_or_nothing",),
@@ -152,15 +154,15 @@ _STORE: Final = (
     ),
     Mutant(
         "what a transaction posted is not stored",
-        JOBS,
-        "        unit: Unit = transaction.verbs()\n",
-        "        unit: Unit = transaction.verbs()[:1]\n",
+        DISCHARGE,
+        "        unit = super().prepare(now_ms)\n",
+        "        unit = super().prepare(now_ms)[:1]\n",
         (f"{RULES_TESTS}::test_after_a_crash_all_of_it_is_there_or_nothing",),
         "all or nothing",
     ),
     Mutant(
         "how a transaction changed a message is not stored",
-        JOBS,
+        DISCHARGE,
         "            unit.append(Return(",
         "            ([] if unit else []).append(Return(",
         (f"{RULES_TESTS}::test_after_a_crash_all_of_it_is_there_or_nothing",),
@@ -184,19 +186,19 @@ _STORE: Final = (
     ),
     Mutant(
         "numbers of messages that were not stored are lost",
-        JOBS,
-        "        self.transaction.withdraw()\n",
-        "        pass\n",
+        POSTING,
+        "            self.queue.next_offset = self._first_offset\n",
+        "            if not self.reserved:\n                self.queue.next_offset = self._first_offset\n",
         (f"{RULES_TESTS}::test_a_full_disk_at_the_commit_rolls_back_and_the_broker_goes_on",),
         "store error",
     ),
     Mutant(
         "the record of a discharge is a unit of its own",
-        JOBS,
-        "        unit.append(Discharged(transaction.txn_id, self._nodes.wall_clock_ms()))\n",
-        "        from amqp_broker.jobs import Step\n"
-        "        record = Discharged(transaction.txn_id, self._nodes.wall_clock_ms())\n"
-        "        self._nodes.writer.submit(Step([record]))\n",
+        DISCHARGE,
+        "        unit.append(Discharged(transaction.txn_id, now_ms))\n",
+        "        from amqp_broker.operations.posting import Step\n"
+        "        record = Discharged(transaction.txn_id, now_ms)\n"
+        "        self._transactions._nodes.writer.submit(Step([record]))\n",
         (
             f"{RULES_TESTS}::test_everything_of_a_discharge_is_one_commit",
             f"{RULES_TESTS}::test_a_discharge_that_the_store_refuses_leaves_no_record",
@@ -205,8 +207,8 @@ _STORE: Final = (
     ),
     Mutant(
         "there is no record of a discharge",
-        JOBS,
-        "        unit.append(Discharged(transaction.txn_id, self._nodes.wall_clock_ms()))\n",
+        DISCHARGE,
+        "        unit.append(Discharged(transaction.txn_id, now_ms))\n",
         "",
         (
             f"{WIRE_TESTS}::test_the_outcome_of_a_discharge_can_be_asked_by_anybody_who_knows_its_id",
