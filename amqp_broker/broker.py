@@ -68,7 +68,7 @@ class Broker:
         self._faults = faults
         self._nursery = nursery
         self.timers = Timers()
-        self.writer = Writer(store, self.timers, wall_clock)
+        self.writer = Writer(store, self.timers, lambda: self.nodes.wall_clock_ms())
         authoriser = Authoriser(config.access_rules, users_configured=bool(config.users))
         self.nodes = NodeService(config, self.writer, self.timers, authoriser, wall_clock)
         self.features = Features(self.nodes)

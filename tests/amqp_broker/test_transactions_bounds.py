@@ -266,7 +266,7 @@ def test_a_control_link_keeps_its_credit_while_the_store_is_at_it() -> None:
     with running_broker(faults=faults) as broker, session_to(broker) as session:
         controller = Controller(session)
         ids = [controller.declare() for _ in range(20)]
-        broker.call(lambda running: setattr(running.writer, "_commit_s", 1.0))  # commits beside the loop
+        broker.call(lambda running: setattr(running.writer._pace, "commit_s", 1.0))  # commits beside the loop
         with faults.held_commits():
             session.connection.pump_until(lambda: controller.link.credit >= 20)
             numbers = [controller.ask(Discharge(txn_id=txn_id)) for txn_id in ids]

@@ -114,7 +114,7 @@ def crashing(
 
 def slow_disk(broker: RunningBroker) -> None:
     """Commits are left to the writer's thread, beside which the broker goes on."""
-    broker.call(lambda running: setattr(running.writer, "_commit_s", 1.0))
+    broker.call(lambda running: setattr(running.writer._pace, "commit_s", 1.0))
 
 
 def test_a_discharge_is_accepted_after_the_commit_only() -> None:
