@@ -34,7 +34,7 @@ def ended(run: Observed) -> dict[tuple[int, str], str]:
         (who, link): why
         for (who, link), why in run.ends.items()
         if (who, link) not in run.left and (not link or (who, None) not in run.left)
-        # A control link ends what it declared when its detach is answered, which waits for outcomes: work that
+        # A control link ends what it declared when its detach is answered, which waits for outcomes: what
         # follows on other links comes before or after.
         if why != UNKNOWN_TXN or (who, "to coordinator") not in run.left
     }
