@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BURST_S: Final = 0.02  # what readers may use at once, and owe: a few pages
 WINDOW_S: Final = 0.05  # over which the broker is found busy or not
-BUSY_JOBS_PER_S: Final = 100  # of others, to be stored: fewer are served in between anyway
+BUSY_OPERATIONS_PER_S: Final = 100  # of others, to be stored: fewer are served in between anyway
 
 
 class PageReader(Protocol):
@@ -40,18 +40,18 @@ class Allowance:
         self._left_s = BURST_S
         self._at = now
         self._window_at = now
-        self._window_jobs = 0
+        self._window_operations = 0
         self._busy = False
 
-    def wait_s(self, now: float, jobs: int) -> float:
-        """How long the next page has to wait; `jobs` is how many others have had stored, since ever."""
+    def wait_s(self, now: float, operations: int) -> float:
+        """How long the next page has to wait; `operations` is how many others have had stored, since ever."""
         self._left_s = min(BURST_S, self._left_s + (now - self._at) * self._share)
         self._at = now
         passed = now - self._window_at
         if passed >= WINDOW_S:
-            self._busy = jobs - self._window_jobs >= BUSY_JOBS_PER_S * passed
-            self._window_at, self._window_jobs = now, jobs
-        elif jobs - self._window_jobs >= BUSY_JOBS_PER_S * WINDOW_S:
+            self._busy = operations - self._window_operations >= BUSY_OPERATIONS_PER_S * passed
+            self._window_at, self._window_operations = now, operations
+        elif operations - self._window_operations >= BUSY_OPERATIONS_PER_S * WINDOW_S:
             self._busy = True
         if self._left_s > 0 or not self._busy or self._share >= 1:
             return 0.0

@@ -171,7 +171,7 @@ class RetainedService:
         self._tell(self.events)
 
     def _after_commit(self, store: Store) -> None:
-        """A group was stored, and its jobs have been told."""
+        """A group was stored, and its operations have been told."""
         if self.events in self._waiting:
             self.events.bounds(store)
         for log in list(self._waiting):

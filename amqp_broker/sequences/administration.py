@@ -9,7 +9,7 @@ import trio
 
 from amqp_broker.addresses import AddressError, parse_address
 from amqp_broker.persistence import Store, Stream
-from amqp_broker.sequences.jobs import Reset
+from amqp_broker.sequences.operations import Reset
 from amqp_broker.sequences.settings import sequences_of
 
 if TYPE_CHECKING:

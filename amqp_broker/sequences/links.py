@@ -1,4 +1,4 @@
-"""Links that send messages of sequenced streams: from their runs to jobs, and the order acknowledgements back
+"""Links that send messages of sequenced streams: from runs to operations, and the order acknowledgements back
 (MS-MQQB 3.1.5.8.6).
 
     attach   properties: seq-stream = the stream of all its messages
@@ -30,7 +30,7 @@ from amqp_broker.persistence import RowDamaged
 from amqp_broker.places import Place
 from amqp_broker.queues import NodeRefused
 from amqp_broker.sequences.fields import MISSING, place_of, stream_property
-from amqp_broker.sequences.jobs import Places, SequencedPosting
+from amqp_broker.sequences.operations import Places, SequencedPosting
 from amqp_broker.sequences.positions import TooManyStreams
 from amqp_broker.sequences.settings import sequences_of
 from amqp_broker.sequences.transactions import SequencedEnlistment, TransactionalJudging
@@ -131,7 +131,7 @@ class SequenceRule(PostRule):
         """Each message has its place where the link names a stream, or the queue wants one."""
         return self._stream is not None or queue.sequences.required
 
-    # From a run to a job
+    # From a run to an operation
 
     def take(
         self, sink: QueueSink, deliveries: list[Delivery], records: list[Record],
@@ -170,10 +170,10 @@ class SequenceRule(PostRule):
             sink.transactions.refuse_posts(transaction, sink.link, deliveries, refused.error())
             sink.processed(len(deliveries))
             return
-        job = TransactionalJudging(
+        judging = TransactionalJudging(
             self._connection, sink.link, deliveries, enlistment, partial(self._judged, sink)
         )
-        self._sequences.nodes.writer.collect(job)
+        self._sequences.nodes.writer.collect(judging)
 
     # From the outcomes to the peer, in turns of the connection
 
@@ -198,12 +198,12 @@ class SequenceRule(PostRule):
             _arrived(sink, timer, posting.deliveries)
         sink.processed(len(posting.deliveries))
 
-    def _judged(self, sink: QueueSink, job: TransactionalJudging) -> None:
+    def _judged(self, sink: QueueSink, judging: TransactionalJudging) -> None:
         """The provisional outcomes of what was posted in a transaction (4.4.1)."""
-        enlistment = job.enlistment
-        for deliveries, outcome in equal_runs(job.deliveries, enlistment.outcomes):
+        enlistment = judging.enlistment
+        for deliveries, outcome in equal_runs(judging.deliveries, enlistment.outcomes):
             sink.transactions.tell_provisionally(enlistment.transaction, sink.link, deliveries, outcome)
-        sink.processed(len(job.deliveries))
+        sink.processed(len(judging.deliveries))
 
     # Order acknowledgements
 

@@ -20,7 +20,7 @@ from amqp_broker.operations.operation import Operation, Refused
 from amqp_broker.operations.posting import Posting
 from amqp_broker.persistence import Record, RowDamaged, Stream, Unit
 from amqp_broker.queue import Queue
-from amqp_broker.sequences.jobs import Places, advances, judge
+from amqp_broker.sequences.operations import Places, advances, judge
 from amqp_broker.sequences.positions import TooManyStreams
 
 if TYPE_CHECKING:

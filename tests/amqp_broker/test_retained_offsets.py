@@ -12,7 +12,7 @@ from amqp_broker.configuration import BrokerConfig
 from amqp_broker.frames import encode_message
 from amqp_broker.node_service import OF_THE_BROKER
 from amqp_broker.operations.posting import Posting
-from amqp_broker.page_turns import BURST_S, BUSY_JOBS_PER_S, WINDOW_S, Allowance
+from amqp_broker.page_turns import BURST_S, BUSY_OPERATIONS_PER_S, WINDOW_S, Allowance
 from amqp_broker.persistence import MemoryStore, Post, Record, StoreFull, Unit
 from amqp_broker.queue import Queue
 from amqp_broker.records import record_of
@@ -118,7 +118,7 @@ def test_readers_are_not_slowed_by_a_trickle_and_soon_by_a_flood() -> None:
     """A few jobs now and then are served in between; what was used while nobody else was there is no debt
     that lasts.
     """
-    assert read_for(Allowance(0.2, 0), 10, 0.002, BUSY_JOBS_PER_S // 2) == 1
+    assert read_for(Allowance(0.2, 0), 10, 0.002, BUSY_OPERATIONS_PER_S // 2) == 1
     allowance = Allowance(0.2, 0)
     read_for(allowance, 10, 0.002, 0)
     longest = BURST_S / 0.2 + BURST_S

@@ -7,7 +7,7 @@ from typing import Final
 from tests.mutants.mutant import Mutant
 
 RULE: Final = "coordinator/sequence_table.py"
-JOBS: Final = "amqp_broker/sequences/jobs.py"
+JOBS: Final = "amqp_broker/sequences/operations.py"
 JUDGING: Final = "amqp_broker/sequences/judging.py"
 POSITIONS: Final = "amqp_broker/sequences/positions.py"
 FIELDS: Final = "amqp_broker/sequences/fields.py"

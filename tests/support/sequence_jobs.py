@@ -15,7 +15,7 @@ from amqp_broker.frames import Accepted, Rejected
 from amqp_broker.persistence import MemoryStore, Record, Store
 from amqp_broker.places import Place
 from amqp_broker.queue import Queue
-from amqp_broker.sequences.jobs import SequencedPosting
+from amqp_broker.sequences.operations import SequencedPosting
 from amqp_broker.testing import memory_config
 from tests.support import sequenced
 from tests.support.by_hand import connection_by_hand
