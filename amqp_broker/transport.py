@@ -11,6 +11,8 @@ from typing import Final, Protocol
 
 import trio
 
+from amqp_broker.compilation import mypyc_attr
+
 READ_BYTES: Final = 65_536  # one read is one batch: about 450 messages of 100 B
 
 
@@ -63,6 +65,7 @@ class SocketTransport:
         await self._stream.send_all(data)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class StreamTransport:
     """Any stream of trio's: nothing goes without a task that may wait."""
 

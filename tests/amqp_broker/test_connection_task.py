@@ -287,6 +287,7 @@ def test_open_tells_the_product() -> None:
     run_with_virtual_clock(main)
 
 
+@pytest.mark.interpreted
 def test_a_fault_of_ours_ends_one_connection_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """An exception in one connection closes it with amqp:internal-error; the others and the broker live
     on.

@@ -11,6 +11,8 @@ from tests.grouping.stage import Chunk, Observed, Program, run_program
 from tests.grouping.steps import Disk, Send, Step
 from tests.grouping.stores import MemoryStores
 
+pytestmark = pytest.mark.interpreted
+
 BESIDE = "beside " + DECOY.decode()
 """There is room for it also on a full disk."""
 
