@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from amqp_broker.connection import Connection
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Refused(Exception):
     """An operation can't be: `error` is what its asker is told."""
 
