@@ -83,9 +83,9 @@ class ConnectionTask:
         self._handling: list[Any] = []  # events, while they are handled
         self._output: bytes | memoryview = b""
         self._writing = False
-        self._owner: trio.lowlevel.Task | None = None
+        self._owner_waits = trio.lowlevel.ParkingLot()
         self._signalled = False
-        self._reader: trio.lowlevel.Task | None = None
+        self._reader_waits = trio.lowlevel.ParkingLot()
         self._output_put = trio.lowlevel.ParkingLot()
         self._broken = False
         self._writing_since: float | None = None
@@ -127,9 +127,8 @@ class ConnectionTask:
     def wake(self) -> None:
         """Have the owner take a turn."""
         self._signalled = True
-        if self._owner is not None:
-            owner, self._owner = self._owner, None
-            trio.lowlevel.reschedule(owner)
+        if self._owner_waits:
+            self._owner_waits.unpark()
 
     # The three tasks
 
@@ -163,18 +162,12 @@ class ConnectionTask:
             self._inbox = data
             self.wake()
             if self._inbox is not None:
-                self._reader = trio.lowlevel.current_task()
-                await trio.lowlevel.wait_task_rescheduled(self._stop_reading)
-
-    def _stop_reading(self, _: object) -> trio.lowlevel.Abort:
-        self._reader = None
-        return trio.lowlevel.Abort.SUCCEEDED
+                await self._reader_waits.park()
 
     def _read_on(self) -> None:
         """What was read has been taken."""
-        if self._reader is not None:
-            reader, self._reader = self._reader, None
-            trio.lowlevel.reschedule(reader)
+        if self._reader_waits:
+            self._reader_waits.unpark()
 
     async def _write(self) -> None:
         try:
@@ -211,15 +204,7 @@ class ConnectionTask:
             if self._signalled:
                 await trio.lowlevel.checkpoint()
             else:
-                await self._park()
-
-    async def _park(self) -> None:
-        def abort(_: object) -> trio.lowlevel.Abort:
-            self._owner = None
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        self._owner = trio.lowlevel.current_task()
-        await trio.lowlevel.wait_task_rescheduled(abort)
+                await self._owner_waits.park()
 
     async def _turn(self) -> bool:
         """Take everything that waits; True when nothing more is to come.
@@ -351,7 +336,7 @@ class ConnectionTask:
         with trio.move_on_after(CLOSE_GRACE_S):
             while (self._output or self._writing or self.engine.output_size()) and not self._broken:
                 self._flush()
-                await self._park()
+                await self._owner_waits.park()
             if not self._broken and not self._eof and hasattr(self._stream, "send_eof"):
                 try:
                     await self._stream.send_eof()
@@ -360,7 +345,7 @@ class ConnectionTask:
                 while not self._eof:
                     self._inbox = None
                     self._read_on()
-                    await self._park()
+                    await self._owner_waits.park()
 
     def _give_everything_back(self) -> None:
         """The wire broke: every link of this connection ends as the engine says."""

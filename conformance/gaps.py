@@ -4,9 +4,8 @@
     scenario = "3.2.10/unknown-annotation"
     reason = "Annotations that nobody knows are kept, not refused: what existing clients rely on."
 
-A gap is admitted, not hidden: the report shows the scenario with its reason, and a scenario of the list that
-passes
-is a failure of the list.
+A gap is admitted, not hidden: the report shows the scenario with its reason, and a scenario of the list
+that passes is a failure of the list.
 """
 
 import tomllib

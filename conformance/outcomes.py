@@ -1,6 +1,10 @@
 """How a scenario ends: it passes by returning, and ends otherwise by raising one of these."""
 
+from collections.abc import Callable
 from enum import Enum
+
+ATTEMPTS = 6
+"""Of what a busy machine can disturb: a clock of the broker's may run out before the next octet is sent."""
 
 
 class Verdict(Enum):
@@ -24,3 +28,16 @@ class NotApplicable(Exception):
 
 class CannotConnect(Exception):
     """No connection could be established to the broker at all."""
+
+
+def in_some_attempt(attempt: Callable[[int], None]) -> None:
+    """Calls ``attempt`` with 0, 1, ... until one call returns; after ATTEMPTS raises what the last one did.
+
+    It is for what a broker does before a time is over. What may never happen is no matter of attempts.
+    """
+    for number in range(ATTEMPTS - 1):
+        try:
+            return attempt(number)
+        except Unexpected:
+            continue
+    attempt(ATTEMPTS - 1)

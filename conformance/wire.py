@@ -376,8 +376,7 @@ class Peer:
 
     def expect_close(self, *conditions: str, timeout_s: float | None = None) -> Close:
         """Waits for close with an error of one of ``conditions`` (none: any), answers it, and sees that
-        nothing
-        follows.
+        nothing follows.
         """
         close = self._expect_error(Close, None, conditions, timeout_s, ())
         if not self.close_sent:

@@ -1,5 +1,6 @@
 """Messages that come, and messages that leave: what a commit makes true of a queue.
 
+Arrival      what comes into one queue: pending until it is decided, numbered by the group under way
 Posting      a run of messages is there; in a transaction its room was kept since it was posted
 Settlement   the outcome of a run of deliveries: its messages leave the queue, or returned changed
 Step         verbs that somebody waits for, or nobody
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from amqp_broker.compilation import mypyc_attr
 from amqp_broker.links import Delivery, OutgoingDelivery
 from amqp_broker.message_events import Origin, put
 from amqp_broker.nodes.ends import Sink
@@ -69,25 +71,59 @@ def archive_verb(queue: Queue, first_offset: int, count: int) -> Retire:
     return Retire(queue.queue_id, first_offset, first_offset + count - 1)
 
 
-class Posting(Operation):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Arrival(Operation):
+    """Base: messages that come into `queue`. From the begin of it to its end nothing overtakes them there."""
+
+    __slots__ = ("_first_offset", "_pending", "queue")
+
+    def __init__(self, queue: Queue) -> None:
+        self._first_offset = -1  # where the group under way has numbered them
+        self._pending = False
+        self.queue = queue
+
+    def begin(self) -> None:
+        """They are pending from now on."""
+        if not self._pending:
+            self._pending = True
+            self.queue.pending_posts += 1
+
+    def end(self) -> None:
+        """It is decided: they are there, or never come."""
+        self._first_offset = -1
+        if self._pending:
+            self._pending = False
+            self.queue.pending_posts -= 1
+
+    def number(self, records: Sequence[Record]) -> None:
+        """Give them the next offsets."""
+        self._first_offset = self.queue.next_offset
+        self.queue.number(records)
+
+    def undo(self) -> None:
+        """The offsets are free again."""
+        if self._first_offset >= 0:
+            self.queue.next_offset = self._first_offset
+            self._first_offset = -1
+
+
+class Posting(Arrival):
     """A run of messages to one queue; `origin` is where they come from. Room that was `reserved` for them is
     used or given back; without it `sink` is told, and nothing overtakes them in their queue from now
     on.
     """
 
     __slots__ = (
-        "_first_offset", "_nodes", "_pending", "deliveries", "durable_count", "operations", "origin", "queue",
-        "records", "reserved", "sink", "size_bytes",
+        "_nodes", "deliveries", "durable_count", "operations", "origin", "records", "reserved", "sink",
+        "size_bytes",
     )  # fmt: skip
 
     def __init__(
         self, nodes: Nodes, queue: Queue, records: Sequence[Record], origin: Origin,
         sink: Sink | None = None, deliveries: list[Delivery] | None = None, reserved: bool = False,
     ) -> None:  # fmt: skip
+        super().__init__(queue)
         self._nodes = nodes
-        self._first_offset = -1  # where the group under way has numbered them
-        self._pending = not reserved
-        self.queue = queue
         self.records = records
         self.origin = origin
         self.sink = sink
@@ -97,7 +133,7 @@ class Posting(Operation):
         self.size_bytes = sum([len(record.body) for record in records])
         self.durable_count = sum([record.durable for record in records])
         if not reserved:
-            queue.pending_posts += 1
+            self.begin()
 
     def prepare(self, now_ms: int) -> Unit:
         """Number them. Of what had to wait for a discharge, what has outlived its ttl by now is left out, but
@@ -110,12 +146,9 @@ class Posting(Operation):
                     self.records = fresh(self.records, now_ms)
                     self.durable_count = sum([record.durable for record in self.records])
                     break
-        if not self._pending:
-            self._pending = True
-            queue.pending_posts += 1
+        self.begin()
         records = self.records
-        self._first_offset = queue.next_offset
-        queue.number(records)
+        self.number(records)
         unit = post_verbs(queue, records, self.durable_count)
         if queue.events:
             origin = self.origin
@@ -133,23 +166,15 @@ class Posting(Operation):
             raise
 
     def undo(self) -> None:
-        """The offsets are free again."""
-        if self._first_offset >= 0:
-            self.queue.next_offset = self._first_offset
-            self._first_offset = -1
-            if self.reserved:
-                self._end()
-
-    def _end(self) -> None:
-        if self._pending:
-            self._pending = False
-            self.queue.pending_posts -= 1
+        """The offsets are free again. What was reserved stands in nobody's way until it is tried again."""
+        super().undo()
+        if self.reserved:
+            self.end()
 
     def stored(self) -> None:
         """They are there, if their queue is. What was reserved is distributed by who committed it."""
         queue = self.queue
-        self._first_offset = -1
-        self._end()
+        self.end()
         if self.reserved:
             queue.unreserve(self.operations, self.size_bytes)
         if not queue.deleted:
@@ -161,7 +186,7 @@ class Posting(Operation):
 
     def refused(self, error: Exception) -> None:
         """They never come; their room is free."""
-        self._end()
+        self.end()
         if self.reserved:
             self.reserved = False
             self.queue.unreserve(self.operations, self.size_bytes)

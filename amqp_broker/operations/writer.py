@@ -121,7 +121,7 @@ class Writer:
         self._alone = 0  # so many of them, the first ones, are groups of their own
         self._kept: list[Operation] = []  # met a full store, and are tried again
         self._reads: deque[Read] = deque()
-        self._task: trio.lowlevel.Task | None = None
+        self._idle = trio.lowlevel.ParkingLot()
         self._deferred_at = self._busy_at = trio.current_time()
         self._housekeeping_at = self._busy_at + HOUSEKEEPING_EVERY_S
         self._stopping = False
@@ -169,7 +169,7 @@ class Writer:
         """
         if not self._due:
             return
-        idle = self._task is not None and not (self._kept or self._alone or self._stopping)
+        idle = bool(self._idle) and not (self._kept or self._alone or self._stopping)
         if not idle or not self._pace.inline(len(self._waiting)):
             self._wake()
             return
@@ -305,7 +305,7 @@ class Writer:
         self._timers.set(
             (self._deferred_at + DEFER_S) if self._waiting else self._busy_at + IDLE_AFTER_S, self
         )
-        await self._park()
+        await self._idle.park()
         if self._work_waits() or trio.current_time() < self._busy_at + IDLE_AFTER_S:
             return
         self._busy_at = trio.current_time()
@@ -314,7 +314,7 @@ class Writer:
             self._due = True
         while not self._work_waits():
             if not await self._housekeeping(thread) and not self._work_waits():
-                await self._park()
+                await self._idle.park()
 
     def _work_waits(self) -> bool:
         return bool(self._due or self._waiting or self._reads or self._stopping or self.failure)
@@ -345,18 +345,9 @@ class Writer:
         finally:
             self._in_worker = False
 
-    async def _park(self) -> None:
-        def abort(_: object) -> trio.lowlevel.Abort:
-            self._task = None
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        self._task = trio.lowlevel.current_task()
-        await trio.lowlevel.wait_task_rescheduled(abort)
-
     def _wake(self) -> None:
-        if self._task is not None:
-            task, self._task = self._task, None
-            trio.lowlevel.reschedule(task)
+        if self._idle:
+            self._idle.unpark()
 
     def _run_reads(self) -> None:
         """As many as there is time for, at least one; those that these lead to have to wait."""

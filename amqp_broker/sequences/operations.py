@@ -12,7 +12,7 @@ from amqp_broker.frames import Error, Rejected
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.message_events import places_of, put, refused
 from amqp_broker.operations.operation import Operation
-from amqp_broker.operations.posting import post_verbs
+from amqp_broker.operations.posting import Arrival, post_verbs
 from amqp_broker.persistence import Advance, ForgetStream, Record, RowDamaged, Stream, Unit
 from amqp_broker.places import Place
 from amqp_broker.queue import Queue
@@ -28,15 +28,14 @@ Places = Sequence[Place | Error | None]
 """Of each message of a run: its place, what is wrong with its fields, or None: it is of no stream."""
 
 
-class SequencedPosting(Operation):
+class SequencedPosting(Arrival):
     """A run of messages from one link to one queue. After the commit `outcomes` has what each is told, and
     `told` is called with the posting and the store's error in a turn of the owner.
     """
 
     __slots__ = (
-        "_changes", "_first_offset", "_owner", "_pending", "_places", "_principal", "_records", "_service",
-        "_taken",
-        "_told", "deliveries", "link", "outcomes", "queue",
+        "_changes", "_owner", "_places", "_principal", "_records", "_service", "_taken", "_told",
+        "deliveries", "link", "outcomes",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +50,7 @@ class SequencedPosting(Operation):
         places: Places,
         told: Callable[[SequencedPosting, Exception | None], None],
     ) -> None:
+        super().__init__(queue)
         self._service = service
         self._owner = owner
         self._principal = principal
@@ -59,13 +59,10 @@ class SequencedPosting(Operation):
         self._places = places
         self._taken: list[Record] = []
         self._changes: list[Stream] = []
-        self._first_offset = -1  # where the group under way has numbered what it takes
         self.link = link
         self.deliveries = deliveries
-        self.queue = queue
         self.outcomes: list[Any] = []
-        queue.pending_posts += 1
-        self._pending = True
+        self.begin()
 
     @property
     def places(self) -> Places:
@@ -79,8 +76,7 @@ class SequencedPosting(Operation):
         judging = service.judging(queue, self._principal)
         self._taken, self.outcomes = judge(judging, self._records, self._places)
         self._changes = judging.changes(now_ms)
-        self._first_offset = queue.next_offset
-        queue.number(self._taken)
+        self.number(self._taken)
         unit = post_verbs(queue, self._taken, sum([record.durable for record in self._taken]))
         if queue.events:
             places, container = places_of(self._records, self._places), self._owner.container_id
@@ -94,20 +90,12 @@ class SequencedPosting(Operation):
         """The offsets are free again, and the streams where they were."""
         changes, self._changes = self._changes, []
         self._service.positions.undo(self, changes)
-        if self._first_offset >= 0:
-            self.queue.next_offset = self._first_offset
-            self._first_offset = -1
-
-    def _end(self) -> None:
-        if self._pending:
-            self._pending = False
-            self.queue.pending_posts -= 1
+        super().undo()
 
     def stored(self) -> None:
         """The messages are there, and their streams have moved."""
         queue = self.queue
-        self._first_offset = -1
-        self._end()
+        self.end()
         self._service.positions.stored(self, queue, self._changes)
         if self._taken and not queue.deleted:
             queue.make_available(self._taken, sum([len(record.body) for record in self._taken]))
@@ -117,7 +105,7 @@ class SequencedPosting(Operation):
 
     def refused(self, error: Exception) -> None:
         """None of them is there."""
-        self._end()
+        self.end()
         self._owner.run_in_turn(self._told, self, error)
 
     def owner(self) -> Connection | None:

@@ -1,10 +1,8 @@
 """Takes the requirements out of the standard's XML: one row for each sentence with a MUST or SHOULD.
 
 The XML has no section numbers; they follow from order, as in the printed standard: sections are numbered
-within a
-part, titled passages and types within a section ("2.7.5" is the fifth type of the seventh section of part 2).
-An id is
-the number and the sentence's place among the requirements there: ``2.7.5-03``.
+within a part, titled passages and types within a section ("2.7.5" is the fifth type of the seventh section of
+part 2). An id is the number and the sentence's place among the requirements there: ``2.7.5-03``.
 
     python -m amqp_broker.conformance.requirements.extract FOLDER-OF-XML
 

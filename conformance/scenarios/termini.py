@@ -226,6 +226,15 @@ def unknown_capability(broker: Broker) -> None:
     session.peer.close()
 
 
+def _refused(session: Session, attach: Attach) -> bool:
+    """Whether the broker refuses our receiving link; then it has to say why."""
+    if attach.source is not None:
+        return False
+    if session.peer.expect_detach().error is None:
+        raise Unexpected("the broker refuses the link and does not say why")
+    return True
+
+
 @scenario("3.5.3/durable-terminus", "2.6.3-03")
 def durable_terminus(broker: Broker) -> None:
     """A source wished durable for ever is refused, or the broker says what it really is."""
@@ -234,9 +243,7 @@ def durable_terminus(broker: Broker) -> None:
     source = Source(address=address, durable=2, expiry_policy="never", timeout=0)
     session.send_attach_receiver(address, name="lasting", source=source)
     attach = session.peer.expect(Attach, name="lasting")
-    if attach.source is None:
-        if session.peer.expect_detach().error is None:
-            raise Unexpected("the broker refuses the link and does not say why")
+    if _refused(session, attach):
         return
     durable = getattr(attach.source, "durable", 0)
     if durable not in (0, 1, 2):
@@ -252,9 +259,7 @@ def another_lifetime_policy(broker: Broker) -> None:
     source = Source(dynamic=True, dynamic_node_properties={"lifetime-policy": policy})
     session.send_attach_receiver(None, name="lifetime", source=source)
     attach = session.peer.expect(Attach, name="lifetime")
-    if attach.source is None:
-        if session.peer.expect_detach().error is None:
-            raise Unexpected("the broker refuses the link and does not say why")
+    if _refused(session, attach):
         return
     properties = getattr(attach.source, "dynamic_node_properties", None) or {}
     if isinstance(properties.get("lifetime-policy"), Described):

@@ -187,8 +187,8 @@ _STORE: Final = (
     Mutant(
         "numbers of messages that were not stored are lost",
         POSTING,
-        "            self.queue.next_offset = self._first_offset\n",
-        "            if not self.reserved:\n                self.queue.next_offset = self._first_offset\n",
+        "        super().undo()\n        if self.reserved:\n",
+        "        if not self.reserved:\n            super().undo()\n        else:\n",
         (f"{RULES_TESTS}::test_a_full_disk_at_the_commit_rolls_back_and_the_broker_goes_on",),
         "store error",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import tarfile
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidy.sources import ROOMS, ROOT, SHIPPED, walk
+from tests.tidy.sources import ROOMS, ROOT, SHIPPED, python_files, tree, walk
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 # Spark finds a data source by the prefix of its module's name, so this one cannot live under amqp_broker.
@@ -102,3 +103,41 @@ def test_the_sdist_builds_and_holds_the_rooms(distributions: tuple[set[str], set
     """The wheel above was built from the sdist; it carries the rooms' real folders and the build script."""
     _, sdist = distributions
     assert {f"{room}/__init__.py" for room in ROOMS} | {"setup.py", "pyproject.toml", "LICENSE"} <= sdist
+
+
+def file_of(module: str) -> str:
+    """The file of a module, by its relative name."""
+    package, _, name = module.rpartition(".")
+    return f"{folder_of(package)}/{name}.py"
+
+
+def bases_of(node: ast.ClassDef) -> set[str]:
+    """The names of the classes that a class inherits from, without their type arguments."""
+    named = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+    return {base.id for base in named if isinstance(base, ast.Name)}
+
+
+def imported(module: ast.Module) -> set[str]:
+    """The names that a module imports from the package."""
+    froms = [node for node in ast.walk(module) if isinstance(node, ast.ImportFrom)]
+    ours = [node for node in froms if (node.module or "").startswith("amqp_broker")]
+    return {alias.name for node in ours for alias in node.names}
+
+
+def test_what_interpreted_classes_inherit_from_allows_it_where_it_is_compiled() -> None:
+    """A compiled class refuses interpreted subclasses at run time, unless it is declared to have some."""
+    hot = {file_of(module) for module in PROJECT["tool"]["amqp_broker"]["compiled"]}
+    compiled = [node for name in hot for node in tree(name).body if isinstance(node, ast.ClassDef)]
+    closed = {
+        node.name for node in compiled if "mypyc_attr" not in " ".join(map(ast.unparse, node.decorator_list))
+    }
+    assert len(closed) > 50
+    refused = [
+        f"{name}: {node.name}({base})"
+        for name in python_files()
+        if name not in hot
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.ClassDef)
+        for base in bases_of(node) & closed & imported(tree(name))
+    ]
+    assert refused == []
