@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.frames import Accepted, Error, Modified, Rejected, Released, peek_identity
-from amqp_broker.persistence import Event, Log, Record, Unit
+from amqp_broker.log import Log
+from amqp_broker.persistence import Event, Journal, Record, Unit
 from amqp_broker.places import Place
 
 if TYPE_CHECKING:
@@ -287,7 +288,7 @@ def _fields(queue: Queue, container: str, txn_id: bytes) -> dict[str, str | int]
 def _fields_of_new(queue: Queue, container: str, txn_id: bytes) -> dict[str, str | int]:
     """Of messages that become available; in a log that is also their end."""
     fields = _fields(queue, container, txn_id)
-    if queue.archives:
+    if isinstance(queue, Log):
         fields["outcome"] = ARCHIVED
     return fields
 
@@ -304,7 +305,7 @@ def _runs(records: Sequence[Record]) -> Iterable[Sequence[Record]]:
 
 def log_run(
     kind: str, now_ms: int, shared: dict[str, str | int], count: int, columns: dict[str, Values]
-) -> Log:
+) -> Journal:
     """One event; a column whose values are all the same is a field of all."""
     fields = dict(shared)
     own: dict[str, Values] = {}
@@ -314,4 +315,4 @@ def log_run(
             own[name] = values
         elif first is not None:
             fields[name] = first
-    return Log(Event(kind, now_ms, fields, 0, count, own))
+    return Journal(Event(kind, now_ms, fields, 0, count, own))

@@ -12,6 +12,7 @@ from amqp_broker.addresses import Address
 from amqp_broker.configuration import STRICT, BrokerConfig
 from amqp_broker.configuration_tables import QueuePolicy
 from amqp_broker.frames import Error
+from amqp_broker.log import Log
 from amqp_broker.persistence import CreateNode, DeleteNode, RecoveredNode, Unit
 from amqp_broker.queue import Queue, QueueLimits
 
@@ -119,9 +120,9 @@ class Queues:
         limits = QueueLimits(
             policy.max_messages or UNBOUNDED, policy.max_bytes or UNBOUNDED, policy.max_volatile_bytes
         )
-        queue = self._queues[name] = Queue(name, queue_id, limits, persistent=persistent)
+        kind = Log if policy.archives and persistent else Queue
+        queue = self._queues[name] = kind(name, queue_id, limits, persistent=persistent)
         queue.retains = policy.retains and persistent
-        queue.archives = policy.archives and persistent
         queue.stores_all = (policy.retains or policy.events) and persistent
         queue.events = policy.events
         queue.backlog.window_messages = self._config.limits.queue_window_messages

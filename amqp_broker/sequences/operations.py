@@ -12,7 +12,7 @@ from amqp_broker.frames import Error, Rejected
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.message_events import places_of, put, refused
 from amqp_broker.operations.operation import Operation
-from amqp_broker.operations.posting import Arrival, post_verbs
+from amqp_broker.operations.posting import Arrival
 from amqp_broker.persistence import Advance, ForgetStream, Record, RowDamaged, Stream, Unit
 from amqp_broker.places import Place
 from amqp_broker.queue import Queue
@@ -77,7 +77,7 @@ class SequencedPosting(Arrival):
         self._taken, self.outcomes = judge(judging, self._records, self._places)
         self._changes = judging.changes(now_ms)
         self.number(self._taken)
-        unit = post_verbs(queue, self._taken, sum([record.durable for record in self._taken]))
+        unit = queue.post_verbs(self._taken, sum([record.durable for record in self._taken]))
         if queue.events:
             places, container = places_of(self._records, self._places), self._owner.container_id
             unit.extend(put(queue, self._taken, container, now_ms, b"", places))
