@@ -138,6 +138,21 @@ class Posting(Arrival):
             unit.extend(put(queue, records, origin.container, now_ms, origin.txn_id, origin.places))
         return unit
 
+    def judges(self) -> bool:
+        """It is taken as it is."""
+        return False
+
+    def parts(self) -> Sequence[Operation]:
+        """Each message for itself; what is reserved comes as a whole."""
+        if self.reserved or len(self.records) < 2:
+            return [self]
+        parts = [
+            Posting(self._nodes, self.queue, [record], self.origin, self.sink, [delivery])
+            for record, delivery in zip(self.records, self.deliveries, strict=True)
+        ]
+        self.end()
+        return parts
+
     def at_once(self) -> None:
         """Nothing of it is for the store, and nothing in its queue stands before it: it is there now."""
         try:
@@ -224,6 +239,10 @@ class Settlement(Operation):
         elif verbs:
             self.nodes.store(verbs)  # memory has them back already, and what the outcome changed
 
+    def judges(self) -> bool:
+        """The receiver has decided."""
+        return False
+
     def waits_for_space(self) -> bool:
         """The receiver has decided: its outcome waits for room, and nothing is delivered once more."""
         return True
@@ -269,6 +288,10 @@ class Step(Operation):
         """Whoever waits is told."""
         if self._then is not None:
             self._then(error)
+
+    def judges(self) -> bool:
+        """Verbs stand for themselves."""
+        return False
 
     def waits_for_space(self) -> bool:
         """Events promise nothing: where there is no room, they are left out."""

@@ -92,6 +92,20 @@ class SequencedPosting(Arrival):
         self._service.positions.undo(self, changes)
         super().undo()
 
+    def parts(self) -> Sequence[Operation]:
+        """Each message for itself."""
+        if len(self._records) < 2:
+            return [self]
+        parts = [
+            SequencedPosting(
+                self._service, self._owner, self._principal, self.link, [delivery], self.queue, [record],
+                [place], self._told,
+            )
+            for delivery, record, place in zip(self.deliveries, self._records, self._places, strict=True)
+        ]  # fmt: skip
+        self.end()
+        return parts
+
     def stored(self) -> None:
         """The messages are there, and their streams have moved."""
         queue = self.queue
