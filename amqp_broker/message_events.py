@@ -8,6 +8,10 @@ its end.
 Verbs of the store, which go into the unit of what they tell of, so that both are stored or neither is; only
 `deliver` is a step of its own, which nobody waits for. One event for each run of messages: what they have in
 common stands once, what differs in columns. All of it is called only where `queue.events` is true.
+
+Each operation says its own events beside its verbs. One tap behind all of them was thought of, and left: the
+verbs do not hold what an event tells (who, in which transaction, with which outcome and for the which time,
+what was refused), so each operation would have to say it all the same, at a second place.
 """
 
 from __future__ import annotations
