@@ -22,8 +22,9 @@ from amqp_broker.frames import (
 )
 from amqp_broker.node_service import OF_THE_BROKER
 from amqp_broker.operations.posting import Posting
-from amqp_broker.persistence import Record
+from amqp_broker.persistence import Record, Store
 from amqp_broker.queue import Queue
+from amqp_broker.retained.logs import Page, QueueLog
 from amqp_broker.testing import memory_config
 from tests.frames.test_fast_checks import MALFORMED, MALFORMED_BODIES, nested
 from tests.links.pair import Message as Sendable
@@ -226,6 +227,34 @@ def test_a_row_that_cannot_be_stamped_is_passed_over_by_who_reads_by_offset(name
         assert gone.error is not None and gone.error.info is not None
         assert (gone.error.info["asked"].value, gone.error.info["first"].value) == (1, 2)
         assert len(at.received) == 5
+
+    by_hand(main, KEPT)
+
+
+@pytest.mark.interpreted
+def test_a_fault_in_a_page_ends_its_connection_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it is: the connection of who asked for the page ends, and who waits behind it has its turn."""
+
+    async def main(at: Served) -> None:
+        for address in ("kept", "log"):
+            sender = at.attach_sender(address, f"to {address}")
+            await at.settle()
+            sender.send([text(b"1")])
+            await at.settle()
+        log_id = at.context("to kept").queue.queue_id
+        whole = QueueLog.page
+
+        def page(log: QueueLog, store: Store, start: int, messages: int, size: int) -> Page:
+            if log.log_id == log_id:
+                raise ValueError("a fault of the broker")
+            return whole(log, store, start, messages, size)
+
+        monkeypatch.setattr(QueueLog, "page", page)
+        for address in ("kept", "log"):
+            at.attach_receiver(Source(address=address, filter=filters("first")), 9, f"from {address}")
+        await at.settle()
+        assert isinstance(at.connection.fault, ValueError)
+        assert [delivery.payload[-1:] for delivery in at.received] == [b"1"]
 
     by_hand(main, KEPT)
 
