@@ -18,8 +18,10 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
+from amqp_broker.frames.decoding import Decoder
+from amqp_broker.frames.errors import DecodeError
 from amqp_broker.frames.fast_sections import PLAIN, body_shape
-from amqp_broker.frames.limits import SECTION_NODES_MAX
+from amqp_broker.frames.limits import DEPTH_MAX, SECTION_NODES_MAX
 from amqp_broker.frames.message import Message
 
 # A peer chooses its layouts; bounded memos cannot be filled without end, they start again instead.
@@ -28,6 +30,7 @@ MAX_LAYOUTS: Final = 4  # of one key
 MAX_HEAD_BYTES: Final = 1_024  # of a learned head; a longer one is walked over each time
 LEARN_AT_ONCE: Final = 8  # heads of one key; after these only each RARELY-th is learned
 RARELY: Final = 64
+_DESCRIPTOR_BYTES: Final = 3
 _KEY_BYTES: Final = 6  # descriptor, constructor and size of the first section
 
 _MESSAGE_ANNOTATIONS: Final = 0x72
@@ -37,9 +40,14 @@ _DATA: Final = 0x75
 _VALUE: Final = 0x77
 _SMALLULONG: Final = 0x53
 _SHORT_DATA: Final = b"\x00\x53\x75\xa0"
+_NULL: Final = 0x40
 _SYM8: Final = 0xA3
 _STR8: Final = 0xA1
 _FIELDS: Final = 13
+# Annotations of so many values, each of which holds at most so many, have fewer than SECTION_NODES_MAX.
+_FEW_VALUES: Final = 62
+_INNER_NODES: Final = 1_024
+assert _FEW_VALUES * _INNER_NODES < SECTION_NODES_MAX
 _unpack_u32: Final = struct.Struct(">I").unpack_from
 
 # Constructor of a value of a fixed size that is well-formed whatever its octets: how many (1.6).
@@ -66,7 +74,7 @@ _PROPERTY_CODES: Final = (
 class _Layout:
     """A head that was found well-formed: `constants` between `holes`, of which those at `texts` are text."""
 
-    __slots__ = ("constants", "shape", "size", "texts", "unpack")
+    __slots__ = ("behind", "constants", "shape", "size", "texts", "unpack")
 
     def __init__(self, body: bytes, holes: list[int], size: int, shape: int) -> None:
         formats = [">"]
@@ -84,6 +92,7 @@ class _Layout:
         self.constants: tuple[Any, ...] = self.unpack(body)[::2]
         self.texts = texts
         self.size = size
+        self.behind = body[size : size + _DESCRIPTOR_BYTES]
         self.shape = shape
 
 
@@ -112,7 +121,7 @@ def check_body(body: bytes) -> int:
         if learned is not None:
             for layout in learned.layouts:
                 size = layout.size
-                if size > end:
+                if size > end or body[size : size + _DESCRIPTOR_BYTES] != layout.behind:
                     continue
                 parts = layout.unpack(body)
                 if parts[::2] != layout.constants:
@@ -238,8 +247,24 @@ def _walk_map(body: bytes, at: int, end: int, key_code: int, holes: list[int]) -
         keys.add(key)
         pos = _walk_value(body, value_at, stop, holes)
         if pos < 0:
-            return -1
+            if key_code != _SYM8 or count > _FEW_VALUES:
+                return -1
+            pos = _decode_value(body, value_at, stop)
+            if pos < 0:
+                return -1
     return stop if pos == stop else -1
+
+
+def _decode_value(body: bytes, at: int, end: int) -> int:
+    """Behind a value of any other type in annotations, which is decoded; -1 where it is malformed. Its octets
+    are constant in a layout.
+    """
+    decoder = Decoder(body, at, _INNER_NODES)
+    try:
+        decoder.value(end, DEPTH_MAX - 1)
+    except DecodeError:
+        return -1
+    return decoder.pos
 
 
 def _walk_properties(body: bytes, at: int, end: int, holes: list[int]) -> int:
@@ -258,7 +283,11 @@ def _walk_properties(body: bytes, at: int, end: int, holes: list[int]) -> int:
     if stop > end or count > _FIELDS:
         return -1
     for index in range(count):
-        if body[pos] not in _PROPERTY_CODES[index]:
+        code = body[pos]
+        if code == _NULL:
+            pos += 1
+            continue
+        if code not in _PROPERTY_CODES[index]:
             return -1
         pos = _walk_value(body, pos, stop, holes)
         if pos < 0:
@@ -270,7 +299,10 @@ def _walk_value(body: bytes, at: int, end: int, holes: list[int]) -> int:
     """Behind a simple value before `end`; -1: not certain."""
     code = body[at]
     at += 1
-    if code in _FIXED:
+    if code in _NARROW:
+        start = at + 1
+        stop = start + body[at]
+    elif code in _FIXED:
         stop = at + _FIXED[code]
         if stop > end:
             return -1
@@ -278,9 +310,6 @@ def _walk_value(body: bytes, at: int, end: int, holes: list[int]) -> int:
             holes.append(at)
             holes.append(stop)
         return stop
-    if code in _NARROW:
-        start = at + 1
-        stop = start + body[at]
     elif code in _WIDE:
         start = at + 4
         stop = start + int(_unpack_u32(body, at)[0])
