@@ -169,6 +169,7 @@ def _run_check(options: argparse.Namespace) -> int:
         node_names,
         remove,
     )
+    from amqp_broker.records import message_problem
 
     try:
         if options.give_up_log:
@@ -176,7 +177,7 @@ def _run_check(options: argparse.Namespace) -> int:
             print(f"given up: {given_up}" if given_up else "the log is not damaged: nothing was given up")
         for what in options.remove or ():
             print(f"removed: {remove(options.directory, what)}")
-        complaints = check_directory(options.directory)
+        complaints = check_directory(options.directory, message_problem)
         names = node_names(options.directory) if complaints else {}
     except NothingToRemove as error:
         return _complain(str(error), options.directory)

@@ -107,6 +107,8 @@ class PageTurns:
         self._asked = False
         if self._waiting:
             begun = trio.current_time()
-            self._waiting.popleft().read_page(store)
-            self._allowance.used(trio.current_time() - begun)
-            self._go_on()
+            try:
+                self._waiting.popleft().read_page(store)
+            finally:  # what one page meets is no matter of the readers behind it
+                self._allowance.used(trio.current_time() - begun)
+                self._go_on()

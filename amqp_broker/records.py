@@ -17,7 +17,7 @@ from amqp_broker.frames import (
     Header,
     Message,
     Symbol,
-    body_shape,
+    check_body,
     encode_composite,
     encode_section,
     peek_header,
@@ -42,12 +42,13 @@ def record_of(
     persistent: bool,
     mapped: list[bytes] | None = None,
 ) -> Record:
-    """The record of one received message. Raises DecodeError where sections are malformed or out of order
-    (3.2). A body with message-annotations or application-properties is put into `mapped`.
+    """The record of one received message. Raises DecodeError where its sections, or what is in them except
+    the body, are not as the standard says (3.2, `Message.check`). A body with message-annotations or
+    application-properties is put into `mapped`.
     """
     durable, priority, ttl_ms, _first_acquirer, delivery_count, header_end = peek_header(payload)
     body = payload[header_end:] if header_end else payload
-    shape = body_shape(body)
+    shape = check_body(body)
     if shape:
         if shape == UNSURE:
             body = _without_delivery_annotations(payload, header_end)
@@ -68,6 +69,17 @@ def record_of(
     return record
 
 
+def message_problem(body: bytes) -> str | None:
+    """Why a stored message, without its header, would not be taken today; an older version took it. None: it
+    would be.
+    """
+    try:
+        check_body(body)
+    except DecodeError as error:
+        return error.description
+    return None
+
+
 def store_all(records: list[Record]) -> None:
     """These are of a queue that retains or has events: all are durable, so that their offsets have no holes,
     and none goes without a trace.
@@ -80,9 +92,7 @@ def store_all(records: list[Record]) -> None:
 
 
 def _without_delivery_annotations(payload: bytes, header_end: int) -> bytes:
-    message = Message(payload)
-    message.check_sections()
-    return payload[message.after_delivery_annotations_offset :]
+    return payload[Message(payload).after_delivery_annotations_offset :]
 
 
 def _plain_header(record: Record) -> bytes:
@@ -142,9 +152,12 @@ def annotated(record: Record, annotations: dict[str, object]) -> bytes:
 
 def takes_annotations(record: Record, annotations: dict[str, object], most: int) -> bool:
     """Whether the message-annotations have at most `most` octets, or as many as now, with those of a modified
-    outcome.
+    outcome. To those that cannot be read nothing is added: an older version took such.
     """
-    size = len(annotated(record, annotations))
+    try:
+        size = len(annotated(record, annotations))
+    except DecodeError:
+        return False
     return size <= most or size <= Message(record.body).after_message_annotations_offset
 
 

@@ -10,6 +10,7 @@ from amqp_broker.frames.composite_encoding import encode_composite, register_com
 from amqp_broker.frames.decoding import decode_value, skip_value
 from amqp_broker.frames.encoding import encode_value
 from amqp_broker.frames.errors import AmqpError, DecodeError, EncodeError, FramingError
+from amqp_broker.frames.fast_checks import check_body
 from amqp_broker.frames.fast_encoding import (
     MAX_TRANSFER_HEAD_BYTES,
     MAX_TRANSFER_STATE_BYTES,
@@ -252,6 +253,7 @@ __all__ = [
     "Ulong",
     "Ushort",
     "body_shape",
+    "check_body",
     "decode_composite",
     "decode_performative",
     "decode_value",

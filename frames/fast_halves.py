@@ -9,6 +9,7 @@ of another layout than these.
 import struct
 from typing import Final
 
+from amqp_broker.frames.fast_checks import check_body
 from amqp_broker.frames.fast_sections import UNSURE, body_shape, skip_value
 
 Named = tuple[int, bytes]
@@ -49,7 +50,8 @@ _VALUES: Final = frozenset((0x40, 0x45, 0xA0, 0xA1, 0xB0, 0xB1, 0xC0, 0xC1, 0xD0
 def peek_named(body: bytes) -> tuple[int, bytes, bytes, int, list[str]] | None:
     """(constructor of the message-id, its octets, the properties section without message-id, user-id and
     creation-time as the encoder writes it, the offset behind the properties, the keys of the
-    application-properties) of a message without its header; None: use `Message`.
+    application-properties) of a message without its header; None: use `Message`. Raises DecodeError where its
+    sections are malformed.
     """
     if body[:3] != _PROPERTIES_HEAD:
         return None
@@ -61,7 +63,7 @@ def peek_named(body: bytes) -> tuple[int, bytes, bytes, int, list[str]] | None:
         end = len(body)
         if body[after : after + 4] == _SHORT_DATA and after + 5 + body[after + 4] == end:
             return constructor, octets, rest, after, []
-        if body_shape(body) == UNSURE:
+        if check_body(body) == UNSURE:
             return None
         at = after
         names: list[str] = []

@@ -40,7 +40,7 @@ from amqp_broker.frames.sections import (
     Header,
     Properties,
 )
-from amqp_broker.frames.values import Symbol, Ulong
+from amqp_broker.frames.values import Array, Described, Symbol, Ulong
 
 Body = Data | AmqpSequence | AmqpValue
 
@@ -76,6 +76,38 @@ class Message:
         """
         while self._scan():
             pass
+
+    def check(self) -> None:
+        """Raises DecodeError unless the message is as the standard says: its sections (`check_sections`),
+        what is in those before and behind the body, and the outermost form of the body (3.2).
+
+        Values of annotations may nest as deep as DEPTH_MAX says; application-properties are simple (3.2.5).
+        What is inside of the body is for the receiver to judge.
+        """
+        self.check_sections()
+        for code in (DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, FOOTER):
+            self._annotations(code)
+        self._composite(HEADER)
+        self._check_properties()
+        for key, value in (self.application_properties or {}).items():
+            if isinstance(value, (list, dict, Array, Described)):
+                raise DecodeError(
+                    f"expected a simple value in application-properties, found {shorten(value)} for "
+                    f"{shorten(key)}"
+                )
+        for code, at, end in zip(self._codes, self._values, self._ends, strict=True):
+            if DATA <= code <= AMQP_VALUE:
+                _check_outer_form(self.data, at, end)
+
+    def _check_properties(self) -> None:
+        found = self.properties
+        if found is None:
+            return
+        for name in ("message_id", "to", "reply_to", "correlation_id"):
+            value = getattr(found, name)
+            if isinstance(value, Described):
+                field = f"properties.{name.replace('_', '-')}"
+                raise DecodeError(f"expected a simple value for {field}, found {shorten(value)}")
 
     @property
     def header(self) -> Header:
@@ -143,10 +175,25 @@ class Message:
         return self._after(MESSAGE_ANNOTATIONS)
 
     @property
+    def message_annotations_place(self) -> tuple[int, int]:
+        """Where the map of the message-annotations begins and ends; twice the same offset, that of the first
+        byte behind where it would be, where the section is omitted.
+        """
+        index = self._find(MESSAGE_ANNOTATIONS)
+        if index < 0:
+            return (self.after_delivery_annotations_offset,) * 2
+        return self._values[index], self._ends[index]
+
+    @property
     def footer_offset(self) -> int:
         """The offset of the first byte of the footer, or the end of the message."""
         index = self._find(FOOTER)
         return len(self.data) if index < 0 else self._starts[index]
+
+    @property
+    def body(self) -> bytes:
+        """The sections of the body, octet for octet; empty where there is none."""
+        return self.data[self._after(APPLICATION_PROPERTIES) : self.footer_offset]
 
     @property
     def bare(self) -> bytes:
@@ -244,6 +291,21 @@ class Message:
             return Data(value)
         assert isinstance(value, list)
         return AmqpSequence(value)
+
+
+def _check_outer_form(data: bytes, at: int, end: int) -> None:
+    """Raises DecodeError where the value of a body section says a count that its octets cannot hold."""
+    while data[at] == 0:  # a descriptor, which was read when the sections were
+        at = skip_value(data, at + 1, end)
+    code = data[at]
+    if code & 0xF0 not in (0xC0, 0xD0):
+        return
+    decoder = Decoder(data, at + 1, 1)
+    stop, count = decoder.compound(code, end)
+    if code & 0x0F == 0:
+        decoder.check_count(count, stop, "list")
+    else:
+        decoder.check_map_count(count, stop)
 
 
 def _section_code(data: bytes, start: int, end: int) -> tuple[int, int]:

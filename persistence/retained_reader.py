@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,6 +18,7 @@ _PROBE: Final = (
     f"SELECT {RUN_COLUMNS} FROM run WHERE queue_id=? AND first_offset BETWEEN ? AND ? "
     "ORDER BY first_offset LIMIT ?"
 )
+_QUARANTINED: Final = "SELECT queue_id, offset, segment_id, bytes IS NULL FROM quarantine ORDER BY offset"
 PROBE_ROWS: Final = 2  # so that one damaged row does not lead a search astray
 
 
@@ -44,30 +46,65 @@ class _PassingRuns:
         pass
 
 
+class _Quarantined:
+    """What of one queue is in quarantine: `offsets` in order, and `segments` of which all that is gone is."""
+
+    __slots__ = ("offsets", "segments")
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+        self.segments: set[int] = set()
+
+    def bits_of(self, run: Run) -> int:
+        """The bits of a run's messages that are: all of those are retired, too."""
+        if run.segment_id in self.segments:
+            return run.gone
+        bits = 0
+        begin = bisect_left(self.offsets, run.first)
+        for offset in self.offsets[begin : bisect_left(self.offsets, run.end)]:
+            bits |= 1 << (offset - run.first)
+        return bits & run.gone
+
+
 class RetainedReader(PageReader):
-    """Reads pages of retaining nodes. It changes nothing: what is damaged is told each time it is met."""
+    """Reads pages of retaining nodes. It changes nothing: what is damaged is told each time it is met. What
+    was in quarantine when it was first asked, which includes all that an administrator removed, is missing.
+    """
 
     def __init__(self, unit: UnitOfWork) -> None:
         super().__init__(unit, _PassingRuns(unit))
+        self._quarantined: dict[int, _Quarantined] | None = None
 
     def page(self, node: NodeState, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
         """See `Store.read_retained`. Raises StoreFailed, StoreCorrupt."""
         begin = max(from_offset, node.keep_from)
         if begin >= node.next_offset:
             return ReadResult([], max(from_offset, node.next_offset), [])
+        if self._quarantined is None:
+            self._quarantined = self._read_quarantine()
         page = self._fill(_RetainedPage(node, begin, max_messages, max_bytes), from_offset, self._runs.select)
         return _without_holes(page, begin)
+
+    def _read_quarantine(self) -> dict[int, _Quarantined]:
+        found: dict[int, _Quarantined] = {}
+        for queue_id, offset, segment_id, whole in self._unit.query(_QUARANTINED):
+            one = found.setdefault(queue_id, _Quarantined())
+            one.offsets.append(offset)
+            if whole:
+                one.segments.add(segment_id)
+        return found
 
     def _run_of(self, row: Row) -> Run | None:
         run = run_from_row(row)
         if run is not None:
-            run.gone = 0
-            run.live_count = run.count
+            quarantined = self._quarantined.get(run.queue_id) if self._quarantined else None
+            run.gone = 0 if quarantined is None else quarantined.bits_of(run)
+            run.live_count = run.count - run.gone.bit_count()
             run.live_bytes = run.total_bytes
         return run
 
     def _take_one(self, page: Page, run: Run, raw: RawSegment) -> bool:
-        taken = super()._take_one(page, run, raw)
+        taken = not run.gone and super()._take_one(page, run, raw)
         if taken:
             _tell_times(page.records[-1:], run)
         return taken

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -33,12 +33,18 @@ from amqp_broker.persistence.sqlite_store import DATABASE_NAME, LOCK_NAME, WHAT_
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 from amqp_broker.persistence.write_ahead_log import LOG_SUFFIX, lost_commits
 
+MessageProblem = Callable[[bytes], "str | None"]
+"""What is wrong with the octets of a message, which are only octets here; None: nothing."""
+
 MAX_FINDINGS: Final = 200
 _ROWS_AT_ONCE: Final = 64
 
 
-def check_directory(directory: str | os.PathLike[str]) -> list[str]:
-    """What is wrong with the store of a data directory; empty if nothing is.
+def check_directory(
+    directory: str | os.PathLike[str], message_problem: MessageProblem | None = None
+) -> list[str]:
+    """What is wrong with the store of a data directory; empty if nothing is. `message_problem` is asked about
+    each message that is whole.
 
     What a crash left in the WAL is recovered first, as the next start would do; nothing else is changed.
     Raises FileNotFoundError if there is none, StoreInUse while a broker holds it, StoreCorrupt, StoreTooNew.
@@ -48,7 +54,7 @@ def check_directory(directory: str | os.PathLike[str]) -> list[str]:
         raise FileNotFoundError(f"{directory} holds no store: there is no {DATABASE_NAME}")
     lock = FileLock(str(Path(directory) / LOCK_NAME))
     try:
-        return check_store_file(path)
+        return check_store_file(path, message_problem)
     finally:
         lock.release()
 
@@ -74,7 +80,9 @@ def node_names(directory: str | os.PathLike[str]) -> dict[int, str]:
     return {queue_id: name for queue_id, name in rows if isinstance(name, str)}
 
 
-def check_store_file(path: str | os.PathLike[str]) -> list[str]:
+def check_store_file(
+    path: str | os.PathLike[str], message_problem: MessageProblem | None = None
+) -> list[str]:
     """The same for a database file that nobody uses, such as a backup. Raises as `check_directory`."""
     damage = lost_commits(os.fspath(path))
     if damage is not None:  # SQLite would empty the log when the file is closed
@@ -87,14 +95,14 @@ def check_store_file(path: str | os.PathLike[str]) -> list[str]:
         raise_translated(error)
     try:
         connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchall()
-        return _check(connection)
+        return _check(connection, message_problem)
     except DATABASE_ERRORS as error:
         raise_translated(error)
     finally:
         connection.close()
 
 
-def _check(connection: Connection) -> list[str]:
+def _check(connection: Connection, message_problem: MessageProblem | None) -> list[str]:
     unit = UnitOfWork(connection)
     version = schema_version(unit)
     if version > SCHEMA_VERSION:
@@ -102,7 +110,8 @@ def _check(connection: Connection) -> list[str]:
     if version == 0:
         return []  # a store whose making was cut short: the next start makes it
     findings: list[str] = []
-    for finding in chain(_sqlite_findings(unit), _Checker(unit, version).findings()):
+    checker = _Checker(unit, version, message_problem)
+    for finding in chain(_sqlite_findings(unit), checker.findings()):
         findings.append(finding)
         if len(findings) >= MAX_FINDINGS:
             findings.append(f"and maybe more: only the first {MAX_FINDINGS} are told")
@@ -122,8 +131,9 @@ def _sqlite_findings(unit: UnitOfWork) -> Iterator[str]:
 
 
 class _Checker:
-    def __init__(self, unit: UnitOfWork, version: int) -> None:
+    def __init__(self, unit: UnitOfWork, version: int, message_problem: MessageProblem | None) -> None:
         self._unit = unit
+        self._message_problem = message_problem
         self._version = version
         self._retained = RetainedChecker(unit)
         self._columns = RUN_COLUMNS if version >= RETAIN_VERSION else FORMER_RUN_COLUMNS
@@ -223,9 +233,14 @@ class _Checker:
         for index in range(run.count):
             if wanted >> index & 1:
                 begin, end = directory.bounds(run.position + index)
-                if not directory.verify(run.position + index, stored[begin:end], run.segment_id):
-                    offset = run.first + index
-                    yield f"queue {run.queue_id}, offset {offset}: the body does not match its checksum"
+                body = stored[begin:end]
+                one = f"queue {run.queue_id}, offset {run.first + index}"
+                if not directory.verify(run.position + index, body, run.segment_id):
+                    yield f"{one}: the body does not match its checksum"
+                elif self._message_problem is not None:
+                    problem = self._message_problem(bytes(body))
+                    if problem is not None:
+                        yield f"{one}: the message is malformed: {problem}"
         live = ((1 << run.count) - 1) & ~run.gone
         live_bytes = bytes_of_bits(live, directory.ends, run.position)
         if live_bytes != run.live_bytes:

@@ -24,6 +24,7 @@ from amqp_broker.half_sets.requests import (
     write_status,
 )
 from amqp_broker.halves.requests import HalfRefused
+from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.operations.posting import Question
 from amqp_broker.persistence import RowDamaged
 from amqp_broker.queues import NodeRefused
@@ -63,8 +64,7 @@ class SetRequests:
             asked.answer(Rejected(error=refused.error))
             return True
         except DecodeError as error:
-            described = Error(condition=error.condition, description=error.description)
-            asked.answer(Rejected(error=described))
+            asked.answer(Rejected(error=malformed_error(error)))
             return True
         if request is None:
             return False

@@ -16,6 +16,7 @@ from amqp_broker.frames import Accepted, DecodeError, Error, Rejected, Transacti
 from amqp_broker.half_sets.answers import closed_error
 from amqp_broker.links import Delivery
 from amqp_broker.nodes.ends import Sink
+from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.nodes.requests import SETTLED_ERROR
 from amqp_broker.operations.operation import Operation, Refused, error_of
 from amqp_broker.persistence import Post, Record, Unit
@@ -159,14 +160,14 @@ class StagingSink(Sink):
         queue_id = self.part.queue_id
         records: list[Record] = []
         taken: list[Delivery] = []
-        malformed: DecodeError | None = None
         for delivery in deliveries:
             mapped: list[bytes] = []
             try:
                 record = record_of(delivery.payload, delivery.message_format, now_ms, queue_id, True, mapped)
             except DecodeError as error:
-                malformed = error
-                break
+                self.link.settle([delivery], Rejected(error=malformed_error(error)))
+                self.processed(1)
+                continue
             if mapped and sequences and self._queue.sequences.place_of(record.body) is not None:
                 self.link.settle([delivery], Rejected(error=SEQUENCE_ERROR))
                 self.processed(1)
@@ -178,8 +179,6 @@ class StagingSink(Sink):
             taken.append(delivery)
         if records:
             self._nodes.writer.collect(Staging(self._service, self, taken, records))
-        if malformed is not None:
-            self.malformed(malformed)
 
     def _staged(self, staging: Staging, error: Exception | None) -> None:
         if self.ended:

@@ -18,6 +18,7 @@ from amqp_broker.halves.requests import HalfRefused, read_put, read_resolution, 
 from amqp_broker.halves.runs import HalfSink
 from amqp_broker.nodes.ends import Sink, Source
 from amqp_broker.nodes.node import Attachment, Node
+from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.nodes.requests import Request
 from amqp_broker.nodes.termini import COPY, MOVE, OUTCOMES, source_answer, target_answer
 from amqp_broker.queues import NodeRefused
@@ -190,7 +191,7 @@ class PutSink(HalfSink):
         except HalfRefused as refused:
             return refused.error
         except DecodeError as error:
-            return Error(condition=error.condition, description=error.description)
+            return malformed_error(error)
         return HalfPut(self.service, self._group, request, self._destination, message_format, container_id)
 
 
@@ -231,7 +232,7 @@ class ResolveSink(HalfSink):
         except HalfRefused as refused:
             return refused.error
         except DecodeError as error:
-            return Error(condition=error.condition, description=error.description)
+            return malformed_error(error)
         return HalfChange.of(self.service, self._group, asked, request.principal.name, request.container_id)
 
     def operation(

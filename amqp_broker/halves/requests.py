@@ -37,7 +37,6 @@ from amqp_broker.frames import (
     Ulong,
     Ushort,
     decode_value,
-    encode_message,
     encode_section,
     peek_answer,
     peek_header,
@@ -135,7 +134,7 @@ def _put_by_bytes(payload: bytes, settings: HalfSettings) -> PutRequest | None:
 
 def _put_by_sections(payload: bytes, settings: HalfSettings) -> PutRequest:
     message = Message(payload)
-    message.check_sections()
+    message.check()
     named = message.application_properties or {}
     properties = message.properties or Properties()
     _refuse_reserved(named, message.message_annotations or {})
@@ -236,7 +235,7 @@ def write_check(
     group: str, half: OpenHalf, body: bytes, now_ms: int, body_bytes: int = CHECK_BODY_BYTES
 ) -> bytes:
     """The check about a half message whose stored bytes after the header are `body`, encoded; a body of more
-    than `body_bytes` is left out.
+    than `body_bytes` is left out. Its sections are repeated octet for octet.
     """
     message = Message(body)
     named = dict(message.application_properties or {})
@@ -250,22 +249,18 @@ def write_check(
             "half_deadline": Long(half.deadline_ms),
         }
     )
-    sections: Any = message.body_sections()
+    sections = message.body or encode_section("data", b"")
     if len(body) > body_bytes:
         named["half_body_omitted"] = True
-        sections = b""
-    elif len(sections) == 1:
-        sections = sections[0]
-    return encode_message(
-        properties=Properties(
-            message_id=str(uuid.uuid4()),
-            correlation_id=half_id_value(half.half_id),
-            reply_to=resolve_address(group),
-            subject="check",
-        ),
-        application_properties=named,
-        body=sections,
+        sections = encode_section("data", b"")
+    properties = Properties(
+        message_id=str(uuid.uuid4()),
+        correlation_id=half_id_value(half.half_id),
+        reply_to=resolve_address(group),
+        subject="check",
     )
+    named_section = encode_section("application-properties", named)
+    return encode_section("properties", properties) + named_section + sections
 
 
 def delivered_body(half: OpenHalf, body: bytes, reason: str) -> bytes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amqp_broker.compilation import mypyc_attr
-from amqp_broker.frames import DecodeError, Error, Rejected
+from amqp_broker.frames import Error, Rejected
 from amqp_broker.links import Delivery, OutgoingDelivery, ReceiverLink, SenderLink
 from amqp_broker.nodes.refusals import detach_error, takes_rejected
 
@@ -74,11 +74,6 @@ class Sink:
         """End the link: nothing more that arrived on it is taken."""
         self.ended = True
         self.link.detach(error)
-
-    def malformed(self, error: DecodeError) -> None:
-        """A message that misrepresents its sections ends the session (behaviour paper 2.2.1)."""
-        self.ended = True
-        self.link.session.end(Error(condition=error.condition, description=error.description))
 
     def end(self, error: Error) -> None:
         """Have the link ended. From any task."""

@@ -34,6 +34,7 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.nodes.node import Attachment
+from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.nodes.requests import Request, RequestNode, RequestSink
 from amqp_broker.persistence import OutcomesDamaged
 from amqp_broker.replies import no_room, reply_queue
@@ -89,7 +90,7 @@ class OutcomeQuestions(RequestSink):
         try:
             properties = Message(request.payload).properties or Properties()
         except DecodeError as error:
-            return Error(condition=error.condition, description=error.description)
+            return malformed_error(error)
         txn_id = _txn_id(properties.correlation_id)
         if txn_id is None:
             return _invalid(

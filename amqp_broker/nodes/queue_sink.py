@@ -16,6 +16,7 @@ from amqp_broker.frames import Accepted, DecodeError, Error, TransactionalState
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.node_service import deleted_error
 from amqp_broker.nodes.ends import Sink
+from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.operations.operation import error_of
 from amqp_broker.operations.posting import Posting
 from amqp_broker.persistence import Record
@@ -123,18 +124,21 @@ class QueueSink(Sink):
                 for d in deliveries
             ]
         except DecodeError:
-            self._post_up_to_malformed(deliveries, now_ms, transaction)
+            self._post_around_malformed(deliveries, now_ms, transaction)
             return
         self._post(deliveries, records, transaction, mapped)
 
-    def _post_up_to_malformed(
+    def _post_around_malformed(
         self, deliveries: list[Delivery], now_ms: int, transaction: Transaction | None
     ) -> None:
-        """What came before a message with malformed sections is taken, wherever a read ended."""
+        """Messages with malformed sections are refused; what stands between them is taken, in order, as long
+        as the link is there.
+        """
         queue = self.queue
+        begin = 0
         records: list[Record] = []
         mapped: list[bytes] = []
-        for delivery in deliveries:
+        for at, delivery in enumerate(deliveries):
             try:
                 records.append(
                     record_of(
@@ -148,9 +152,21 @@ class QueueSink(Sink):
                 )
             except DecodeError as error:
                 if records:
-                    self._post(deliveries[: len(records)], records, transaction, mapped)
-                self.malformed(error)
-                return
+                    self._post(deliveries[begin:at], records, transaction, mapped)
+                if not self.ended:
+                    self._refuse_one(delivery, malformed_error(error), transaction)
+                if self.ended:
+                    return
+                begin, records, mapped = at + 1, [], []
+        if records:
+            self._post(deliveries[begin:], records, transaction, mapped)
+
+    def _refuse_one(self, delivery: Delivery, error: Error, transaction: Transaction | None) -> None:
+        if transaction is None:
+            self.refuse([delivery], error)
+        else:
+            self.transactions.refuse_posts(transaction, self.link, [delivery], error)
+            self.processed(1)
 
     def _post(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from amqp_broker.frames import Error, Source, Target
+from amqp_broker.frames import DecodeError, Error, Source, Target
 
 REJECTED: Final = "amqp:rejected:list"
 
@@ -13,6 +13,11 @@ def takes_rejected(source: object) -> bool:
     """Whether the sender hears of it by `rejected`: it offers that outcome, or says nothing of outcomes."""
     outcomes = source.outcomes if isinstance(source, Source) else None
     return not outcomes or REJECTED in outcomes
+
+
+def malformed_error(error: DecodeError) -> Error:
+    """What the sender of a message is told whose sections are not as the standard says."""
+    return Error(condition=error.condition, description=error.description)
 
 
 def detach_error(target: object, error: Error, delivery_tag: bytes) -> Error:

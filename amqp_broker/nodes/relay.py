@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 from amqp_broker.addresses import AddressError, parse_address
 from amqp_broker.coordinator import TransactionError
-from amqp_broker.frames import DecodeError, Message
+from amqp_broker.frames import DecodeError, Error, Message
 from amqp_broker.links import Delivery
 from amqp_broker.nodes.ends import Sink
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import txn_id_of
+from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.nodes.termini import target_answer
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
+    from amqp_broker.coordinator import Transaction
     from amqp_broker.nodes.queue_sink import PostRule
     from amqp_broker.nodes.queues import QueueNodes
     from amqp_broker.nodes.registry import Registry
@@ -68,16 +70,19 @@ class RelaySink(Sink):
         except TransactionError as error:
             self.detach(error.error())
         except NodeRefused as refused:
-            if transaction is None:
-                self.refuse([delivery], refused.error)
-            else:
-                self.transactions.refuse_posts(transaction, self.link, [delivery], refused.error)
-                self.processed(1)
+            self._refuse_one(delivery, refused.error, transaction)
         except DecodeError as error:
-            self.malformed(error)
+            self._refuse_one(delivery, malformed_error(error), transaction)
         else:
             sink.on_deliveries([delivery])
             self.ended = self.ended or sink.ended
+
+    def _refuse_one(self, delivery: Delivery, error: Error, transaction: Transaction | None) -> None:
+        if transaction is None:
+            self.refuse([delivery], error)
+        else:
+            self.transactions.refuse_posts(transaction, self.link, [delivery], error)
+            self.processed(1)
 
     def _sink_for(self, payload: bytes) -> Sink:
         """What takes a message. Raises NodeRefused, DecodeError."""

@@ -100,7 +100,9 @@ class QueueLog:
         return self.queue.backlog.available_to
 
     def page(self, store: Store, start: int, messages: int, size: int) -> Page:
-        """Messages with a header of their own: nobody acquires a copy, and it does not expire."""
+        """Messages with a header of their own: nobody acquires a copy, and it does not expire. A message that
+        cannot be told where it stands is passed over as a damaged one: it is as missing, and it is logged.
+        """
         found = store.read_retained(self.log_id, start, messages, size)
         for lost in found.quarantined:
             self._log.error("retained.damaged", queue=self.address, offset=lost.offset, reason=lost.reason)
@@ -110,7 +112,9 @@ class QueueLog:
                 replace_annotations(record)
             key = (record.priority, record.delivery_count)
             record.header_bytes = _headers.get(key) or _header(key)
-        STAMP.write(records)
+        for place, reason in reversed(STAMP.write(records)):
+            offset = records.pop(place).offset
+            self._log.error("retained.malformed", queue=self.address, offset=offset, reason=reason)
         return Page(records, found.next_offset)
 
     def offset_at(self, store: Store, at_ms: int) -> int:
@@ -144,7 +148,8 @@ class EventLog:
         """Each event as a message: its type is the subject, its fields are a map."""
         records = [_event_message(event) for event in store.events(start, messages)]
         kept = _within(records, size)
-        STAMP.write(kept)
+        unchanged = STAMP.write(kept)
+        assert not unchanged, "an event has no annotations"
         first, self.end = store.event_range()
         return Page(kept, kept[-1].offset + 1 if kept else max(start, first))
 

@@ -28,6 +28,7 @@ from amqp_broker.frames import Accepted, DecodeError, Error, Message, Properties
 from amqp_broker.nodes import requests
 from amqp_broker.nodes.ends import Sink
 from amqp_broker.nodes.node import Attachment
+from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.nodes.requests import RequestNode, RequestSink
 from amqp_broker.operations.posting import Question
 from amqp_broker.persistence import RowDamaged, Store
@@ -184,7 +185,7 @@ class RetainedRequests(RequestSink):
         except NodeRefused as refused:
             post.answer(Rejected(error=refused.error))
         except DecodeError as error:
-            post.answer(Rejected(error=Error(condition=error.condition, description=error.description)))
+            post.answer(Rejected(error=malformed_error(error)))
 
     def on_detached(self) -> None:
         """The cursors that the link held are free."""

@@ -15,7 +15,7 @@ import trio
 
 from amqp_broker.frames import Accepted, Error, Received, Rejected, TransactionalState, Ulong
 from amqp_broker.nodes.ends import Source
-from amqp_broker.persistence import NoSuchNode, Record, Store
+from amqp_broker.persistence import NoSuchNode, Record, Store, StoreFailed
 from amqp_broker.retained.cursors import Holder, Prefix
 from amqp_broker.retained.filters import DROPPED
 from amqp_broker.retained.logs import Page, RetainedLog
@@ -75,6 +75,11 @@ class RetainedSource(Source):
             page = self._log.page(store, start, messages, limits.retained_page_bytes)
         except NoSuchNode:
             page = Page([], start)
+        except StoreFailed:
+            raise
+        except Exception as fault:  # the owner of a fault is who asked
+            self.connection.fail(fault)
+            raise
         self.connection.run_in_turn(self._arrived, page)
 
     def grown(self) -> None:

@@ -18,7 +18,11 @@ import pytest
 from amqp_broker import __version__, log_setup
 from amqp_broker.command_line import main
 from amqp_broker.configuration import parse_configuration
+from amqp_broker.frames import encode_message
+from amqp_broker.persistence import Post, Record, Retain
+from amqp_broker.persistence.store_check_helpers import do, new_queue
 from amqp_broker.verifiers import parse_verifier, password_matches
+from tests.persistence.stores import small_store
 from tests.support.wire_client import PATIENCE_S, PeerError, WireConnection
 
 BROKER = [sys.executable, "-W", "error", "-m", "amqp_broker"]
@@ -186,6 +190,24 @@ def test_the_check_finds_nothing_wrong_with_a_sound_store(start: type[Process], 
     assert run("check", data)[:2] == (0, f"{data}: no faults found\n")
     assert run("check", str(tmp_path / "none"))[0] == 74
     assert not (tmp_path / "none").exists()
+
+
+def test_the_check_tells_and_removes_a_message_that_an_older_version_took(tmp_path: Path) -> None:
+    """Its sections are malformed, as those of nothing that is taken today; `--remove` takes what is told."""
+    directory = tmp_path / "data"
+    malformed = b"\x00\x53\x72\xd1\x00\x00\x00\x04\xff\xff\xff\xff"
+    store = small_store(directory)
+    queue_id = new_queue(store, "kept")
+    sound = encode_message(message_annotations={"x-opt-a": 1}, body=b"x")
+    records = [Record(0, sound), Record(1, malformed + sound), Record(2, sound)]
+    do(store, Retain(queue_id, 3_600_000, 0), Post(queue_id, records))
+    store.close()
+    status, told, _ = run("check", str(directory))
+    (finding,) = told.splitlines()
+    subject = f"queue {queue_id} (kept), offset 1"
+    assert status == 1 and finding.startswith(f"{subject}: the message is malformed: ")
+    status, told, _ = run("check", str(directory), "--remove", subject)
+    assert status == 0 and told.splitlines()[1] == f"{directory}: no faults found"
 
 
 BAD = [

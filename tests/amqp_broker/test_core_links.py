@@ -37,13 +37,14 @@ def broker() -> Iterator[RunningBroker]:
         yield running
 
 
-def test_an_attach_behind_a_malformed_message_does_not_end_the_connection(broker: RunningBroker) -> None:
-    """A session that we end in the midst of a read: the attach behind it is passed over, others go on."""
+def test_a_link_that_ends_in_the_midst_of_a_read_ends_alone(broker: RunningBroker) -> None:
+    """A settled message with malformed sections: its link is detached, and the attach behind it in the same
+    read is answered.
+    """
     with session_to(broker) as session:
-        other = session.connection.begin()
         sender = session.attach_sender("s", "behind")
         session.connection.pump_until(lambda: sender.may_send)
-        sender.send(b"\x00\x53\x75\xa0\xffshort")
+        sender.send(b"\x00\x53\x75\xa0\xffshort", settled=True)
         attach = Attach(
             name="late",
             handle=7,
@@ -55,12 +56,11 @@ def test_an_attach_behind_a_malformed_message_does_not_end_the_connection(broker
         session.put(attach)
         with pytest.raises(PeerError) as refused:
             round_trip(session)
-        assert refused.value.scope.startswith("session")
-        send(other.attach_sender("s", "behind"), b"x")
-        at_work = broker.call(
-            lambda running: [len(task.connection.links) for task in running._connections]
+        assert refused.value.scope.startswith("link")
+        names = broker.call(
+            lambda running: [link.name for task in running._connections for link in task.connection.links]
         )
-        assert at_work == [1]
+        assert names == ["late"]
 
 
 def test_a_sender_learns_that_a_temporary_queue_is_gone(broker: RunningBroker) -> None:

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
-    DecodeError,
     Long,
     Message,
     OffsetStamp,
@@ -87,9 +86,44 @@ def test_annotations_with_a_symbolic_descriptor_are_merged() -> None:
 
 @pytest.mark.parametrize(
     "section",
-    [b"\x00\x53\x72\xc1\x09\x02", b"\x00\x53\x72" + struct.pack(">BII", 0xD1, 99, 2), b"\x00\x53\x72\x40"],
+    [
+        b"\x00\x53\x72\xc1\x09\x02",
+        b"\x00\x53\x72" + struct.pack(">BII", 0xD1, 99, 2),
+        b"\x00\x53\x72\x40",
+        b"\x00\x53\x72\xd1" + struct.pack(">II", 4, 2**32 - 1),
+        b"\x00\x53\x72\xc1\x01\x01",
+        b"\x00\x53\x72\xc1\x00",
+        b"\x00\x53\x72\xc1\x14\x02\xa3\x0fx-stream-offset\xa1\x02x",
+        b"\x00\x53\x72\xc1\x14\x02\xa3\x0fx-stream-offset\x41\x41",
+        b"\x00\x80\0\0\0\0\0\0\0\x72\x40",
+        b"noise",
+    ],
 )
-def test_malformed_annotations_are_an_error(section: bytes) -> None:
-    """A map that is cut off, or is no map, is told and not passed on."""
-    with pytest.raises(DecodeError):
-        STAMP.write([Stamped(section)])
+def test_malformed_annotations_are_told_and_not_touched(section: bytes) -> None:
+    """A map that is cut off, or is no map, or that one cannot add to: the message stays as it is, and the
+    others are stamped.
+    """
+    messages = [Stamped(b""), Stamped(section), Stamped(b"")]
+    ((place, reason),) = STAMP.write(messages)
+    assert place == 1 and reason
+    assert (messages[1].header_bytes, messages[1].body) == (b"", section)
+    assert all(messages[at].header_bytes for at in (0, 2))
+
+
+def test_values_are_not_looked_into() -> None:
+    """Keys of ours are replaced beside values of any depth, and where they are of the long form; the same
+    octets in a value are no key.
+    """
+    key = b"x-stream-offset"
+    deep = b"\x45"
+    for _ in range(60):
+        deep = b"\xd0" + struct.pack(">II", 4 + len(deep), 1) + deep
+    value = b"\xa1" + bytes((len(key),)) + key
+    ours = b"\xb3" + struct.pack(">I", len(key)) + key + b"\x41"
+    entries = ours + b"\xa3\x01d" + deep + b"\xa3\x01v" + value
+    message = Stamped(b"\x00\x53\x72\xd1" + struct.pack(">II", 4 + len(entries), 6) + entries)
+    assert STAMP.write([message]) == []
+    whole = Message(message.header_bytes + message.body)
+    whole.check_sections()
+    (count,) = struct.unpack_from(">I", whole.data, 8)
+    assert count == 8 and whole.data.count(key) == 2 and whole.data.endswith(deep + b"\xa3\x01v" + value)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import Post, StoreCorrupt, StoreInUse
+from amqp_broker.persistence import Post, Retain, Retire, StoreCorrupt, StoreInUse
 from amqp_broker.persistence.half_checks import GROUP, body, half_id, hold, stored
 from amqp_broker.persistence.sqlite import (
     NothingToRemove,
@@ -260,3 +260,37 @@ def test_a_log_whose_database_is_gone_is_given_up(tmp_path: Path) -> None:
     assert store.recover().nodes == []
     store.close()
     connect(str(killed.again / DATABASE_NAME)).close()
+
+
+@pytest.mark.parametrize("archived", [False, True])
+def test_what_was_removed_is_not_read_by_offset_either(tmp_path: Path, archived: bool) -> None:
+    """Nor after the next start: it is missing, as what is damaged; its neighbours are there."""
+    store = small_store(tmp_path)
+    queue_id = new_queue(store, NAME)
+    do(store, Retain(queue_id, 3_600_000, 0), Post(queue_id, messages(0, 5)))
+    if archived:
+        do(store, Retire(queue_id, 0, 4))
+    store.close()
+    remove(tmp_path, f"{NAME}/2")
+    assert check_directory(tmp_path) == []
+    store = small_store(tmp_path)
+    store.recover()
+    page = store.read_retained(queue_id, 0, 9, 1 << 20)
+    assert [record.offset for record in page.records] == [0, 1, 3, 4]
+    assert [lost.offset for lost in page.quarantined] == [2] and page.next_offset == 5
+    store.close()
+
+
+def test_a_message_that_somebody_knows_to_be_wrong_is_told_and_removed(tmp_path: Path) -> None:
+    """The store knows octets only: who asks for the check may judge what they say."""
+
+    def problem(body: bytes) -> str | None:
+        return "it is the fourth" if body.startswith(b"3:") else None
+
+    queue_id = fill(tmp_path)
+    assert check_directory(tmp_path, problem) == [
+        f"queue {queue_id}, offset 3: the message is malformed: it is the fourth"
+    ]
+    remove(tmp_path, f"queue {queue_id}, offset 3")
+    assert check_directory(tmp_path, problem) == []
+    whole_without(tmp_path, [3], [0, 1, 2])

@@ -1,4 +1,4 @@
-"""A link that sends to a queue, without a socket: runs, answers, credit, malformed messages, its end."""
+"""A link that sends to a queue, without a socket: runs, answers, credit, its end."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from amqp_broker.configuration import QueuePolicy
 from amqp_broker.frames import Delivery, Error, Target, TransactionalState
 from amqp_broker.nodes.queue_sink import QueueSink
 from amqp_broker.testing import memory_config
-from tests.links.pair import Message
 from tests.support.by_hand import Served, by_hand, text
-
-MALFORMED = b"\x00\x53\x75\xa0\xffshort"
 
 
 def test_a_run_is_one_posting_and_one_answer() -> None:
@@ -49,22 +46,6 @@ def test_a_full_queue_takes_the_credit_and_gives_it_back() -> None:
         assert sender.credit > 0 and late.credit > 0
 
     by_hand(main, memory_config(queue_policies=(QueuePolicy(pattern="q", max_messages=2),)))
-
-
-def test_what_came_before_a_malformed_message_is_taken() -> None:
-    """It ends its session, and nothing that came behind it is heard."""
-
-    async def main(at: Served) -> None:
-        sender = at.attach_sender("q")
-        await at.settle()
-        queue = at.context("up").queue
-        sender.send([text(b"good"), Message(MALFORMED), text(b"late")])
-        await at.settle()
-        assert queue.message_count == 1
-        assert [gone.closed for gone in at.detached] == [False]  # with its session
-        assert not at.connection.links and not queue.producers
-
-    by_hand(main)
 
 
 def test_an_unknown_transaction_ends_the_link_and_stores_nothing() -> None:

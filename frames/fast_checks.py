@@ -1,0 +1,335 @@
+"""Is a message what the standard says, section by section (3.2)? Asked once, when it is taken.
+
+    header | delivery-annot. | message-annot. | properties | application-prop. | body ........... | footer
+           |------------------ head -----------------------------------------| only its outer form |
+
+`Message.check` decides; what is here says yes without decoding, for the layouts that clients send. A head
+that was walked over is learned as constants and holes: the next one with the same constants is well-formed,
+whatever is in its holes, as long as texts are ASCII. So messages of one shape cost one `unpack` and one
+comparison.
+
+    00 53 73 c1 .. a3 05 x-opt 81 | ........ | 40 a1 04 | m-17 | ...
+    ~~~~~~~~~~ constant ~~~~~~~~~~~  number   constant   text
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+from amqp_broker.frames.decoding import Decoder
+from amqp_broker.frames.errors import DecodeError
+from amqp_broker.frames.fast_sections import PLAIN, body_shape
+from amqp_broker.frames.limits import DEPTH_MAX, SECTION_NODES_MAX
+from amqp_broker.frames.message import Message
+
+# A peer chooses its layouts; bounded memos cannot be filled without end, they start again instead.
+MAX_KEYS: Final = 256
+MAX_LAYOUTS: Final = 4  # of one key
+MAX_HEAD_BYTES: Final = 1_024  # of a learned head; a longer one is walked over each time
+LEARN_AT_ONCE: Final = 8  # heads of one key; after these only each RARELY-th is learned
+RARELY: Final = 64
+_DESCRIPTOR_BYTES: Final = 3
+_KEY_BYTES: Final = 6  # descriptor, constructor and size of the first section
+
+_MESSAGE_ANNOTATIONS: Final = 0x72
+_PROPERTIES: Final = 0x73
+_APPLICATION_PROPERTIES: Final = 0x74
+_DATA: Final = 0x75
+_VALUE: Final = 0x77
+_SMALLULONG: Final = 0x53
+_SHORT_DATA: Final = b"\x00\x53\x75\xa0"
+_NULL: Final = 0x40
+_SYM8: Final = 0xA3
+_STR8: Final = 0xA1
+_FIELDS: Final = 13
+# Annotations of so many values, each of which holds at most so many, have fewer than SECTION_NODES_MAX.
+_FEW_VALUES: Final = 62
+_INNER_NODES: Final = 1_024
+assert _FEW_VALUES * _INNER_NODES < SECTION_NODES_MAX
+_unpack_u32: Final = struct.Struct(">I").unpack_from
+
+# Constructor of a value of a fixed size that is well-formed whatever its octets: how many (1.6).
+_FIXED: Final[dict[int, int]] = {
+    0x40: 0, 0x41: 0, 0x42: 0, 0x43: 0, 0x44: 0, 0x50: 1, 0x51: 1, 0x52: 1, 0x53: 1, 0x54: 1, 0x55: 1,
+    0x60: 2, 0x61: 2, 0x70: 4, 0x71: 4, 0x72: 4, 0x80: 8, 0x81: 8, 0x82: 8, 0x83: 8, 0x98: 16,
+}  # fmt: skip
+_NARROW: Final = frozenset((0xA0, 0xA1, 0xA3))
+_WIDE: Final = frozenset((0xB0, 0xB1, 0xB3))
+_SYMBOLS: Final = frozenset((0xA3, 0xB3))
+_STRINGS: Final = frozenset((0xA1, 0xB1))
+_ID: Final = frozenset((0x40, 0x44, 0x53, 0x80, 0x98, 0xA0, 0xA1, 0xB0, 0xB1))
+_BINARY: Final = frozenset((0x40, 0xA0, 0xB0))
+_STRING: Final = frozenset((0x40, 0xA1, 0xB1))
+_SYMBOL: Final = frozenset((0x40, 0xA3, 0xB3))
+_TIME: Final = frozenset((0x40, 0x83))
+_NUMBER: Final = frozenset((0x40, 0x43, 0x52, 0x70))
+# What constructors the fields of properties may have, in their order (3.2.4).
+_PROPERTY_CODES: Final = (
+    _ID, _BINARY, _STRING, _STRING, _STRING, _ID, _SYMBOL, _SYMBOL, _TIME, _TIME, _STRING, _NUMBER, _STRING,
+)  # fmt: skip
+
+
+class _Layout:
+    """A head that was found well-formed: `constants` between `holes`, of which those at `texts` are text."""
+
+    __slots__ = ("behind", "constants", "shape", "size", "texts", "unpack")
+
+    def __init__(self, body: bytes, holes: list[int], size: int, shape: int) -> None:
+        formats = [">"]
+        texts: list[int] = []
+        at = 0
+        for number in range(0, len(holes), 2):
+            start, stop = holes[number], holes[number + 1]
+            if stop < 0:
+                stop = -stop
+                texts.append(number + 1)
+            formats.append(f"{start - at}s{stop - start}s")
+            at = stop
+        formats.append(f"{size - at}s")
+        self.unpack: Callable[[bytes], tuple[Any, ...]] = struct.Struct("".join(formats)).unpack_from
+        self.constants: tuple[Any, ...] = self.unpack(body)[::2]
+        self.texts = texts
+        self.size = size
+        self.behind = body[size : size + _DESCRIPTOR_BYTES]
+        self.shape = shape
+
+
+class _Learned:
+    """The layouts whose first section begins alike, and how many heads of that beginning had none."""
+
+    __slots__ = ("layouts", "missed")
+
+    def __init__(self) -> None:
+        self.layouts: list[_Layout] = []
+        self.missed = 0
+
+
+_learned: Final[dict[bytes, _Learned]] = {}
+
+
+def check_body(body: bytes) -> int:
+    """PLAIN, MAPPED or UNSURE, as `body_shape`, of an encoded message without its header. Raises DecodeError
+    where its sections, or what is in them except the body, are not as the standard says; see `Message.check`.
+    """
+    end = len(body)
+    if end > 4 and body[:4] == _SHORT_DATA and body[4] == end - 5:
+        return PLAIN
+    if end > 3 and body[0] == 0 and body[1] == _SMALLULONG and body[2] < _DATA:
+        learned = _learned.get(body[:_KEY_BYTES])
+        if learned is not None:
+            for layout in learned.layouts:
+                size = layout.size
+                if size > end or body[size : size + _DESCRIPTOR_BYTES] != layout.behind:
+                    continue
+                parts = layout.unpack(body)
+                if parts[::2] != layout.constants:
+                    continue
+                for place in layout.texts:
+                    if not parts[place].isascii():
+                        break
+                else:
+                    if _is_flat(body, size, end):
+                        return layout.shape
+        holes: list[int] = []
+        head = _walk(body, end, holes)
+        if head > 0 and _is_flat(body, head, end):
+            shape = body_shape(body)
+            if head <= MAX_HEAD_BYTES:
+                _learn(body, holes, head, shape, learned)
+            return shape
+    elif _is_flat(body, 0, end):
+        return PLAIN
+    Message(body).check()
+    return body_shape(body)
+
+
+def _learn(body: bytes, holes: list[int], head: int, shape: int, learned: _Learned | None) -> None:
+    """Unless most heads of this beginning are new ones anyway."""
+    if learned is None:
+        if len(_learned) >= MAX_KEYS:
+            _learned.clear()
+        learned = _learned[body[:_KEY_BYTES]] = _Learned()
+    learned.missed += 1
+    if learned.missed > LEARN_AT_ONCE and learned.missed % RARELY:
+        return
+    layouts = learned.layouts
+    layouts.insert(0, _Layout(body, holes, head, shape))
+    del layouts[MAX_LAYOUTS:]
+
+
+def _is_flat(body: bytes, at: int, end: int) -> bool:
+    """Whether what is left is nothing, data sections, or one amqp-value without inner structure."""
+    while at < end:
+        if end - at < 4 or body[at] != 0 or body[at + 1] != _SMALLULONG:
+            return False
+        kind = body[at + 2]
+        code = body[at + 3]
+        at += 4
+        if kind == _VALUE:
+            if code in _FIXED:
+                return at + _FIXED[code] == end
+            if code == 0x45:
+                return at == end
+        elif kind != _DATA:
+            return False
+        if code == 0xA0 or (code == _STR8 and kind == _VALUE):
+            if at >= end:
+                return False
+            at += 1 + body[at]
+        elif code == 0xB0 or (code == 0xB1 and kind == _VALUE):
+            if at + 4 > end:
+                return False
+            at += 4 + int(_unpack_u32(body, at)[0])
+        else:
+            return False
+        if kind == _VALUE:
+            return at == end
+    return at == end
+
+
+def _walk(body: bytes, end: int, holes: list[int]) -> int:
+    """Where the body begins behind message-annotations, properties and application-properties that are
+    well-formed for certain, as far as they are there; -1 where `Message` has to decide. Into `holes` go start
+    and stop of each value whose octets may change, the stop of a text as a negative number.
+    """
+    at = 0
+    before = 0
+    try:
+        while at < end:
+            if body[at] != 0 or body[at + 1] != _SMALLULONG:
+                return -1
+            kind = body[at + 2]
+            if kind >= _DATA:
+                return at
+            if kind <= before:
+                return -1
+            before = kind
+            if kind == _MESSAGE_ANNOTATIONS:
+                at = _walk_map(body, at + 3, end, _SYM8, holes)
+            elif kind == _PROPERTIES:
+                at = _walk_properties(body, at + 3, end, holes)
+            elif kind == _APPLICATION_PROPERTIES:
+                at = _walk_map(body, at + 3, end, _STR8, holes)
+            else:
+                return -1
+            if at < 0:
+                return -1
+    except (IndexError, struct.error):
+        return -1
+    return at
+
+
+def _walk_map(body: bytes, at: int, end: int, key_code: int, holes: list[int]) -> int:
+    """Behind a map of simple values whose keys all have this constructor and are ASCII; -1: not certain."""
+    code = body[at]
+    if code == 0xC1:
+        stop = at + 2 + body[at + 1]
+        count = body[at + 2]
+        pos = at + 3
+    elif code == 0xD1:
+        stop = at + 5 + int(_unpack_u32(body, at + 1)[0])
+        count = int(_unpack_u32(body, at + 5)[0])
+        pos = at + 9
+    else:
+        return -1
+    if stop > end or count & 1 or count >= SECTION_NODES_MAX:
+        return -1
+    keys: set[bytes] = set()
+    for _ in range(count >> 1):
+        if body[pos] != key_code:
+            return -1
+        value_at = pos + 2 + body[pos + 1]
+        key = body[pos + 2 : value_at]
+        if key in keys or not key.isascii():
+            return -1
+        keys.add(key)
+        pos = _walk_value(body, value_at, stop, holes)
+        if pos < 0:
+            if key_code != _SYM8 or count > _FEW_VALUES:
+                return -1
+            pos = _decode_value(body, value_at, stop)
+            if pos < 0:
+                return -1
+    return stop if pos == stop else -1
+
+
+def _decode_value(body: bytes, at: int, end: int) -> int:
+    """Behind a value of any other type in annotations, which is decoded; -1 where it is malformed. Its octets
+    are constant in a layout.
+    """
+    decoder = Decoder(body, at, _INNER_NODES)
+    try:
+        decoder.value(end, DEPTH_MAX - 1)
+    except DecodeError:
+        return -1
+    return decoder.pos
+
+
+def _walk_properties(body: bytes, at: int, end: int, holes: list[int]) -> int:
+    """Behind the list of properties, each of its declared type; -1: not certain."""
+    code = body[at]
+    if code == 0xC0:
+        stop = at + 2 + body[at + 1]
+        count = body[at + 2]
+        pos = at + 3
+    elif code == 0xD0:
+        stop = at + 5 + int(_unpack_u32(body, at + 1)[0])
+        count = int(_unpack_u32(body, at + 5)[0])
+        pos = at + 9
+    else:
+        return at + 1 if code == 0x45 else -1
+    if stop > end or count > _FIELDS:
+        return -1
+    for index in range(count):
+        code = body[pos]
+        if code == _NULL:
+            pos += 1
+            continue
+        if code not in _PROPERTY_CODES[index]:
+            return -1
+        pos = _walk_value(body, pos, stop, holes)
+        if pos < 0:
+            return -1
+    return stop if pos == stop else -1
+
+
+def _walk_value(body: bytes, at: int, end: int, holes: list[int]) -> int:
+    """Behind a simple value before `end`; -1: not certain."""
+    code = body[at]
+    at += 1
+    if code in _NARROW:
+        start = at + 1
+        stop = start + body[at]
+    elif code in _FIXED:
+        stop = at + _FIXED[code]
+        if stop > end:
+            return -1
+        if stop > at:
+            holes.append(at)
+            holes.append(stop)
+        return stop
+    elif code in _WIDE:
+        start = at + 4
+        stop = start + int(_unpack_u32(body, at)[0])
+    elif code == 0x56 and body[at] <= 1:
+        return at + 1 if at < end else -1
+    else:
+        return -1
+    if stop > end:
+        return -1
+    holes.append(start)
+    if code & 0x0F == 0:
+        holes.append(stop)
+        return stop
+    holes.append(-stop)
+    text = body[start:stop]
+    if not text.isascii():
+        if code in _SYMBOLS:
+            return -1
+        try:
+            text.decode("utf-8")
+        except UnicodeDecodeError:
+            return -1
+    return stop
