@@ -214,7 +214,7 @@ class Connection:
         if context is not None:
             source: Source = context
             self._stalled.pop(source, None)
-            source.on_detached(event.unsettled)
+            source.on_detached(event.unsettled, event.broken)
 
     def _sent(self, link: SenderLink) -> None:
         for call in self._sending.pop(link, ()):

@@ -348,9 +348,10 @@ class ConnectionTask:
                     await self._owner_waits.park()
 
     def _give_everything_back(self) -> None:
-        """The wire broke: every link of this connection ends as the engine says."""
+        """The wire broke, or the broker cuts it: every link of this connection ends as the engine says."""
         connection = self.connection
-        self._give_back(self.engine.receive_eof(trio.current_time()))
+        cut = not (self._broken or self._eof)
+        self._give_back(self.engine.receive_eof(trio.current_time(), cut=cut))
         for link in list(connection.links):
             connection.on_detached(LinkDetached(link, True, None, []))
         self.transactions.connection_gone()

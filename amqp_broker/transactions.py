@@ -34,7 +34,16 @@ from amqp_broker.coordinator import (
     decode_request,
     failed_answer,
 )
-from amqp_broker.frames import Accepted, Declare, Declared, Error, Rejected, Released, TransactionalState
+from amqp_broker.frames import (
+    Accepted,
+    Declare,
+    Declared,
+    Error,
+    Modified,
+    Rejected,
+    Released,
+    TransactionalState,
+)
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.message_events import Origin, settled
 from amqp_broker.operations.discharge import Discharge, Provisional, records_of
@@ -51,6 +60,7 @@ if TYPE_CHECKING:
 
 ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
+FAILED: Final = Modified(delivery_failed=True)
 ROLLED_BACK: Final = TransactionRollback("it was rolled back")
 TXN_IDS_AT_ONCE: Final = 16  # of random bytes: a system call for each declare would be noticed
 
@@ -352,10 +362,12 @@ class Transactions(Expiring):
             self._end(ended)
 
     def holder_gone(
-        self, consumer: QueueSource, deliveries: list[OutgoingDelivery]
+        self, consumer: QueueSource, deliveries: list[OutgoingDelivery], *, left: bool
     ) -> list[OutgoingDelivery]:
-        """A consumer's link is gone; returns those of its deliveries that no transaction holds."""
-        return self._table.holder_gone(consumer, deliveries)
+        """A consumer's link is gone; returns those of its deliveries that no transaction holds. `left`: it
+        has left them unsettled.
+        """
+        return self._table.holder_gone(consumer, deliveries, left=left)
 
     def connection_gone(self) -> None:
         """Roll back everything that the store is not at."""
@@ -456,11 +468,22 @@ class Transactions(Expiring):
         elif work.effect is Effect.RETURN:
             consumer.give_back(records_of(work), work.outcome)
         elif work.effect is Effect.RELEASE:
-            consumer.give_back(records_of(work), RELEASED)
-            if consumer.queue.events:
-                self._log_released(consumer, records_of(work))
+            self._release(consumer, work)
+        elif work.effect is Effect.LEFT:
+            consumer.left(work.items)
         elif work.effect is Effect.APPLY_DEFAULT:
             consumer.apply(work.items, consumer.default_outcome, True)
+
+    def _release(self, consumer: QueueSource, work: Work) -> None:
+        """The acquisition is undone."""
+        records = records_of(work)
+        suspect = consumer.suspect
+        if suspect is not None and suspect in work.items:
+            records.remove(suspect.message)
+            consumer.apply([suspect], FAILED, True)
+        consumer.give_back(records, RELEASED)
+        if consumer.queue.events:
+            self._log_released(consumer, records)
 
     def _log_released(self, consumer: QueueSource, records: list[Record]) -> None:
         """What a transaction had acquired goes back with its end."""

@@ -3,6 +3,7 @@
     kind                  how the message got into the transaction
     given                 the last outcome that the controller gave it there
     settled               by the controller, or because its link has gone; then no disposition can follow
+    left                  it is so only because the link has gone: the controller said nothing of settling
     committed             or rolled back
        --> effect         what happens to the message in its queue
        --> settles        whether we then send our settled disposition
@@ -54,6 +55,8 @@ class Effect(Enum):
     KEEP_HELD = "keep held"
     """It stays acquired by its link; whatever outcome it had in the transaction is forgotten."""
     APPLY_DEFAULT = "apply the source's default outcome"
+    LEFT = "left without a word"
+    """As what a link holds at its end and nobody said anything of."""
     RELEASE = "release"
     """The acquisition is undone: back to its place, its delivery-count unchanged. Settles: `released`."""
 
@@ -121,8 +124,9 @@ def given_by(outcome: object) -> Given:
     return _GIVEN.get(type(outcome), Given.NOTHING)
 
 
-def decide(kind: Kind, given: Given, settled: bool, committed: bool) -> Decision:
-    """The row of the table."""
+def decide(kind: Kind, given: Given, settled: bool, committed: bool, left: bool = False) -> Decision:
+    """The row of the table; the default outcome is for what the controller settled itself."""
     rows = DECISIONS[kind][given]
     row = rows[1] if settled else rows[0]
-    return row[0] if committed else row[1]
+    decision = row[0] if committed else row[1]
+    return (Effect.LEFT, False) if left and decision[0] is Effect.APPLY_DEFAULT else decision

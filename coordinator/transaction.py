@@ -115,12 +115,15 @@ class Transaction:
                 and held.outcome is last.outcome
                 and held.holder is last.holder
                 and held.settled is last.settled
+                and held.left is last.left
                 and held.kind is last.kind
                 and held.late is None
             ):
                 items.append(held.item)
                 continue
-            effect, settles = decide(held.kind, given_by(held.outcome), held.settled, committed)
+            effect, settles = decide(
+                held.kind, given_by(held.outcome), held.settled, committed, held.left
+            )
             outcome = held.outcome if effect in (Effect.RETIRE, Effect.RETURN) else None
             if held.kind is Kind.ACQUISITION_SETTLED and effect is Effect.RETIRE:
                 outcome = Accepted()

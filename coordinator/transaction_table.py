@@ -302,9 +302,10 @@ class TransactionTable:
             del self._aborted[aborted.txn_id]
         return ended
 
-    def holder_gone(self, holder: Any, items: Sequence[Any]) -> list[Any]:
-        """The link of `holder` is gone, with these deliveries unsettled. Those that no transaction holds are
-        the answer; the others are as good as settled by the controller and wait for its discharge.
+    def holder_gone(self, holder: Any, items: Sequence[Any], *, left: bool) -> list[Any]:
+        """The link of `holder` is gone. Those of these deliveries that no transaction holds are the answer;
+        the others are as good as settled by the controller and wait for its discharge. `left`: nobody has
+        settled them but the end of the link.
         """
         self._acquiring.pop(holder, None)
         if not self._held:
@@ -314,8 +315,9 @@ class TransactionTable:
             held = self._held.get(item)
             if held is None:
                 free.append(item)
-            else:
+            elif not held.settled:
                 held.settled = True
+                held.left = left
         return free
 
     def connection_gone(self) -> list[Ended]:

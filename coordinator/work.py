@@ -26,7 +26,7 @@ class Held:
     itself when it was sent settled; `holder` is the broker's consumer, which outlives its link here.
     """
 
-    __slots__ = ("holder", "item", "kind", "late", "outcome", "settled", "transaction")
+    __slots__ = ("holder", "item", "kind", "late", "left", "outcome", "settled", "transaction")
 
     def __init__(
         self,
@@ -43,6 +43,7 @@ class Held:
         self.item = item
         self.outcome: Any = outcome
         self.settled = settled or kind is Kind.ACQUISITION_SETTLED
+        self.left = False  # settled by the end of its link, and not by the controller
         self.late: Late | None = None
 
 

@@ -105,6 +105,8 @@ class Connection:
         self._waiting = False
         self._slowed_until: float | None = None
         self._closed_told = False
+        self.broken = False
+        """The peer went without a word."""
         self._close_error: Error | None = None
         self.frames_before_open = 0
 
@@ -129,9 +131,12 @@ class Connection:
         """
         return self._slowed_until is None
 
-    def receive_eof(self, now: float) -> list[Event]:
-        """The transport is at its end or broken; nothing more comes."""
+    def receive_eof(self, now: float, *, cut: bool = False) -> list[Event]:
+        """The transport is at its end or broken; nothing more comes. `cut`: by us, so the peer had no chance
+        to say a word.
+        """
         self.now = now
+        self.broken = not cut
         self.lose(None)
         return self.events.take()
 
@@ -200,6 +205,7 @@ class Connection:
             # The peer's frames are not read meanwhile, and what is missing is our caller's answer or time.
             self.timers.last_received = now
         elif due is Due.IDLE:
+            self.broken = True
             self._fail(
                 RESOURCE_LIMIT_EXCEEDED,
                 f"nothing came for {self.timers.receive_s:g} s, twice our idle-time-out (2.4.5; "
@@ -529,6 +535,9 @@ class Connection:
         self.lose(self._close_error)
 
     def _drop_sessions(self, error: Error | None) -> None:
+        if self.broken:  # what the peer held is known before what rolls back with its other links
+            for session in list(self.sessions.values()):
+                session.lose_senders(error)
         for session in list(self.sessions.values()):
             session.lost(error)
         self.sessions.clear()

@@ -88,10 +88,11 @@ class LinkDetached(Event):
     """An attached link is gone: by either side's detach, or with its session or connection. Exactly once for
     each.
 
-    `unsettled` is what a sending link had sent and nobody settled, in delivery order.
+    `unsettled` is what a sending link had sent and nobody settled, in delivery order. `broken`: the peer went
+    without a word, neither detach nor end nor close.
     """
 
-    __slots__ = ("link", "closed", "error", "unsettled")
+    __slots__ = ("link", "closed", "error", "unsettled", "broken")
 
     def __init__(
         self,
@@ -99,11 +100,13 @@ class LinkDetached(Event):
         closed: bool,
         error: Error | None,
         unsettled: list[OutgoingDelivery],
+        broken: bool = False,
     ) -> None:
         self.link = link
         self.closed = closed
         self.error = error
         self.unsettled = unsettled
+        self.broken = broken
 
 
 class CreditReceived(Event):

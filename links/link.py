@@ -170,7 +170,9 @@ class Link:
         if not self.told:
             self.told = True
             connection.events.tell(
-                LinkDetached(cast("ReceiverLink | SenderLink", self), closed, error, unsettled)
+                LinkDetached(
+                    cast("ReceiverLink | SenderLink", self), closed, error, unsettled, connection.broken
+                )
             )
 
     def _drop(self) -> list[OutgoingDelivery]:

@@ -322,6 +322,12 @@ class Session:
         self.leaving = None
         self.drop(error)
 
+    def lose_senders(self, error: Error | None) -> None:
+        """The connection is gone, and the links on which we send are told before all others."""
+        for link in list(self.output_links.values()):
+            if isinstance(link, SenderLink):
+                link.lost(error)
+
     def drop(self, error: Error | None) -> None:
         """Forgets all links and tells the caller, once."""
         for link in list(self.output_links.values()):

@@ -184,7 +184,7 @@ class CheckSource(Source):
         if not settled:
             self.link.settle([delivery], state)
 
-    def on_detached(self, unsettled: list[OutgoingDelivery]) -> None:
+    def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
         """The link is gone: what it was asked is asked elsewhere, and was no attempt."""
         asked = [*self._out, *[check.half for check in self._waiting if check.half is not None]]
         now_ms = self._service.now_ms()
@@ -339,6 +339,6 @@ class ParkedSource(Source):
             self.link.settle(deliveries, state)
         self.on_credit()
 
-    def on_detached(self, unsettled: list[OutgoingDelivery]) -> None:
+    def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
         """Nothing was held."""
         self._service.forget_watcher(self._group, self)

@@ -111,8 +111,10 @@ class Source:
     def on_outcomes(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         """The receiver gave a run of deliveries this state."""
 
-    def on_detached(self, unsettled: list[OutgoingDelivery]) -> None:
-        """The link is gone; `unsettled` is what was sent on it and nobody settled."""
+    def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
+        """The link is gone; `unsettled` is what was sent on it and nobody settled. `broken`: its peer went
+        without a word.
+        """
 
     @property
     def attached(self) -> bool:

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
 ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
+FAILED: Final = Modified(delivery_failed=True)
 
 
 class QueueSource(Consumer):
     """One link that receives from a queue. `transactions` are those of its connection."""
 
-    __slots__ = ("_nodes", "transactions")
+    __slots__ = ("_nodes", "suspect", "transactions")
 
     def __init__(
         self, connection: Connection, link: SenderLink, queue: Queue, nodes: NodeService,
@@ -44,6 +45,8 @@ class QueueSource(Consumer):
         )  # fmt: skip
         self._nodes = nodes
         self.transactions = transactions
+        self.suspect: OutgoingDelivery | None = None
+        """What the client may have died of: the oldest that nobody said anything of when the link broke."""
 
     @property
     def container_id(self) -> str:
@@ -171,7 +174,7 @@ class QueueSource(Consumer):
     def _refuse_outcome(self, state: object, settled: list[OutgoingDelivery]) -> None:
         """Detach for an outcome that the source does not offer; what the peer settled by it comes back."""
         if not self.browser:
-            free = self.transactions.holder_gone(self, settled)
+            free = self.transactions.holder_gone(self, settled, left=False)
             for delivery in free:
                 delivery.decided = True
             self._return([delivery.message for delivery in free])
@@ -195,7 +198,7 @@ class QueueSource(Consumer):
             delivery_failed=outcome.delivery_failed, undeliverable_here=outcome.undeliverable_here
         )
         self.demand = 0
-        free = self.transactions.holder_gone(self, deliveries)
+        free = self.transactions.holder_gone(self, deliveries, left=False)
         for delivery in deliveries:
             delivery.decided = True
         if free:
@@ -301,14 +304,45 @@ class QueueSource(Consumer):
         if self.browser:
             return
         held = [delivery for delivery in deliveries if not delivery.decided]
-        held = self.transactions.holder_gone(self, held)
+        held = self.transactions.holder_gone(self, held, left=False)
         for delivery in held:
             delivery.decided = True
         if held:
             self.apply(held, self.default_outcome, True)
 
-    def on_detached(self, unsettled: list[OutgoingDelivery]) -> None:
-        """What the link held goes back to its place, as the default outcome says."""
+    def left(self, deliveries: list[OutgoingDelivery]) -> None:
+        """These were unsettled at the end of the link, and nobody said anything of them.
+
+        A default outcome that removes them is applied (3.3.1). One that returns them is not: who asks for
+        `modified(delivery-failed)`, as Qpid JMS does, would have each message that was only prefetched
+        counted as a failed try. The broker takes such messages back by itself before the source is gone, as
+        if they were released ("State transitions may also occur spontaneously at the distribution node",
+        3.3.1), and counts one: the oldest of a link that broke, since the client may have died of it. The
+        default outcome of the attach's answer is for what the receiver settles without an outcome (3.5.3),
+        and for settled outcomes that are rolled back (4.4.2).
+        """
+        if type(self.default_outcome) is not Modified:
+            outcome = self.default_outcome
+        else:
+            outcome = RELEASED
+        suspect = self.suspect
+        if suspect is not None and type(outcome) is Released and suspect in deliveries:
+            self.apply([suspect], FAILED, True)
+            deliveries = [delivery for delivery in deliveries if delivery is not suspect]
+        if deliveries:
+            self.apply(deliveries, outcome, True)
+
+    def _leave(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
+        held = [delivery for delivery in unsettled if not delivery.decided]
+        if broken:
+            self.suspect = next((delivery for delivery in held if not _has_outcome(delivery.state)), None)
+        held = self.transactions.holder_gone(self, held, left=True)
+        for delivery in held:
+            delivery.decided = True
+        self.left(held)
+
+    def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
+        """What the link held goes back to its place."""
         queue = self.queue
         self.demand = 0
         queue.detach(self)
@@ -316,10 +350,16 @@ class QueueSource(Consumer):
         self.pending.clear()
         if not self.browser:
             queue.take_back(waiting)
-            self.unheard(unsettled)
+            self._leave(unsettled, broken)
             self._nodes.pump(queue)
         if self.temporary:
             self._nodes.drop_temporary(queue)
+
+
+def _has_outcome(state: object) -> bool:
+    """Whether the receiver has said what becomes of it, in a transaction or not."""
+    outcome = state.outcome if type(state) is TransactionalState else state
+    return type(outcome) in OUTCOMES
 
 
 _OUTCOMES: Final[dict[type, Callable[[QueueSource, list[OutgoingDelivery], Any, bool], None]]] = {

@@ -7,7 +7,7 @@ for more than this broker does comes back with what it does, and the link is ref
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from amqp_broker.frames import (
     Accepted,
@@ -73,7 +73,7 @@ def source_answer(asked: Source, address: str) -> Source:
     that this broker does not have, and for state that would have to outlive the session.
     """
     outcomes = _outcomes(asked)
-    default = Released() if asked.default_outcome is None else asked.default_outcome
+    default = _default_outcome(asked.default_outcome)
     if asked.durable and (asked.expiry_policy in LASTING_EXPIRIES or asked.timeout):
         # Answered as it is, the receiver would come back for deliveries that nobody kept for it.
         raise NodeRefused(
@@ -96,6 +96,19 @@ def source_answer(asked: Source, address: str) -> Source:
         outcomes=outcomes,
         capabilities=check_capabilities(asked.capabilities),
     )
+
+
+def _default_outcome(asked: Any) -> Any:
+    """What becomes of a delivery that the receiver settles without an outcome (3.5.3), or by one that is
+    rolled back (4.4.2): as it was asked, but that nothing is added to messages by it.
+
+    What is unsettled at the end of the link is another thing: the broker takes it back (`QueueSource.left`).
+    """
+    if asked is None:
+        return Released()
+    if isinstance(asked, Modified):
+        return Modified(delivery_failed=asked.delivery_failed, undeliverable_here=asked.undeliverable_here)
+    return asked
 
 
 def _outcomes(asked: Source) -> tuple[str, ...]:

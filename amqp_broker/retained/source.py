@@ -296,7 +296,7 @@ class RetainedSource(Source):
         for deliveries, state in answers:
             self.link.settle(deliveries, state)
 
-    def on_detached(self, unsettled: list[OutgoingDelivery]) -> None:
+    def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
         """Nothing was held but the cursor."""
         self._detached = True
         self._page = []

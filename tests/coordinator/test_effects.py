@@ -80,6 +80,17 @@ def test_acquired_without_an_outcome_at_commit_stays_acquired() -> None:
     assert decide(Kind.ACQUISITION, Given.NOTHING, True, True) == (Effect.APPLY_DEFAULT, False)
 
 
+@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize("given", list(Given))
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_link_that_left_says_nothing(kind: Kind, given: Given, committed: bool) -> None:
+    """What was settled by the end of its link alone has no default outcome; all else is as if settled."""
+    effect, settles = decide(kind, given, True, committed)
+    if effect is Effect.APPLY_DEFAULT:
+        effect = Effect.LEFT
+    assert decide(kind, given, True, committed, left=True) == (effect, settles)
+
+
 def test_commit_of_a_settled_acquisition_retires() -> None:
     """What we sent settled leaves its queue with the commit (4.4.4.3, first case)."""
     assert decide(Kind.ACQUISITION_SETTLED, Given.NOTHING, True, True) == (Effect.RETIRE, False)

@@ -255,7 +255,7 @@ def test_rule_12_a_txn_id_that_ended_without_discharge_is_not_forgotten() -> Non
         of.acquiring("y")
     assert of.discharge("control", Discharge(txn_id=one.txn_id, fail=True)).error is None  # type: ignore[union-attr]
     assert of.acquiring("x") is None
-    assert of.holder_gone("y", []) == [] and of.acquiring("y") is None
+    assert of.holder_gone("y", [], left=True) == [] and of.acquiring("y") is None
 
 
 def test_rule_13_global_id() -> None:
@@ -441,15 +441,30 @@ def test_ranges_over_several_links_are_one_work_for_each() -> None:
 
 def test_a_link_that_goes_leaves_its_work_to_the_transaction() -> None:
     """Deliveries that a transaction holds are not given back with their link, but at its end (4.4.4)."""
+    for left, effect in ((True, "LEFT"), (False, "APPLY_DEFAULT")):
+        of = table()
+        one = txn(of)
+        retired, acquired, free = Delivery(), Delivery(), Delivery()
+        dispose(of, one, [retired])
+        of.acquired(one, "consumer", [acquired], False)
+        assert of.holder_gone("consumer", [retired, acquired, free], left=left) == [free]
+        assert done(discharge(of, one)) == [
+            ("RETIRE", [retired], ACCEPTED, False),
+            (effect, [acquired], None, False),
+        ]
+
+
+def test_what_the_controller_settled_is_not_left_by_its_link() -> None:
+    """4.4.2: the default outcome is for what was settled; the rest had no word that holds."""
     of = table()
     one = txn(of)
-    retired, acquired, free = Delivery(), Delivery(), Delivery()
-    dispose(of, one, [retired])
-    of.acquired(one, "consumer", [acquired], False)
-    assert of.holder_gone("consumer", [retired, acquired, free]) == [free]
-    assert done(discharge(of, one)) == [
-        ("RETIRE", [retired], ACCEPTED, False),
-        ("APPLY_DEFAULT", [acquired], None, False),
+    settled, left = Delivery(), Delivery()
+    dispose(of, one, [settled], settled=True)
+    dispose(of, one, [left])
+    assert of.holder_gone("consumer", [left], left=True) == []
+    assert done(discharge(of, one, fail=True)) == [
+        ("APPLY_DEFAULT", [settled], None, False),
+        ("LEFT", [left], None, False),
     ]
 
 

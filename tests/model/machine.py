@@ -185,21 +185,24 @@ class BrokerMachine(AtRest):
             else:
                 client.connection.abort()
             self.clients.remove(client)
-            self._links_gone(client)
+            self._links_gone(client, broken=how == "cut")
             self._wait_for_connections()
         self._rest()
 
-    def _links_gone(self, client: Client) -> None:
+    def _links_gone(self, client: Client, *, broken: bool = False) -> None:
         self.calm = 0
         for receiver in client.receivers:
-            self.queues[receiver.queue].lost_holder(receiver)
+            queue = self.queues[receiver.queue]
+            queue.lost_holder(receiver)
+            for message in queue.messages.values() if broken else ():
+                message.more_tries += 1  # which one it was may depend on what others gave back
         client.receivers.clear()
         client.senders.clear()
 
-    def _all_cut(self) -> None:
+    def _all_cut(self, *, broken: bool = False) -> None:
         for client in self.clients:
             client.connection.abort()
-            self._links_gone(client)
+            self._links_gone(client, broken=broken)
         self.clients.clear()
 
     def _wait_for_connections(self) -> None:
@@ -231,7 +234,7 @@ class BrokerMachine(AtRest):
                 sender.link.session.connection.pump(20)
         except ConnectionLost:
             pass
-        self._all_cut()
+        self._all_cut(broken=True)
         self._wait_for_connections()
         self._connect()
         self._rest()
@@ -248,7 +251,7 @@ class BrokerMachine(AtRest):
         self._lose(messages)
         client.connection.abort()
         self.clients.remove(client)
-        self._links_gone(client)
+        self._links_gone(client, broken=True)
         self._wait_for_connections()
         self._rest()
 

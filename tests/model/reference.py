@@ -31,6 +31,7 @@ class ModelMessage:
         self.maybe = False
         self.holder: Hashable | None = None
         self.delivery_count = 0
+        self.more_tries = 0  # at most: links broke that may have had it as their oldest
         self.acquired_before = False
         self.acquired_unknown = False
         self.annotations: dict[str, object] = {}

@@ -9,7 +9,7 @@ import attrs
 from hypothesis.stateful import RuleBasedStateMachine
 
 from amqp_broker.broker import Broker
-from amqp_broker.frames import Accepted, Error, Message, Rejected, Released, TransactionalState
+from amqp_broker.frames import Accepted, Error, Message, Modified, Rejected, Released, TransactionalState
 from amqp_broker.queue import Consumer
 from amqp_broker.testing import ScriptedFaults
 from tests.model.reference import AVAILABLE, ModelMessage
@@ -107,9 +107,9 @@ class AtRest(RuleBasedStateMachine):
                     self._late(self.books.roll_back(transaction))
                 transaction.end = "over"
 
-    def _receiver_gone(self, receiver: Receiver) -> None:
+    def _receiver_gone(self, receiver: Receiver, *, broken: bool = False) -> None:
         receiver.client.receivers.remove(receiver)
-        self.books.receiver_gone(receiver)
+        self.books.receiver_gone(receiver, broken=broken)
 
     def _terminate(self, control: Control, condition: str) -> None:
         """The broker ends a control link."""
@@ -155,6 +155,10 @@ class AtRest(RuleBasedStateMachine):
     ) -> list[tuple[Control | Receiver, str]]:
         books = self.books
         outcome = state.outcome if isinstance(state, TransactionalState) else state
+        if isinstance(outcome, (Accepted, Rejected, Released, Modified)):
+            receiver.said.update(delivery_ids)
+        else:
+            receiver.said.difference_update(delivery_ids)
         if receiver.narrow and not isinstance(outcome or receiver.default, (Accepted, Released)):
             books.refuse(receiver, delivery_ids, settled)
             return [(receiver, NOT_ALLOWED)]

@@ -63,6 +63,8 @@ class Receiver:
         self.attached = True
         self.acquiring: ModelTransaction | None = None
         self.held: dict[int, ModelMessage] = {}
+        self.said: set[int] = set()  # of these it gave an outcome last, whatever became of that
+        self.suspect: ModelMessage | None = None
         self.seen: set[bytes] = set()
         self.owed: dict[bytes, ModelMessage] = {}  # what a browser has to be shown
 

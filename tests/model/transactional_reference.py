@@ -48,6 +48,7 @@ class Hold:
         self.acquired = acquired
         self.outcome: Any = None
         self.settled = False
+        self.left = False  # settled by nothing but the end of its link
         self.late: tuple[Any, bool] | None = None
 
 
@@ -271,8 +272,20 @@ class Books:
 
     # Ends
 
-    def receiver_gone(self, receiver: Receiver) -> None:
-        """A link is gone, so that all its deliveries are as good as settled (2.6.12)."""
+    def leave(self, receiver: Receiver, message: ModelMessage) -> None:
+        """Its link is gone without a word of it: only what the client may have died of counts as a try."""
+        if isinstance(receiver.default, (Accepted, Rejected)):
+            self.apply(receiver, message, receiver.default)
+        else:
+            self.apply(receiver, message, Modified(delivery_failed=message is receiver.suspect))
+
+    def receiver_gone(self, receiver: Receiver, *, broken: bool = False) -> None:
+        """A link is gone, so that all its deliveries are as good as settled (2.6.12). `broken`: and with it
+        the connection, without a close.
+        """
+        silent = [delivery_id for delivery_id in receiver.held if delivery_id not in receiver.said]
+        if broken and silent:
+            receiver.suspect = receiver.held[min(silent)]
         receiver.attached = False
         receiver.acquiring = None
         queue = self.queues[receiver.queue]
@@ -281,9 +294,9 @@ class Books:
         for message in list(receiver.held.values()):
             holder = self.holder_of(message)
             if holder is not None:
-                holder.holds[message].settled = True
+                holder.holds[message].settled = holder.holds[message].left = True
             else:
-                self.apply(receiver, message, receiver.default)
+                self.leave(receiver, message)
         receiver.held.clear()
 
     def commit(self, transaction: ModelTransaction) -> list[tuple[Hold, Any, bool]]:
@@ -301,6 +314,8 @@ class Books:
             elif hold.outcome is not None:
                 self._settle(hold, TransactionalState(txn_id=transaction.txn_id, outcome=hold.outcome))
                 self.apply(hold.receiver, hold.message, hold.outcome)
+            elif hold.left:
+                self.leave(hold.receiver, hold.message)
             elif hold.settled:
                 self.apply(hold.receiver, hold.message, hold.receiver.default)
             elif hold.late is not None:
@@ -317,7 +332,10 @@ class Books:
             if hold.acquired:
                 if hold.delivery_id is not None:
                     self._settle(hold, Released())
+                hold.message.delivery_count += hold.message is hold.receiver.suspect
                 self._give_back(self.queues[hold.receiver.queue], hold.message)
+            elif hold.left:
+                self.leave(hold.receiver, hold.message)
             elif hold.settled:
                 self.apply(hold.receiver, hold.message, hold.receiver.default)
             elif hold.late is not None:

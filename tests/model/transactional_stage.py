@@ -173,7 +173,7 @@ class Stage(AtRest):
             else:
                 if what == "close":
                     client.connection.close()
-                self._cut(client)
+                self._cut(client, broken=what == "cut")
                 self._wait_for_connections(len(self.clients))
             self._rest()
 
@@ -182,7 +182,7 @@ class Stage(AtRest):
         if self.directory is not None:
             self._take_credit()
             self.running.stop()
-            self._all_cut()
+            self._all_cut(broken=False)
             self.books.restart()
             self._start_broker()
 
@@ -214,11 +214,14 @@ class Stage(AtRest):
             links.remove(link)
         self._rest()
 
-    def _cut(self, client: Client) -> None:
-        """The transport is gone, and everything with it."""
+    def _cut(self, client: Client, *, broken: bool = True) -> None:
+        """The transport is gone, and everything with it; unless it is `broken`, there was a close before."""
         self.calm = 0
         client.connection.abort()
         self.clients.remove(client)
+        if broken:
+            for receiver in list(client.receivers):
+                self._receiver_gone(receiver, broken=True)
         for control in list(client.controls):
             self._control_gone(control)
         for receiver in list(client.receivers):
@@ -236,9 +239,9 @@ class Stage(AtRest):
                     receiver.link.flow(0)
         self._rest()
 
-    def _all_cut(self) -> None:
+    def _all_cut(self, *, broken: bool = True) -> None:
         for client in list(self.clients):
-            self._cut(client)
+            self._cut(client, broken=broken)
 
     def _wait_for_connections(self, expected: int) -> None:
         """Until the broker has seen that the others are gone."""

@@ -234,10 +234,10 @@ _MESSAGES: Final = (
     Mutant(
         "a rolled back acquisition counts as a failed delivery",
         SERVICE,
-        "            consumer.give_back(records_of(work), RELEASED)\n",
-        "            for record in records_of(work):\n"
-        "                record.delivery_count += 1\n"
-        "            consumer.give_back(records_of(work), RELEASED)\n",
+        "        consumer.give_back(records, RELEASED)\n",
+        "        for record in records:\n"
+        "            record.delivery_count += 1\n"
+        "        consumer.give_back(records, RELEASED)\n",
         scenarios("4.4.3/rollback-in-place"),
         "delivery-count",
     ),
@@ -263,9 +263,9 @@ _MESSAGES: Final = (
     Mutant(
         "a rolled back acquisition goes to the end of its queue",
         SERVICE,
-        "            consumer.give_back(records_of(work), RELEASED)\n",
-        "            consumer.queue.backlog.add(records_of(work))\n"
-        "            self._nodes.pump(consumer.queue)\n",
+        "        consumer.give_back(records, RELEASED)\n",
+        "        consumer.queue.backlog.add(records)\n"
+        "        self._nodes.pump(consumer.queue)\n",
         scenarios("4.4.3/rollback-in-place"),
         "place",
     ),

@@ -215,7 +215,7 @@ FAULTS: Final = (
         "a rollback retires what was acquired",
         SERVICE,
         "        elif work.effect is Effect.RELEASE:\n"
-        "            consumer.give_back(records_of(work), RELEASED)\n",
+        "            self._release(consumer, work)\n",
         "        elif work.effect is Effect.RELEASE:\n            consumer.queue.retire(records_of(work))\n",
         scenarios(
             "4.4.3/turn-by-turn",

@@ -40,22 +40,18 @@ FAULTS: Final = (
         TABLE,
         "            if held is None:\n"
         "                free.append(item)\n"
-        "            else:\n"
-        "                held.settled = True\n"
-        "        return free",
+        "            elif not held.settled:\n",
         "            if held is None or True:\n"
         "                free.append(item)\n"
-        "            else:\n"
-        "                held.settled = True\n"
-        "        return free",
+        "            elif not held.settled:\n",
         scenarios("4.1/retiring-link-closed"),
         "9",
     ),
     Mutant(
         "the end of a receiver forgets that nobody can settle any more",
         TABLE,
-        "                held.settled = True\n        return free",
-        "                pass\n        return free",
+        "                held.settled = True\n                held.left = left\n",
+        "                pass\n",
         scenarios("4.1/retiring-link-closed-rollback"),
         "9",
     ),
@@ -249,9 +245,8 @@ FAULTS: Final = (
     Mutant(
         "what a lost connection had acquired stays acquired",
         SERVICE,
-        "        elif work.effect is Effect.RELEASE:\n            consumer.give_back",
-        "        elif work.effect is Effect.RELEASE and consumer.link.attached:\n"
-        "            consumer.give_back",
+        "        elif work.effect is Effect.RELEASE:\n",
+        "        elif work.effect is Effect.RELEASE and consumer.link.attached:\n",
         scenarios("4.4/many-cut-at-once", "4.4/cut-anywhere"),
         "10",
     ),

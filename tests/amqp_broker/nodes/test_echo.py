@@ -95,7 +95,7 @@ class EchoSource(Source):
         if not settled and state is not None:
             self.link.settle(deliveries, state)
 
-    def on_detached(self, unsettled: list[OutgoingDelivery]) -> None:
+    def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
         """It listens no more."""
         self._node.listeners.remove(self)
 
