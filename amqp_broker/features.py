@@ -57,7 +57,6 @@ class Features:
         reading = RetainedReading(self.retained)
         self.registry.register(RETAINED_ADDRESS, partial(RetainedNode, self.retained))
         self.registry.register_source(reading.node)
-        self.queues.open_log = reading.open_log
 
     def _halves(self, nodes: NodeService) -> None:
         self.halves = HalfService(nodes)

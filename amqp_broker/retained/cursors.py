@@ -43,7 +43,7 @@ class Cursors:
         self._turns = turns
         self._names: set[str] = set()
         self._held: dict[str, Holder] = {}
-        self._reading: dict[tuple[str, int], Holder] = {}
+        self._reading: dict[tuple[str, str], Holder] = {}  # by names and addresses
         self._pending: list[CursorChange] = []  # of the group that is being stored, in their order
         self._left: dict[tuple[str, int], int] = {}  # by links that are gone, and not stored yet
 
@@ -99,17 +99,17 @@ class Cursors:
         if self._held.get(name) is holder:
             del self._held[name]
 
-    def read_with(self, name: str, log_id: int, holder: Holder) -> None:
+    def read_with(self, name: str, address: str, holder: Holder) -> None:
         """Nobody else may read this node with it, or hold it. Raises NodeRefused."""
-        other = self._held.get(name) or self._reading.get((name, log_id))
+        other = self._held.get(name) or self._reading.get((name, address))
         self._refuse_if_used(name, None if other is None else other.container_id)
         self._check_room(name)
-        self._reading[name, log_id] = holder
+        self._reading[name, address] = holder
 
-    def read_no_more(self, name: str, log_id: int, holder: Holder) -> None:
+    def read_no_more(self, name: str, address: str, holder: Holder) -> None:
         """The link is gone."""
-        if self._reading.get((name, log_id)) is holder:
-            del self._reading[name, log_id]
+        if self._reading.get((name, address)) is holder:
+            del self._reading[name, address]
 
     def _refuse_if_used(self, name: str, container_id: str | None) -> None:
         if container_id is not None:

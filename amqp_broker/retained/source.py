@@ -299,7 +299,7 @@ class RetainedSource(Source):
         self._service.wait_no_more(self._log, self)
         if self.holds is not None:
             name, holder = self.holds
-            self._service.cursors.read_no_more(name, self._log.log_id, holder)
+            self._service.cursors.read_no_more(name, self._log.address, holder)
         cursor = self._cursor
         if cursor is not None and cursor.prefix.offset > cursor.stored:
             self._service.cursors.leave(cursor.name, self._log.log_id, cursor.prefix.offset)
