@@ -63,7 +63,7 @@ class ReadNode(Node):
             raise NodeRefused(INVALID, "expected the address of a node that is there to be read by offset")
         super().__init__(source.address)
         self._service = service
-        self._request = read_filters(source.filter)
+        self._request = read_filters(source.filter, service.limits.cursor_name_bytes)
         self._holder: Holder | None = None
 
     def check_source(self, attachment: Attachment) -> None:
@@ -88,7 +88,7 @@ class ReadNode(Node):
         """Its place among the readers, its cursor, and then a queue that is not there."""
         service, cursor = self._service, self._request.cursor
         service.admit_reader()
-        holder = Holder(attachment.connection.container_id)
+        holder = Holder(attachment.connection.container_id, attachment.principal)
         try:
             if cursor is not None:
                 service.cursors.read_with(cursor, self.name, holder)
