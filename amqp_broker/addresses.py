@@ -2,6 +2,7 @@
 
     address   = reserved / name            at most 255 bytes of UTF-8
     reserved  = "$" *character             nodes of the broker itself ($management)
+    dynamic   = "temporary." *character    nodes that were made for one link, and of no others (3.5.3, 3.5.4)
     name      = first *character           segments are separated by "."
     character = any printable character except "*"
 
@@ -26,6 +27,9 @@ import attrs
 ADDRESS_BYTES_MAX = 255
 SHOWN_CHARACTERS = 64
 RESERVED_PREFIX = "$"
+TEMPORARY_PREFIX: Final = "temporary."
+"""Of the addresses of dynamic nodes: what comes late for one that is gone is known by it."""
+
 _GROUP: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from amqp_broker.addresses import Address
 from amqp_broker.authentication import Authenticator
 from amqp_broker.authorisation import Authoriser
 from amqp_broker.configuration import BrokerConfig, ListenerConfig
@@ -162,8 +161,8 @@ class Broker:
         """Take up the half messages that are not decided."""
         halves = await self.writer.ask(lambda store: store.open_halves())
         find = self.nodes.queues.find
-        if any(why_elsewhere(half.destination, find(Address(half.destination))) for half in halves):
-            await self.nodes.make_dead_letters()
+        if any(why_elsewhere(half.destination, find(half.destination)) for half in halves):
+            await self.nodes.dead_letter_site.make()
         self.features.halves.recover(halves)
 
     async def create_queues_at_start(self) -> None:

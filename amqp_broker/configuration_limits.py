@@ -96,6 +96,7 @@ RETAINED_PAGE_MESSAGES: Final = 1_024  # what a reader takes from the store at o
 RETAINED_PAGE_BYTES: Final = 256 * KIB  # and their bytes, at least one message: as OUTPUT_BUFFER_BYTES
 RETAINED_READ_SHARE_PERCENT: Final = 15  # of the broker's time, for all readers, while others store
 MAX_RETAINED_READERS: Final = 1_024  # links: each may have a page in memory
+CURSOR_NAME_BYTES: Final = 255  # as ADDRESS_BYTES: a key of the store that stands in each row
 MAX_CURSORS: Final = 10_000  # names: durable until somebody forgets them
 
 # Logs.
@@ -175,6 +176,7 @@ class BrokerLimits:
     retained_page_bytes: int = _limit(RETAINED_PAGE_BYTES, 4 * KIB, GIB, "bytes")
     retained_read_share_percent: int = _limit(RETAINED_READ_SHARE_PERCENT, 1, 100, "percent")
     max_retained_readers: int = _limit(MAX_RETAINED_READERS, 1, 1_000_000, "links")
+    cursor_name_bytes: int = _limit(CURSOR_NAME_BYTES, 1, CURSOR_NAME_BYTES, "bytes")
     max_cursors: int = _limit(MAX_CURSORS, 1, 10_000_000, "cursors")
 
     log_field_characters: int = _limit(LOG_FIELD_CHARACTERS, 16, 65_536, "characters")

@@ -8,7 +8,13 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from amqp_broker.addresses import AddressError, NodePattern, parse_address, parse_pattern
+from amqp_broker.addresses import (
+    TEMPORARY_PREFIX,
+    AddressError,
+    NodePattern,
+    parse_address,
+    parse_pattern,
+)
 from amqp_broker.authorisation import ACTIONS, ANONYMOUS_NAME, ANY_USER
 from amqp_broker.configuration_fields import (
     KEY,
@@ -214,6 +220,10 @@ class QueuePolicy:
             if parse_address(self.pattern).reserved:
                 raise ConfigurationError(
                     "pattern", shown(self.pattern), "'$' is kept for the broker's own nodes"
+                )
+            if self.pattern.startswith(TEMPORARY_PREFIX):
+                raise ConfigurationError(
+                    "pattern", shown(self.pattern), f"'{TEMPORARY_PREFIX}' is kept for dynamic nodes"
                 )
         if self.kind == LOG_KIND:
             self._check_log()

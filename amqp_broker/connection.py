@@ -9,7 +9,7 @@ of the engine are all that happens. Outside of its turns only `run_in_turn`, `of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from amqp_broker.authorisation import ANONYMOUS, Principal
@@ -49,8 +49,8 @@ class Connection:
     """One for each connection. `wake` has its owner take a turn."""
 
     __slots__ = (
-        "_offers", "_origin", "_sending", "_stalled", "_wake", "engine", "fault", "links", "log", "mail",
-        "names", "principal", "expiring",
+        "_offers", "_origin", "_sending", "_stalled", "_wake", "engine", "fault", "held_for", "links", "log",
+        "mail", "names", "principal", "expiring",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, names: LinkNames, log: Any, wake: Callable[[], None]) -> None:
@@ -64,6 +64,8 @@ class Connection:
         self.expiring: dict[Expiring, None] = {}
         self.fault: Exception | None = None
         """Of the broker, which met what the peer asked for."""
+        self.held_for: Callable[[], Awaitable[None]] | None = None
+        """What has to be done before anything else is heard that the peer said."""
         self._origin: Origin | None = None  # since something was posted
         self._wake = wake
         self._offers: dict[Source, None] = {}
@@ -160,6 +162,17 @@ class Connection:
     def _key(self, link: ReceiverLink | SenderLink) -> tuple[str, str, bool, str]:
         """What a link is known by, and whose it is: a container-id is only claimed."""
         return self.principal.rule_name, self.container_id, isinstance(link, SenderLink), link.name
+
+    def hold(self, until: Callable[[], Awaitable[None]]) -> None:
+        """What the peer said behind this is heard when `until` is done; said while it is heard."""
+        assert self.held_for is None, "one thing at a time is waited for"
+        self.held_for = until
+
+    def released(self) -> Callable[[], Awaitable[None]]:
+        """What the rest waits for, to be done now; it may hold it again."""
+        until, self.held_for = self.held_for, None
+        assert until is not None, "nothing is held"
+        return until
 
     def on_deliveries(self, event: DeliveriesReceived) -> None:
         """A run of complete messages on one link."""

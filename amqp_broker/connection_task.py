@@ -282,6 +282,8 @@ class ConnectionTask:
                 handler = dispatch.get(type(event))
                 if handler is not None:
                     handler(event)
+                    while self.connection.held_for is not None:
+                        await self.connection.released()()
                 else:
                     await self._answers[type(event)](event)
                     answered = True

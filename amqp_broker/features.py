@@ -18,7 +18,8 @@ from amqp_broker.nodes.outcomes import OUTCOME_ADDRESS, OutcomeNode
 from amqp_broker.nodes.queues import QueueNode, QueueNodes, TemporaryNode
 from amqp_broker.nodes.registry import COORDINATOR, QUEUES, RELAY, TEMPORARY, Registry
 from amqp_broker.nodes.relay import RelayNode
-from amqp_broker.retained.node import RETAINED_ADDRESS, RetainedNode
+from amqp_broker.retained.cursors import RETAINED_ADDRESS
+from amqp_broker.retained.node import RetainedNode
 from amqp_broker.retained.reading import RetainedReading
 from amqp_broker.retained.service import RetainedService
 from amqp_broker.sequences.administration import SequenceAdministration
@@ -57,7 +58,6 @@ class Features:
         reading = RetainedReading(self.retained)
         self.registry.register(RETAINED_ADDRESS, partial(RetainedNode, self.retained))
         self.registry.register_source(reading.node)
-        self.queues.open_log = reading.open_log
 
     def _halves(self, nodes: NodeService) -> None:
         self.halves = HalfService(nodes)

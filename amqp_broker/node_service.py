@@ -13,7 +13,7 @@ from typing import Any, Final
 import trio
 
 from amqp_broker import message_events
-from amqp_broker.addresses import Address, AddressError, parse_address
+from amqp_broker.addresses import TEMPORARY_PREFIX, AddressError, parse_address
 from amqp_broker.authorisation import CREATE, Authoriser, Principal
 from amqp_broker.configuration import BrokerConfig
 from amqp_broker.expiries import Expiries
@@ -29,11 +29,10 @@ from amqp_broker.operations.writer import Writer
 from amqp_broker.page_turns import PageTurns
 from amqp_broker.persistence import Quarantined, Record, Store, StoreError, Unit
 from amqp_broker.queue import Consumer, Queue, shown_to
-from amqp_broker.queues import NodeRefused, Queues
+from amqp_broker.queues import NodeRefused, Queues, Site
 from amqp_broker.records import record_of, replace_annotations, store_all
 from amqp_broker.timers import Timers
 
-TEMPORARY_PREFIX: Final = "temporary."
 DEAD_LETTERS: Final = "dead-letters"
 OF_THE_BROKER: Final = Origin("", b"")  # what it posts by itself
 TEMPORARY_NAME_BYTES: Final = (
@@ -69,45 +68,37 @@ class NodeService:
 
     # Termini
 
-    async def node_for(self, principal: Principal, address: str, action: str) -> Queue:
-        """The queue that a terminus names, if `principal` may do `action` there. Raises NodeRefused."""
+    def site(self, principal: Principal, address: str, action: str) -> Site:
+        """Where the queue stands that a terminus or a message names, or would be made for `principal`, who
+        may do `action` there. Raises NodeRefused.
+        """
         try:
             parsed = parse_address(address, self.config.limits.address_bytes)
         except AddressError as error:
             raise NodeRefused("amqp:invalid-field", str(error)) from None
-        if not self.authoriser.authorise(principal, action, parsed):
+        authorise = self.authoriser.authorise
+        if not authorise(principal, action, parsed):
             raise NodeRefused(
                 "amqp:unauthorized-access", f"{principal.rule_name!r} may not {action} at {parsed.name!r}"
             )
-        may_create = self.authoriser.authorise(principal, CREATE, parsed)
-        return await self.queues.resolve(parsed, may_create=may_create)
-
-    def existing(self, principal: Principal, address: str, action: str) -> Queue:
-        """A queue that exists, if `principal` may do `action` there. Raises NodeRefused."""
-        try:
-            parsed = parse_address(address, self.config.limits.address_bytes)
-        except AddressError as error:
-            raise NodeRefused("amqp:invalid-field", str(error)) from None
-        queue = self.queues.find(parsed)
-        if queue is None or not self.authoriser.authorise(principal, action, parsed):
-            raise NodeRefused("amqp:not-found", f"no queue {parsed.name!r} for {principal.rule_name!r}")
-        return queue
+        return self.queues.site(parsed, lambda: authorise(principal, CREATE, parsed))
 
     @property
     def dead_letters(self) -> Queue:
-        """Where messages go that have no queue of their own any more; `make_dead_letters` came before."""
-        queue = self.queues.find(Address(DEAD_LETTERS))
+        """Where messages go that have no queue of their own any more; `dead_letter_site` was made before."""
+        queue = self.queues.find(DEAD_LETTERS)
         assert queue is not None, "a half message for a queue that may go, and no queue of dead letters"
         return queue
 
-    async def make_dead_letters(self) -> None:
-        """Have the queue of dead letters, before something is accepted that may need it. Raises
+    @property
+    def dead_letter_site(self) -> Site:
+        """Where that queue stands, or has to before something is accepted that may need it."""
+        return self.queues.site_by_name(DEAD_LETTERS)
+
+    def dynamic_site(self, principal: Principal, container_id: str, link_name: str) -> Site:
+        """Where a fresh queue for a dynamic terminus would stand, named after its link (3.5.3, 3.5.4). Raises
         NodeRefused.
         """
-        await self.queues.create(DEAD_LETTERS)
-
-    def temporary_queue(self, principal: Principal, container_id: str, link_name: str) -> Queue:
-        """A fresh queue for a dynamic terminus, named after its link (3.5.3, 3.5.4). Raises NodeRefused."""
         room = self.config.limits.address_bytes - len(TEMPORARY_PREFIX) - 2 * TEMPORARY_NAME_BYTES
         peer = ".".join(_plain(part, room // 2) for part in (container_id, link_name))
         name = f"{TEMPORARY_PREFIX}{peer}.{secrets.token_urlsafe(TEMPORARY_NAME_BYTES)}"
@@ -115,7 +106,7 @@ class NodeService:
             raise NodeRefused(
                 "amqp:unauthorized-access", f"{principal.rule_name!r} may not create dynamic nodes"
             )
-        return self.queues.create_temporary(name)
+        return self.queues.site_of_dynamic(name)
 
     # Movement
 

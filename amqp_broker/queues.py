@@ -1,23 +1,30 @@
-"""All queues by address: made on first use, at the start or for one link, and forgotten with that."""
+"""All queues by address: made on first use, at the start or for one link, and forgotten with that.
+
+    address --site--> Site, every reason against it --make--> Queue
+
+A site is what can be said of a queue before there is one. `Site.make` is the only way to a queue by its
+address, and it is a coroutine: what judges an attach is none, so nothing is made before all is judged.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import trio
 
-from amqp_broker.addresses import Address
+from amqp_broker.addresses import TEMPORARY_PREFIX, Address
 from amqp_broker.configuration import STRICT, BrokerConfig
-from amqp_broker.configuration_tables import QueuePolicy
+from amqp_broker.configuration_tables import SEQUENCE_REQUIRED, TRANSACTION_MESSAGES, QueuePolicy
 from amqp_broker.frames import Error
 from amqp_broker.log import Log
-from amqp_broker.persistence import CreateNode, DeleteNode, RecoveredNode, Unit
+from amqp_broker.persistence import CreateNode, DeleteNode, RecoveredNode, StoreFull, Unit
 from amqp_broker.queue import Queue, QueueLimits
 
 QUEUE = "queue"
 UNBOUNDED = 2**62  # a capacity of 0 in the configuration: only the disk is the bound
+PLACES_ONLY: Final = "takes messages with a place in a stream only"
 
 
 class NodeRefused(Exception):
@@ -32,6 +39,71 @@ StoreStep = Callable[[Unit, Callable[[], None]], Awaitable[None]]
 """Stores verbs and waits; the second argument is called once they are stored, whoever still waits."""
 
 
+class Site:
+    """Where a queue stands, or would stand: what can be said of it before there is one. `persistent`: it is,
+    or would be, one that the store knows.
+    """
+
+    __slots__ = ("_queues", "name", "persistent", "policy")
+
+    def __init__(self, queues: Queues, name: str, policy: QueuePolicy, *, persistent: bool) -> None:
+        self._queues = queues
+        self.name = name
+        self.policy = policy
+        self.persistent = persistent
+
+    @property
+    def queue(self) -> Queue | None:
+        """What stands there now."""
+        return self._queues.find(self.name)
+
+    @property
+    def made(self) -> Queue:
+        """The same, after `make`. Raises NodeRefused: it was temporary, and is gone again."""
+        queue = self.queue
+        if queue is None:
+            raise NodeRefused("amqp:resource-deleted", f"queue {self.name!r} was deleted")
+        return queue
+
+    @property
+    def archives(self) -> bool:
+        """Whether it is a log."""
+        return self.policy.archives and self.persistent
+
+    @property
+    def retains(self) -> bool:
+        """Whether settled messages are kept."""
+        return self.policy.retains and self.persistent
+
+    def check_messages(self) -> None:
+        """Whether it takes messages that are no half messages. Raises NodeRefused."""
+        if self.policy.message_type == TRANSACTION_MESSAGES:
+            raise NodeRefused(
+                "amqp:not-allowed",
+                f"queue {self.name!r} has message_type transaction: it takes half messages only "
+                f"($half/<group>/{self.name})",
+            )
+
+    def check_replies(self) -> None:
+        """Whether it takes messages of the broker itself. Raises NodeRefused."""
+        self.check_messages()
+        if self.policy.sequence == SEQUENCE_REQUIRED:
+            raise NodeRefused("amqp:not-allowed", f"queue {self.name!r} {PLACES_ONLY}")
+
+    async def make(self) -> Queue:
+        """Have the queue there. Raises NodeRefused where there is no room for it."""
+        queue = self.queue
+        if queue is not None:
+            return queue
+        if not self.persistent:
+            return self._queues.create_temporary(self.name)
+        try:
+            return await self._queues.create(self.name)
+        except StoreFull as full:
+            description = f"the queue could not be made: {full}"
+            raise NodeRefused("amqp:resource-limit-exceeded", description) from full
+
+
 class Queues:
     """All queues of the broker. `fillers` are called with each that is made, before anybody uses it."""
 
@@ -40,6 +112,7 @@ class Queues:
         self._config = config
         self._store_step = store_step
         self._queues: dict[str, Queue] = {}
+        self._sites: dict[str, Site] = {}  # of the queues that there are
         self._last_temporary_id = 0
         self._creating = trio.Lock()
 
@@ -55,29 +128,47 @@ class Queues:
         """Every queue there is."""
         return list(self._queues.values())
 
-    def find(self, address: Address) -> Queue | None:
-        """The queue of this address, if it exists."""
-        return self._queues.get(address.name)
+    def find(self, name: str) -> Queue | None:
+        """The queue of this name, if it exists."""
+        return self._queues.get(name)
 
     def holds(self, queue: Queue) -> bool:
         """Whether `queue` still exists."""
         return self._queues.get(queue.name) is queue
 
-    async def resolve(self, address: Address, *, may_create: bool) -> Queue:
-        """The queue of this address, made on first use where the policy allows it. Raises NodeRefused."""
-        queue = self._queues.get(address.name)
-        if queue is not None:
-            return queue
+    def site(self, address: Address, may_create: Callable[[], bool]) -> Site:
+        """Where the queue of this address stands, or would be made on first use. Raises NodeRefused where
+        there is none, and none is made.
+        """
+        name = address.name
+        site = self._sites.get(name)
+        if site is not None:
+            return site
         if address.reserved:
-            raise NodeRefused("amqp:not-found", f"no node {address.name!r}: '$' names the broker's own nodes")
-        if self._config.policy_of(address.name).create == STRICT:
+            raise NodeRefused("amqp:not-found", f"no node {name!r}: '$' names the broker's own nodes")
+        if name.startswith(TEMPORARY_PREFIX):
+            raise NodeRefused("amqp:not-found", f"no queue {name!r}: it was a dynamic node, and is gone")
+        policy = self._config.policy_of(name)
+        if policy.create == STRICT:
             raise NodeRefused(
-                "amqp:not-found",
-                f"no queue {address.name!r}, and its policy does not make queues on first use",
+                "amqp:not-found", f"no queue {name!r}, and its policy does not make queues on first use"
             )
-        if not may_create:
-            raise NodeRefused("amqp:not-found", f"no queue {address.name!r}, and no right to create it")
-        return await self.create(address.name)
+        if not may_create():
+            raise NodeRefused("amqp:not-found", f"no queue {name!r}, and no right to create it")
+        self._check_room()
+        return Site(self, name, policy, persistent=True)
+
+    def site_of_dynamic(self, name: str) -> Site:
+        """Where a queue would stand that lives in memory only, for a dynamic terminus (3.5.3). Raises
+        NodeRefused.
+        """
+        assert name.startswith(TEMPORARY_PREFIX), f"{name!r} would be taken for another queue"
+        self._check_room()
+        return Site(self, name, self._config.policy_of(name), persistent=False)
+
+    def site_by_name(self, name: str) -> Site:
+        """Where a queue of the broker itself stands, or would."""
+        return self._sites.get(name) or Site(self, name, self._config.policy_of(name), persistent=True)
 
     async def create(self, name: str) -> Queue:
         """Make a durable queue, or find that somebody else just made it. Raises NodeRefused at the bound of
@@ -106,6 +197,7 @@ class Queues:
     def remove(self, queue: Queue) -> Unit:
         """Forget a queue; returns what has to be stored for it."""
         self._queues.pop(queue.name, None)
+        self._sites.pop(queue.name, None)
         return [DeleteNode(queue.queue_id)] if queue.persistent else []
 
     def _check_room(self) -> None:
@@ -120,9 +212,11 @@ class Queues:
         limits = QueueLimits(
             policy.max_messages or UNBOUNDED, policy.max_bytes or UNBOUNDED, policy.max_volatile_bytes
         )
-        kind = Log if policy.archives and persistent else Queue
+        site = Site(self, name, policy, persistent=persistent)
+        kind = Log if site.archives else Queue
         queue = self._queues[name] = kind(name, queue_id, limits, persistent=persistent)
-        queue.retains = policy.retains and persistent
+        self._sites[name] = site
+        queue.retains = site.retains
         queue.stores_all = (policy.retains or policy.events) and persistent
         queue.events = policy.events
         queue.backlog.window_messages = self._config.limits.queue_window_messages

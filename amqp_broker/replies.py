@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from amqp_broker.addresses import AddressError, parse_address
 from amqp_broker.authorisation import SEND, Principal
 from amqp_broker.frames import AmqpValue, Error, Properties, encode_message
+from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
@@ -27,9 +28,13 @@ def reply_queue(nodes: NodeService, principal: Principal, reply_to: object) -> Q
             condition="amqp:unauthorized-access",
             description=f"{principal.rule_name!r} may not send to {parsed.name!r}",
         )
-    queue = nodes.queues.find(parsed)
+    queue = nodes.queues.find(parsed.name)
     if queue is None:
         return Error(condition="amqp:not-found", description=f"properties.reply-to: no queue {parsed.name!r}")
+    try:
+        nodes.queues.site_by_name(queue.name).check_replies()
+    except NodeRefused as refused:
+        return Error(condition=refused.error.condition, description=f"properties.reply-to: {refused}")
     return queue
 
 

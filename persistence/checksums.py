@@ -134,9 +134,12 @@ def retained_checksum(
     return crc32(_RETAINED(queue_id, keep_ms, keep_bytes, first_offset, swept_to, at_ms))
 
 
-def cursor_checksum(name: bytes, queue_id: int, offset: int, moved_at_ms: int) -> int:
-    """Of a row of `cursor`, in the order of its columns; the name is encoded."""
-    return crc32(name, crc32(_CURSOR(queue_id, offset, moved_at_ms)))
+def cursor_checksum(name: bytes, queue_id: int, offset: int, moved_at_ms: int, owner: bytes) -> int:
+    """Of a row of `cursor`, its checksum last; texts are encoded. Rows without an owner are as they were
+    before there were owners.
+    """
+    checksum = crc32(name, crc32(_CURSOR(queue_id, offset, moved_at_ms)))
+    return crc32(owner, crc32(b"\0", checksum)) if owner else checksum
 
 
 def event_checksum(seq: int, at_ms: int, kept_ms: int, kind: bytes, fields: bytes, count: int = 1) -> int:

@@ -15,13 +15,18 @@ from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
 # Texts are read as bytes: what is damaged may be no UTF-8.
-CURSOR_COLUMNS: Final = "CAST(name AS BLOB), queue_id, offset, moved_at_ms, checksum"
+CURSOR_COLUMNS: Final = "CAST(name AS BLOB), queue_id, offset, moved_at_ms, CAST(owner AS BLOB), checksum"
+FORMER_CURSOR_COLUMNS: Final = "CAST(name AS BLOB), queue_id, offset, moved_at_ms, X'', checksum"
+"""Before there were owners."""
+
 _FIND: Final = f"SELECT {CURSOR_COLUMNS} FROM cursor WHERE name=? ORDER BY queue_id"
 _NAMES: Final = (
     "SELECT DISTINCT CAST(c.name AS BLOB) FROM cursor c WHERE c.name>CAST(? AS TEXT) ORDER BY c.name LIMIT ?"
 )
 _QUEUES: Final = "SELECT DISTINCT queue_id FROM cursor"
-_REPLACE: Final = "REPLACE INTO cursor VALUES (?, ?, ?, ?, ?)"
+_REPLACE: Final = (
+    "REPLACE INTO cursor (name, queue_id, offset, moved_at_ms, owner, checksum) VALUES (?, ?, ?, ?, ?, ?)"
+)
 _FORGET: Final = "DELETE FROM cursor WHERE name=?"
 _FORGET_QUEUE: Final = "DELETE FROM cursor WHERE queue_id=?"
 
@@ -81,13 +86,14 @@ class CursorTable:
 def row_of(cursor: Cursor) -> Parameters:
     """In the order of the columns."""
     values = (cursor.queue_id, cursor.offset, cursor.moved_at_ms)
-    return (cursor.name, *values, cursor_checksum(cursor.name.encode(), *values))
+    checksum = cursor_checksum(cursor.name.encode(), *values, cursor.owner.encode())
+    return (cursor.name, *values, cursor.owner, checksum)
 
 
 def cursor_of(row: Row) -> Cursor:
     """A sound row of CURSOR_COLUMNS."""
-    name, queue_id, offset, moved_at_ms, _ = row
-    return Cursor(name.decode(), queue_id, offset, moved_at_ms)
+    name, queue_id, offset, moved_at_ms, owner, _ = row
+    return Cursor(name.decode(), queue_id, offset, moved_at_ms, owner.decode())
 
 
 def _name_of(row: Row) -> str | None:

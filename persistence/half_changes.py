@@ -135,7 +135,9 @@ class HalfChanges:
         self.streams[verb.queue_id, verb.stream] = None
 
     def _move_cursor(self, verb: MoveCursor) -> None:
-        self.cursors[verb.name, verb.queue_id] = Cursor(verb.name, verb.queue_id, verb.offset, verb.at_ms)
+        self.cursors[verb.name, verb.queue_id] = Cursor(
+            verb.name, verb.queue_id, verb.offset, verb.at_ms, verb.owner
+        )
 
     def _forget_cursor(self, verb: ForgetCursor) -> None:
         for key in [key for key in self.cursors if key[0] == verb.name]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from amqp_broker.persistence.checksums import cursor_checksum, is_sound, retained_checksum
-from amqp_broker.persistence.cursor_table import CURSOR_COLUMNS
 from amqp_broker.persistence.retained_table import RETAINED_COLUMNS, Retention
 from amqp_broker.persistence.retention import EVENT_LOG
 from amqp_broker.persistence.runs import Run
@@ -23,8 +22,9 @@ _NEXT_OFFSETS: Final = (
 class RetainedChecker:
     """What the checker has to know of retaining nodes while it walks over the runs."""
 
-    def __init__(self, unit: UnitOfWork) -> None:
+    def __init__(self, unit: UnitOfWork, cursor_columns: str) -> None:
         self._unit = unit
+        self._cursor_columns = cursor_columns
         self._retained: dict[int, Retention] = {}
         self._purged_to: dict[int, int] = {}
         self._spoiled: set[tuple[int, int]] = set()
@@ -60,7 +60,7 @@ class RetainedChecker:
 
     def _cursors(self) -> Iterator[str]:
         sql = (
-            f"SELECT {CURSOR_COLUMNS}, queue_id IN (SELECT id FROM node WHERE name IS NOT NULL) "
+            f"SELECT {self._cursor_columns}, queue_id IN (SELECT id FROM node WHERE name IS NOT NULL) "
             "FROM cursor c ORDER BY c.name, queue_id"
         )
         for *row, exists in self._unit.query(sql):

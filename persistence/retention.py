@@ -29,13 +29,14 @@ class MoveCursor:
     whether that is forward.
 
     `at_ms` is the time of the wall clock. `queue_id` EVENT_LOG stands for the event log, whose offsets are
-    the numbers of the events.
+    the numbers of the events. `owner` is the principal whose it is.
     """
 
     name: str
     queue_id: int
     offset: int
     at_ms: int
+    owner: str = ""
 
 
 @attrs.define
@@ -62,9 +63,12 @@ class Retained:
 
 @attrs.define
 class Cursor:
-    """Where a named cursor stands in one node, and when it was moved, in milliseconds of the Unix epoch."""
+    """Where a named cursor stands in one node, and when it was moved, in milliseconds of the Unix epoch.
+    `owner` is the principal whose it is; "" for those of stores that knew no owners.
+    """
 
     name: str
     queue_id: int
     offset: int
     moved_at_ms: int
+    owner: str = ""

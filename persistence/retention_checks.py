@@ -324,8 +324,8 @@ def check_cursors(make_store: MakeStore) -> None:
     one, two = new_queue(store, "one"), new_queue(store, "two")
     assert (store.cursors("a"), store.cursor_names("", 9)) == ([], [])
     do(store, MoveCursor("a", two, 1, 10), MoveCursor("a", one, 2, 11), MoveCursor("ü", EVENT_LOG, 3, 12))
-    do(store, MoveCursor("a", two, 7, 13), MoveCursor("b\x00", one, 1 << 40, 14))
-    assert store.cursors("a") == [Cursor("a", one, 2, 11), Cursor("a", two, 7, 13)]
+    do(store, MoveCursor("a", two, 7, 13, "änn"), MoveCursor("b\x00", one, 1 << 40, 14))
+    assert store.cursors("a") == [Cursor("a", one, 2, 11), Cursor("a", two, 7, 13, "änn")]
     assert store.cursors("ü") == [Cursor("ü", EVENT_LOG, 3, 12)]
     assert store.cursor_names("", 9) == ["a", "b\x00", "ü"]
     assert (store.cursor_names("", 1), store.cursor_names("a", 1)) == (["a"], ["b\x00"])

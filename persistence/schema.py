@@ -13,7 +13,8 @@ which they are forgotten (outcomes.py). `half` and `half_body`: half messages an
 and is 0 before. `stream`: positions of sequenced streams (stream_table.py). `event`: the append-only log
 (event_table.py); a row may stand for `count` entries. `retained`: the policy of a node that keeps what is
 retired from it, and the watermark below which that was dropped (retained_table.py); `run.at_ms` is when a run
-of such a node was published, else 0. `cursor`: durable named cursors (cursor_table.py). `epoch`: what was
+of such a node was published, else 0. `cursor`: durable named cursors (cursor_table.py); `owner` is empty
+where an older version made them. `epoch`: what was
 decided about sets of half messages.
 """
 
@@ -197,6 +198,13 @@ def _fifth_version(database: Database) -> None:
         database.execute("UPDATE node SET checksum=? WHERE id=?", [checksum, row[0]]).fetchall()
 
 
+_ADD_OWNER: Final = "ALTER TABLE cursor ADD COLUMN owner TEXT NOT NULL DEFAULT ''"
+
+
+def _sixth_version(database: Database) -> None:
+    database.execute(_ADD_OWNER).fetchall()
+
+
 # Step n makes version n out of version n-1. A step is never changed once it was released.
 MIGRATIONS: Final[tuple[Callable[[Database], None], ...]] = (
     _first_version,
@@ -204,12 +212,14 @@ MIGRATIONS: Final[tuple[Callable[[Database], None], ...]] = (
     _third_version,
     _fourth_version,
     _fifth_version,
+    _sixth_version,
 )
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 DISCHARGE_VERSION: Final = 2  # the first one with the tables of outcomes
 HALF_VERSION: Final = 3  # the first one with half messages, streams and events
 RETAIN_VERSION: Final = 4  # the first one with retention, cursors and epochs; a row may be many events
 NODE_VERSION: Final = 5  # the first one in which rows of nodes have checksums
+OWNER_VERSION: Final = 6  # the first one in which cursors have owners
 
 
 def bring_up_to_date(

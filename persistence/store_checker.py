@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from amqp_broker.persistence.checksums import changed_is_sound, is_sound, node_checksum
+from amqp_broker.persistence.cursor_table import CURSOR_COLUMNS, FORMER_CURSOR_COLUMNS
 from amqp_broker.persistence.directory import Directory, DirectoryDamaged, decode_directory
 from amqp_broker.persistence.epoch_checker import epoch_findings
 from amqp_broker.persistence.errors import StoreCorrupt, StoreTooNew
@@ -24,6 +25,7 @@ from amqp_broker.persistence.schema import (
     DISCHARGE_VERSION,
     HALF_VERSION,
     NODE_VERSION,
+    OWNER_VERSION,
     RETAIN_VERSION,
     SCHEMA_VERSION,
     schema_version,
@@ -135,7 +137,8 @@ class _Checker:
         self._unit = unit
         self._message_problem = message_problem
         self._version = version
-        self._retained = RetainedChecker(unit)
+        cursor_columns = CURSOR_COLUMNS if version >= OWNER_VERSION else FORMER_CURSOR_COLUMNS
+        self._retained = RetainedChecker(unit, cursor_columns)
         self._columns = RUN_COLUMNS if version >= RETAIN_VERSION else FORMER_RUN_COLUMNS
 
     def findings(self) -> Iterator[str]:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from amqp_broker.authorisation import SEND
 from amqp_broker.coordinator import Resolver, SetState
 from amqp_broker.frames import Accepted, DecodeError, Error, Message, Properties, Rejected
 from amqp_broker.half_sets.answers import internal_error
@@ -27,7 +26,7 @@ from amqp_broker.halves.requests import HalfRefused
 from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.operations.posting import Question
 from amqp_broker.persistence import RowDamaged
-from amqp_broker.queues import NodeRefused
+from amqp_broker.replies import no_room, reply_queue
 
 if TYPE_CHECKING:
     from amqp_broker.half_sets.service import SetService
@@ -91,18 +90,9 @@ class SetRequests:
         sets.enter(operation)
 
     def _tell_status(self, group: str, request: StatusRequest, asked: Request) -> None:
-        if request.reply_to is None:
-            error = Error(
-                condition="amqp:invalid-field",
-                description="expected the address of a queue in properties.reply-to, got null",
-            )
-            asked.answer(Rejected(error=error))
-            return
-        try:
-            queue = self._nodes.existing(asked.principal, request.reply_to, SEND)
-        except NodeRefused as refused:
-            error = Error(condition=refused.error.condition, description=f"properties.reply-to: {refused}")
-            asked.answer(Rejected(error=error))
+        queue = reply_queue(self._nodes, asked.principal, request.reply_to)
+        if isinstance(queue, Error):
+            asked.answer(Rejected(error=queue))
             return
         look = partial(self._look, group, request, queue, asked.answer)
         self._nodes.writer.submit(Question(look, asked.failed, asked.connection))
@@ -125,10 +115,8 @@ class SetRequests:
         return partial(self._reply, queue, payload, answer)
 
     def _reply(self, queue: Queue, payload: bytes, answer: Answer) -> None:
-        if queue.deleted or queue.full():
-            why = "was deleted" if queue.deleted else "is full"
-            condition = "amqp:resource-deleted" if queue.deleted else "amqp:resource-limit-exceeded"
-            error = Error(condition=condition, description=f"properties.reply-to: queue {queue.name!r} {why}")
+        error = no_room(queue)
+        if error is not None:
             answer(Rejected(error=error))
             return
         self._nodes.post(queue, payload)

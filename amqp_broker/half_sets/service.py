@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from amqp_broker.addresses import Address
 from amqp_broker.coordinator import (
     NEVER_MS,
     EpochState,
@@ -158,7 +157,7 @@ class SetService:
 
     def destination_of(self, part: SetPart) -> Queue | Error:
         """Where its messages go, or why they can't."""
-        queue = self._nodes.queues.find(Address(part.destination))
+        queue = self._nodes.queues.find(part.destination)
         if queue is None or queue.deleted or not queue.persistent or queue.sequences.required:
             return elsewhere_error(part.destination, queue)
         return queue

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from amqp_broker.authorisation import SEND
+from amqp_broker.authorisation import SEND, Principal
 from amqp_broker.frames import Error, Rejected
 from amqp_broker.half_sets.operations import OpenPart
 from amqp_broker.half_sets.staging import StagingSink
@@ -15,7 +15,6 @@ from amqp_broker.halves.destinations import check_destination
 from amqp_broker.halves.nodes import HalfNode, HalfNodes
 from amqp_broker.nodes.ends import Sink
 from amqp_broker.nodes.node import Attachment
-from amqp_broker.nodes.termini import target_answer
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from amqp_broker.coordinator import SetPart
     from amqp_broker.half_sets.service import SetService
     from amqp_broker.nodes.registry import Registry
-    from amqp_broker.nodes.relay import RelaySink
 
 
 def register_sets(registry: Registry, halves: HalfNodes, sets: SetService) -> None:
@@ -39,18 +37,28 @@ class SetNode(HalfNode):
     def __init__(self, halves: HalfNodes, name: str, address: HalfAddress, sets: SetService) -> None:
         super().__init__(halves, name, address)
         self._sets = sets
+        self._part: SetPart | None = None
+
+    def check(self, principal: Principal) -> None:
+        """Who may also send to the destination, which takes half messages and stays."""
+        site = self.halves.nodes.site(principal, self.address.destination, SEND)
+        check_destination(site)
+        if not site.persistent:
+            reason = f"queue {site.name!r} is temporary: what a set stages is for queues that stay"
+            raise NodeRefused("amqp:not-allowed", reason)
+        self.sites = (site,)
+
+    async def make(self, attachment: Attachment) -> None:
+        """The part first: what a set says against it is known when that is stored."""
+        self._part = await self._open_part(attachment.connection)
+        await super().make(attachment)
 
     async def open_sink(self, attachment: Attachment) -> Sink:
-        """For who may also send to the destination."""
-        nodes = self.halves.nodes
-        queue = await nodes.node_for(attachment.principal, self.address.destination, SEND)
-        check_destination(nodes, queue)
-        if not queue.persistent:
-            reason = f"queue {queue.name!r} is temporary: what a set stages is for queues that stay"
-            raise NodeRefused("amqp:not-allowed", reason)
-        part = await self._open_part(attachment.connection)
-        attachment.answer = target_answer(attachment.target, self.name)
-        staging = StagingSink(attachment, nodes, self._sets, part, queue)
+        """What is sent is staged."""
+        assert self._part is not None, "the part is made before"
+        staging = StagingSink(
+            attachment, self.halves.nodes, self._sets, self._part, self.sites[0].made
+        )
         attachment.credit = staging.begin()
         return staging
 
@@ -72,8 +80,3 @@ class SetNode(HalfNode):
             raise NodeRefused(error.condition, error.description or "")
         assert operation.part is not None, "what was not refused is there"
         return operation.part
-
-    def relayed(self, relay: RelaySink) -> Sink:
-        """Not that: each message would have to open its set."""
-        self.admit(relay.connection.principal)
-        raise NodeRefused("amqp:not-allowed", "what is staged in a set needs its own link")

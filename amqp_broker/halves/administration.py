@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from amqp_broker.addresses import Address
 from amqp_broker.coordinator import (
     HalfGroup,
     HalfInput,
@@ -128,7 +127,7 @@ class HalfAdministration:
             return word
         if half.state == HalfState.ROLLED_BACK.value:
             return ROLLBACK
-        queue = self._nodes.queues.find(Address(half.queue or half.destination))
+        queue = self._nodes.queues.find(half.queue or half.destination)
         if queue is None or half.offset < 0:
             return ACKNOWLEDGED
         if queue.offers(half.offset):

@@ -6,25 +6,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from amqp_broker.configuration_tables import NORMAL_MESSAGES
-from amqp_broker.queues import NodeRefused
+from amqp_broker.configuration_tables import NORMAL_MESSAGES, SEQUENCE_REQUIRED
+from amqp_broker.queues import PLACES_ONLY, NodeRefused
 
 if TYPE_CHECKING:
-    from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
+    from amqp_broker.queues import Site
 
-PLACES_ONLY: Final = "takes messages with a place in a stream only, which half messages have not"
+NO_PLACE: Final = f"{PLACES_ONLY}, which half messages have not"
 
 
-def check_destination(nodes: NodeService, queue: Queue) -> None:
-    """Raises NodeRefused, amqp:not-allowed: the queue takes no half messages, and why."""
-    if nodes.config.policy_of(queue.name).message_type == NORMAL_MESSAGES:
+def check_destination(site: Site) -> None:
+    """Raises NodeRefused, amqp:not-allowed: the queue there takes no half messages, and why."""
+    if site.policy.message_type == NORMAL_MESSAGES:
         reason = "has message_type normal: it takes no half messages"
-    elif queue.sequences.required:
-        reason = PLACES_ONLY
+    elif site.policy.sequence == SEQUENCE_REQUIRED:
+        reason = NO_PLACE
     else:
         return
-    raise NodeRefused("amqp:not-allowed", f"queue {queue.name!r} {reason}")
+    raise NodeRefused("amqp:not-allowed", f"queue {site.name!r} {reason}")
 
 
 def why_elsewhere(destination: str, queue: Queue | None) -> str:
@@ -34,5 +34,5 @@ def why_elsewhere(destination: str, queue: Queue | None) -> str:
     if queue is None or queue.deleted:
         return f"queue {destination!r} is gone"
     if queue.sequences.required:
-        return f"queue {destination!r} {PLACES_ONLY}"
+        return f"queue {destination!r} {NO_PLACE}"
     return ""

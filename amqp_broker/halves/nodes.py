@@ -20,7 +20,7 @@ from amqp_broker.nodes.ends import Sink, Source
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.nodes.requests import Request
-from amqp_broker.nodes.termini import COPY, MOVE, OUTCOMES, source_answer, target_answer
+from amqp_broker.nodes.termini import COPY, MOVE, OUTCOMES, source_answer
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
@@ -64,25 +64,26 @@ class PutNode(HalfNode):
 
     unsettled_only = True
 
-    async def open_sink(self, attachment: Attachment) -> Sink:
-        """For who may also send to the destination."""
+    def check(self, principal: Principal) -> None:
+        """Who may also send to the destination, which takes half messages."""
         nodes = self.halves.nodes
-        destination = await nodes.node_for(attachment.principal, self.address.destination, SEND)
-        check_destination(nodes, destination)
+        destination = nodes.site(principal, self.address.destination, SEND)
+        check_destination(destination)
+        self.sites = (destination,)
         if not destination.persistent:  # it may go before its half messages are decided
-            await nodes.make_dead_letters()
-        attachment.answer = target_answer(attachment.target, self.name)
-        return PutSink(attachment, self.halves.service, self.group(attachment.principal), destination)
+            self.sites = (destination, nodes.dead_letter_site)
+
+    async def open_sink(self, attachment: Attachment) -> Sink:
+        """Puts of one link."""
+        return self._sink(attachment)
 
     def relayed(self, relay: RelaySink) -> Sink:
-        """To what exists."""
-        principal = relay.connection.principal
-        group = self.group(principal)
-        destination = self.halves.nodes.existing(principal, self.address.destination, SEND)
-        if not destination.persistent:
-            raise NodeRefused("amqp:not-allowed", "half messages for a temporary queue need their own link")
-        check_destination(self.halves.nodes, destination)
-        return PutSink(relay.attachment, self.halves.service, group, destination)
+        """One put."""
+        return self._sink(relay.attachment)
+
+    def _sink(self, attachment: Attachment) -> Sink:
+        group = self.group(attachment.principal)
+        return PutSink(attachment, self.halves.service, group, self.sites[0].made)
 
 
 class ResolveNode(HalfNode):
@@ -92,7 +93,6 @@ class ResolveNode(HalfNode):
 
     async def open_sink(self, attachment: Attachment) -> Sink:
         """For who may resolve."""
-        attachment.answer = target_answer(attachment.target, self.name)
         return self._sink(attachment)
 
     def relayed(self, relay: RelaySink) -> Sink:
@@ -107,9 +107,8 @@ class ResolveNode(HalfNode):
 class ReceivedFrom(HalfNode):
     """Base: an address that nobody sends to."""
 
-    def relayed(self, relay: RelaySink) -> Sink:
-        """Not that."""
-        self.admit(relay.connection.principal)
+    def check(self, principal: Principal) -> None:
+        """Nobody may."""
         raise NodeRefused("amqp:not-allowed", f"{self.name!r:.120} is received from, not sent to")
 
 
@@ -118,12 +117,15 @@ class CheckNode(ReceivedFrom):
 
     unsettled_only = True
 
-    async def open_source(self, attachment: Attachment) -> Source:
-        """For who may check, and resolve by the outcome."""
+    def check_source(self, attachment: Attachment) -> None:
+        """Each check goes to one link, which answers it as it likes."""
         answer = attachment.answer = source_answer(attachment.source, self.name)
         answer.distribution_mode = MOVE
         answer.default_outcome = Released()
         answer.outcomes = tuple(OUTCOMES.values())
+
+    async def open_source(self, attachment: Attachment) -> Source:
+        """For who may check, and resolve by the outcome."""
         group = self.group(attachment.principal)
         return CheckSource(
             attachment.connection, self.halves.service, group, attachment.link, self.address.by_outcome
@@ -133,12 +135,14 @@ class CheckNode(ReceivedFrom):
 class ParkedNode(ReceivedFrom):
     """`$half-parked/<group>`: half messages that nobody could decide are looked at."""
 
+    def check_source(self, attachment: Attachment) -> None:
+        """They stay where they are."""
+        super().check_source(attachment)
+        if attachment.source.distribution_mode != COPY:
+            raise NodeRefused("amqp:not-allowed", "expected distribution-mode copy: it is to look at them")
+
     async def open_source(self, attachment: Attachment) -> Source:
         """For administrators."""
-        source = attachment.source
-        attachment.answer = source_answer(source, self.name)
-        if source.distribution_mode != COPY:
-            raise NodeRefused("amqp:not-allowed", "expected distribution-mode copy: it is to look at them")
         group = self.group(attachment.principal)
         return ParkedSource(attachment.connection, self.halves.service, group, attachment.link)
 

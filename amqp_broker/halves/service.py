@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from amqp_broker.addresses import Address
 from amqp_broker.coordinator import (
     PARK_POLICY,
     HalfAnswer,
@@ -116,7 +115,7 @@ class HalfService:
             half.ttl_ms = stored.ttl_ms
             group.add(half)
             group.schedule(half)
-            queue = self._nodes.queues.find(Address(stored.destination))
+            queue = self._nodes.queues.find(stored.destination)
             if queue is not None:
                 queue.reserve_one(stored.size_bytes, anyway=True)
                 self._rooms[half] = queue
@@ -213,7 +212,7 @@ class HalfService:
         """
         queue = self._rooms.get(half)
         if queue is None or queue.deleted:  # there may be a new one of this name
-            queue = self._nodes.queues.find(Address(half.destination))
+            queue = self._nodes.queues.find(half.destination)
         reason = why_elsewhere(half.destination, queue)
         if queue is None or reason:
             queue = self._nodes.dead_letters

@@ -11,7 +11,6 @@ from amqp_broker.links import AttachReceived, ReceiverLink
 from amqp_broker.nodes import ends
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.termini import COPY, MOVE
-from amqp_broker.persistence import StoreFull
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
@@ -36,16 +35,16 @@ async def answer_attach(
         context: ends.Sink | ends.Source
         if isinstance(link, ReceiverLink):
             node = _admitted(attachment, registry.target(event.attach.target))
+            node.check_sink(attachment)
+            await node.make(attachment)
             context = await node.open_sink(attachment)
         else:
             node = _admitted(attachment, registry.source(_source(event.attach)))
+            node.check_source(attachment)
+            await node.make(attachment)
             context = await node.open_source(attachment)
     except NodeRefused as refused:
         _refuse(attachment, refused.error)
-        return
-    except StoreFull as full:
-        description = f"the queue could not be made: {full}"
-        _refuse(attachment, Error(condition="amqp:resource-limit-exceeded", description=description))
         return
     answer = attachment.answer
     if node.capabilities:

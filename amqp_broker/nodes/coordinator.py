@@ -27,9 +27,12 @@ class CoordinatorNode(Node):
         if not self._nodes.authoriser.authorise(principal, TRANSACT):
             raise NodeRefused("amqp:unauthorized-access", f"{principal.rule_name!r} may not transact")
 
+    def check_sink(self, attachment: Attachment) -> None:
+        """As it is here, whatever was asked."""
+        attachment.answer = coordinator_answer()
+
     async def open_sink(self, attachment: Attachment) -> Sink:
         """A control link."""
-        attachment.answer = coordinator_answer()
         attachment.credit = 2 * CONTROL_LINK_CREDIT
         attachment.transactions.attach()
         return ControlSink(attachment)

@@ -1,11 +1,15 @@
 """What an address names: a Node. It gives a link its Sink or its Source.
 
     attach --> registry --> Node --admit--> may the peer?
-                                 --open_sink, open_source--> what stands behind the link, and our terminus
-    message through the anonymous terminus --> Node --relayed--> a Sink for that message
+                                 --check_sink, check_source--> can it be had as asked? and our terminus
+                                 --make--> what has to be there, and is not
+                                 --open_sink, open_source--> what stands behind the link
+    message through the anonymous terminus --> Node --admit, check, make, relayed--> a Sink for that message
 
 A node is made for one attach, or for one message: what lasts is what it opens. It raises NodeRefused where it
-can't be had as asked: the peer is answered with the error (2.6.3).
+can't be had as asked: the peer is answered with the error (2.6.3). Nothing is left behind by what is refused,
+because every check comes before anything is made: checks are no coroutines, so they can't have anything
+stored, and what `open_...` still asks the store can refuse only what was there before.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from amqp_broker.frames import Attach, Error, Source, Target
 from amqp_broker.links import ReceiverLink, SenderLink
+from amqp_broker.nodes.termini import source_answer, target_answer
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
     from amqp_broker.connection import Connection
     from amqp_broker.nodes import ends
     from amqp_broker.nodes.relay import RelaySink
+    from amqp_broker.queues import Site
     from amqp_broker.transactions import Transactions
 
 
@@ -95,9 +101,28 @@ class Node:
 
     def __init__(self, name: str = "") -> None:
         self.name = name
+        self.sites: tuple[Site, ...] = ()
+        """Queues that have to be there before anything is opened; a check says which."""
 
     def admit(self, principal: Principal) -> None:
         """Whether `principal` has the right that an attach needs. Raises NodeRefused."""
+
+    def check(self, principal: Principal) -> None:
+        """Whether `principal` may send here, on a link or one message. Raises NodeRefused."""
+
+    def check_sink(self, attachment: Attachment) -> None:
+        """Whether a link that sends here can be had as asked, and what its target is. Raises NodeRefused."""
+        self.check(attachment.principal)
+        attachment.answer = target_answer(attachment.target, self.name)
+
+    def check_source(self, attachment: Attachment) -> None:
+        """The same for one that receives, and its source. Raises NodeRefused."""
+        attachment.answer = source_answer(attachment.source, self.name)
+
+    async def make(self, attachment: Attachment) -> None:
+        """Have everything there that is opened. Raises NodeRefused where there is no room."""
+        for site in self.sites:
+            await site.make()
 
     async def open_sink(self, attachment: Attachment) -> ends.Sink:
         """What takes the messages of a link that sends here. Raises NodeRefused."""

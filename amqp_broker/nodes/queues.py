@@ -1,18 +1,13 @@
 """Queues as nodes: those with an address, and those that are made for one link.
 
-Two hooks are for features: `PostRules` has a say in what links post (`rules`), and `open_log` opens links
-that receive from a queue of kind log, from which nobody takes.
+`rules` is a hook for features: `PostRules` has a say in what links post.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from amqp_broker.addresses import Address
-from amqp_broker.authorisation import BROWSE, RECEIVE, SEND
-from amqp_broker.configuration_tables import TRANSACTION_MESSAGES
-from amqp_broker.log import Log
+from amqp_broker.authorisation import BROWSE, RECEIVE, SEND, Principal
 from amqp_broker.nodes.ends import Sink, Source
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import PostRule, QueueSink, RelayedSink
@@ -25,6 +20,7 @@ if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
     from amqp_broker.nodes.relay import RelaySink
     from amqp_broker.queue import Queue
+    from amqp_broker.queues import Site
 
 SETTLED_MODE = 1  # snd-settle-mode settled (2.8.2)
 
@@ -32,22 +28,16 @@ SETTLED_MODE = 1  # snd-settle-mode settled (2.8.2)
 class PostRules:
     """Whether there is a rule for what a link posts; here there is none."""
 
-    def check(self, attach: Attach) -> None:
-        """Whether the attach can be had at all, before a node is made for it. Raises NodeRefused."""
-
-    async def open(self, attachment: Attachment, queue: Queue | None) -> PostRule | None:
-        """The rule for a link to `queue`, or to the anonymous terminus (None); it may add to our answer.
+    def check(self, attach: Attach, site: Site | None) -> None:
+        """Whether a link to the queue at `site`, or to the anonymous terminus (None), can be had at all.
         Raises NodeRefused.
         """
+
+    async def open(self, attachment: Attachment, queue: Queue | None) -> PostRule | None:
+        """The rule for such a link; it may add to our answer. Raises NodeRefused for what the store knows of
+        a queue that was there before.
+        """
         return None
-
-
-OpenLog = Callable[[Attachment, "Queue"], Awaitable[Source]]
-
-
-async def no_logs(attachment: Attachment, queue: Queue) -> Source:
-    """Nobody reads logs here."""
-    raise NodeRefused("amqp:not-implemented", f"{queue.name!r} is a log, and nothing here reads logs")
 
 
 class QueueNodes:
@@ -56,19 +46,16 @@ class QueueNodes:
     def __init__(self, nodes: NodeService) -> None:
         self.nodes = nodes
         self.rules = PostRules()
-        self.open_log: OpenLog = no_logs
+
+    def check_sink(self, attachment: Attachment, site: Site) -> None:
+        """Whether a link that sends to the queue at `site` can be had as asked. Raises NodeRefused."""
+        answer = attachment.answer = target_answer(attachment.target, site.name)
+        if site.archives:
+            answer.capabilities = (*(no_queue(answer.capabilities) or ()), LOG)
+        self.rules.check(attachment.attach, site)
 
     async def sink(self, attachment: Attachment, queue: Queue, *, temporary: bool = False) -> Sink:
         """For a link that sends to `queue`. Raises NodeRefused."""
-        if self.nodes.config.policy_of(queue.name).message_type == TRANSACTION_MESSAGES:
-            raise NodeRefused(
-                "amqp:not-allowed",
-                f"queue {queue.name!r} has message_type transaction: it takes half messages only "
-                f"($half/<group>/{queue.name})",
-            )
-        answer = attachment.answer = target_answer(attachment.target, queue.name)
-        if isinstance(queue, Log):
-            answer.capabilities = (*(no_queue(answer.capabilities) or ()), LOG)
         rule = await self.rules.open(attachment, queue)
         sink = QueueSink(
             attachment.connection, attachment.link, queue, self.nodes, attachment.transactions, rule,
@@ -77,16 +64,13 @@ class QueueNodes:
         attachment.credit = sink.begin()
         return sink
 
-    async def source(self, attachment: Attachment, queue: Queue, *, temporary: bool = False) -> Source:
-        """For a link that receives from `queue`. Raises NodeRefused."""
-        if isinstance(queue, Log):
-            return await self.open_log(attachment, queue)
-        attach = attachment.attach
-        answer = attachment.answer = source_answer(attachment.source, queue.name)
+    def source(self, attachment: Attachment, queue: Queue, *, temporary: bool = False) -> Source:
+        """For a link that receives from `queue`."""
+        answer = attachment.answer
         source = QueueSource(
             attachment.connection, attachment.link, queue, self.nodes, attachment.transactions,
             browser=attachment.source.distribution_mode == COPY,
-            settled=attach.snd_settle_mode == SETTLED_MODE,
+            settled=attachment.attach.snd_settle_mode == SETTLED_MODE,
             default_outcome=answer.default_outcome,
             outcomes=frozenset(answer.outcomes or ()),
             temporary=temporary,
@@ -104,36 +88,43 @@ class QueueNode(Node):
         super().__init__(name)
         self._queues = queues
 
+    def check(self, principal: Principal) -> None:
+        """Who has the right to send there, and what is sent may be any message."""
+        site = self._queues.nodes.site(principal, self.name, SEND)
+        site.check_messages()
+        self.sites = (site,)
+
+    def check_sink(self, attachment: Attachment) -> None:
+        """The same, and what the link asks for."""
+        self.check(attachment.principal)
+        self._queues.check_sink(attachment, self.sites[0])
+
+    def check_source(self, attachment: Attachment) -> None:
+        """Who has the right to receive, or to browse."""
+        right = BROWSE if attachment.source.distribution_mode == COPY else RECEIVE
+        self.sites = (self._queues.nodes.site(attachment.principal, self.name, right),)
+        attachment.answer = source_answer(attachment.source, self.name)
+
     async def open_sink(self, attachment: Attachment) -> Sink:
-        """For who has the right to send there."""
-        queue = await self._queues.nodes.node_for(attachment.principal, self.name, SEND)
-        return await self._queues.sink(attachment, queue)
+        """What is sent goes into the queue."""
+        return await self._queues.sink(attachment, self.sites[0].made)
 
     async def open_source(self, attachment: Attachment) -> Source:
-        """For who has the right to receive, or to browse."""
-        right = BROWSE if attachment.source.distribution_mode == COPY else RECEIVE
-        queue = await self._queues.nodes.node_for(attachment.principal, self.name, right)
-        return await self._queues.source(attachment, queue)
+        """What is in the queue is taken, or shown."""
+        return self._queues.source(attachment, self.sites[0].made)
 
     def relayed(self, relay: RelaySink) -> Sink:
-        """A queue that exists and has room, for who may send there."""
-        nodes = self._queues.nodes
-        principal = relay.connection.principal
-        parsed = Address(self.name)  # whose grammar the relay has looked at
-        if not nodes.authoriser.authorise(principal, SEND, parsed):
-            raise NodeRefused(
-                "amqp:unauthorized-access", f"{principal.rule_name!r} may not send to {parsed.name!r}"
-            )
-        queue = nodes.queues.find(parsed)
-        if queue is None:
-            raise NodeRefused("amqp:not-found", f"no queue {parsed.name!r}")
+        """A queue that has room."""
+        queue = self.sites[0].made
         if queue.full():
-            raise NodeRefused("amqp:resource-limit-exceeded", f"queue {parsed.name!r} is full")
-        return RelayedSink(relay, queue, nodes, relay.transactions, relay.rule)
+            raise NodeRefused("amqp:resource-limit-exceeded", f"queue {queue.name!r} is full")
+        return RelayedSink(relay, queue, self._queues.nodes, relay.transactions, relay.rule)
 
 
 class TemporaryNode(Node):
-    """A queue that is made for one link, and goes with it (3.5.3, 3.5.4, 3.5.10)."""
+    """A queue that is made for one link, and goes with it (3.5.3, 3.5.4, 3.5.10). Who has the right to create
+    may have one.
+    """
 
     is_received_from = True
 
@@ -141,23 +132,32 @@ class TemporaryNode(Node):
         super().__init__()
         self._queues = queues
 
-    async def open_sink(self, attachment: Attachment) -> Sink:
-        """For who has the right to create."""
+    def check_sink(self, attachment: Attachment) -> None:
+        """Any link may send there."""
         if attachment.target.address is not None:
             raise NodeRefused("amqp:invalid-field", "a dynamic target must not name an address (3.5.4)")
-        target_answer(attachment.target, None)  # refuses before a queue is made
-        self._queues.rules.check(attachment.attach)
-        return await self._queues.sink(attachment, self._made_for(attachment), temporary=True)
+        site = self._site(attachment)
+        site.check_messages()
+        self._queues.check_sink(attachment, site)
 
-    async def open_source(self, attachment: Attachment) -> Source:
-        """For who has the right to create."""
+    def check_source(self, attachment: Attachment) -> None:
+        """The link for which it is made receives."""
         if attachment.source.address is not None:
             raise NodeRefused("amqp:invalid-field", "a dynamic source must not name an address (3.5.3)")
-        source_answer(attachment.source, "")  # refuses before a queue is made
-        return await self._queues.source(attachment, self._made_for(attachment), temporary=True)
+        attachment.answer = source_answer(attachment.source, self._site(attachment).name)
 
-    def _made_for(self, attachment: Attachment) -> Queue:
+    def _site(self, attachment: Attachment) -> Site:
         connection = attachment.connection
-        return self._queues.nodes.temporary_queue(
+        site = self._queues.nodes.dynamic_site(
             connection.principal, connection.container_id, attachment.link.name
         )
+        self.sites = (site,)
+        return site
+
+    async def open_sink(self, attachment: Attachment) -> Sink:
+        """The first of those that send."""
+        return await self._queues.sink(attachment, self.sites[0].made, temporary=True)
+
+    async def open_source(self, attachment: Attachment) -> Source:
+        """The one that receives."""
+        return self._queues.source(attachment, self.sites[0].made, temporary=True)

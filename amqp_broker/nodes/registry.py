@@ -70,9 +70,7 @@ class Registry:
             return self._kinds[TEMPORARY]("")
         if target.address is None:
             return self._kinds[RELAY]("")
-        name = _text(target.address)
-        node = self.own(name)
-        return node if node is not None and node.is_sent_to else self._kinds[QUEUES](name)
+        return self.named(_text(target.address))
 
     def source(self, source: Source) -> Node:
         """The node that a link receives from. Raises NodeRefused."""
@@ -93,13 +91,11 @@ class Registry:
         return self._kinds[QUEUES](_text(source.address))
 
     def named(self, name: str) -> Node:
-        """The node of an address that keeps the grammar. Raises NodeRefused."""
-        if not name.startswith(RESERVED_PREFIX):
-            return self._kinds[QUEUES](name)
+        """The node that a link with this target sends to, or a message of the anonymous terminus with this
+        address. Raises NodeRefused.
+        """
         node = self.own(name)
-        if node is None or not node.is_sent_to:
-            raise NodeRefused("amqp:not-found", f"no node {name!r}: '$' names the broker's own nodes")
-        return node
+        return node if node is not None and node.is_sent_to else self._kinds[QUEUES](name)
 
 
 def _text(address: Any) -> str:

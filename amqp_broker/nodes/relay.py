@@ -1,28 +1,39 @@
 """The anonymous terminus: each message names its node in properties.to, and is taken as if sent there.
 
-transfer --properties.to--> registry --> Node --relayed--> a Sink for this message
+    transfer --properties.to--> registry --> Node --admit, check--> (its queue is there) --relayed--> a Sink
+                                                  +--make--> what comes behind it on the connection waits
+
+The node judges as it does for an attach, and what an attach would make is made here, too: one door.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.addresses import AddressError, parse_address
 from amqp_broker.coordinator import TransactionError
-from amqp_broker.frames import DecodeError, Error, Message
+from amqp_broker.frames import Byte, DecodeError, Message, Symbol
 from amqp_broker.links import Delivery
 from amqp_broker.nodes.ends import Sink
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import txn_id_of
 from amqp_broker.nodes.refusals import malformed_error
-from amqp_broker.nodes.termini import target_answer
+from amqp_broker.nodes.termini import no_node, target_answer
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
-    from amqp_broker.coordinator import Transaction
     from amqp_broker.nodes.queue_sink import PostRule
     from amqp_broker.nodes.queues import QueueNodes
     from amqp_broker.nodes.registry import Registry
+
+JMS_DESTINATION: Final = "x-opt-jms-dest"
+"""The message annotation in which a JMS client says what properties.to is, as the capability of an attach
+does.
+"""
+
+_JMS_DESTINATION: Final = JMS_DESTINATION.encode()
+_JMS_TOPICS: Final = {1: "topic", 3: "temporary-topic"}
 
 
 class RelayNode(Node):
@@ -33,9 +44,13 @@ class RelayNode(Node):
         self._registry = registry
         self._queues = queues
 
+    def check_sink(self, attachment: Attachment) -> None:
+        """Any link may."""
+        attachment.answer = target_answer(attachment.target, None)
+        self._queues.rules.check(attachment.attach, None)
+
     async def open_sink(self, attachment: Attachment) -> Sink:
         """For any link."""
-        attachment.answer = target_answer(attachment.target, None)
         rule = await self._queues.rules.open(attachment, None)
         return RelaySink(attachment, self._registry, rule, self._queues.nodes.config.limits.address_bytes)
 
@@ -54,39 +69,28 @@ class RelaySink(Sink):
         self._address_bytes = address_bytes
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
-        """Each message for itself."""
-        for delivery in deliveries:
+        """Each message for itself; those behind one whose queue has to be made first wait for it."""
+        for at, delivery in enumerate(deliveries):
             if self.ended:
                 return
-            self._relay(delivery)
+            try:
+                node = self._node_for(delivery)
+                if all(site.queue is not None for site in node.sites):
+                    self._pass(node.relayed(self), delivery)
+                    continue
+            except (NodeRefused, DecodeError, TransactionError) as error:
+                self._refuse(delivery, error)
+                continue
+            self.connection.hold(partial(self._make, node, deliveries[at:]))
+            return
 
-    def _relay(self, delivery: Delivery) -> None:
-        transaction = None
+    def _node_for(self, delivery: Delivery) -> Node:
+        """What takes a message, if that may be. Raises NodeRefused, DecodeError, TransactionError."""
         txn_id = txn_id_of(delivery)
-        try:
-            if txn_id is not None:
-                transaction = self.transactions.find(txn_id)
-            sink = self._sink_for(delivery.payload)
-        except TransactionError as error:
-            self.detach(error.error())
-        except NodeRefused as refused:
-            self._refuse_one(delivery, refused.error, transaction)
-        except DecodeError as error:
-            self._refuse_one(delivery, malformed_error(error), transaction)
-        else:
-            sink.on_deliveries([delivery])
-            self.ended = self.ended or sink.ended
-
-    def _refuse_one(self, delivery: Delivery, error: Error, transaction: Transaction | None) -> None:
-        if transaction is None:
-            self.refuse([delivery], error)
-        else:
-            self.transactions.refuse_posts(transaction, self.link, [delivery], error)
-            self.processed(1)
-
-    def _sink_for(self, payload: bytes) -> Sink:
-        """What takes a message. Raises NodeRefused, DecodeError."""
-        properties = Message(payload).properties
+        if txn_id is not None:
+            self.transactions.find(txn_id)
+        message = Message(delivery.payload)
+        properties = message.properties
         address = None if properties is None else properties.to
         if address is None:
             raise NodeRefused(
@@ -96,9 +100,49 @@ class RelaySink(Sink):
             parsed = parse_address(address, self._address_bytes)
         except AddressError as error:
             raise NodeRefused("amqp:invalid-field", str(error)) from None
-        return self._registry.named(parsed.name).relayed(self)
+        if _JMS_DESTINATION in delivery.payload:
+            _check_destination(message)
+        node = self._registry.named(parsed.name)
+        principal = self.connection.principal
+        node.admit(principal)
+        node.check(principal)
+        return node
+
+    async def _make(self, node: Node, deliveries: list[Delivery]) -> None:
+        """Have there what the first of these is for, and go on."""
+        try:
+            await node.make(self.attachment)
+        except NodeRefused as refused:
+            self._refuse(deliveries.pop(0), refused)
+        self.on_deliveries(deliveries)
+
+    def _pass(self, sink: Sink, delivery: Delivery) -> None:
+        sink.on_deliveries([delivery])
+        self.ended = self.ended or sink.ended
+
+    def _refuse(self, delivery: Delivery, error: NodeRefused | DecodeError | TransactionError) -> None:
+        if isinstance(error, TransactionError):
+            self.detach(error.error())
+            return
+        refused = malformed_error(error) if isinstance(error, DecodeError) else error.error
+        txn_id = txn_id_of(delivery)
+        if txn_id is None:
+            self.refuse([delivery], refused)
+            return
+        transaction = self.transactions.find(txn_id)
+        self.transactions.refuse_posts(transaction, self.link, [delivery], refused)
+        self.processed(1)
 
     def on_detached(self) -> None:
         """The link is gone."""
         if self.rule is not None:
             self.rule.on_detached()
+
+
+def _check_destination(message: Message) -> None:
+    """Whether a JMS client means a kind of node that there is. Raises NodeRefused, DecodeError."""
+    annotations: dict[Any, Any] = message.message_annotations or {}
+    kind = annotations.get(Symbol(JMS_DESTINATION))
+    topic = _JMS_TOPICS.get(kind.value) if isinstance(kind, Byte) else None
+    if topic is not None:
+        raise no_node(f"message annotation {JMS_DESTINATION} {kind!r}", topic)

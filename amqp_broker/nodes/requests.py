@@ -15,7 +15,6 @@ from amqp_broker.frames import Error, Rejected, TransactionalState
 from amqp_broker.links import Delivery
 from amqp_broker.nodes.ends import Sink
 from amqp_broker.nodes.node import Attachment, Node
-from amqp_broker.nodes.termini import target_answer
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
@@ -131,7 +130,6 @@ class RequestNode(Node):
 
     async def open_sink(self, attachment: Attachment) -> Sink:
         """For any link: what it may ask for is judged with each request."""
-        attachment.answer = target_answer(attachment.target, self.name)
         return self.sink(attachment)
 
     def relayed(self, relay: RelaySink) -> Sink:

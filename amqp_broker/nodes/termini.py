@@ -55,12 +55,16 @@ def check_capabilities(asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
     """
     for capability in asked or ():
         if capability in UNSUPPORTED_CAPABILITIES:
-            raise NodeRefused(
-                "amqp:not-implemented",
-                f"terminus capability {capability!r}: this broker has queues, and no {capability} nodes",
-            )
+            raise no_node(f"terminus capability {capability!r}", capability)
     held = tuple(capability for capability in asked or () if capability in QUEUE_CAPABILITIES)
     return held or None
+
+
+def no_node(what: str, capability: str) -> NodeRefused:
+    """The answer to who asks for a kind of node that there is not."""
+    return NodeRefused(
+        "amqp:not-implemented", f"{what}: this broker has queues, and no {capability} nodes"
+    )
 
 
 def no_queue(capabilities: tuple[str, ...] | None) -> tuple[str, ...] | None:

@@ -29,11 +29,14 @@ class RetainedInfo:
 
 @attrs.frozen
 class CursorInfo:
-    """A durable cursor: its next offsets by address, and the container-id of the link that uses it now."""
+    """A durable cursor: its next offsets by address, the container-id of the link that uses it now, and the
+    principal whose it is ("": nobody's, an older store's).
+    """
 
     name: str
     positions: dict[str, int]
     held_by: str | None
+    owner: str
 
 
 async def retained_nodes(service: RetainedService) -> list[RetainedInfo]:
@@ -52,7 +55,8 @@ async def durable_cursors(service: RetainedService) -> list[CursorInfo]:
 
     def described(name: str, store: Store) -> CursorInfo:
         positions = by_name(service.cursors.positions(name, store), addresses)
-        return CursorInfo(name, positions, service.cursors.held_by(name))
+        cursors = service.cursors
+        return CursorInfo(name, positions, cursors.held_by(name), cursors.stored_owner(name))
 
     return await service.nodes.writer.ask(
         lambda store: [described(name, store) for name in service.cursors.names()]

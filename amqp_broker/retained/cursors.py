@@ -3,6 +3,10 @@
 hold        by a link to $retained: the whole name, until the link goes
 reading     by a link that reads with the filter amqp-broker:cursor: the name at that node
 move        one store commit for all positions of a request
+
+A cursor belongs to the principal that made it: by its first move, or before that by holding the name or
+reading with it. Others may do nothing with it, but for who may manage-write at $retained. One that older
+stores know without an owner is the first one's that moves it.
 """
 
 from __future__ import annotations
@@ -10,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from amqp_broker.addresses import Address
+from amqp_broker.authorisation import MANAGE_WRITE, Principal
 from amqp_broker.operations.operation import NotYet, Operation, Refused
 from amqp_broker.persistence import ForgetCursor, MoveCursor, Store, Unit
 from amqp_broker.queues import NodeRefused
@@ -21,18 +27,21 @@ if TYPE_CHECKING:
     from amqp_broker.page_turns import PageTurns
 
 NAMES_PAGE: Final = 1_000
+RETAINED_ADDRESS: Final = "$retained"
+NOBODY: Final = ""
 
 Positions = dict[int, int]
 """Offsets by the ids of logs."""
 
 
 class Holder:
-    """A link that holds a cursor; `container_id` is said to others."""
+    """A link that holds a cursor or reads with it; `container_id` is said to others."""
 
-    __slots__ = ("container_id",)
+    __slots__ = ("container_id", "principal")
 
-    def __init__(self, container_id: str) -> None:
+    def __init__(self, container_id: str, principal: Principal) -> None:
         self.container_id = container_id
+        self.principal = principal
 
 
 class Cursors:
@@ -41,37 +50,74 @@ class Cursors:
     def __init__(self, nodes: NodeService, turns: PageTurns) -> None:
         self._nodes = nodes
         self._turns = turns
-        self._names: set[str] = set()
+        self._owners: dict[str, str] = {}  # of all that are stored
         self._held: dict[str, Holder] = {}
-        self._reading: dict[tuple[str, int], Holder] = {}
+        self._reading: dict[tuple[str, str], Holder] = {}  # by names and addresses
         self._pending: list[CursorChange] = []  # of the group that is being stored, in their order
-        self._left: dict[tuple[str, int], int] = {}  # by links that are gone, and not stored yet
+        self._left: dict[tuple[str, int], tuple[int, str]] = {}  # by links that are gone, not stored yet
 
     def recover(self, store: Store) -> None:
         """Take up which there are."""
         after = ""
         while names := store.cursor_names(after, NAMES_PAGE):
-            self._names.update(names)
+            for name in names:
+                owners = [cursor.owner for cursor in store.cursors(name) if cursor.owner]
+                self._owners[name] = owners[0] if owners else NOBODY
             after = names[-1]
 
     def names(self) -> list[str]:
         """Those that there are, in order."""
-        return sorted(self._names)
+        return sorted(self._owners)
 
     def held_by(self, name: str) -> str | None:
         """The container of the link that holds it or reads with it, or None."""
+        found = self._holder(name)
+        return None if found is None else found.container_id
+
+    def _holder(self, name: str) -> Holder | None:
         found = self._held.get(name)
         if found is None:
             reading = (holder for (cursor, _), holder in self._reading.items() if cursor == name)
             found = next(reading, None)
-        return None if found is None else found.container_id
+        return found
+
+    # Whose it is
+
+    def stored_owner(self, name: str) -> str:
+        """Whose it is when the group is stored that is gathered now."""
+        owner = self._owners.get(name, NOBODY)
+        for change in self._pending:
+            if change.name == name:
+                owner = change.belongs_to
+        return owner
+
+    def owner(self, name: str) -> str:
+        """The same, or who has the name and has stored nothing yet."""
+        owner = self.stored_owner(name)
+        if owner:
+            return owner
+        holder = self._holder(name)
+        if holder is not None:
+            return holder.principal.rule_name
+        return next((owner for (cursor, _), (_, owner) in self._left.items() if cursor == name), NOBODY)
+
+    def check_owner(self, name: str, principal: Principal) -> None:
+        """Whether `principal` may move it, forget it, hold it or read with it. Raises NodeRefused."""
+        if self.owner(name) in (NOBODY, principal.rule_name):
+            return
+        node = Address(RETAINED_ADDRESS, reserved=True)
+        if not self._nodes.authoriser.authorise(principal, MANAGE_WRITE, node):
+            raise NodeRefused(
+                "amqp:unauthorized-access",
+                f"cursor {name!r} belongs to another principal than {principal.rule_name!r}",
+            )
 
     def positions(self, name: str, store: Store) -> Positions:
         """Where it stands, with what is on its way: what a link accepted counts for the next one, although it
         may be stored by a later group than the one that is gathered. Only between two commits.
         """
         found = self.in_store(name, store)
-        for (cursor, log), offset in self._left.items():
+        for (cursor, log), (offset, _) in self._left.items():
             if cursor == name and offset > found.get(log, -1):
                 found[log] = offset
         return found
@@ -90,8 +136,9 @@ class Cursors:
         """Nobody else may hold it or read with it, until `release`. Raises NodeRefused."""
         if self._held.get(name) is holder:
             return
+        self.check_owner(name, holder.principal)
         self._refuse_if_used(name, self.held_by(name))
-        self._check_room(name)
+        self.check_room(name)
         self._held[name] = holder
 
     def release(self, name: str, holder: Holder) -> None:
@@ -99,17 +146,18 @@ class Cursors:
         if self._held.get(name) is holder:
             del self._held[name]
 
-    def read_with(self, name: str, log_id: int, holder: Holder) -> None:
+    def read_with(self, name: str, address: str, holder: Holder) -> None:
         """Nobody else may read this node with it, or hold it. Raises NodeRefused."""
-        other = self._held.get(name) or self._reading.get((name, log_id))
+        self.check_owner(name, holder.principal)
+        other = self._held.get(name) or self._reading.get((name, address))
         self._refuse_if_used(name, None if other is None else other.container_id)
-        self._check_room(name)
-        self._reading[name, log_id] = holder
+        self.check_room(name)
+        self._reading[name, address] = holder
 
-    def read_no_more(self, name: str, log_id: int, holder: Holder) -> None:
+    def read_no_more(self, name: str, address: str, holder: Holder) -> None:
         """The link is gone."""
-        if self._reading.get((name, log_id)) is holder:
-            del self._reading[name, log_id]
+        if self._reading.get((name, address)) is holder:
+            del self._reading[name, address]
 
     def _refuse_if_used(self, name: str, container_id: str | None) -> None:
         if container_id is not None:
@@ -119,21 +167,30 @@ class Cursors:
                 {"container-id": container_id},
             )
 
-    def _check_room(self, name: str) -> None:
+    def check_room(self, name: str) -> None:
+        """Whether it is there, or in use by a link, or may be. Raises NodeRefused."""
+        owners = self._owners
+        used = {*self._held, *[cursor for cursor, _ in self._reading], *[cursor for cursor, _ in self._left]}
+        there = {change.name: change.leaves for change in self._pending}
+        if name in used or there.get(name, name in owners):
+            return
+        forgotten = [each for each, leaves in there.items() if not leaves and each in owners]
+        new = used.union([each for each, leaves in there.items() if leaves])
         most = self._nodes.config.limits.max_cursors
-        if name not in self._names and len(self._names) >= most:
-            raise NodeRefused(NO_ROOM, f"there are {most} cursors, as many as max_cursors allows")
+        if len(owners) - len(forgotten) + len([each for each in new if each not in owners]) >= most:
+            raise NodeRefused(NO_ROOM, f"there are {most} cursors, as many as limits.max_cursors allows")
 
     # Moving
 
     def move(
-        self, name: str, wanted: Callable[[Store], Positions], then: Callable[[Exception | None], None],
-        *, keeps: bool = False,
+        self, name: str, principal: Principal, wanted: Callable[[Store], Positions],
+        then: Callable[[Exception | None], None], *, keeps: bool = False,
     ) -> MoveCursors:  # fmt: skip
         """Have `name` stand at the positions that `wanted` gives when it is judged, forward only; `then` is
-        told when that is stored, or why not: what `wanted` raised, too.
+        told when that is stored, or why not: what `wanted` raised, too. `keeps`: for a link of `principal`
+        that reads with it.
         """
-        move = MoveCursors(self, name, wanted, then, keeps)
+        move = MoveCursors(self, name, principal, wanted, then, keeps)
         self._submit(move)
         return move
 
@@ -141,22 +198,24 @@ class Cursors:
         self._turns.own_operations += 1
         self._nodes.writer.submit(change)
 
-    def leave(self, name: str, log_id: int, offset: int) -> None:
+    def leave(self, name: str, log_id: int, offset: int, holder: Holder) -> None:
         """A link that has accepted all before `offset` is gone: whoever comes next begins there."""
         key = (name, log_id)
-        self._left[key] = max(offset, self._left.get(key, -1))
+        left = (offset, holder.principal.rule_name)
+        self._left[key] = max(left, self._left.get(key, left))
 
         def stored(_error: Exception | None) -> None:
-            if self._left.get(key) == offset:
+            if self._left.get(key) == left:
                 del self._left[key]
 
-        self.move(name, lambda _store: {log_id: offset}, stored, keeps=True)
+        self.move(name, holder.principal, lambda _store: {log_id: offset}, stored, keeps=True)
 
     def forget(
-        self, name: str, may: Callable[[Positions], None], then: Callable[[Exception | None], None]
-    ) -> CursorChange:
+        self, name: str, principal: Principal, may: Callable[[Positions], None],
+        then: Callable[[Exception | None], None],
+    ) -> CursorChange:  # fmt: skip
         """There is no such cursor any more, unless `may` raises NodeRefused at where it stands."""
-        change = Forget(self, name, may, then)
+        change = Forget(self, name, principal, may, then)
         self._submit(change)
         return change
 
@@ -175,12 +234,13 @@ class Cursors:
         """Where it stands for the next operation of the group; only in `Operation.prepare`."""
         return self._nodes.writer.lookup(lambda store: self.in_store(name, store))
 
-    def known(self, name: str, *, there: bool) -> None:
-        """It is in the store, or not any more."""
-        if there:
-            self._names.add(name)
-        else:
-            self._names.discard(name)
+    def known(self, name: str, owner: str) -> None:
+        """It is in the store, and whose."""
+        self._owners[name] = owner
+
+    def forgotten(self, name: str) -> None:
+        """It is there no more."""
+        self._owners.pop(name, None)
 
     def now(self, wanted: Callable[[Store], Positions]) -> Positions:
         """The answer of `wanted`; only in `Operation.prepare`."""
@@ -196,17 +256,31 @@ class CursorRefused(Refused):
 
 
 class CursorChange(Operation):
-    """Base: what becomes of one cursor; `then` is told None, or why nothing was stored."""
+    """Base: what becomes of one cursor for `principal`; `then` is told None, or why nothing was stored."""
 
-    def __init__(self, cursors: Cursors, name: str, then: Callable[[Exception | None], None]) -> None:
+    def __init__(
+        self, cursors: Cursors, name: str, principal: Principal, then: Callable[[Exception | None], None]
+    ) -> None:
         self._cursors = cursors
         self._then = then
         self.name = name
+        self.principal = principal
         self.asker: Connection | None = None
+        self.belongs_to: str = NOBODY
+        """Whose it is behind this."""
+        self.leaves = False
+        """Whether it is there behind this."""
 
     def after(self, before: Positions) -> Positions:
         """Where it stands behind this."""
         raise AssertionError("a change says what it leaves")
+
+    def _check(self, judge: Callable[..., None], *arguments: object) -> None:
+        """Raises CursorRefused where `judge` raises NodeRefused."""
+        try:
+            judge(*arguments)
+        except NodeRefused as refused:
+            raise CursorRefused(refused) from None
 
     def undo(self) -> None:
         """It stands where it stood."""
@@ -225,10 +299,10 @@ class MoveCursors(CursorChange):
     """A move at some nodes, in one commit."""
 
     def __init__(
-        self, cursors: Cursors, name: str, wanted: Callable[[Store], Positions],
+        self, cursors: Cursors, name: str, principal: Principal, wanted: Callable[[Store], Positions],
         then: Callable[[Exception | None], None], keeps: bool,
     ) -> None:  # fmt: skip
-        super().__init__(cursors, name, then)
+        super().__init__(cursors, name, principal, then)
         self._keeps = keeps
         self._wanted = wanted
         self._moves: Positions = {}
@@ -238,6 +312,8 @@ class MoveCursors(CursorChange):
     def prepare(self, now_ms: int) -> Unit:
         """Forward only. Raises what `wanted` does."""
         cursors = self._cursors
+        if not self._keeps:  # else the link was judged when it attached, and has had it since
+            self._check(cursors.check_owner, self.name, self.principal)
         try:
             wanted = cursors.now(self._wanted)
         except NodeRefused as refused:  # the offset may be that of a message before it in the group
@@ -245,8 +321,15 @@ class MoveCursors(CursorChange):
         before = cursors.there(self.name)
         self._moves = {log: offset for log, offset in wanted.items() if offset > before.get(log, -1)}
         self.left = self.after(before)
+        self.leaves = bool(self.left)
+        self.belongs_to = cursors.stored_owner(self.name)
+        if self._moves:
+            self._check(cursors.check_room, self.name)
+            self.belongs_to = cursors.owner(self.name) or self.principal.rule_name
         cursors.begin(self)
-        return [MoveCursor(self.name, log, offset, now_ms) for log, offset in self._moves.items()]
+        return [
+            MoveCursor(self.name, log, offset, now_ms, self.belongs_to) for log, offset in self._moves.items()
+        ]
 
     def after(self, before: Positions) -> Positions:
         """Those that it moves."""
@@ -260,7 +343,7 @@ class MoveCursors(CursorChange):
         """It stands there."""
         self._cursors.end(self)
         if self._moves:
-            self._cursors.known(self.name, there=True)
+            self._cursors.known(self.name, self.belongs_to)
         self._then(None)
 
 
@@ -268,18 +351,16 @@ class Forget(CursorChange):
     """The end of a cursor."""
 
     def __init__(
-        self, cursors: Cursors, name: str, may: Callable[[Positions], None],
+        self, cursors: Cursors, name: str, principal: Principal, may: Callable[[Positions], None],
         then: Callable[[Exception | None], None],
     ) -> None:  # fmt: skip
-        super().__init__(cursors, name, then)
+        super().__init__(cursors, name, principal, then)
         self._may = may
 
     def prepare(self, now_ms: int) -> Unit:
         """Whatever there is of it."""
-        try:
-            self._may(self._cursors.there(self.name))
-        except NodeRefused as refused:
-            raise CursorRefused(refused) from None
+        self._check(self._may, self._cursors.there(self.name))
+        self._check(self._cursors.check_owner, self.name, self.principal)
         self._cursors.begin(self)
         return [ForgetCursor(self.name)]
 
@@ -290,7 +371,7 @@ class Forget(CursorChange):
     def stored(self) -> None:
         """It is gone."""
         self._cursors.end(self)
-        self._cursors.known(self.name, there=False)
+        self._cursors.forgotten(self.name)
         self._then(None)
 
 

@@ -41,7 +41,6 @@ AT_TIME: Final = "time"
 WORDS: Final = (FIRST, LAST, NEXT)
 
 OFFSET_MAX: Final = 2**62  # above what a store numbers
-CURSOR_NAME_BYTES: Final = 255
 _INTEGERS: Final = (Ubyte, Ushort, Uint, Ulong, Byte, Short, Int, Long)
 
 DROPPED: Final = "retained:dropped"
@@ -78,8 +77,10 @@ def asks_to_read(filters: object) -> bool:
     return isinstance(filters, dict) and any(_name(key, value) in NAMES for key, value in filters.items())
 
 
-def read_filters(filters: dict[str, Any] | None) -> ReadRequest:
-    """What the filters ask for; those of others are not in effect. Raises NodeRefused."""
+def read_filters(filters: dict[str, Any] | None, name_bytes: int) -> ReadRequest:
+    """What the filters ask for, cursors by names of so many bytes at most; those of others are not in effect.
+    Raises NodeRefused.
+    """
     start, until, cursor = BEGIN_NEXT, None, None
     effective: dict[str, Any] = {}
     for key, value in (filters or {}).items():
@@ -95,7 +96,7 @@ def read_filters(filters: dict[str, Any] | None) -> ReadRequest:
         elif name == UNTIL:
             until = read_offset(value.value, f"filter {name}")
         else:
-            cursor = read_cursor_name(value.value, f"filter {name}")
+            cursor = read_cursor_name(value.value, f"filter {name}", name_bytes)
         effective[key] = value
     return ReadRequest(start, until, cursor, effective)
 
@@ -130,14 +131,14 @@ def read_offset(value: object, what: str) -> int:
     return number
 
 
-def read_cursor_name(value: object, what: str) -> str:
+def read_cursor_name(value: object, what: str, name_bytes: int) -> str:
     """The name of a cursor. Raises NodeRefused."""
-    if isinstance(value, str) and value.isprintable() and 0 < len(value.encode()) <= CURSOR_NAME_BYTES:
+    if isinstance(value, str) and value.isprintable() and 0 < len(value.encode()) <= name_bytes:
         return value
     raise NodeRefused(
         INVALID,
-        f"{what}: expected the name of a cursor, 1 to {CURSOR_NAME_BYTES} bytes of UTF-8 without control "
-        f"characters, got {value!r:.80}",
+        f"{what}: expected the name of a cursor, 1 to {name_bytes} bytes of UTF-8 "
+        f"(limits.cursor_name_bytes) without control characters, got {value!r:.80}",
     )
 
 

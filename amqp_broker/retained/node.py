@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from amqp_broker.nodes.relay import RelaySink
     from amqp_broker.retained.service import RetainedService
 
-RETAINED_ADDRESS: Final = "$retained"
 WAIT_MS_MAX: Final = 10_000
 MAX_DESCRIBED: Final = 10_000  # nodes in one reply: about a megabyte
 
@@ -234,11 +233,11 @@ class RetainedRequests(RequestSink):
     def _hold(self, asked: Asked) -> None:
         if self._relayed:
             raise NodeRefused(NOT_ALLOWED, "hold: expected a link of its own to $retained")
-        name = asked.request.cursor()
+        name = asked.request.cursor(self._service.limits.cursor_name_bytes)
         start = asked.request.starts("start")
         logs = {address: self._service.log_at(asked.principal, address) for address in start}
         known = name in self._holds
-        holder = self._holds.setdefault(name, Holder(asked.container_id))
+        holder = self._holds.setdefault(name, Holder(asked.container_id, asked.principal))
         try:
             self._service.cursors.hold(name, holder)
         except NodeRefused:
@@ -265,16 +264,16 @@ class RetainedRequests(RequestSink):
                 self._service.cursors.release(name, holder)
             asked.refuse(error)
 
-        move = self._service.cursors.move(name, wanted, then)
+        move = self._service.cursors.move(name, asked.principal, wanted, then)
         move.asker = asked.connection
 
     def _cursor(self, asked: Asked) -> None:
-        name = asked.request.cursor()
+        name = asked.request.cursor(self._service.limits.cursor_name_bytes)
         held_by = self._service.cursors.held_by(name)
         self._tell_positions(asked, name, {} if held_by is None else {"held_by": held_by})
 
     def _move(self, asked: Asked) -> None:
-        name = asked.request.cursor()
+        name = asked.request.cursor(self._service.limits.cursor_name_bytes)
         positions = asked.request.positions("positions")
         logs = {address: self._service.log_at(asked.principal, address) for address in positions}
 
@@ -294,11 +293,11 @@ class RetainedRequests(RequestSink):
             else:
                 asked.refuse(error)
 
-        move = self._service.cursors.move(name, wanted, then)
+        move = self._service.cursors.move(name, asked.principal, wanted, then)
         move.asker = asked.connection
 
     def _forget(self, asked: Asked) -> None:
-        name = asked.request.cursor()
+        name = asked.request.cursor(self._service.limits.cursor_name_bytes)
         held_by = self._service.cursors.held_by(name)
         if held_by is not None and name not in self._holds:
             raise NodeRefused(LOCKED, f"cursor {name!r} is in use by a link of container {held_by!r}")
@@ -312,7 +311,7 @@ class RetainedRequests(RequestSink):
             else:
                 asked.refuse(error)
 
-        self._service.cursors.forget(name, may, then).asker = asked.connection
+        self._service.cursors.forget(name, asked.principal, may, then).asker = asked.connection
 
     def _tell_moved(self, asked: Asked, positions: Positions, more: Reply) -> None:
         """Where the cursor stands behind a move."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from amqp_broker.configuration_tables import QUEUE_KIND
+from amqp_broker.authorisation import RECEIVE
 from amqp_broker.frames import Accepted, Source, Ulong
 from amqp_broker.nodes.node import Node
 from amqp_broker.nodes.termini import COPY, no_queue, source_answer
@@ -14,6 +14,7 @@ from amqp_broker.persistence import Store
 from amqp_broker.queues import NodeRefused
 from amqp_broker.retained.cursors import Holder
 from amqp_broker.retained.filters import (
+    AT_OFFSET,
     BEYOND,
     DROPPED,
     FIRST,
@@ -30,40 +31,30 @@ from amqp_broker.retained.source import CursorReading, RetainedSource
 
 if TYPE_CHECKING:
     from amqp_broker.nodes.node import Attachment
-    from amqp_broker.queue import Queue
     from amqp_broker.retained.service import RetainedService
 
 SETTLED_MODE: Final = 1  # snd-settle-mode settled (2.8.2)
 
 
 class RetainedReading:
-    """Opens links that read by offset; one for each broker."""
+    """Nodes for links that read by offset; one for each broker."""
 
     def __init__(self, service: RetainedService) -> None:
         self._service = service
 
     def node(self, source: Source) -> Node | None:
-        """The node that a source wants to be read by offset; None: it does not."""
+        """The node that a source wants to be read by offset, or can be read from in no other way; None: it
+        is another one.
+        """
         if source.address == EVENTS or asks_to_read(source.filter):
             return ReadNode(self._service, source)
+        if isinstance(source.address, str) and not source.dynamic and self._service.is_log(source.address):
+            return LogNode(self._service, source)
         return None
-
-    async def open_log(self, attachment: Attachment, queue: Queue) -> RetainedSource:
-        """A link to a log that names no offset: who browses is shown everything that is kept, as in any
-        queue; who would take messages is told how to read them. Raises NodeRefused.
-        """
-        source = attachment.source
-        if source.distribution_mode != COPY:
-            raise NodeRefused(
-                NOT_ALLOWED,
-                f"{queue.name!r} is a log: nobody takes messages from it. Attach with distribution-mode "
-                f"copy, and with a filter {OFFSET_SPEC} that says where to begin (PIPELINE.md)",
-            )
-        return await ReadNode(self._service, source).open(attachment, Start(FIRST))
 
 
 class ReadNode(Node):
-    """What is read by offset: the event log, or a queue that retains."""
+    """What is read by offset: the event log, or a queue that retains. A queue is made on first use."""
 
     is_received_from = True
 
@@ -72,35 +63,58 @@ class ReadNode(Node):
             raise NodeRefused(INVALID, "expected the address of a node that is there to be read by offset")
         super().__init__(source.address)
         self._service = service
+        self._request = read_filters(source.filter, service.limits.cursor_name_bytes)
+        self._holder: Holder | None = None
 
-    async def open_source(self, attachment: Attachment) -> RetainedSource:
-        """From where the filters say."""
-        return await self.open(attachment, None)
-
-    async def open(self, attachment: Attachment, start_at: Start | None) -> RetainedSource:
-        """From `start_at`, or where the filters say. Raises NodeRefused."""
-        source, service = attachment.source, self._service
+    def check_source(self, attachment: Attachment) -> None:
+        """Who may browse; from where the filters say."""
+        source, request = attachment.source, self._request
         if source.distribution_mode not in (None, COPY):
             raise NodeRefused(
                 NOT_ALLOWED,
                 "expected distribution-mode copy or none: what is read by offset stays where it is, "
                 f"got {source.distribution_mode!r:.80}",
             )
-        request = read_filters(source.filter)
-        if start_at is not None:
-            request = attrs.evolve(request, start=start_at)
-        log = await service.log_for(attachment.principal, self.name)
-        attachment.answer = _answer(source, log, request)
+        site = self._service.site(attachment.principal, self.name)
+        queue = site is not None and not site.archives
+        attachment.answer = _answer(source, self.name, request, queue=queue)
+        if site is not None:
+            self.sites = (site,)
+            if site.queue is None and request.until is not None:
+                start = request.start.number if request.start.kind == AT_OFFSET else 0
+                _check_range(self.name, start, request.until, Bounds(0, 0))
+
+    async def make(self, attachment: Attachment) -> None:
+        """Its place among the readers, its cursor, and then a queue that is not there."""
+        service, cursor = self._service, self._request.cursor
         service.admit_reader()
-        holder = Holder(attachment.connection.container_id)
+        holder = Holder(attachment.connection.container_id, attachment.principal)
         try:
-            if request.cursor is not None:
-                service.cursors.read_with(request.cursor, log.log_id, holder)
+            if cursor is not None:
+                service.cursors.read_with(cursor, self.name, holder)
+            self._holder = holder
+            await super().make(attachment)
+        except BaseException:
+            self._give_back()
+            raise
+
+    def _give_back(self) -> None:
+        """There will be no link."""
+        self._service.reader_gone()
+        if self._request.cursor is not None and self._holder is not None:
+            self._service.cursors.read_no_more(self._request.cursor, self.name, self._holder)
+
+    async def open_source(self, attachment: Attachment) -> RetainedSource:
+        """From there on, unless that is no more."""
+        service, request, holder = self._service, self._request, self._holder
+        assert holder is not None, "the place among the readers is taken before"
+        log: RetainedLog = service.events
+        try:
+            if self.sites:
+                log = service.log_of(self.sites[0].made)
             start, bounds = await service.nodes.writer.ask(lambda store: _begin(service, request, log, store))
         except BaseException:
-            service.reader_gone()
-            if request.cursor is not None:
-                service.cursors.read_no_more(request.cursor, log.log_id, holder)
+            self._give_back()
             raise
         cursor = None
         if request.cursor is not None and attachment.attach.snd_settle_mode != SETTLED_MODE:
@@ -119,11 +133,32 @@ class ReadNode(Node):
         return reader
 
 
-def _answer(source: Source, log: RetainedLog, request: ReadRequest) -> Source:
-    """The source of our attach as it really is."""
-    answer = source_answer(source, log.address)
+class LogNode(ReadNode):
+    """A log that is named without an offset: who browses is shown everything that is kept, as in any queue;
+    who would take messages is told how to read them.
+    """
+
+    def __init__(self, service: RetainedService, source: Source) -> None:
+        super().__init__(service, source)
+        self._request = attrs.evolve(self._request, start=Start(FIRST))
+
+    def check_source(self, attachment: Attachment) -> None:
+        """Who may browse, and does."""
+        if attachment.source.distribution_mode != COPY:
+            self._service.nodes.site(attachment.principal, self.name, RECEIVE)
+            raise NodeRefused(
+                NOT_ALLOWED,
+                f"{self.name!r} is a log: nobody takes messages from it. Attach with distribution-mode "
+                f"copy, and with a filter {OFFSET_SPEC} that says where to begin (PIPELINE.md)",
+            )
+        super().check_source(attachment)
+
+
+def _answer(source: Source, address: str, request: ReadRequest, *, queue: bool) -> Source:
+    """The source of our attach as it really is; `queue`: consumers take from the same node."""
+    answer = source_answer(source, address)
     answer.distribution_mode = COPY
-    if log.kind != QUEUE_KIND:
+    if not queue:
         answer.capabilities = no_queue(answer.capabilities)
     answer.filter = request.effective or None
     if source.default_outcome is None:
@@ -141,16 +176,16 @@ def _begin(
         start = service.cursors.positions(request.cursor, store).get(log.log_id, start)
     if request.until is None:
         return max(start, bounds.first), bounds
-    _check_range(log, start, request.until, bounds)
+    _check_range(log.address, start, request.until, bounds)
     return start, bounds
 
 
-def _check_range(log: RetainedLog, start: int, until: int, bounds: Bounds) -> None:
+def _check_range(address: str, start: int, until: int, bounds: Bounds) -> None:
     """A range has to be there as a whole, from its first message on."""
     if until < start:
         raise NodeRefused(INVALID, f"expected a range, got from {start} until {until}")
-    info = {"address": log.address, "first": Ulong(bounds.first), "next": Ulong(bounds.next_offset)}
-    there = f"{log.address!r} has the offsets from {bounds.first} to before {bounds.next_offset}"
+    info = {"address": address, "first": Ulong(bounds.first), "next": Ulong(bounds.next_offset)}
+    there = f"{address!r} has the offsets from {bounds.first} to before {bounds.next_offset}"
     if start < bounds.first and start < until:
         raise NodeRefused(
             DROPPED,

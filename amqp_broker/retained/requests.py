@@ -32,9 +32,9 @@ class Request:
         """What stands there, or None."""
         return self.body.get(key)
 
-    def cursor(self) -> str:
-        """The name of the cursor."""
-        return read_cursor_name(self.body.get("cursor"), "cursor")
+    def cursor(self, name_bytes: int) -> str:
+        """The name of the cursor, of so many bytes at most."""
+        return read_cursor_name(self.body.get("cursor"), "cursor", name_bytes)
 
     def milliseconds(self, key: str) -> int:
         """A timestamp, or a number of milliseconds."""

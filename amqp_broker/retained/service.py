@@ -18,6 +18,7 @@ from amqp_broker.retained.logs import EVENTS, EVENTS_ID, EventLog, QueueLog, Ret
 if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
+    from amqp_broker.queues import Site
 
 
 class Waiter(Protocol):
@@ -25,6 +26,16 @@ class Waiter(Protocol):
 
     def grown(self) -> None:
         """It has; said once."""
+
+
+def check_retains(name: str, retains: bool) -> None:
+    """Raises NodeRefused for a queue that cannot be read by offset."""
+    if not retains:
+        raise NodeRefused(
+            NOT_ALLOWED,
+            f"queue {name!r} retains nothing: the [[queue]] of the configuration whose pattern fits it has "
+            "to say retention_ms or retention_bytes",
+        )
 
 
 class RetainedService:
@@ -67,12 +78,7 @@ class RetainedService:
         """The log of a queue that retains. Raises NodeRefused."""
         found = self._logs.get(queue)
         if found is None:
-            if not queue.retains:
-                raise NodeRefused(
-                    NOT_ALLOWED,
-                    f"queue {queue.name!r} retains nothing: the [[queue]] of the configuration whose pattern "
-                    "fits it has to say retention_ms or retention_bytes",
-                )
+            check_retains(queue.name, queue.retains)
             found = self._logs[queue] = QueueLog(queue)
         return found
 
@@ -88,20 +94,28 @@ class RetainedService:
             )
         if parsed.name == EVENTS:
             return self.events
-        queue = self.nodes.queues.find(parsed)
+        queue = self.nodes.queues.find(parsed.name)
         if queue is None:
             raise NodeRefused("amqp:not-found", f"no queue {parsed.name!r}")
         return self.log_of(queue)
 
-    async def log_for(self, principal: Principal, address: str) -> RetainedLog:
-        """The same for a link; a queue is made on first use. Raises NodeRefused, NodeRefused."""
+    def site(self, principal: Principal, address: str) -> Site | None:
+        """Where a queue stands, or would be made on first use, that a link reads by offset; None: it reads
+        the event log. Raises NodeRefused.
+        """
         if address != EVENTS:
-            return self.log_of(await self.nodes.node_for(principal, address, BROWSE))
+            site = self.nodes.site(principal, address, BROWSE)
+            check_retains(site.name, site.retains)
+            return site
         if not self.may_read(principal, address):
             raise NodeRefused(
                 "amqp:unauthorized-access", f"{principal.rule_name!r} may not read the event log"
             )
-        return self.events
+        return None
+
+    def is_log(self, address: str) -> bool:
+        """Whether the queue of this name is a log, or would be one."""
+        return self.nodes.queues.site_by_name(address).archives
 
     def may_read(self, principal: Principal, address: str) -> bool:
         """Whether `principal` may read there by offset."""

@@ -268,6 +268,7 @@ class RetainedSource(Source):
         log_id = self._log.log_id
         move = self._service.cursors.move(
             cursor.name,
+            cursor.holder.principal,
             lambda _store: {log_id: offset},
             lambda error: self.connection.run_in_turn(self._moved, cursor, offset, answers, error),
             keeps=True,
@@ -304,7 +305,7 @@ class RetainedSource(Source):
         self._service.wait_no_more(self._log, self)
         if self.holds is not None:
             name, holder = self.holds
-            self._service.cursors.read_no_more(name, self._log.log_id, holder)
+            self._service.cursors.read_no_more(name, self._log.address, holder)
         cursor = self._cursor
         if cursor is not None and cursor.prefix.offset > cursor.stored:
-            self._service.cursors.leave(cursor.name, self._log.log_id, cursor.prefix.offset)
+            self._service.cursors.leave(cursor.name, self._log.log_id, cursor.prefix.offset, cursor.holder)

@@ -90,7 +90,7 @@ class SequenceAdministration:
 
     def _queue(self, name: str) -> Queue | None:
         try:
-            return self._nodes.queues.find(parse_address(name))
+            return self._nodes.queues.find(parse_address(name).name)
         except AddressError:
             return None
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from amqp_broker.configuration_tables import SEQUENCE_OFF
 from amqp_broker.connection import Expiring
 from amqp_broker.coordinator import FLUSH_PART, OrderTimer
 from amqp_broker.frames import Error, Rejected, Uint, Ulong
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from amqp_broker.nodes.node import Attachment
     from amqp_broker.persistence import Record
     from amqp_broker.queue import Queue
+    from amqp_broker.queues import Site
     from amqp_broker.sequences.service import SequenceService
 
 TX_SEQUENCE: Final = "tx-sequence"
@@ -54,9 +56,10 @@ class SequenceRules(PostRules):
     def __init__(self, sequences: SequenceService) -> None:
         self._sequences = sequences
 
-    def check(self, attach: Attach) -> None:
+    def check(self, attach: Attach, site: Site | None) -> None:
         """Whether the stream that the link names can be one."""
-        _stream_of(attach)
+        if site is None or site.policy.sequence != SEQUENCE_OFF:
+            _stream_of(attach)
 
     async def open(self, attachment: Attachment, queue: Queue | None) -> PostRule | None:
         """A link to the anonymous terminus may name a stream, which is then that of each message's node."""

@@ -131,6 +131,7 @@ WRONG = [
     ('[[queue]]\npattern = "a"\ncreate = "never"', "queue[0].create", '"never"'),
     ('[[queue]]\npattern = "a.*"\ncreate = "at-start"', "queue[0].create", '"at-start"'),
     ('[[queue]]\npattern = "$a"\ncreate = "at-start"', "queue[0].pattern", '"$a"'),
+    ('[[queue]]\npattern = "temporary.a"\ncreate = "at-start"', "queue[0].pattern", '"temporary.a"'),
     ('[[queue]]\npattern = "a"\nmax_messages = -1', "queue[0].max_messages", "-1"),
     ('[[queue]]\npattern = "a"\n[[queue]]\npattern = "a"', "queue[1].pattern", '"a"'),
     ('[[user]]\nname = "anonymous"', "user[0].name", '"anonymous"'),

@@ -194,7 +194,7 @@ def test_rights(running: Start) -> None:
         resolve = resolver(session, "resolves")
         assert isinstance(tell(resolve, void_of("s1")), Accepted)
         outcome = tell(resolve, request("status", {"producer": "p"}, reply_to="closed"))
-        assert condition_of(outcome) == "amqp:not-found"
+        assert condition_of(outcome) == "amqp:unauthorized-access"
 
 
 def test_a_set_is_of_one_epoch(broker: JumpingBroker) -> None:

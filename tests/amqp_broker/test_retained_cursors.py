@@ -9,6 +9,7 @@ import attrs
 import pytest
 import trio
 
+from amqp_broker.authorisation import ANONYMOUS
 from amqp_broker.broker import open_broker
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import Accepted, Rejected, Released
@@ -165,7 +166,9 @@ def test_a_pre_settled_link_begins_at_the_cursor_and_leaves_it(broker: RunningBr
 
 
 def test_the_number_of_cursors_is_bounded() -> None:
-    """By max_cursors; the ones that there are go on, and one that is forgotten makes room."""
+    """By max_cursors; the ones that there are go on, and one that is forgotten and held no more makes
+    room.
+    """
     with running_broker(retaining("kept", limits={"max_cursors": 1})) as broker:
         with session_to(broker) as session:
             asker = filled(session)
@@ -173,6 +176,7 @@ def test_the_number_of_cursors_is_bounded() -> None:
             with pytest.raises(PeerError):
                 read(session, "kept", "first", cursor="d")
             asker.ask("forget", cursor="c")
+            asker.link.detach()
             read(session, "kept", "first", cursor="d")
 
 
@@ -197,7 +201,7 @@ def test_cursors_are_there_after_a_restart(disk: bool, tmp_path: Path) -> None:
             done = trio.Event()
             if not broker.features.retained.cursors.names():
                 broker.features.retained.cursors.move(
-                    "c", lambda _store: {queue.queue_id: 0}, lambda _error: done.set()
+                    "c", ANONYMOUS, lambda _store: {queue.queue_id: 0}, lambda _error: done.set()
                 )
                 await done.wait()
             return [(each.name, each.positions) for each in await broker.cursors()]

@@ -177,7 +177,7 @@ def relayed(
         return sender.outcomes[number], None
 
 
-@pytest.mark.parametrize("to", [None, "nowhere", "$nothing"])
+@pytest.mark.parametrize("to", [None, "temporary.gone", "$nothing"])
 def test_what_cannot_be_routed_is_rejected(broker: RunningBroker, to: str | None) -> None:
     """With the error that a link to the address would have had."""
     for outcomes in (None, ALL):
@@ -185,7 +185,7 @@ def test_what_cannot_be_routed_is_rejected(broker: RunningBroker, to: str | None
         assert isinstance(outcome, Rejected) and error is None
 
 
-@pytest.mark.parametrize("to", [None, "nowhere", "$nothing"])
+@pytest.mark.parametrize("to", [None, "temporary.gone", "$nothing"])
 @pytest.mark.parametrize(("settled", "outcomes"), [(True, None), (False, (ACCEPTED,))])
 def test_where_no_rejected_is_heard_the_detach_names_the_delivery(
     broker: RunningBroker, to: str | None, settled: bool, outcomes: tuple[str, ...] | None

@@ -64,17 +64,16 @@ FAULTS: Final = (
     ),
     Mutant(
         "a consumer takes messages from a log",
-        "amqp_broker/nodes/queues.py",
-        "        if isinstance(queue, Log):\n            return await",
-        "        if isinstance(queue, Log) and attachment.source.distribution_mode == COPY:\n"
-        "            return await",
+        "amqp_broker/retained/reading.py",
+        "and not source.dynamic and self._service.is_log(source.address)",
+        "and source.distribution_mode == COPY and self._service.is_log(source.address)",
         (f"{LOGS}::test_nobody_takes_messages[memory-move]",),
     ),
     Mutant(
         "a browser of a log begins at what comes",
         "amqp_broker/retained/reading.py",
-        ".open(attachment, Start(FIRST))",
-        ".open(attachment, None)",
+        "        self._request = attrs.evolve(self._request, start=Start(FIRST))\n",
+        "",
         (f"{LOGS}::test_a_browser_is_shown_everything_from_the_first_on[memory]",),
     ),
     Mutant(

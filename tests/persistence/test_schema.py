@@ -39,8 +39,15 @@ from tests.persistence.version_1 import write_version_1
 from tests.persistence.version_2 import write_version_2
 from tests.persistence.version_3 import write_version_3
 from tests.persistence.version_4 import write_version_4
+from tests.persistence.version_5 import write_version_5
 
-WRITE_VERSION = {1: write_version_1, 2: write_version_2, 3: write_version_3, 4: write_version_4}
+WRITE_VERSION = {
+    1: write_version_1,
+    2: write_version_2,
+    3: write_version_3,
+    4: write_version_4,
+    5: write_version_5,
+}
 
 
 def test_newer_schema_is_refused(tmp_path: Path) -> None:
@@ -221,6 +228,25 @@ def test_version_4_is_migrated(tmp_path: Path) -> None:
     assert offsets(store, 1) == [0, 3, 4, 5]
     store.close()
     edit(tmp_path, "UPDATE node SET settings='{}' WHERE id=4")
+    assert check_directory(tmp_path) != []
+
+
+def test_version_5_is_migrated(tmp_path: Path) -> None:
+    """A store whose cursors have no owners keeps them, and they are nobody's until somebody moves them."""
+    write_version_5(tmp_path)
+    assert check_directory(tmp_path) == [], "the checker knows older versions"
+    assert edit(tmp_path, "PRAGMA user_version") == [(5,)], "and leaves them as they are"
+    store = small_store(tmp_path)
+    store.recover()
+    assert store.cursors("c") == [Cursor("c", 1, 4, 5, "")]
+    do(store, MoveCursor("c", 1, 6, 7, "owner"))
+    store.close()
+    assert edit(tmp_path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
+    assert check_directory(tmp_path) == []
+    store = small_store(tmp_path)
+    assert store.cursors("c") == [Cursor("c", 1, 6, 7, "owner")]
+    store.close()
+    edit(tmp_path, "UPDATE cursor SET owner='other'")
     assert check_directory(tmp_path) != []
 
 

@@ -16,7 +16,6 @@ from amqp_broker.links import Delivery, OutgoingDelivery
 from amqp_broker.nodes.ends import Sink, Source
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.relay import RelaySink
-from amqp_broker.nodes.termini import source_answer, target_answer
 from amqp_broker.persistence import Record
 from amqp_broker.testing import memory_config, running_broker
 from tests.support.broker_clients import bodies, receive, send, session_to
@@ -32,12 +31,10 @@ class EchoNode(Node):
 
     async def open_sink(self, attachment: Attachment) -> Sink:
         """For anybody."""
-        attachment.answer = target_answer(attachment.target, self.name)
         return EchoSink(attachment, self)
 
     async def open_source(self, attachment: Attachment) -> Source:
         """For anybody."""
-        attachment.answer = source_answer(attachment.source, self.name)
         return EchoSource(attachment, self)
 
     def relayed(self, relay: RelaySink) -> Sink:
