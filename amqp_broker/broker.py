@@ -268,6 +268,7 @@ def engine_limits(config: BrokerConfig) -> Limits:
         control_operations_burst=limits.control_operations_burst,
         output_bytes=limits.output_buffer_bytes,
         partial_idle_s=limits.partial_idle_ms / 1000,
+        partial_total_s=limits.partial_total_ms / 1000,
         max_message_bytes=limits.max_message_size_bytes,
         min_idle_time_out_ms=limits.min_peer_idle_time_out_ms,
     )
