@@ -12,6 +12,7 @@ from amqp_broker.addresses import Address
 from amqp_broker.configuration import STRICT, BrokerConfig
 from amqp_broker.configuration_tables import QueuePolicy
 from amqp_broker.frames import Error
+from amqp_broker.links import MemoryBudget
 from amqp_broker.persistence import CreateNode, DeleteNode, RecoveredNode, Unit
 from amqp_broker.queue import Queue, QueueLimits
 
@@ -34,9 +35,10 @@ StoreStep = Callable[[Unit, Callable[[], None]], Awaitable[None]]
 class Queues:
     """All queues of the broker. `fillers` are called with each that is made, before anybody uses it."""
 
-    def __init__(self, config: BrokerConfig, store_step: StoreStep) -> None:
+    def __init__(self, config: BrokerConfig, store_step: StoreStep, memory: MemoryBudget) -> None:
         self.fillers: list[Callable[[Queue, QueuePolicy], None]] = []
         self._config = config
+        self._memory = memory
         self._store_step = store_step
         self._queues: dict[str, Queue] = {}
         self._last_temporary_id = 0
@@ -119,7 +121,9 @@ class Queues:
         limits = QueueLimits(
             policy.max_messages or UNBOUNDED, policy.max_bytes or UNBOUNDED, policy.max_volatile_bytes
         )
-        queue = self._queues[name] = Queue(name, queue_id, limits, persistent=persistent)
+        queue = Queue(name, queue_id, limits, persistent=persistent, memory=self._memory)
+        self._queues[name] = queue
+        queue.in_memory = self._config.memory
         queue.retains = policy.retains and persistent
         queue.archives = policy.archives and persistent
         queue.stores_all = (policy.retains or policy.events) and persistent

@@ -31,12 +31,12 @@ NO_BOUND: Final = 1 << 60
 
 class MemoryBudget:
     """Octets of the process. `told` is called when the first account is pressed (True), and when none is any
-    more (False).
+    more (False); `freed` each time that a part was given back.
     """
 
     __slots__ = (
-        "_step", "_steps_used", "cache", "limit_bytes", "part_bytes", "pressed", "quiet_bytes", "told",
-        "used_bytes",
+        "_step", "_steps_used", "cache", "freed", "limit_bytes", "own", "part_bytes", "pressed",
+        "quiet_bytes", "told", "used_bytes",
     )  # fmt: skip
 
     def __init__(self, limit_bytes: int = NO_BOUND) -> None:
@@ -44,6 +44,7 @@ class MemoryBudget:
         self.used_bytes = 0
         self.pressed: dict[Account, None] = {}
         self.told: Callable[[bool], None] | None = None
+        self.freed: Callable[[], None] | None = None
         self.part_bytes = limit_bytes // PRESSED_PART
         self.quiet_bytes = limit_bytes // 2 - self.part_bytes
         """As long as no more is used, nobody is pressed."""
@@ -51,6 +52,8 @@ class MemoryBudget:
         self._steps_used = 0
         self.cache = Account(self)
         """For copies of messages that are on disk, too."""
+        self.own = Account(self)
+        """For what the broker itself posts."""
 
     def cache_full(self) -> bool:
         """Whether no more copies should be kept than somebody waits for."""
@@ -65,9 +68,11 @@ class MemoryBudget:
         self.used_bytes += octets
         steps = self.used_bytes // self._step
         before, self._steps_used = self._steps_used, steps
-        if steps < before and self.pressed:
+        if steps < before:
             for account in list(self.pressed):
                 account.look_again()
+            if self.freed is not None:
+                self.freed()
 
     def press(self, account: Account) -> None:
         """`account` should get no more. For accounts."""

@@ -25,6 +25,7 @@ from amqp_broker.coordinator import (
     is_open,
     shown_half_id,
 )
+from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.frames import Accepted, Error, Rejected
 from amqp_broker.halves.found import RESOLVERS, STATES, Found
 from amqp_broker.halves.requests import PutRequest, Resolution, delivered_body
@@ -142,6 +143,10 @@ class HalfOperation(Operation):
     def owner(self) -> Connection | None:
         """The connection of who asked, if it was one."""
         return self.asker
+
+    def kept_bytes(self) -> int:
+        """The body of a half message, and a little more; what is in a transaction counts for that."""
+        return 0 if self.txn_id else self.size_bytes + RECORD_OVERHEAD_BYTES
 
 
 class HalfPut(HalfOperation):
