@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.coordinator import (
     Asked,
     HalfAnswer,
@@ -25,7 +26,6 @@ from amqp_broker.coordinator import (
     is_open,
     shown_half_id,
 )
-from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.frames import Accepted, Error, Rejected
 from amqp_broker.halves.found import RESOLVERS, STATES, Found
 from amqp_broker.halves.requests import PutRequest, Resolution, delivered_body

@@ -35,7 +35,8 @@ class SequencedPosting(Arrival):
     """
 
     __slots__ = (
-        "_changes", "_owner", "_places", "_principal", "_records", "_service", "_size_bytes", "_taken", "_told",
+        "_changes", "_owner", "_places", "_principal", "_records", "_service", "_size_bytes", "_taken",
+        "_told",
         "deliveries", "link", "outcomes",
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What the accountant of a broker says, compared with what the broker has: at rest the two agree to the octet."""
+"""What the accountant of a broker says, and what the broker has: at rest the two agree to the octet."""
 
 from __future__ import annotations
 
