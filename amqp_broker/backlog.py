@@ -79,19 +79,21 @@ class Backlog:
         """How many messages could be given at once, without reading the disk, to whoever wants them."""
         return len(self._ready) - self._head + len(self._returned)
 
-    def add(self, records: Sequence[Record]) -> None:
-        """Append newly available messages, which stand behind everything else."""
+    def add(self, records: Sequence[Record], copies: bool = True) -> int:
+        """Append newly available messages, which stand behind everything else. Without `copies` what is on
+        disk is not kept in memory, too. Returns what those would take of which there is no copy.
+        """
         if not records:
-            return
+            return 0
         self.available_to = records[-1].offset + 1
-        if self.disk_from < 0:
+        if self.disk_from < 0 and copies:
             room = self.window_messages - (len(self._ready) - self._head)
             size = sum([len(record.body) for record in records])
             if len(records) <= room and self._ready_bytes + size <= self.window_bytes:
                 self._ready.extend(records)
                 self._ready_bytes += size
-                return
-        self._spill(records)
+                return 0
+        return self._spill(records, copies)
 
     def add_stored(self, first_offset: int, count: int) -> None:
         """Append newly available messages that are on disk only; nothing of them is loaded before it is
@@ -102,24 +104,27 @@ class Backlog:
             self.disk_from = first_offset
         self.disk_count += count
 
-    def _spill(self, records: Sequence[Record]) -> None:
+    def _spill(self, records: Sequence[Record], copies: bool) -> int:
+        spilled = 0
         for record in records:
             size = len(record.body)
             if record.durable:
                 if self.disk_from < 0:
                     full = len(self._ready) - self._head >= self.window_messages
-                    if not full and self._ready_bytes + size <= self.window_bytes:
+                    if copies and not full and self._ready_bytes + size <= self.window_bytes:
                         self._ready.append(record)
                         self._ready_bytes += size
                         continue
                     self.disk_from = record.offset
                 self.disk_count += 1
+                spilled += size + RECORD_OVERHEAD_BYTES
             elif self.disk_from < 0:
                 self._ready.append(record)
                 self._ready_bytes += size
             else:
                 self._memory_only.append(record)
                 self.volatile_bytes += size + RECORD_OVERHEAD_BYTES
+        return spilled
 
     def take(self, count: int) -> list[Record]:
         """Remove and return at most `count` messages from the front."""

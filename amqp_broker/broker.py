@@ -18,15 +18,17 @@ import trio
 from amqp_broker.authentication import Authenticator
 from amqp_broker.authorisation import Authoriser
 from amqp_broker.configuration import BrokerConfig, ListenerConfig
+from amqp_broker.configuration_limits import MESSAGES_IN_MEMORY
 from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.features import Features
 from amqp_broker.half_sets.administration import HalfSetInfo
 from amqp_broker.half_sets.settings import SET_KIND
 from amqp_broker.halves.administration import HalfAdministration
 from amqp_broker.halves.destinations import why_elsewhere
-from amqp_broker.links import ConnectionSettings, Limits, PartialBytes
+from amqp_broker.links import Account, ConnectionSettings, Limits, MemoryBudget, PartialBytes
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log_setup import logger
+from amqp_broker.machine_memory import machine_memory_bytes
 from amqp_broker.node_service import NodeService
 from amqp_broker.nodes.termini import ANONYMOUS_RELAY
 from amqp_broker.operations.writer import Writer
@@ -67,9 +69,11 @@ class Broker:
         self._faults = faults
         self._nursery = nursery
         self.timers = Timers()
-        self.writer = Writer(store, self.timers, lambda: self.nodes.wall_clock_ms())
+        self.memory = MemoryBudget(memory_bytes(config))
+        self.memory.told = self._tell_memory
+        self.writer = Writer(store, self.timers, lambda: self.nodes.wall_clock_ms(), self.memory)
         authoriser = Authoriser(config.access_rules, users_configured=bool(config.users))
-        self.nodes = NodeService(config, self.writer, self.timers, authoriser, wall_clock)
+        self.nodes = NodeService(config, self.writer, self.timers, authoriser, wall_clock, self.memory)
         self.features = Features(self.nodes)
         self.registry = self.features.registry
         self.authenticator = Authenticator(config)
@@ -129,6 +133,7 @@ class Broker:
             allow_bare_header=self.config.anonymous_allowed(peer.listener),
             limits=self._engine_limits,
             partial_bytes=self._partial_bytes,
+            account=Account(self.memory),
             peer_rate=peer.operations,
             properties=product_properties(),
         )
@@ -169,6 +174,15 @@ class Broker:
         """Make the queues that the configuration wants to exist from the start."""
         for name in self.config.queues_at_start():
             await self.nodes.queues.create(name)
+
+    def _tell_memory(self, reached: bool) -> None:
+        """Said once when senders have to wait for memory, and once when none has to any more."""
+        memory = self.memory
+        facts = {"used_bytes": memory.used_bytes, "memory_bytes": memory.limit_bytes}
+        if reached:
+            self._log.warning("memory.reached", **facts)
+        else:
+            self._log.info("memory.relieved", **facts)
 
     # Administration
 
@@ -249,6 +263,14 @@ class Broker:
                 await self._last_gone.wait()
 
 
+def memory_bytes(config: BrokerConfig) -> int:
+    """The budget: as configured, or half of what there is, but enough for messages of the largest size."""
+    limits = config.limits
+    if limits.memory_bytes:
+        return limits.memory_bytes
+    return max(machine_memory_bytes() // 2, MESSAGES_IN_MEMORY * limits.max_message_size_bytes)
+
+
 def engine_limits(config: BrokerConfig) -> Limits:
     """The engine's share of the configured limits."""
     limits = config.limits
@@ -267,6 +289,7 @@ def engine_limits(config: BrokerConfig) -> Limits:
         control_operations_burst=limits.control_operations_burst,
         output_bytes=limits.output_buffer_bytes,
         partial_idle_s=limits.partial_idle_ms / 1000,
+        partial_total_s=limits.partial_total_ms / 1000,
         max_message_bytes=limits.max_message_size_bytes,
         min_idle_time_out_ms=limits.min_peer_idle_time_out_ms,
     )

@@ -45,6 +45,12 @@ ANNOTATIONS_BYTES: Final = 64 * KIB  # message-annotations as consumers may make
 PARTIAL_IDLE_MS: Final = (
     60_000  # a delivery that makes no progress for so long is given up, its link detached
 )
+PARTIAL_TOTAL_MS: Final = 600_000  # and one that lasts for so long: the largest at 28 kB a second
+
+# Memory in all.
+MEMORY_BYTES: Final = 0  # half of what the machine, or the control group of the process, has
+MEMORY_BYTES_MIN: Final = MIB  # less would be used up by a few connections
+MEMORY_WAIT_MS: Final = 2_000  # how long what came waits for room before it is refused: consumers need time
 
 # One connection.
 MAX_CONNECTIONS: Final = 16_384  # 10,000 idle connections at 64 KiB each, and room above
@@ -107,6 +113,10 @@ LOG_LINES_PER_MINUTE: Final = 60  # of one kind, by one peer: beyond it they are
 STOP_GRACE_MS: Final = 5_000  # a clean stop: closes are sent and answered, then sockets are cut
 
 
+MESSAGES_IN_MEMORY: Final = 4
+"""Of the largest size: a message that needs more than a quarter of the memory would hold everybody up."""
+
+
 def _limit(default: int, low: int, high: int, unit: str) -> Any:
     """A field that holds one limit."""
     return attrs.field(default=default, validator=whole_number(low, high, unit))
@@ -134,6 +144,10 @@ class BrokerLimits:
     partial_deliveries_bytes: int = _limit(PARTIAL_DELIVERIES_BYTES, 64 * KIB, 64 * GIB, "bytes")
     annotations_bytes: int = _limit(ANNOTATIONS_BYTES, 256, MIB, "bytes")
     partial_idle_ms: int = _limit(PARTIAL_IDLE_MS, 100, HOUR_MS, "milliseconds")
+    partial_total_ms: int = _limit(PARTIAL_TOTAL_MS, 100, 24 * HOUR_MS, "milliseconds")
+
+    memory_bytes: int = _limit(MEMORY_BYTES, 0, 1 << 50, "bytes, 0 for half of the machine's")
+    memory_wait_ms: int = _limit(MEMORY_WAIT_MS, 0, HOUR_MS, "milliseconds")
 
     max_connections: int = _limit(MAX_CONNECTIONS, 1, 1_000_000, "connections")
     max_sessions: int = _limit(MAX_SESSIONS, 1, 65_536, "sessions")
@@ -188,6 +202,13 @@ class BrokerLimits:
             low, high = getattr(self, lower), getattr(self, higher)
             if low > high:
                 raise ConfigurationError(lower, shown(low), f"must be at most {higher}, which is {high}")
+        least = max(MEMORY_BYTES_MIN, MESSAGES_IN_MEMORY * self.max_message_size_bytes)
+        if 0 < self.memory_bytes < least:
+            allowed = (
+                f"must be 0 or at least {least}: {MESSAGES_IN_MEMORY} times max_message_size_bytes, and "
+                f"{MEMORY_BYTES_MIN}"
+            )
+            raise ConfigurationError("memory_bytes", shown(self.memory_bytes), allowed)
 
 
 RELATIONS: Final = (
@@ -197,6 +218,7 @@ RELATIONS: Final = (
     ("login_sockets_per_address", "login_sockets"),
     ("open_frame_size_bytes", "login_buffer_bytes"),
     ("max_message_size_bytes", "partial_deliveries_bytes"),
+    ("partial_idle_ms", "partial_total_ms"),
     ("max_frame_size_bytes", "output_buffer_bytes"),
     ("max_unsettled_per_link", "max_unsettled_per_session"),
     ("max_links_per_session", "max_links_per_connection"),

@@ -13,10 +13,12 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from amqp_broker.authorisation import ANONYMOUS, Principal
+from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.compilation import mypyc_attr
+from amqp_broker.frames import Error
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import Connection as Engine
-from amqp_broker.links import ReceiverLink, SenderLink
+from amqp_broker.links import Delivery, ReceiverLink, SenderLink, no_memory
 from amqp_broker.mailbox import Mailbox
 from amqp_broker.message_events import Origin
 
@@ -49,12 +51,14 @@ class Connection:
     """One for each connection. `wake` has its owner take a turn."""
 
     __slots__ = (
-        "_offers", "_origin", "_sending", "_stalled", "_wake", "engine", "fault", "held_for", "links", "log",
+        "_offers", "_origin", "_sending", "_stalled", "_wake", "account", "engine", "fault", "held_for",
+        "links", "log",
         "mail", "names", "principal", "expiring",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, names: LinkNames, log: Any, wake: Callable[[], None]) -> None:
         self.engine = engine
+        self.account = engine.settings.account
         self.names = names
         self.log = log
         self.principal: Principal = ANONYMOUS
@@ -177,8 +181,27 @@ class Connection:
     def on_deliveries(self, event: DeliveriesReceived) -> None:
         """A run of complete messages on one link."""
         sink: Sink | None = event.link.context
-        if sink is not None:
+        if sink is None:
+            return
+        if self.account.pressed and event.link.keeps_messages:
+            self._take_what_fits(sink, event.deliveries)
+        else:
             sink.on_deliveries(event.deliveries)
+
+    def _take_what_fits(self, sink: Sink, deliveries: list[Delivery]) -> None:
+        """Memory is short: what of a run is too much is refused."""
+        count = octets = 0
+        for delivery in deliveries:
+            octets += len(delivery.payload) + RECORD_OVERHEAD_BYTES
+            if not self.account.fits(octets):
+                break
+            count += 1
+        if count:
+            sink.on_deliveries(deliveries[:count])
+        if count < len(deliveries) and not sink.ended:
+            description = no_memory(self.account, f"a message on link {sink.link.name[:64]!r}")
+            error = Error(condition="amqp:resource-limit-exceeded", description=description)
+            sink.refuse_each(deliveries[count:], error)
 
     def on_outcomes(self, event: OutcomesReceived) -> None:
         """A run of deliveries got the same state from their receiver."""

@@ -90,6 +90,11 @@ class ConnectionTask:
         self._broken = False
         self._writing_since: float | None = None
         self._output_bound = self._limits.output_buffer_bytes
+        self._account = settings.account
+        self._account.relief = self._on_relief
+        self._kept_bytes = 0  # of the account: for the connection itself
+        self._relieved = False
+        self._reads_again_at: float | None = None  # while what was read waits for memory
         self._deadline = float("inf")
         self._dispatch: dict[type, Callable[[Any], None]] = {
             DeliveriesReceived: connection.on_deliveries,
@@ -124,6 +129,11 @@ class ConnectionTask:
         error = Error(condition="amqp:connection:forced", description="the broker is stopping")
         self.connection.run_in_turn(self._close, "broker stopping", error)
 
+    def _on_relief(self) -> None:
+        """There is memory again, said from any task."""
+        self._relieved = True
+        self.wake()
+
     def wake(self) -> None:
         """Have the owner take a turn."""
         self._signalled = True
@@ -143,7 +153,9 @@ class ConnectionTask:
         finally:
             self._log_end()
             self._nodes.timers.forget(self)
+            self._account.close()
             self._give_everything_back()
+            self._keep_bytes(0)
             with trio.move_on_after(CLOSE_GRACE_S, shield=True):
                 await trio.aclose_forcefully(self._stream)
 
@@ -220,6 +232,9 @@ class ConnectionTask:
         if self.connection.fault is not None:
             raise self.connection.fault
         now = trio.current_time()
+        if self._relieved:
+            self._relieved = False
+            self.engine.relieved()
         if await self._take_input(now):
             return True
         if now >= self._deadline:
@@ -229,6 +244,7 @@ class ConnectionTask:
             await self._handle(events)
         self._commit()
         await self._write_out()
+        self._keep_bytes(self.engine.kept_bytes() + len(self._inbox or b"") + len(self._output))
         self._set_timer()
         return self._broken or self.engine.wants_close
 
@@ -238,7 +254,7 @@ class ConnectionTask:
         """
         if not self.engine.takes_data():
             return False
-        if self._inbox is not None and self._may_read():
+        if self._inbox is not None and self._may_read() and not self._waits_for_memory(now):
             data, self._inbox = self._inbox, None
             await self._handle(self.engine.receive_data(data, now))
             self._read_on()
@@ -252,6 +268,29 @@ class ConnectionTask:
         """Whether the answers to what was read have room in the output."""
         return self.engine.output_size() <= self._output_bound
 
+    def _waits_for_memory(self, now: float) -> bool:
+        """Whether what was read waits: its peer sent so much that nothing more would be taken. Not for long,
+        since what frees memory may stand behind it: then what does not fit is refused.
+        """
+        if not self._account.pressed or not self._account.exhausted:
+            self._reads_again_at = None
+        elif self._reads_again_at is None:
+            # Shorter than the time after which a peer counts as silent.
+            self._reads_again_at = (
+                now + min(self._limits.memory_wait_ms, self._limits.idle_time_out_ms) / 1000
+            )
+        elif now >= self._reads_again_at:
+            self._reads_again_at = None
+        return self._reads_again_at is not None
+
+    def _keep_bytes(self, octets: int) -> None:
+        """The connection itself keeps so much in memory now."""
+        if octets > self._kept_bytes:
+            self._account.hold(octets - self._kept_bytes)
+        elif octets < self._kept_bytes:
+            self._account.give_back(self._kept_bytes - octets)
+        self._kept_bytes = octets
+
     async def _keep_time(self, now: float) -> None:
         self._deadline = float("inf")
         self._check_write_stall(now)
@@ -262,14 +301,14 @@ class ConnectionTask:
         self._nodes.writer.commit_or_wake()
         if self.connection.waiting:  # the commit was made at once
             self.connection.read_mail()
-            self._signalled = self._inbox is not None or self._eof
+            self._signalled = (self._inbox is not None and self._reads_again_at is None) or self._eof
 
     async def _write_out(self) -> None:
         connection, engine = self.connection, self.engine
         while self._flush() and (connection.stalled or engine.output_size()):
             connection.offer_stalled()  # there is room in the output again
             await self._handle(engine.take_events())
-        if (self._inbox is not None and self._may_read()) or self._eof:
+        if (self._inbox is not None and self._may_read() and self._reads_again_at is None) or self._eof:
             # Reading was held back for the output's sake, or to slow the peer down, which is over.
             self._signalled = self._signalled or engine.takes_data()
 
@@ -321,6 +360,8 @@ class ConnectionTask:
         if self._writing_since is not None:
             stall = self._writing_since + self._limits.write_stall_timeout_ms / 1000
             deadline = stall if deadline is None else min(deadline, stall)
+        if self._reads_again_at is not None:
+            deadline = self._reads_again_at if deadline is None else min(deadline, self._reads_again_at)
         if deadline is not None and deadline < self._deadline:
             self._deadline = deadline
             self._nodes.timers.set(deadline, self)

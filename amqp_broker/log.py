@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from amqp_broker.links import Account
 from amqp_broker.persistence import Post, Record, Retire, Unit
 from amqp_broker.queue import Queue
 
@@ -29,7 +30,7 @@ class Log(Queue):
         """All of them: no time to live ends here."""
         return records
 
-    def make_available(self, records: Sequence[Record], size: int) -> None:
+    def make_available(self, records: Sequence[Record], size: int, account: Account | None = None) -> None:
         """They can be read, once their commit has returned; they take no room."""
         if records:
             self.backlog.available_to = records[-1].offset + 1

@@ -20,7 +20,7 @@ from amqp_broker.expiries import Expiries
 from amqp_broker.expiry import ExpirySweep, Swept
 from amqp_broker.frames import Error
 from amqp_broker.link_names import LinkNames
-from amqp_broker.links import OutgoingDelivery
+from amqp_broker.links import MemoryBudget, OutgoingDelivery
 from amqp_broker.live_transactions import LiveTransactions
 from amqp_broker.log_setup import logger
 from amqp_broker.message_events import Origin
@@ -35,6 +35,7 @@ from amqp_broker.timers import Timers
 
 DEAD_LETTERS: Final = "dead-letters"
 OF_THE_BROKER: Final = Origin("", b"")  # what it posts by itself
+PAGE_WITHOUT_ROOM_BYTES: Final = 65_536  # of the next page, or one message, where memory is short
 TEMPORARY_NAME_BYTES: Final = (
     12  # random: a name that the broker makes is hard to guess (behaviour paper 2.1)
 )
@@ -50,13 +51,16 @@ class NodeService:
         timers: Timers,
         authoriser: Authoriser,
         wall_clock_ms: Callable[[], int],
+        memory: MemoryBudget,
     ) -> None:
         self.config = config
+        self.memory = memory
+        memory.freed = self._page_again
         self.writer = writer
         self.timers = timers
         self.authoriser = authoriser
         self.wall_clock_ms = wall_clock_ms
-        self.queues = Queues(config, self.store_step)
+        self.queues = Queues(config, self.store_step, memory)
         self.link_names = LinkNames()
         self.live_transactions = LiveTransactions()
         self.store_id = ""
@@ -64,6 +68,7 @@ class NodeService:
         self.turns = PageTurns(self)
         self.expiry = ExpirySweep(self)
         self._paging: set[Queue] = set()
+        self._without_page: dict[Queue, None] = {}  # they wait for memory
         self._log = logger("nodes")
 
     # Termini
@@ -154,12 +159,31 @@ class NodeService:
 
     def _page(self, queue: Queue) -> None:
         if queue.backlog.page_wanted() and queue not in self._paging and queue.consumers:
-            self._paging.add(queue)
-            self.writer.read(partial(self._read_page, queue))
+            if self._has_memory_for_page(queue):
+                self._paging.add(queue)
+                self.writer.read(partial(self._read_page, queue))
+            else:
+                self._without_page[queue] = None
         for consumer in queue.consumers:
             if consumer.browser and queue.browse_page_wanted(consumer) >= 0:
                 consumer.paging = True
                 self.writer.read(partial(self._read_browsed, consumer))
+
+    def _has_memory_for_page(self, queue: Queue) -> bool:
+        """Where copies fill their part of the memory, a queue is read on when all that it has in memory is
+        with consumers; where hardly any is left, when they have settled that. So each goes on for ever.
+        """
+        memory = self.memory
+        if queue.in_memory or not memory.cache_full() or not queue.cached_bytes:
+            return True
+        return not queue.backlog.loaded() and not memory.nearly_used()
+
+    def _page_again(self) -> None:
+        """There is more memory: queues that wait for a page may have it."""
+        if self._without_page:
+            waiting, self._without_page = self._without_page, {}
+            for queue in waiting:
+                self._page(queue)
 
     def _read_page(self, queue: Queue, store: Store) -> None:
         self._paging.discard(queue)
@@ -167,14 +191,16 @@ class NodeService:
         if backlog.disk_from < 0 or not self.queues.holds(queue):
             return
         messages, size = backlog.page_room()
+        if self.memory.cache_full() and not queue.in_memory:
+            size = min(size, PAGE_WITHOUT_ROOM_BYTES)
         page = store.read(queue.queue_id, backlog.disk_from, messages, size)
         records = page.records
         if queue.expiries is not None:
             gone = queue.expiries.gone
             records = [record for record in records if record.offset not in gone]
-        queue.byte_count += self._adopt(queue, records)
+        grown = self._adopt(queue, records)
         known_gone = len(page.records) - len(records)
-        backlog.paged(records, page.next_offset, len(page.quarantined), known_gone)
+        queue.paged(records, page.next_offset, grown, len(page.quarantined), known_gone)
         self.lose(queue, page.quarantined)
         self.pump(queue)
         self._answer_drains(queue)
@@ -236,7 +262,7 @@ class NodeService:
 
     def expire(self, queue: Queue, expired: list[Record], on_disk: Expiries | None = None) -> None:
         """The time to live of these ran out; the store may still give those that are `on_disk`."""
-        queue.retire(expired)
+        queue.retire(expired, cached=on_disk is None)
         verbs = retire_verbs(queue.queue_id, expired)
         if queue.events:
             verbs.extend(message_events.expired(queue, expired, self.wall_clock_ms()))
@@ -254,6 +280,9 @@ class NodeService:
 
     def drained(self, queue: Queue) -> None:
         """Senders that waited for room are given credit again, each in its own task's turn."""
+        if queue in self._without_page:
+            del self._without_page[queue]
+            self._page(queue)
         if queue.blocked and queue.roomy():
             blocked, queue.blocked = queue.blocked, []
             for sink in blocked:
@@ -264,11 +293,11 @@ class NodeService:
     def drop_temporary(self, queue: Queue) -> None:
         """The link is gone that a queue was made for (3.5.10): so is the queue, and all other links end."""
         self.queues.remove(queue)
-        queue.deleted = True
+        self._without_page.pop(queue, None)
         if queue.events:
             waiting = queue.backlog.peek(0, queue.backlog.available())
             self._log_dead(queue, [record.offset for record in waiting], "its temporary queue is gone")
-        queue.backlog.clear()
+        queue.forget()
         error = deleted_error(queue)
         for consumer in list(queue.consumers):
             consumer.end(error)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from amqp_broker.backlog import RECORD_OVERHEAD_BYTES, Backlog
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.expiries import Expiries
+from amqp_broker.links import Account, Holdings, MemoryBudget
 from amqp_broker.nodes.ends import Sink, Source
 from amqp_broker.persistence import Post, Record, Unit
 from amqp_broker.places import Places
@@ -92,16 +93,20 @@ class Queue:
     __slots__ = (
         "_excluded",
         "_in_transactions",
+        "_kept",
         "_volatile_bytes",
         "backlog",
         "blocked",
         "byte_count",
+        "cached_bytes",
         "consumers",
         "deleted",
         "events",
         "expired",
         "expiries",
+        "in_memory",
         "limits",
+        "memory",
         "message_count",
         "name",
         "next_offset",
@@ -118,7 +123,15 @@ class Queue:
         "told_stranded",
     )
 
-    def __init__(self, name: str, queue_id: int, limits: QueueLimits, *, persistent: bool = True) -> None:
+    def __init__(
+        self, name: str, queue_id: int, limits: QueueLimits, *, persistent: bool = True,
+        memory: MemoryBudget | None = None,
+    ) -> None:  # fmt: skip
+        self.memory = memory or MemoryBudget()
+        self.in_memory = False  # as the store is: no message of it is on disk
+        self._kept = Holdings()
+        self.cached_bytes = 0
+        """Of messages that are on disk, too, here and with consumers."""
         self.name = name
         self.queue_id = queue_id
         self.limits = limits
@@ -154,6 +167,8 @@ class Queue:
         self.message_count = messages
         self.byte_count = size
         self.backlog.recovered(first_offset, next_offset, messages)
+        if self.in_memory:
+            self._kept.add(self.memory.own, size + messages * RECORD_OVERHEAD_BYTES)
 
     def number(self, records: Sequence[Record]) -> None:
         """Give newly posted messages their offsets; the order of calls is the order of the queue."""
@@ -175,16 +190,55 @@ class Queue:
         """Those whose time to live has not run out."""
         return fresh(records, now_ms)
 
-    def make_available(self, records: Sequence[Record], size: int) -> None:
-        """Make numbered messages of `size` body bytes in all available, once their commit has returned."""
+    def make_available(self, records: Sequence[Record], size: int, account: Account | None = None) -> None:
+        """Make numbered messages of `size` body bytes in all available, once their commit has returned. What
+        only memory has of them is kept for `account`; without one, for the broker itself.
+        """
         self.message_count += len(records)
         self.byte_count += size
+        volatile = 0
         for record in records:
             if not record.durable:
-                self._volatile_bytes += len(record.body) + RECORD_OVERHEAD_BYTES
+                volatile += len(record.body) + RECORD_OVERHEAD_BYTES
             if record.expires_at_ms:
                 self._note_expiry(record)
-        self.backlog.add(records)
+        self._volatile_bytes += volatile
+        octets = size + len(records) * RECORD_OVERHEAD_BYTES
+        if self.in_memory:
+            volatile = octets
+        copies = volatile == octets or not self.cached_bytes or not self.memory.cache_full()
+        spilled = self.backlog.add(records, copies)
+        if volatile:
+            self._kept.add(account or self.memory.own, volatile)
+        if volatile < octets:
+            self._cached(octets - volatile - spilled)
+
+    def paged(
+        self, records: Sequence[Record], next_offset: int, grown: int, lost: int = 0, gone: int = 0
+    ) -> None:
+        """A page was read, as `Backlog.paged` says; its messages have `grown` octets more than there."""
+        self.byte_count += grown
+        self.backlog.paged(records, next_offset, lost, gone)
+        if self.in_memory:
+            self._kept.add(self.memory.own, grown)
+        else:
+            size = sum([len(record.body) for record in records])
+            self._cached(size + len(records) * RECORD_OVERHEAD_BYTES)
+
+    def _cached(self, octets: int) -> None:
+        """So much more, or less, of what is on disk is in memory, too."""
+        self.cached_bytes += octets
+        if octets >= 0:
+            self.memory.cache.hold(octets)
+        else:
+            self.memory.cache.give_back(-octets)
+
+    def forget(self) -> None:
+        """The queue is gone: no message of it is kept any more."""
+        self.deleted = True
+        self.backlog.clear()
+        self._kept.clear()
+        self._cached(-self.cached_bytes)
 
     def _note_expiry(self, record: Record) -> None:
         if self.expiries is None:
@@ -208,6 +262,8 @@ class Queue:
         self.message_count += count
         self.byte_count += size
         self.backlog.add_stored(first_offset, count)
+        if self.in_memory:
+            self._kept.add(self.memory.own, size + count * RECORD_OVERHEAD_BYTES)
         if may_expire:
             self.may_expire(first_offset, first_offset + count)
 
@@ -424,15 +480,33 @@ class Queue:
         self.byte_count += size
         if not record.durable:
             self._volatile_bytes += size
+        if self.deleted:
+            return
+        if record.durable and not self.in_memory:
+            self._cached(size)
+        elif size >= 0:
+            self._kept.add(self.memory.own, size)
+        else:
+            self._kept.remove(-size)
 
-    def retire(self, records: Sequence[Record]) -> None:
-        """Messages left the queue for good."""
+    def retire(self, records: Sequence[Record], *, cached: bool = True) -> None:
+        """Messages left the queue for good. Those that are not `cached` were on disk only."""
         self.message_count -= len(records)
+        octets = volatile = 0
         for record in records:
-            size = len(record.body)
-            self.byte_count -= size
+            size = len(record.body) + RECORD_OVERHEAD_BYTES
+            octets += size
             if not record.durable:
-                self._volatile_bytes -= size + RECORD_OVERHEAD_BYTES
+                volatile += size
+        self.byte_count -= octets - len(records) * RECORD_OVERHEAD_BYTES
+        self._volatile_bytes -= volatile
+        if not self.deleted:
+            if self.in_memory:
+                volatile = octets
+            if volatile:
+                self._kept.remove(volatile)
+            if volatile < octets and cached:
+                self._cached(volatile - octets)
         if self._excluded:
             for record in records:
                 self._excluded.pop(record.offset, None)

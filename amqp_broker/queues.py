@@ -18,6 +18,7 @@ from amqp_broker.addresses import TEMPORARY_PREFIX, Address
 from amqp_broker.configuration import STRICT, BrokerConfig
 from amqp_broker.configuration_tables import SEQUENCE_REQUIRED, TRANSACTION_MESSAGES, QueuePolicy
 from amqp_broker.frames import Error
+from amqp_broker.links import MemoryBudget
 from amqp_broker.log import Log
 from amqp_broker.persistence import CreateNode, DeleteNode, RecoveredNode, StoreFull, Unit
 from amqp_broker.queue import Queue, QueueLimits
@@ -107,9 +108,10 @@ class Site:
 class Queues:
     """All queues of the broker. `fillers` are called with each that is made, before anybody uses it."""
 
-    def __init__(self, config: BrokerConfig, store_step: StoreStep) -> None:
+    def __init__(self, config: BrokerConfig, store_step: StoreStep, memory: MemoryBudget) -> None:
         self.fillers: list[Callable[[Queue, QueuePolicy], None]] = []
         self._config = config
+        self._memory = memory
         self._store_step = store_step
         self._queues: dict[str, Queue] = {}
         self._sites: dict[str, Site] = {}  # of the queues that there are
@@ -214,8 +216,10 @@ class Queues:
         )
         site = Site(self, name, policy, persistent=persistent)
         kind = Log if site.archives else Queue
-        queue = self._queues[name] = kind(name, queue_id, limits, persistent=persistent)
+        queue = kind(name, queue_id, limits, persistent=persistent, memory=self._memory)
+        self._queues[name] = queue
         self._sites[name] = site
+        queue.in_memory = self._config.memory
         queue.retains = site.retains
         queue.stores_all = (policy.retains or policy.events) and persistent
         queue.events = policy.events

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.connection import Expiring
 from amqp_broker.coordinator import (
     TXN_ID_BYTES,
@@ -211,8 +212,10 @@ class Transactions(Expiring):
         count = queue.reserve(records)
         if count:
             origin = Origin(self.connection.container_id, transaction.txn_id)
-            posting = Posting(self._nodes, queue, records[:count], origin, reserved=True)
-            refused = self._table.enlist(transaction, posting)
+            posting = Posting(
+                self._nodes, queue, records[:count], origin, reserved=True, account=self.connection.account
+            )
+            refused = self.enlist(transaction, posting)
             if refused is None:
                 state = TransactionalState(txn_id=transaction.txn_id, outcome=ACCEPTED)
                 link.settle(deliveries[:count], state)
@@ -233,7 +236,7 @@ class Transactions(Expiring):
         refused.
         """
         if not isinstance(found, Error):
-            refused = self._table.enlist(transaction, found)
+            refused = self.enlist(transaction, found)
             if refused is None:
                 tell = partial(self._tell_request, transaction, link, delivery)
                 self._nodes.writer.collect(Provisional(self.connection, found, tell))
@@ -263,7 +266,10 @@ class Transactions(Expiring):
 
     def enlist(self, transaction: Transaction, posting: Any) -> TransactionError | None:
         """A posting becomes part of the transaction, or why not: then `refuse_posts` has to follow."""
-        return self._table.enlist(transaction, posting)
+        refused = self._table.enlist(transaction, posting)
+        if refused is None:
+            self.connection.account.hold(_kept_bytes(posting.operations, posting.size_bytes))
+        return refused
 
     def tell_provisionally(
         self, transaction: Transaction, link: ReceiverLink, deliveries: list[Delivery], outcome: Any
@@ -436,7 +442,9 @@ class Transactions(Expiring):
 
     def _execute(self, ended: Ended) -> None:
         """The queues' part: nothing here touches an engine."""
-        self._nodes.live_transactions.leave(ended.transaction)
+        transaction = ended.transaction
+        self._nodes.live_transactions.leave(transaction)
+        self.connection.account.give_back(_kept_bytes(transaction.posted, transaction.posted_bytes))
         queues: dict[Queue, None] = {}
         for posting in ended.postings:
             if ended.committed:
@@ -491,3 +499,8 @@ class Transactions(Expiring):
         container = consumer.container_id
         verbs = settled(consumer.queue, records, RELEASED, container, now_ms, reason="rolled back")
         self._nodes.writer.defer(Step(verbs, told=True))
+
+
+def _kept_bytes(operations: int, size_bytes: int) -> int:
+    """What is posted takes in memory until its transaction ends."""
+    return operations * RECORD_OVERHEAD_BYTES + size_bytes

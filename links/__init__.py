@@ -30,6 +30,8 @@ from amqp_broker.links.events import (
 from amqp_broker.links.limits import Limits, OperationRate, PartialBytes
 from amqp_broker.links.link import Link
 from amqp_broker.links.link_states import LinkState
+from amqp_broker.links.memory_budget import SETTING as MEMORY_SETTING
+from amqp_broker.links.memory_budget import Account, Holdings, MemoryBudget, no_memory
 from amqp_broker.links.receiver_link import ReceiverLink
 from amqp_broker.links.sender_link import SenderLink
 from amqp_broker.links.session import Session
@@ -37,6 +39,8 @@ from amqp_broker.links.session_states import SessionState
 from amqp_broker.links.settings import ConnectionSettings
 
 __all__ = [
+    "MEMORY_SETTING",
+    "Account",
     "AttachReceived",
     "Connection",
     "ConnectionClosed",
@@ -50,12 +54,14 @@ __all__ = [
     "Delivery",
     "Event",
     "FlowReceived",
+    "Holdings",
     "Limits",
     "Link",
     "LinkAttached",
     "LinkDetached",
     "LinkState",
     "LocalProtocolError",
+    "MemoryBudget",
     "OperationRate",
     "OutcomesReceived",
     "OutgoingDelivery",
@@ -74,5 +80,6 @@ __all__ = [
     "SessionBegun",
     "SessionEnded",
     "SessionState",
+    "no_memory",
     "ConnectionSettings",
 ]

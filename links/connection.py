@@ -22,6 +22,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.links.connection_frames import CLOSING, frame_received, header_received
 from amqp_broker.links.connection_states import CONNECTION_TABLE, ConnectionInput, ConnectionState
+from amqp_broker.links.deliveries import PartialDelivery
 from amqp_broker.links.dispositions import txn_id_of
 from amqp_broker.links.errors import (
     FRAME_SIZE_TOO_SMALL,
@@ -44,6 +45,7 @@ from amqp_broker.links.limits import MIN_MAX_FRAME_SIZE, OperationRate
 from amqp_broker.links.link import Link
 from amqp_broker.links.link_states import LinkState
 from amqp_broker.links.lowest_free import LowestFree
+from amqp_broker.links.memory_budget import CONNECTION_BYTES, LINK_BYTES, SESSION_BYTES
 from amqp_broker.links.negotiation import Negotiation
 from amqp_broker.links.output import Output
 from amqp_broker.links.receiver_link import ReceiverLink
@@ -152,6 +154,13 @@ class Connection:
             self.go_on_sending()
         return chunks
 
+    def kept_bytes(self) -> int:
+        """What it keeps in memory for itself, about: its sessions and links, and octets not read or written
+        yet.
+        """
+        own = CONNECTION_BYTES + len(self.sessions) * SESSION_BYTES + self.link_count * LINK_BYTES
+        return own + self.reader.buffered + self.output.size_bytes
+
     def output_size(self) -> int:
         """Octets that wait."""
         if self.echo_links:
@@ -179,8 +188,8 @@ class Connection:
             deadline = self._slowed_until if deadline is None else min(deadline, self._slowed_until)
         for link in self.partial_links:
             if link.partial is not None:
-                idle = link.partial.last_at + self.limits.partial_idle_s
-                deadline = idle if deadline is None else min(deadline, idle)
+                given_up = self._given_up_at(link.partial)
+                deadline = given_up if deadline is None else min(deadline, given_up)
         for at in self.leaving_at.values():
             deadline = at if deadline is None else min(deadline, at)
         return deadline
@@ -302,6 +311,14 @@ class Connection:
             pause = max(pause, self.settings.peer_rate.take(self.now))
         if pause > 0.0:
             self._slowed_until = self.now + pause
+
+    def relieved(self) -> None:
+        """The account is not pressed any more: credit and windows are given again."""
+        for session in list(self.sessions.values()):
+            for link in list(session.output_links.values()):
+                if isinstance(link, ReceiverLink):
+                    link.renew()
+            session.renew_window()
 
     def answered(self) -> None:
         """The caller answered; reading may go on."""
@@ -559,13 +576,23 @@ class Connection:
             partial = link.partial
             if partial is None:
                 self.partial_links.discard(link)
-            elif self.now >= partial.last_at + self.limits.partial_idle_s:
-                link.session.link_failed(
-                    link,
-                    RemoteProtocolError(
-                        Scope.LINK,
-                        RESOURCE_LIMIT_EXCEEDED,
-                        f"delivery {partial.delivery_id} did not go on for {self.limits.partial_idle_s:g} s "
-                        f"(limits.partial_idle_ms)",
-                    ),
-                )
+            elif self.now >= self._given_up_at(partial):
+                error = RemoteProtocolError(Scope.LINK, RESOURCE_LIMIT_EXCEEDED, self._why(partial))
+                link.session.link_failed(link, error)
+
+    def _given_up_at(self, partial: PartialDelivery) -> float:
+        """When an incomplete delivery has rested, or lasted, for too long."""
+        limits = self.limits
+        return min(partial.last_at + limits.partial_idle_s, partial.begun_at + limits.partial_total_s)
+
+    def _why(self, partial: PartialDelivery) -> str:
+        limits = self.limits
+        if self.now >= partial.last_at + limits.partial_idle_s:
+            return (
+                f"delivery {partial.delivery_id} did not go on for {limits.partial_idle_s:g} s "
+                f"(limits.partial_idle_ms)"
+            )
+        return (
+            f"delivery {partial.delivery_id} is not complete {limits.partial_total_s:g} s after its first "
+            f"transfer (limits.partial_total_ms)"
+        )

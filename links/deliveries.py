@@ -56,7 +56,8 @@ class PartialDelivery:
 
     __slots__ = (
         "number", "delivery_id", "delivery_tag", "message_format", "settled", "sent_settled", "state",
-        "rcv_settle_mode", "batchable", "chunks", "size_bytes", "resumed", "last_at",
+        "rcv_settle_mode", "batchable", "chunks", "size_bytes", "kept_chunks", "resumed", "begun_at",
+        "last_at",
     )  # fmt: skip
 
     def __init__(self, number: int, delivery_tag: bytes, message_format: int, rcv_settle_mode: int) -> None:
@@ -73,7 +74,10 @@ class PartialDelivery:
         self.batchable = False
         self.chunks: list[bytes] = []
         self.size_bytes = 0
+        self.kept_chunks = 0
+        """Those of them that memory is taken for: not the last one, with which it is complete."""
         self.resumed = False
+        self.begun_at = 0.0
         self.last_at = 0.0
 
 

@@ -45,6 +45,8 @@ class Limits:
     """Waiting output beyond which `send` takes nothing."""
     partial_idle_s: float = 60.0
     """A delivery of several transfers that does not go on for so long is detached."""
+    partial_total_s: float = 600.0
+    """And one that is not complete so long after its first transfer, however often it goes on."""
     max_message_bytes: int = 16 * MEBIBYTE
     """Unless the link's attach says less."""
     min_idle_time_out_ms: int = 1_000
@@ -55,6 +57,7 @@ class Limits:
         assert self.header_timeout_s <= self.open_timeout_s
         assert 0 < self.unsettled_per_link <= self.unsettled_per_session
         assert 0 < self.links_per_session <= self.links_per_connection
+        assert self.partial_idle_s <= self.partial_total_s
 
 
 class PartialBytes:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.frames import (
     RECEIVER,
@@ -29,6 +29,7 @@ from amqp_broker.links.errors import (
 from amqp_broker.links.events import CreditDrained, DeliveriesSettled
 from amqp_broker.links.link import Link
 from amqp_broker.links.link_states import LinkState
+from amqp_broker.links.memory_budget import no_memory
 from amqp_broker.links.windows import ReceiverCredit
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ _ATTACHED = LinkState.ATTACHED
 _SETTLED_BY_SENDER = 1
 _UNSETTLED_BY_SENDER = 0
 _SECOND = 1
+CHUNK_BYTES: Final = 64  # what a part of a delivery costs beside its octets
 
 
 class ReceiverLink(Link):
@@ -49,6 +51,8 @@ class ReceiverLink(Link):
         self.flow_state = ReceiverCredit(session.limits.unsettled_per_link)
         self.shape: TransferShape | None = None
         self.partial: PartialDelivery | None = None
+        self.keeps_messages = False
+        """What comes on it stays in memory: no credit is given as long as the account is pressed."""
         self.available = 0
         """The sender's last word on how many messages wait for credit (2.6.7)."""
         self.flow_properties: dict[str, Any] | None = None
@@ -106,7 +110,7 @@ class ReceiverLink(Link):
         state.drain = False
         state.target = target
         if self.state is _ATTACHED:
-            room = state.room()
+            room = self._room()
             if draining or room != state.outstanding:
                 self._send_flow(room, False)
 
@@ -138,11 +142,24 @@ class ReceiverLink(Link):
         self._decided()
 
     def renew(self) -> None:
-        """Sends a flow when less than half of the credit or of the session window is left."""
-        if self.state is _ATTACHED and self.flow_state.renewable():
-            self._send_flow(self.flow_state.room(), False)
+        """Sends a flow when less than half of the credit or of the session window is left. For want of
+        memory credit is taken back.
+        """
+        flow = self.flow_state
+        attached = self.state is _ATTACHED
+        if self.keeps_messages and self.session.account.pressed:
+            if attached and flow.kept and flow.outstanding > 0:
+                self._send_flow(0, False)
+            else:
+                self.session.renew_window()
+        elif attached and flow.renewable():
+            self._send_flow(flow.room(), False)
         else:
             self.session.renew_window()
+
+    def _room(self) -> int:
+        """What the level of credit allows to give now."""
+        return 0 if self.keeps_messages and self.session.account.pressed else self.flow_state.room()
 
     def undecided(self) -> bool:
         """Whether the caller has deliveries that it is not done with, or gave no outcome."""
@@ -265,18 +282,29 @@ class ReceiverLink(Link):
         self._check_size(partial, payload)
         if not head.more:
             return self._complete(partial, payload)
-        if not self.session.partial_bytes.take(len(payload)):
+        self._keep(partial, payload)
+        return None
+
+    def _keep(self, partial: PartialDelivery, payload: bytes) -> None:
+        """A part of it that is not the last one. Raises a link error where there is no room for it."""
+        session = self.session
+        size = len(payload)
+        if not session.partial_bytes.take(size):
             raise link_error(
                 RESOURCE_LIMIT_EXCEEDED,
-                f"incomplete deliveries take all of the {self.session.partial_bytes.limit_bytes} octets "
-                f"that are "
+                f"incomplete deliveries take all of the {session.partial_bytes.limit_bytes} octets that are "
                 f"set aside for them (limits.partial_deliveries_bytes)",
             )
+        if not session.account.take(size + CHUNK_BYTES):
+            session.partial_bytes.give_back(size)
+            raise link_error(
+                RESOURCE_LIMIT_EXCEEDED, no_memory(session.account, f"delivery {partial.delivery_id}")
+            )
         partial.chunks.append(payload)
-        partial.size_bytes += len(payload)
-        partial.last_at = self.session.connection.now
-        self.session.connection.partial_links.add(self)
-        return None
+        partial.kept_chunks += 1
+        partial.size_bytes += size
+        partial.last_at = session.connection.now
+        session.connection.partial_links.add(self)
 
     def sender_settled(self, first: int, last: int) -> None:
         """The sender settled the deliveries from `first` to `last` (numbers), which were unsettled here."""
@@ -321,7 +349,7 @@ class ReceiverLink(Link):
         partial = PartialDelivery(number, head.delivery_tag, max(0, head.message_format), mode)
         partial.settled = partial.sent_settled = settled
         partial.resumed = head.resume
-        partial.last_at = self.session.connection.now
+        partial.begun_at = partial.last_at = self.session.connection.now
         flow.received(1, 0 if settled else 1)
         self.session.held += 1
         if not settled:
@@ -400,9 +428,10 @@ class ReceiverLink(Link):
 
     def _release(self, partial: PartialDelivery) -> None:
         """The delivery is not in progress any more: its memory is given back."""
-        if partial.size_bytes:
+        if partial.chunks:
             self.session.partial_bytes.give_back(partial.size_bytes)
-            partial.size_bytes = 0
+            self.session.account.give_back(partial.size_bytes + partial.kept_chunks * CHUNK_BYTES)
+            partial.size_bytes = partial.kept_chunks = 0
         partial.chunks = []
         self.session.connection.partial_links.discard(self)
         self.partial = None

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _MAPPED = SessionState.MAPPED
 _ATTACHED = LinkState.ATTACHED
 _WRITABLE: Final = (SessionState.MAPPED, SessionState.BEGIN_SENT)
+PRESSED_WINDOW: Final = 16
+"""Frames, while the connection should bring no more messages: requests and discharges go on."""
 
 
 class Session:
@@ -53,6 +55,7 @@ class Session:
         self.settings = connection.settings
         self.limits = connection.settings.limits
         self.partial_bytes = connection.settings.partial_bytes
+        self.account = connection.settings.account
         self.channel = channel
         """Our channel (outgoing)."""
         self.remote_channel = -1
@@ -209,7 +212,10 @@ class Session:
             self.send_flow(b"", 0)
 
     def _held(self) -> int:
-        return max(self.held, self.unsettled_in.count)
+        held = max(self.held, self.unsettled_in.count)
+        if self.account.pressed:
+            held = max(held, self.window.capacity - PRESSED_WINDOW)
+        return held
 
     def mark_read(self) -> None:
         """Something came that may want an answer at the end of the read (`after_read`)."""

@@ -5,6 +5,7 @@ from typing import Any
 import attrs
 
 from amqp_broker.links.limits import Limits, OperationRate, PartialBytes
+from amqp_broker.links.memory_budget import Account, MemoryBudget
 
 
 @attrs.define
@@ -35,6 +36,8 @@ class ConnectionSettings:
     limits: Limits = attrs.field(factory=Limits)
     partial_bytes: PartialBytes = attrs.field(factory=PartialBytes)
     """Shared by all connections of the process."""
+    account: Account = attrs.field(factory=lambda: Account(MemoryBudget()))
+    """What is kept in memory for this connection."""
     peer_rate: OperationRate | None = None
     """Control operations of all connections from the peer's address, so that a new connection is no new
     start.

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
+from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.coordinator import CHECKSUM_MODULUS, SetPart, SetState, TransactionError
 from amqp_broker.frames import Accepted, DecodeError, Error, Rejected, TransactionalState
 from amqp_broker.half_sets.answers import closed_error
@@ -101,6 +102,10 @@ class Staging(Operation):
         """The sender's connection."""
         return self.link.connection
 
+    def kept_bytes(self) -> int:
+        """Its messages."""
+        return self.size + len(self.records) * RECORD_OVERHEAD_BYTES
+
 
 class StagingSink(Sink):
     """One link of `$half-set/...`; it also stands in the list of those who wait for room in its queue."""
@@ -110,7 +115,8 @@ class StagingSink(Sink):
     ) -> None:
         super().__init__(attachment.connection, attachment.link)
         self.part = part
-        self._transactions = attachment.transactions
+        self.transactions = attachment.transactions
+        self.link.keeps_messages = True
         self._nodes = nodes
         self._service = service
         self._queue = queue
@@ -147,11 +153,11 @@ class StagingSink(Sink):
 
     def _refuse_in_transaction(self, delivery: Delivery, txn_id: Any) -> None:
         try:
-            transaction = self._transactions.find(txn_id)
+            transaction = self.transactions.find(txn_id)
         except TransactionError as error:
             self.detach(error.error())
             return
-        self._transactions.refuse_posts(transaction, self.link, [delivery], TRANSACTION_ERROR)
+        self.transactions.refuse_posts(transaction, self.link, [delivery], TRANSACTION_ERROR)
         self.processed(1)
 
     def _stage(self, deliveries: list[Delivery]) -> None:

@@ -154,6 +154,7 @@ class PutSink(HalfSink):
         self, attachment: Attachment, service: HalfService, group: HalfGroup, destination: Queue
     ) -> None:
         super().__init__(attachment, service)
+        self.link.keeps_messages = True
         self._group = group
         self._destination = destination
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.coordinator import (
     Asked,
     HalfAnswer,
@@ -142,6 +143,10 @@ class HalfOperation(Operation):
     def owner(self) -> Connection | None:
         """The connection of who asked, if it was one."""
         return self.asker
+
+    def kept_bytes(self) -> int:
+        """The body of a half message, and a little more; what is in a transaction counts for that."""
+        return 0 if self.txn_id else self.size_bytes + RECORD_OVERHEAD_BYTES
 
 
 class HalfPut(HalfOperation):

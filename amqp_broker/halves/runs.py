@@ -153,3 +153,7 @@ class HalfRun(Operation):
     def owner(self) -> Connection | None:
         """The connection of the link."""
         return self._owner.connection
+
+    def kept_bytes(self) -> int:
+        """The bodies of half messages."""
+        return sum([operation.kept_bytes() for operation, _ in self._run])

@@ -181,6 +181,7 @@ class HalfService:
         """Keep the body of one that is on its way to the store, and the newest ones after that."""
         self._bodies[half] = body
         self._body_bytes += len(body)
+        self._nodes.memory.cache.hold(len(body))
         while self._body_bytes > BODY_CACHE_BYTES and len(self._bodies) > 1:
             oldest = next(iter(self._bodies))
             if oldest.changes:
@@ -192,6 +193,7 @@ class HalfService:
         body = self._bodies.pop(half, None)
         if body is not None:
             self._body_bytes -= len(body)
+            self._nodes.memory.cache.give_back(len(body))
 
     def body_of(self, group: HalfGroup, half: OpenHalf) -> bytes:
         """Everything after its header; only in `Operation.prepare`, since it may ask the store."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amqp_broker.compilation import mypyc_attr
-from amqp_broker.frames import Error, Rejected
+from amqp_broker.coordinator import TransactionError
+from amqp_broker.frames import Error, Rejected, TransactionalState
 from amqp_broker.links import Delivery, OutgoingDelivery, ReceiverLink, SenderLink
 from amqp_broker.nodes.refusals import detach_error, takes_rejected
 
@@ -27,12 +28,14 @@ class Sink:
     What the peer sent before a detach of its own is taken, although the link is gone by then.
     """
 
-    __slots__ = ("connection", "ended", "link")
+    __slots__ = ("connection", "ended", "link", "transactions")
 
     def __init__(self, connection: Connection, link: ReceiverLink) -> None:
         self.connection = connection
         self.link = link
         self.ended = False
+        self.transactions: Any = None
+        """The `Transactions` of the connection, where what arrives may be part of one."""
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
         """A run of complete messages; `processed` has to follow for each."""
@@ -69,6 +72,23 @@ class Sink:
                 return
         self.link.settle(deliveries, Rejected(error=error))
         self.processed(len(deliveries))
+
+    def refuse_each(self, deliveries: list[Delivery], error: Error) -> None:
+        """As `refuse`, whether they are in transactions or not."""
+        for delivery in deliveries:
+            state = delivery.state
+            if self.ended:
+                return
+            if self.transactions is None or not isinstance(state, TransactionalState):
+                self.refuse([delivery], error)
+                continue
+            try:
+                transaction = self.transactions.find(state.txn_id)
+            except TransactionError as unknown:
+                self.detach(unknown.error())
+                return
+            self.transactions.refuse_posts(transaction, self.link, [delivery], error)
+            self.processed(1)
 
     def detach(self, error: Error) -> None:
         """End the link: nothing more that arrived on it is taken."""

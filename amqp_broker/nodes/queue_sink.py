@@ -56,7 +56,7 @@ class PostRule:
 class QueueSink(Sink):
     """One link that sends to a queue. `transactions` are those of its connection."""
 
-    __slots__ = ("_nodes", "_placed", "_rule", "blocked", "credit", "queue", "temporary", "transactions")
+    __slots__ = ("_nodes", "_placed", "_rule", "blocked", "credit", "queue", "temporary")
 
     def __init__(
         self, connection: Connection, link: ReceiverLink, queue: Queue, nodes: NodeService,
@@ -68,6 +68,7 @@ class QueueSink(Sink):
         self.temporary = temporary
         self.blocked = False
         self.transactions = transactions
+        link.keeps_messages = True
         self._nodes = nodes
         self._rule = rule
         self._placed = rule is not None and rule.wants_all(queue)
@@ -185,7 +186,10 @@ class QueueSink(Sink):
         if transaction is not None:
             self.transactions.post(transaction, self, deliveries, queue, records)
             return
-        posting = Posting(self._nodes, queue, records, self.connection.origin, self, deliveries)
+        connection = self.connection
+        posting = Posting(
+            self._nodes, queue, records, connection.origin, self, deliveries, account=connection.account
+        )
         if posting.durable_count or queue.pending_posts > 1 or queue.events:
             self._nodes.writer.collect(posting)  # nothing overtakes what stands before it in its queue
         else:

@@ -64,6 +64,7 @@ class RelaySink(Sink):
         super().__init__(attachment.connection, attachment.link)
         self.attachment = attachment
         self.transactions = attachment.transactions
+        self.link.keeps_messages = True
         self.rule = rule
         self._registry = registry
         self._address_bytes = address_bytes

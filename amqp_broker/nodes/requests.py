@@ -85,7 +85,7 @@ class RequestSink(Sink):
 
     def __init__(self, attachment: Attachment) -> None:
         super().__init__(attachment.connection, attachment.link)
-        self._transactions = attachment.transactions
+        self.transactions = attachment.transactions
 
     def receive(self, request: Request) -> None:
         """Take one message; `request.answer(outcome)` follows once."""
@@ -112,12 +112,12 @@ class RequestSink(Sink):
 
     def _enlist(self, delivery: Delivery, txn_id: object) -> None:
         try:
-            transaction = self._transactions.find(txn_id)
+            transaction = self.transactions.find(txn_id)
         except TransactionError as error:
             self.detach(error.error())
             return
         found = self.enlist(Request(self, delivery), transaction)
-        self._transactions.post_request(transaction, self.link, delivery, found)
+        self.transactions.post_request(transaction, self.link, delivery, found)
         self.processed(1)
 
 

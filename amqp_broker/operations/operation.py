@@ -84,6 +84,12 @@ class Operation:
         """Whose peer asked for it; None: the broker itself."""
         return None
 
+    def kept_bytes(self) -> int:
+        """What it keeps in memory until it is stored or refused, and nothing else counts: always the same,
+        and as much as its parts do.
+        """
+        return 0
+
 
 class Batch(Operation):
     """Operations that are stored together, or not at all."""

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.compilation import mypyc_attr
-from amqp_broker.links import Delivery, OutgoingDelivery
+from amqp_broker.links import Account, Delivery, OutgoingDelivery
 from amqp_broker.message_events import Origin, put
 from amqp_broker.nodes.ends import Sink
 from amqp_broker.operations.operation import Operation, OperationFault
@@ -92,21 +93,24 @@ class Arrival(Operation):
 
 
 class Posting(Arrival):
-    """A run of messages to one queue; `origin` is where they come from. Room that was `reserved` for them is
+    """A run of messages to one queue; `origin` is where they come from, and `account` keeps what only memory
+    has. Room that was `reserved` for them is
     used or given back; without it `sink` is told, and nothing overtakes them in their queue from now
     on.
     """
 
     __slots__ = (
-        "_nodes", "deliveries", "durable_count", "operations", "origin", "records", "reserved", "sink",
-        "size_bytes",
+        "_nodes", "account", "deliveries", "durable_count", "operations", "origin", "records", "reserved",
+        "sink", "size_bytes",
     )  # fmt: skip
 
     def __init__(
         self, nodes: Nodes, queue: Queue, records: Sequence[Record], origin: Origin,
         sink: Sink | None = None, deliveries: list[Delivery] | None = None, reserved: bool = False,
+        account: Account | None = None,
     ) -> None:  # fmt: skip
         super().__init__(queue)
+        self.account = account
         self._nodes = nodes
         self.records = records
         self.origin = origin
@@ -176,7 +180,8 @@ class Posting(Arrival):
         if self.reserved:
             queue.unreserve(self.operations, self.size_bytes)
         if not queue.deleted:
-            queue.make_available(self.records, sum([len(record.body) for record in self.records]))
+            size = sum([len(record.body) for record in self.records])
+            queue.make_available(self.records, size, self.account)
         if self.sink is not None:
             self.sink.on_posted(self, None)
         if not self.reserved:
@@ -195,6 +200,10 @@ class Posting(Arrival):
     def owner(self) -> Connection | None:
         """The connection; None: the broker itself posts, or a transaction."""
         return None if self.sink is None else self.sink.connection
+
+    def kept_bytes(self) -> int:
+        """Its messages; what a transaction posts counts for that."""
+        return 0 if self.reserved else self.size_bytes + self.operations * RECORD_OVERHEAD_BYTES
 
 
 class Settlement(Operation):

@@ -35,6 +35,7 @@ from typing import Final, TypeVar
 
 import trio
 
+from amqp_broker.links import Account, MemoryBudget
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.operation import NotYet, Operation, OperationFault, Refused
 from amqp_broker.operations.pace import DEFER_S, DEFERRED_OPERATIONS, Pace
@@ -114,8 +115,11 @@ class Group:
 class Writer:
     """Owns the store: nobody else calls it while the broker runs. `now_ms` is the clock on the wall."""
 
-    def __init__(self, store: Store, timers: Timers, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, store: Store, timers: Timers, now_ms: Callable[[], int], memory: MemoryBudget | None = None
+    ) -> None:
         self._store = store
+        self._memory = memory or MemoryBudget()
         self._timers = timers
         self._now_ms = now_ms
         self._pace = Pace()
@@ -141,13 +145,13 @@ class Writer:
 
     def submit(self, operation: Operation) -> None:
         """Have it stored with the next group."""
-        self._waiting.append(operation)
+        self._add(operation)
         self._due = True
         self._wake()
 
     def collect(self, operation: Operation) -> None:
         """As `submit`, but it waits for the end of the caller's turn: `commit_or_wake` has to follow."""
-        self._waiting.append(operation)
+        self._add(operation)
         self._due = True
 
     def defer(self, operation: Operation) -> None:
@@ -156,7 +160,7 @@ class Writer:
         What a receiver has settled itself, or was sent settled, waits for no answer. Sharing the commit of
         the next post saves a client that sends one message at a time every second sync.
         """
-        self._waiting.append(operation)
+        self._add(operation)
         if self._due:
             return
         if len(self._waiting) == 1:
@@ -165,6 +169,22 @@ class Writer:
         elif len(self._waiting) >= DEFERRED_OPERATIONS:
             self._due = True
             self._wake()
+
+    def _add(self, operation: Operation) -> None:
+        self._waiting.append(operation)
+        kept = operation.kept_bytes()
+        if kept:
+            self._account_of(operation).hold(kept)
+
+    def _account_of(self, operation: Operation) -> Account:
+        owner = operation.owner()
+        return self._memory.own if owner is None else owner.account
+
+    def _decided(self, operation: Operation) -> None:
+        """It is stored or refused: what it kept, somebody else keeps now, or nobody."""
+        kept = operation.kept_bytes()
+        if kept:
+            self._account_of(operation).give_back(kept)
 
     def commit_or_wake(self) -> None:
         """Commit what is due in the caller's own step, if it is little, the disk is quick and the writer is
@@ -511,6 +531,7 @@ class Writer:
                 self._refuse(operation, errors[operation])
                 continue
             try:
+                self._decided(operation)
                 operation.stored()
             except StoreFailed:
                 raise
@@ -525,6 +546,7 @@ class Writer:
                 self._log.exception("after_commit.failed")
 
     def _refuse(self, operation: Operation, error: Exception) -> None:
+        self._decided(operation)
         try:
             operation.refused(error)
         except Exception as fault:

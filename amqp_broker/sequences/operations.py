@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.frames import Error, Rejected
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.message_events import places_of, put, refused
@@ -34,7 +35,8 @@ class SequencedPosting(Arrival):
     """
 
     __slots__ = (
-        "_changes", "_owner", "_places", "_principal", "_records", "_service", "_taken", "_told",
+        "_changes", "_owner", "_places", "_principal", "_records", "_service", "_size_bytes", "_taken",
+        "_told",
         "deliveries", "link", "outcomes",
     )  # fmt: skip
 
@@ -62,6 +64,7 @@ class SequencedPosting(Arrival):
         self.link = link
         self.deliveries = deliveries
         self.outcomes: list[Any] = []
+        self._size_bytes = sum([len(record.body) for record in records])
         self.begin()
 
     @property
@@ -112,7 +115,8 @@ class SequencedPosting(Arrival):
         self.end()
         self._service.positions.stored(self, queue, self._changes)
         if self._taken and not queue.deleted:
-            queue.make_available(self._taken, sum([len(record.body) for record in self._taken]))
+            size = sum([len(record.body) for record in self._taken])
+            queue.make_available(self._taken, size, self._owner.account)
         self._owner.run_in_turn(self._told, self, None)
         if self._taken:
             self._service.nodes.pump(queue)
@@ -125,6 +129,10 @@ class SequencedPosting(Arrival):
     def owner(self) -> Connection | None:
         """The sender's connection."""
         return self._owner
+
+    def kept_bytes(self) -> int:
+        """Its messages."""
+        return self._size_bytes + len(self._records) * RECORD_OVERHEAD_BYTES
 
 
 Admit = Callable[[Record], Rejected | None]

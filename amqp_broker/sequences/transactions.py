@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.coordinator import Transaction, TransactionRollback
 from amqp_broker.frames import Error, Rejected
-from amqp_broker.links import Delivery, ReceiverLink
+from amqp_broker.links import Account, Delivery, ReceiverLink
 from amqp_broker.message_events import Origin, places_of, refused
 from amqp_broker.operations.operation import Operation, Refused
 from amqp_broker.operations.posting import Posting
@@ -53,6 +53,7 @@ class SequencedEnlistment(Operation):
         self._places = places
         self._settled = settled
         self._posting: Posting | None = None
+        self._account: Account = transaction.owner.account
         self._counts: list[tuple[str, int]] = []  # refusals, by stream
         self._found: list[Stream] = []  # the streams, as the messages before found them
         self._left: list[Stream] = []  # those that move, as this run leaves them
@@ -79,7 +80,9 @@ class SequencedEnlistment(Operation):
         taken, self.outcomes = judge(judging, self._records, self._places, self._admit)
         places = places_of(self._records, self._places) if self.queue.events else None
         origin = Origin(self._container, self.transaction.txn_id, places)
-        self._posting = Posting(service.nodes, self.queue, taken, origin, reserved=True)
+        self._posting = Posting(
+            service.nodes, self.queue, taken, origin, reserved=True, account=self._account
+        )
         self._found = judging.seen
         self._counts = judging.refusals()
         self._left = [stream for stream in judging.changes(now_ms) if _moved(stream, self._found)]

@@ -24,6 +24,9 @@ DESIGN = {
     "max_message_size_bytes": 16 * 1_024 * 1_024,
     "partial_deliveries_bytes": 256 * 1_024 * 1_024,
     "partial_idle_ms": 60_000,
+    "partial_total_ms": 600_000,
+    "memory_bytes": 0,
+    "memory_wait_ms": 2_000,
     "max_sessions": 1_024,
     "max_links_per_session": 4_096,
     "max_links_per_connection": 16_384,
@@ -58,6 +61,16 @@ def test_a_limit_above_its_neighbour_is_refused(lower: str, higher: str) -> None
     with pytest.raises(ConfigurationError) as caught:
         BrokerLimits(**{lower: defaults[higher] + 1})
     assert caught.value.field == field.name
+
+
+def test_the_memory_has_room_for_messages_of_the_largest_size() -> None:
+    """What could not hold four of them is refused, and says what would do; 0 is decided at the start."""
+    with pytest.raises(ConfigurationError, match="at least 67108864") as caught:
+        BrokerLimits(memory_bytes=64 * 1_024 * 1_024 - 1)
+    assert caught.value.field == "memory_bytes"
+    with pytest.raises(ConfigurationError, match="at least 1048576"):
+        BrokerLimits(memory_bytes=1, max_message_size_bytes=1_024)
+    assert BrokerLimits(memory_bytes=64 * 1_024 * 1_024).memory_bytes == 64 * 1_024 * 1_024
 
 
 def test_every_limit_is_read_somewhere() -> None:

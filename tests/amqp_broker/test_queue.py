@@ -12,16 +12,19 @@ HUGE = 10**9
 
 def test_a_volatile_message_that_grew_is_counted_as_it_is() -> None:
     """Annotations that a consumer added count in both sums, and leave nothing behind."""
-    queue = make_queue(2)
-    record = queue.backlog.take(1)[0]
-    record.durable = False
-    queue._volatile_bytes = len(record.body) + RECORD_OVERHEAD_BYTES
+    queue = make_queue()
+    post(queue, 2, durable=False)
+    record, other = queue.backlog.take(2)
     before = queue.byte_count
     record.body += b"annotations"
     queue.grew(record, len(b"annotations"))
     assert queue.byte_count == before + len(b"annotations")
     queue.retire([record])
-    assert queue._volatile_bytes == 0
+    assert queue._volatile_bytes == len(other.body) + RECORD_OVERHEAD_BYTES == queue.memory.used_bytes
+    queue.grew(other, -1)
+    other.body = other.body[1:]
+    queue.retire([other])
+    assert queue._volatile_bytes == queue.memory.used_bytes == 0
 
 
 def make_queue(messages: int = 0, *, max_messages: int = HUGE, max_volatile_bytes: int = HUGE) -> Queue:

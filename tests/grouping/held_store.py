@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import trio
 
-from amqp_broker.persistence import Advance, Hold, Post, SpaceState, Store, StoreFull, Unit, Verb
+from amqp_broker.persistence import Advance, Hold, MemoryStore, Post, SpaceState, Store, StoreFull, Unit, Verb
 
 HOLD_TIMEOUT_S: Final = 60.0  # of real time: a commit that a test forgot must not hang the run for ever
 SLOW_COMMIT_S: Final = 0.05  # what a commit seems to take, so that the broker never makes it in its own loop
@@ -44,6 +44,7 @@ class HeldStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.in_memory = isinstance(store, MemoryStore)
         self._loop = threading.get_ident()
         self._gate = threading.Event()
         self._gate.set()

@@ -15,6 +15,7 @@ from amqp_broker.persistence import Store
 from tests.grouping.steps import GROUP, PRODUCER
 from tests.support.event_replay import replay
 from tests.support.half_sets import plain
+from tests.support.memory_kept import memory_faults
 
 if TYPE_CHECKING:
     from tests.grouping.peer import Link
@@ -105,6 +106,7 @@ async def at_rest(stage: Stage, observed: Observed) -> None:
     await stage.rest()
     await stage.barrier()
     observed.state["figures alone"] = alone = figures(stage)
+    observed.faults += [f"alone: {fault}" for fault in memory_faults(stage.broker)]
     for when, each in (("at rest", found), ("alone", alone)):
         for name, figure in each.items():
             if figure.impossible:
@@ -237,6 +239,7 @@ async def _drain(stage: Stage, observed: Observed, found: dict[str, list[str]]) 
             observed.faults.append(f"after everything was taken {name} has {figure}")
     await peer.leave()
     await stage.rest()
+    observed.faults += [f"after everything was taken: {fault}" for fault in memory_faults(stage.broker)]
 
 
 def at_store(store: Store, observed: Observed) -> None:

@@ -354,7 +354,8 @@ async def staged(
 
     # As wide as a store that tests bring themselves may be: `Store` is a protocol that the wrapper passes on.
     used: Any = store
-    async with open_broker(configuration(policy), store=used, wall_clock=now_ms) as broker:
+    config = attrs.evolve(configuration(policy), memory=store.in_memory)
+    async with open_broker(config, store=used, wall_clock=now_ms) as broker:
         async with trio.open_nursery() as nursery:
             stages.append(Stage(broker, store, clock, nursery, watch))
             yield stages[0]

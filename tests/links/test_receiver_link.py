@@ -21,13 +21,17 @@ from amqp_broker.frames import (
     encode_frame,
 )
 from amqp_broker.links import (
+    Account,
     DeliveriesReceived,
     DeliveriesSettled,
     Delivery,
+    Limits,
     LinkDetached,
+    MemoryBudget,
     PartialBytes,
     ReceiverLink,
 )
+from amqp_broker.links.receiver_link import CHUNK_BYTES
 from tests.links.pair import NOW, of_type
 from tests.links.raw_peer import RawPeer, attached, deliveries, detached_with, ended_with, flow, transfer
 
@@ -270,6 +274,51 @@ def test_an_incomplete_delivery_has_to_go_on() -> None:
     assert not of_type(peer.events, LinkDetached)
     peer.events.extend(peer.server.handle_timeout(NOW + 90))
     detached_with(peer, "amqp:resource-limit-exceeded")
+
+
+def test_an_incomplete_delivery_has_to_end() -> None:
+    """Octet after octet does not hold the room for ever: a delivery that is not complete so long after its
+    first transfer is detached, however often it goes on, and the error names the setting.
+    """
+    peer, _ = attached(peer=RawPeer(limits=Limits(partial_idle_s=60.0, partial_total_s=150.0)))
+    for at in (0, 50, 100):
+        peer.now = NOW + at
+        peer.say(transfer(0, more=True), b"x")
+    assert peer.server.next_deadline() == NOW + 150
+    peer.events.extend(peer.server.handle_timeout(NOW + 149.9))
+    assert not of_type(peer.events, LinkDetached)
+    peer.events.extend(peer.server.handle_timeout(NOW + 150))
+    (detach,) = of_type(peer.heard(), Detach)
+    assert detach.error.condition == "amqp:resource-limit-exceeded"
+    assert "limits.partial_total_ms" in detach.error.description
+    assert peer.server.settings.partial_bytes.used_bytes == peer.server.settings.account.used_bytes == 0
+
+
+def test_a_new_delivery_has_its_own_time() -> None:
+    """The time of a delivery begins with its first transfer, not with its link."""
+    peer, _ = attached(peer=RawPeer(limits=Limits(partial_total_s=100.0)))
+    peer.say(transfer(0, more=True), b"x")
+    peer.now = NOW + 55
+    peer.say(transfer(0), b"x")
+    peer.say(transfer(1, more=True), b"x")
+    peer.events.extend(peer.server.handle_timeout(NOW + 110))
+    assert not of_type(peer.events, LinkDetached)
+
+
+def test_incomplete_deliveries_take_memory() -> None:
+    """Also what they cost beside their octets counts; what does not fit is detached with the setting's name,
+    and all of it is given back.
+    """
+    budget = MemoryBudget(100_000)
+    peer, _ = attached(peer=RawPeer(account=Account(budget)))
+    peer.say(transfer(0, more=True), b"x" * 10_000)
+    peer.say(transfer(0, more=True), b"x")
+    assert budget.used_bytes == 10_001 + 2 * CHUNK_BYTES
+    peer.say(transfer(0, more=True), b"x" * 50_000)
+    (detach,) = of_type(peer.heard(), Detach)
+    assert detach.error.condition == "amqp:resource-limit-exceeded"
+    assert "limits.memory_bytes" in detach.error.description
+    assert budget.used_bytes == peer.server.settings.partial_bytes.used_bytes == 0
 
 
 @pytest.mark.parametrize(("mode", "settled"), [(0, True), (1, False), (1, None)])

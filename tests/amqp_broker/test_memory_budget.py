@@ -1,0 +1,330 @@
+"""One budget for the memory of the process, over real sockets: who fills queues or transactions waits, and is
+then refused with the setting's name; others go on, and everything is given back in the end.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
+from amqp_broker.broker import Broker
+from amqp_broker.configuration import BrokerConfig, BrokerLimits
+from amqp_broker.embedding import RunningBroker, memory_config, running_broker
+from amqp_broker.frames import Accepted, Rejected, TransactionalState, Transfer, encode_message
+from amqp_broker.links.memory_budget import CACHE_PART, PRESSED_PART
+from amqp_broker.links.receiver_link import CHUNK_BYTES
+from tests.support.broker_clients import (
+    at_rest,
+    bodies,
+    message,
+    receive,
+    round_trip,
+    send,
+    session_to,
+    take_everything,
+)
+from tests.support.controllers import Controller
+from tests.support.memory_kept import memory_faults
+from tests.support.wire_client import PeerError, WireSender, WireSession
+
+MIB = 1 << 20
+BUDGET = 8 * MIB
+QUEUES = 45
+BODY = bytes(10_000)
+TOO_MUCH = "amqp:resource-limit-exceeded"
+SETTING = "limits.memory_bytes"
+
+
+def config(wait_ms: int = 0) -> BrokerConfig:
+    """A broker with little memory, at which nothing waits before it is refused."""
+    small = BrokerLimits(
+        memory_bytes=BUDGET, memory_wait_ms=wait_ms, max_message_size_bytes=MIB, transaction_bytes=4 * MIB
+    )
+    return memory_config(limits=small)
+
+
+def on_disk(tmp_path: Path) -> BrokerConfig:
+    """The same with a store on disk."""
+    return attrs.evolve(config(), memory=False, data_dir=str(tmp_path / "data"))
+
+
+def used_bytes(broker: RunningBroker) -> int:
+    """Of the budget."""
+
+    def used(real: Broker) -> int:
+        return real.memory.used_bytes
+
+    return int(broker.call(used))
+
+
+def without_faults(broker: RunningBroker) -> None:
+    """At rest the accountant agrees with what the broker has."""
+    at_rest(broker)
+    assert broker.call(memory_faults) == []
+
+
+def without_faults_but(broker: RunningBroker, octets: int) -> None:
+    """So many more are used than there are messages, transactions and connections for."""
+    at_rest(broker)
+    (fault,) = broker.call(memory_faults)
+    used, kept = re.findall(r"\d+", fault)[:2]
+    assert int(used) - int(kept) == octets
+
+
+@contextmanager
+def two_sessions(config: BrokerConfig) -> Iterator[tuple[RunningBroker, WireSession, WireSession]]:
+    """A broker, and two connections to it."""
+    with running_broker(config) as broker, session_to(broker) as session, session_to(broker, "b") as other:
+        yield broker, session, other
+
+
+def fill(senders: list[WireSender], body: bytes = BODY, **fields: Any) -> int:
+    """Send as long as there is credit anywhere; how many messages."""
+    session = senders[0].session
+    count = 0
+    while ready := [sender for sender in senders if sender.may_send]:
+        for sender in ready:
+            sender.send(message(body, **fields), settled=True)
+            count += 1
+        session.connection.flush()
+        round_trip(session)
+    return count
+
+
+def refusals(sender: WireSender) -> list[str]:
+    """Why messages were rejected."""
+    states = [
+        state.outcome if isinstance(state, TransactionalState) else state
+        for state in sender.outcomes.values()
+    ]
+    return [
+        f"{state.error.condition} {state.error.description}"
+        for state in states
+        if isinstance(state, Rejected) and state.error is not None
+    ]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_many_queues_do_not_fill_the_memory(durable: bool) -> None:
+    """One connection with messages that only memory has, on 45 queues: its credit ends before half of the
+    budget is used. Others still send and receive; consumers drain everything, and its credit is given again.
+    """
+    with two_sessions(config()) as (broker, session, other):
+        senders = [session.attach_sender(f"to-{at}", f"q{at}") for at in range(QUEUES)]
+        count = fill(senders, durable=durable)
+        assert BUDGET // 4 < count * len(BODY) <= BUDGET // 2
+        assert used_bytes(broker) <= BUDGET // 2 + MIB
+        small = other.attach_sender("small", "small")
+        assert [small.outcomes[number] for number in send(small, *[b"x"] * 50)] == [Accepted()] * 50
+        assert len(receive(other.attach_receiver("drain", "small", credit=50), 50)) == 50
+        taken = sum(
+            len(take_everything(other.attach_receiver(f"from-{at}", f"q{at}"))) for at in range(QUEUES)
+        )
+        assert taken == count
+        session.connection.pump_until(lambda: all(sender.may_send for sender in senders))
+        without_faults(broker)
+
+
+def test_what_was_on_its_way_is_refused_with_the_name() -> None:
+    """Credit was given before: what comes beyond the budget is rejected, and the error names the setting.
+    What was accepted is there, and nothing else.
+    """
+    with running_broker(config()) as broker, session_to(broker) as session:
+        sender = session.attach_sender("up", "q")
+        numbers = [sender.send(message(BODY)) for _ in range(1_000)]
+        session.connection.pump_until(lambda: len(sender.outcomes) == len(numbers))
+        refused = refusals(sender)
+        assert refused and all(text.startswith(TOO_MUCH) and SETTING in text for text in refused)
+        assert used_bytes(broker) <= BUDGET
+        found = take_everything(session.attach_receiver("down", "q"))
+        assert len(found) == len(numbers) - len(refused)
+        without_faults(broker)
+
+
+def test_who_does_not_listen_is_detached_with_the_name() -> None:
+    """Messages that were sent settled cannot be rejected: their link ends."""
+    with running_broker(config()) as broker, session_to(broker) as session:
+        sender = session.attach_sender("up", "q")
+        for _ in range(1_000):
+            sender.send(message(BODY), settled=True)
+        with pytest.raises(PeerError) as ended:
+            session.connection.pump_until(lambda: False)
+        assert ended.value.error is not None and ended.value.error.condition == TOO_MUCH
+        assert SETTING in str(ended.value.error.description)
+
+
+def test_reading_waits_before_anything_is_refused() -> None:
+    """Back-pressure first: as long as a consumer makes room, a sender with old credit is read slower and
+    nothing of it is refused.
+    """
+    with two_sessions(config(30_000)) as (broker, session, other):
+        sender = session.attach_sender("up", "q")
+        numbers = [sender.send(message(BODY), settled=False) for _ in range(2_000)]
+        writing = threading.Thread(target=session.connection.flush)
+        writing.start()
+        receiver = other.attach_receiver("down", "q")
+        found = 0
+        receiver.flow(100)
+        while found < len(numbers):
+            other.connection.pump_until(lambda: receiver.deliveries)
+            arrived = list(receiver.deliveries)
+            receiver.deliveries.clear()
+            receiver.settle(arrived, Accepted())
+            found += len(arrived)
+            receiver.flow(100)
+        writing.join()
+        session.connection.pump_until(lambda: len(sender.outcomes) == len(numbers))
+        assert not refusals(sender)
+        without_faults(broker)
+
+
+@pytest.fixture(params=["memory", "disk"])
+def configured(request: pytest.FixtureRequest, tmp_path: Path) -> BrokerConfig:
+    """Little memory, with both stores."""
+    return config() if request.param == "memory" else on_disk(tmp_path)
+
+
+def post_until_short(session: WireSession, controller: Controller, sender: WireSender) -> list[bytes]:
+    """Post in transactions until there is no credit any more; their ids."""
+    txn_ids: list[bytes] = []
+    while sender.may_send:
+        txn_ids.append(controller.declare())
+        for _ in range(100):
+            if not sender.may_send:
+                break
+            sender.send(message(BODY, durable=True), txn_id=txn_ids[-1])
+            round_trip(session)
+    return txn_ids
+
+
+def test_open_transactions_do_not_fill_the_memory(configured: BrokerConfig) -> None:
+    """Their credit ends before half of the budget is used, others go on, and each of them can be discharged,
+    which makes room again.
+    """
+    with two_sessions(configured) as (broker, session, other):
+        controller = Controller(session)
+        sender = session.attach_sender("up", "q")
+        txn_ids = post_until_short(session, controller, sender)
+        assert len(txn_ids) >= 2 and not refusals(sender)
+        assert BUDGET // 4 < used_bytes(broker) <= BUDGET // 2 + MIB
+        small = other.attach_sender("small", "small")
+        assert [small.outcomes[number] for number in send(small, *[b"x"] * 50)] == [Accepted()] * 50
+        without_faults(broker)
+        for txn_id in txn_ids[1:]:
+            controller.roll_back(txn_id)
+        controller.commit(txn_ids[0])
+        session.connection.pump_until(lambda: sender.may_send)
+        assert len(take_everything(other.attach_receiver("down", "q"))) == 100
+        take_everything(other.attach_receiver("rest", "small"))
+        without_faults(broker)
+
+
+def test_a_posting_beyond_the_budget_is_refused_with_the_name() -> None:
+    """Provisionally rejected, and the transaction can be rolled back."""
+    with running_broker(config()) as broker, session_to(broker) as session:
+        controller = Controller(session)
+        sender = session.attach_sender("up", "q")
+        first, second = controller.declare(), controller.declare()
+        for at in range(700):
+            sender.send(message(BODY), txn_id=first if at < 350 else second)
+        session.connection.pump_until(lambda: len(sender.outcomes) == 700)
+        refused = refusals(sender)
+        assert refused and all(text.startswith(TOO_MUCH) and SETTING in text for text in refused)
+        controller.roll_back(second)
+        controller.roll_back(first)
+        session.connection.pump_until(lambda: sender.may_send)
+        without_faults(broker)
+
+
+def test_a_connection_that_goes_leaves_only_its_messages() -> None:
+    """Transactions, incomplete deliveries and buffers are given back with it; what was accepted stays."""
+    with running_broker(config()) as broker:
+        before = used_bytes(broker)
+        with session_to(broker) as session:
+            controller = Controller(session)
+            sender = session.attach_sender("up", "q")
+            txn_id = controller.declare()
+            sender.send(message(BODY), txn_id=txn_id)
+            send(sender, BODY)
+            half = session.attach_sender("half", "q")
+            number = session.next_delivery_id
+            session.put(Transfer(handle=half.handle, delivery_id=number, delivery_tag=b"t", more=True), BODY)
+            round_trip(session)
+            without_faults_but(broker, len(BODY) + CHUNK_BYTES)
+            session.connection.abort()
+        while broker.call(_connections):
+            pass
+        without_faults(broker)
+        assert used_bytes(broker) - before == len(encode_message(body=BODY)) + RECORD_OVERHEAD_BYTES
+
+
+def _connections(broker: Broker) -> int:
+    return len(broker._connections)
+
+
+def test_copies_of_what_is_on_disk_take_a_part(tmp_path: Path) -> None:
+    """Durable messages are accepted without end, and memory has copies in a quarter of the budget only; each
+    consumer gets all of its queue, in order, although the others hold what they got.
+    """
+    with running_broker(on_disk(tmp_path)) as broker, session_to(broker) as session:
+        senders = [session.attach_sender(f"to-{at}", f"q{at}") for at in range(8)]
+        texts = [str(number).encode().ljust(len(BODY)) for number in range(100)]
+        for text in texts:
+            numbers = [(sender, sender.send(message(text, durable=True))) for sender in senders]
+            session.connection.pump_until(lambda: all(n in sender.outcomes for sender, n in numbers))  # noqa: B023
+        assert not any(refusals(sender) for sender in senders)
+        without_faults(broker)
+
+        def copies(real: Broker) -> int:
+            return real.memory.cache.used_bytes
+
+        assert broker.call(copies) <= BUDGET // CACHE_PART + len(senders) * 2 * len(BODY)
+        receivers = [session.attach_receiver(f"from-{at}", f"q{at}", credit=100) for at in range(8)]
+        held = [receive(receiver, 60) for receiver in receivers]
+        for receiver, arrived in zip(receivers, held, strict=True):
+            receiver.settle(arrived, Accepted())
+            rest = receive(receiver, 40)
+            receiver.settle(rest, Accepted())
+            assert bodies([*arrived, *rest]) == texts
+        without_faults(broker)
+
+
+def test_the_log_says_when_it_begins_and_when_it_is_over() -> None:
+    """One event when the first sender has to wait, and one when none has to: whatever happens in between."""
+    with running_broker(config()) as broker:
+
+        def storm(real: Broker) -> list[tuple[str, dict[str, Any]]]:
+            told: list[tuple[str, dict[str, Any]]] = []
+            real._log = _Recorder(told)
+            accounts = [type(real.memory.cache)(real.memory, lambda: None) for _ in range(3)]
+            for account in accounts:
+                account.hold(BUDGET // 4)
+            for _ in range(100):
+                accounts[0].give_back(BUDGET // PRESSED_PART // 4)
+                accounts[0].hold(BUDGET // PRESSED_PART // 4)
+            for account in accounts:
+                account.give_back(account.used_bytes)
+            return told
+
+        told = broker.call(storm)
+        assert [event for event, _ in told] == ["memory.reached", "memory.relieved"]
+        assert told[0][1]["memory_bytes"] == BUDGET and told[0][1]["used_bytes"] > BUDGET // 4
+
+
+class _Recorder:
+    def __init__(self, told: list[tuple[str, dict[str, Any]]]) -> None:
+        self._told = told
+
+    def warning(self, event: str, **facts: Any) -> None:
+        """One line."""
+        self._told.append((event, facts))
+
+    info = warning

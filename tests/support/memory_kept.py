@@ -1,0 +1,53 @@
+"""What the accountant of a broker says, and what the broker has: at rest the two agree to the octet."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
+from amqp_broker.broker import Broker
+from amqp_broker.log import Log
+from amqp_broker.queue import Queue
+
+EVERYTHING: Final = 1_000_000
+
+
+def memory_faults(broker: Broker) -> list[str]:
+    """What does not agree. To be asked at rest: no operation waits, and nothing is half received."""
+    faults: list[str] = []
+    memory = broker.memory
+    queues = broker.nodes.queues.queues()
+    for queue in queues:
+        faults += _faults_of(queue)
+    copies = sum(queue.cached_bytes for queue in queues) + broker.features.halves._body_bytes
+    if memory.cache.used_bytes != copies:
+        faults.append(f"the cache has {memory.cache.used_bytes} octets, queues and half messages {copies}")
+    posted = [
+        transaction.posted * RECORD_OVERHEAD_BYTES + transaction.posted_bytes
+        for task in broker._connections
+        for transaction in task.transactions._table.live()
+    ]
+    own = [task._kept_bytes for task in broker._connections]
+    expected = sum(queue._kept.used_bytes for queue in queues) + copies + sum(own) + sum(posted)
+    if memory.used_bytes != expected:
+        faults.append(
+            f"{memory.used_bytes} octets are used, and {expected} kept: {copies} copies, {sum(own)} of "
+            f"{len(own)} connections, {sum(posted)} in transactions"
+        )
+    return faults
+
+
+def _faults_of(queue: Queue) -> list[str]:
+    everything = queue.byte_count + queue.message_count * RECORD_OVERHEAD_BYTES
+    kept = everything if queue.in_memory else queue._volatile_bytes
+    faults: list[str] = []
+    if not isinstance(queue, Log) and queue._kept.used_bytes != kept:
+        faults.append(f"{queue.name} keeps {kept} octets, and counts {queue._kept.used_bytes}")
+    loaded = queue.backlog.peek(0, EVERYTHING)
+    copies = sum(len(record.body) + RECORD_OVERHEAD_BYTES for record in loaded if record.durable)
+    if queue.in_memory:
+        copies = 0
+    held = queue.cached_bytes - copies
+    if held < 0 or (held and not queue.consumers and not queue._in_transactions):
+        faults.append(f"{queue.name} has copies of {copies} octets, and counts {queue.cached_bytes}")
+    return faults
