@@ -53,8 +53,9 @@ class RelaySink(Sink):
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
         """Each message for itself."""
-        for delivery in deliveries:
+        for at, delivery in enumerate(deliveries):
             if self.ended:
+                self.lose(deliveries[at:])
                 return
             self._relay(delivery)
 
@@ -74,6 +75,7 @@ class RelaySink(Sink):
                 self.transactions.refuse_posts(transaction, self.link, [delivery], refused.error)
                 self.processed(1)
         except DecodeError as error:
+            self.lose([delivery], error.description)
             self.malformed(error)
         else:
             sink.on_deliveries([delivery])
