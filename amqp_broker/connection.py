@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from amqp_broker.authorisation import ANONYMOUS, Principal
 from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.compilation import mypyc_attr
-from amqp_broker.frames import Error
+from amqp_broker.frames import Error, TransactionalState
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import Connection as Engine
 from amqp_broker.links import Delivery, ReceiverLink, SenderLink, no_memory
@@ -26,11 +26,17 @@ if TYPE_CHECKING:
     from amqp_broker.links import (
         CreditReceived,
         DeliveriesReceived,
+        Delivery,
         FlowReceived,
         LinkDetached,
+        LinkLeaving,
+        OutcomesLost,
         OutcomesReceived,
+        OutgoingDelivery,
+        WorkLost,
     )
     from amqp_broker.nodes.ends import Sink, Source
+    from amqp_broker.transactions import Transactions
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -52,8 +58,7 @@ class Connection:
 
     __slots__ = (
         "_offers", "_origin", "_sending", "_stalled", "_wake", "account", "engine", "fault", "held_for",
-        "links", "log",
-        "mail", "names", "principal", "expiring",
+        "links", "log", "mail", "names", "principal", "expiring", "transactions",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, names: LinkNames, log: Any, wake: Callable[[], None]) -> None:
@@ -66,6 +71,8 @@ class Connection:
         self.links: dict[ReceiverLink | SenderLink, None] = {}
         """Those that something stands behind."""
         self.expiring: dict[Expiring, None] = {}
+        self.transactions: Transactions | None = None
+        """Those that its peer declares."""
         self.fault: Exception | None = None
         """Of the broker, which met what the peer asked for."""
         self.held_for: Callable[[], Awaitable[None]] | None = None
@@ -181,12 +188,48 @@ class Connection:
     def on_deliveries(self, event: DeliveriesReceived) -> None:
         """A run of complete messages on one link."""
         sink: Sink | None = event.link.context
-        if sink is None:
-            return
-        if self.account.pressed and event.link.keeps_messages:
+        if sink is None or sink.ended:
+            self.lose(event.link, event.deliveries, "its link has ended")
+        elif self.account.pressed and event.link.keeps_messages:
             self._take_what_fits(sink, event.deliveries)
         else:
             sink.on_deliveries(event.deliveries)
+
+    def on_leaving(self, event: LinkLeaving) -> None:
+        """The peer has left a link on which it sent, and waits for the last outcomes."""
+        sink: Sink | None = event.link.context
+        if sink is not None:
+            sink.on_leaving()
+
+    def lose(self, link: ReceiverLink, deliveries: list[Delivery], why: str) -> None:
+        """Messages that nobody takes: the transactions that they name can't be committed without them."""
+        for delivery in deliveries:
+            if type(delivery.state) is TransactionalState:
+                part = f"delivery {delivery.delivery_id} on link {link.name[:64]!r}"
+                self.lose_work(delivery.state.txn_id, part, why)
+
+    def lose_outcomes(
+        self, link: SenderLink, deliveries: list[OutgoingDelivery], state: Any, why: str
+    ) -> None:
+        """Outcomes that are not done: the transaction that they name can't be committed without them."""
+        if type(state) is TransactionalState and deliveries:
+            first, last = deliveries[0].delivery_id, deliveries[-1].delivery_id
+            part = f"the outcome of deliveries {first} to {last} on link {link.name[:64]!r}"
+            self.lose_work(state.txn_id, part, why)
+
+    def lose_work(self, txn_id: object, part: str, why: str) -> None:
+        """Of a transaction, which can't be committed without it."""
+        if self.transactions is not None:
+            self.transactions.lose(txn_id, part, why)
+
+    def on_work_lost(self, event: WorkLost) -> None:
+        """A transfer that named a transaction was dropped."""
+        self.lose_work(event.txn_id, event.part, event.why)
+
+    def on_outcomes_lost(self, event: OutcomesLost) -> None:
+        """Some of the deliveries to which a transaction gave an outcome are not there any more."""
+        if self.transactions is not None:
+            self.transactions.lose_outcomes(event)
 
     def _take_what_fits(self, sink: Sink, deliveries: list[Delivery]) -> None:
         """Memory is short: what of a run is too much is refused."""
@@ -206,11 +249,11 @@ class Connection:
     def on_outcomes(self, event: OutcomesReceived) -> None:
         """A run of deliveries got the same state from their receiver."""
         source: Source | None = event.link.context
-        if source is None:
-            return
-        if not source.ended:
+        if source is not None and not source.ended:
             source.on_outcomes(event.deliveries, event.state, event.settled)
-        elif event.settled:
+            return
+        self.lose_outcomes(event.link, event.deliveries, event.state, "the link has ended")
+        if source is not None and event.settled:
             source.unheard(event.deliveries)
 
     def unheard(self, event: OutcomesReceived) -> None:
@@ -244,6 +287,7 @@ class Connection:
         if isinstance(link, ReceiverLink):
             if context is not None:
                 sink: Sink = context
+                sink.on_leaving()
                 sink.on_detached()
             return
         self._sent(link)

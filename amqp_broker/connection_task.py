@@ -30,11 +30,14 @@ from amqp_broker.links import (
     FlowReceived,
     LinkAttached,
     LinkDetached,
+    LinkLeaving,
+    OutcomesLost,
     OutcomesReceived,
     SaslInitReceived,
     SaslResponseReceived,
     SessionBegun,
     SessionEnded,
+    WorkLost,
 )
 from amqp_broker.links import Connection as Engine
 from amqp_broker.log_setup import logger
@@ -102,6 +105,9 @@ class ConnectionTask:
             CreditReceived: connection.on_credit,
             FlowReceived: connection.on_flow,
             LinkDetached: connection.on_detached,
+            LinkLeaving: connection.on_leaving,
+            WorkLost: connection.on_work_lost,
+            OutcomesLost: connection.on_outcomes_lost,
             DeliveriesSettled: self._on_nothing,
             SessionBegun: self._on_nothing,
             SessionEnded: self._on_nothing,
@@ -246,7 +252,7 @@ class ConnectionTask:
         await self._write_out()
         self._keep_bytes(self.engine.kept_bytes() + len(self._inbox or b"") + len(self._output))
         self._set_timer()
-        return self._broken or self.engine.wants_close
+        return self._broken or (self.engine.wants_close and not self.engine.events.waiting())
 
     async def _take_input(self, now: float) -> bool:
         """True at the end of the input. While the peer is slowed down, what it wrote waits, and so does its
@@ -301,7 +307,11 @@ class ConnectionTask:
         self._nodes.writer.commit_or_wake()
         if self.connection.waiting:  # the commit was made at once
             self.connection.read_mail()
-            self._signalled = (self._inbox is not None and self._reads_again_at is None) or self._eof
+            self._signalled = (
+                (self._inbox is not None and self._reads_again_at is None)
+                or self._eof
+                or self.engine.events.waiting()
+            )
 
     async def _write_out(self) -> None:
         connection, engine = self.connection, self.engine

@@ -18,7 +18,6 @@ from amqp_broker.authorisation import CREATE, Authoriser, Principal
 from amqp_broker.configuration import BrokerConfig
 from amqp_broker.expiries import Expiries
 from amqp_broker.expiry import ExpirySweep, Swept
-from amqp_broker.frames import Error
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import MemoryBudget, OutgoingDelivery
 from amqp_broker.live_transactions import LiveTransactions
@@ -28,7 +27,7 @@ from amqp_broker.operations.posting import Posting, Step, retire_verbs
 from amqp_broker.operations.writer import Writer
 from amqp_broker.page_turns import PageTurns
 from amqp_broker.persistence import Quarantined, Record, Store, StoreError, Unit
-from amqp_broker.queue import Consumer, Queue, shown_to
+from amqp_broker.queue import Consumer, Queue, deleted_error, shown_to
 from amqp_broker.queues import NodeRefused, Queues, Site
 from amqp_broker.records import record_of, replace_annotations, store_all
 from amqp_broker.timers import Timers
@@ -324,11 +323,6 @@ class NodeService:
         await done.wait()
         if failures:
             raise failures[0]
-
-
-def deleted_error(queue: Queue) -> Error:
-    """Why a link of a queue that is gone ends."""
-    return Error(condition="amqp:resource-deleted", description=f"queue {queue.name!r} was deleted")
 
 
 def _plain(text: str, most: int) -> str:

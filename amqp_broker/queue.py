@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from amqp_broker.backlog import RECORD_OVERHEAD_BYTES, Backlog
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.expiries import Expiries
+from amqp_broker.frames import Error
 from amqp_broker.links import Account, Holdings, MemoryBudget
 from amqp_broker.nodes.ends import Sink, Source
 from amqp_broker.persistence import Post, Record, Unit
@@ -577,3 +578,8 @@ def shown_to(browser: Consumer, records: Sequence[Record], now_ms: int) -> list[
 
 def _offset(record: Record) -> int:
     return record.offset
+
+
+def deleted_error(queue: Queue) -> Error:
+    """Why a link of a queue that is gone ends, and why nothing comes into it."""
+    return Error(condition="amqp:resource-deleted", description=f"queue {queue.name!r} was deleted")

@@ -29,7 +29,6 @@ from amqp_broker.coordinator import (
     TransactionError,
     TransactionLimits,
     TransactionRollback,
-    TransactionState,
     TransactionTable,
     Work,
     decode_request,
@@ -45,14 +44,16 @@ from amqp_broker.frames import (
     Released,
     TransactionalState,
 )
+from amqp_broker.links import OutgoingDelivery
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.message_events import Origin, settled
-from amqp_broker.operations.discharge import Discharge, Provisional, records_of
+from amqp_broker.operations.discharge import Discharge, Provisional, records_of, refusal
+from amqp_broker.operations.operation import error_of
 from amqp_broker.operations.posting import Posting, Step
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
-    from amqp_broker.links import Delivery, OutgoingDelivery, ReceiverLink, SenderLink
+    from amqp_broker.links import Delivery, OutcomesLost, ReceiverLink, SenderLink
     from amqp_broker.node_service import NodeService
     from amqp_broker.nodes.ends import Sink
     from amqp_broker.nodes.queue_source import QueueSource
@@ -63,6 +64,7 @@ ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
 FAILED: Final = Modified(delivery_failed=True)
 ROLLED_BACK: Final = TransactionRollback("it was rolled back")
+SERIAL_MASK: Final = 0xFFFFFFFF  # of delivery-ids on the wire
 TXN_IDS_AT_ONCE: Final = 16  # of random bytes: a system call for each declare would be noticed
 
 
@@ -71,6 +73,7 @@ class Transactions(Expiring):
 
     def __init__(self, connection: Connection, nodes: NodeService) -> None:
         self.connection = connection
+        connection.transactions = self
         self._random = b""
         self._nodes = nodes
         self._aborting: list[tuple[set[SenderLink], ReceiverLink, Delivery, TransactionError | None]] = []
@@ -151,7 +154,10 @@ class Transactions(Expiring):
             self.connection.log.warning(
                 "transaction.not_stored", txn_id=transaction.txn_id.hex(), reason=str(error)
             )
-            ended = self._table.commit_failed(transaction, str(error))
+            told = error_of(error)
+            same = told.condition == TransactionRollback.condition
+            reason = told.description or "" if same else f"{told.condition}: {told.description}"
+            ended = self._table.commit_failed(transaction, reason)
         self.connection.run_in_turn(self.tell_discharged, discharge, ended)
         self._execute(ended)
 
@@ -239,7 +245,7 @@ class Transactions(Expiring):
             refused = self.enlist(transaction, found)
             if refused is None:
                 tell = partial(self._tell_request, transaction, link, delivery)
-                self._nodes.writer.collect(Provisional(self.connection, found, tell))
+                self._nodes.writer.collect(Provisional(self.connection, found, link, delivery, tell))
                 return
             found.refused(refused)
             found = refused.error()
@@ -257,12 +263,36 @@ class Transactions(Expiring):
     def refuse_posts(
         self, transaction: Transaction, link: ReceiverLink, deliveries: list[Delivery], error: Error
     ) -> None:
-        """These can't be done: the controller is told, and decides. Who sent them settled is not told, so the
-        transaction can't commit (4.4.4).
+        """These can't be done, so the transaction can't commit, whether their sender hears of it (4.4.1) or
+        has sent them settled (4.4.4).
         """
-        if transaction.state is TransactionState.LIVE and any(delivery.settled for delivery in deliveries):
-            self._table.fail(transaction, f"{error.condition}: {error.description}")
+        self._table.fail(transaction, refusal(link, deliveries, error))
         link.settle(deliveries, TransactionalState(txn_id=transaction.txn_id, outcome=Rejected(error=error)))
+
+    def lose(self, txn_id: object, part: str, why: str) -> None:
+        """Work that named a transaction is not done, and nobody is told otherwise: it can't commit."""
+        self._table.lose(txn_id, f"{part} can't be done: {why}")
+
+    def lose_outcomes(self, event: OutcomesLost) -> None:
+        """An outcome in a transaction for deliveries that are not unsettled any more. Said once more of those
+        that have it in this very transaction, it is no loss.
+        """
+        session, found, state = event.session, event.found, event.state
+        first, last = event.first, event.last
+
+        def again(delivery: Any) -> bool:
+            return (
+                isinstance(delivery, OutgoingDelivery)
+                and delivery.link.session is session
+                and first <= delivery.number <= last
+                and delivery.number not in found
+            )
+
+        repeated = self._table.count_given(state.txn_id, state.outcome, again)
+        missing = last - first + 1 - len(found) - repeated
+        if missing:
+            part = f"the outcome of deliveries {first & SERIAL_MASK} to {last & SERIAL_MASK}"
+            self.lose(state.txn_id, part, f"{missing} of them are unknown or settled on their session")
 
     def enlist(self, transaction: Transaction, posting: Any) -> TransactionError | None:
         """A posting becomes part of the transaction, or why not: then `refuse_posts` has to follow."""
@@ -275,10 +305,11 @@ class Transactions(Expiring):
         self, transaction: Transaction, link: ReceiverLink, deliveries: list[Delivery], outcome: Any
     ) -> None:
         """The outcome that messages have if the transaction is committed (4.4.1)."""
-        if type(outcome) is Rejected and outcome.error is not None:
-            self.refuse_posts(transaction, link, deliveries, outcome.error)
-        else:
-            link.settle(deliveries, TransactionalState(txn_id=transaction.txn_id, outcome=outcome))
+        link.settle(deliveries, TransactionalState(txn_id=transaction.txn_id, outcome=outcome))
+
+    def fail(self, transaction: Transaction, reason: str) -> None:
+        """Something of it can't be done: it can't commit."""
+        self._table.fail(transaction, reason)
 
     # Retirement
 

@@ -27,6 +27,7 @@ from amqp_broker.frames import (
     TransactionalState,
     read_request,
     shorten,
+    takes_rejected,
 )
 
 # Each capability with what implements it; what is offered is read from here and written nowhere else. A
@@ -36,7 +37,6 @@ CAPABILITIES: Final[dict[str, Any]] = {
     "amqp:multi-txns-per-ssn": TransactionTable.declare,
     "amqp:multi-ssns-per-txn": TransactionTable.find,
 }
-REJECTED: Final = "amqp:rejected:list"
 
 
 def coordinator_answer() -> Coordinator:
@@ -76,14 +76,14 @@ def decode_request(payload: bytes, settled: bool, state: object = None) -> Decla
 
 
 def failed_answer(source: object, error: TransactionError) -> Rejected | None:
-    """How a failed declare or discharge is told: `rejected` where the control link's source offers it.
+    """How a failed declare or discharge is told: by `rejected`, unless the control link's source excludes it.
 
     None: the link is detached with `error.error()` (4.2, 4.3: "MUST detach the link to the coordinator"). So
-    it is for NotAllowed and ControlLinkTerminated in any case.
+    it is for NotAllowed and ControlLinkTerminated in any case. A source that says nothing of outcomes takes
+    them all: clients that leave them unset wait for an outcome, and never learn of a detach.
     """
     if isinstance(error, (NotAllowed, ControlLinkTerminated)):
         return None
-    outcomes = getattr(source, "outcomes", None) or ()
-    if REJECTED in outcomes or isinstance(getattr(source, "default_outcome", None), Rejected):
-        return Rejected(error=error.error())
-    return None
+    if not takes_rejected(source):
+        return None
+    return Rejected(error=error.error())

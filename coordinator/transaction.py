@@ -25,6 +25,7 @@ class Transaction:
     __slots__ = (
         "acquired", "container_id", "control", "deadline", "declared_at", "held", "holders", "operations",
         "owner", "posted", "posted_bytes", "postings", "reason", "retired", "size_bytes", "state", "txn_id",
+        "waits",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +49,8 @@ class Transaction:
         self.posted_bytes = 0
         self.retired = 0
         self.acquired = 0
+        self.waits = 0
+        """Outcomes of it for what another one holds that the store is at: it is discharged after that one."""
 
     def __repr__(self) -> str:
         return (
@@ -63,7 +66,8 @@ class Transaction:
 
     def fail(self, reason: TransactionError) -> None:
         """It can only be rolled back from now on; the first reason is kept."""
-        self.advance(TransactionInput.FAIL)
+        if self.state is not TransactionState.DISCHARGING:  # else its discharge looks at the reason
+            self.advance(TransactionInput.FAIL)
         if self.reason is None:
             self.reason = reason
 
@@ -88,8 +92,9 @@ class Transaction:
             self.acquired += 1
 
     def hold_run(self, held: dict[Any, Held], size_bytes: int) -> None:
-        """A run of messages that are retired becomes part of it."""
-        self.advance(TransactionInput.ENLIST)
+        """A run of messages that are retired becomes part of it, also when its discharge has waited."""
+        if self.state is not TransactionState.DISCHARGING:
+            self.advance(TransactionInput.ENLIST)
         self.held.update(held)
         self.operations += len(held)
         self.size_bytes += size_bytes
@@ -129,7 +134,8 @@ class Transaction:
             outcome = held.outcome if effect in (Effect.RETIRE, Effect.RETURN) else None
             if held.kind is Kind.ACQUISITION_SETTLED and effect is Effect.RETIRE:
                 outcome = Accepted()
-            if held.late is not None and effect is Effect.KEEP_HELD:
+            late = held.late
+            if late is not None and late.transaction is None and effect is Effect.KEEP_HELD:
                 works.append(Work(held.holder, effect, [held.item], None, False, held.late))
                 continue
             key = (id(held.holder), effect, _likeness(outcome), settles)

@@ -6,10 +6,10 @@ Nothing here waits or answers a peer: an `Ended` or a `Disposed` says what the b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from amqp_broker.coordinator.effects import Effect, Given, Kind, given_by
+from amqp_broker.coordinator.effects import Effect, Given, Kind, decide, given_by
 from amqp_broker.coordinator.errors import (
     ControlLinkTerminated,
     NotSupported,
@@ -83,9 +83,7 @@ class TransactionTable:
         transaction.advance(TransactionInput.DISCHARGE)
         if transaction.state is _DISCHARGING:
             return transaction
-        reason = transaction.reason
-        text = "it can only be rolled back" if reason is None else str(reason)
-        return self._end(transaction, False, TransactionRollback(text))
+        return self._end(transaction, False, _rollback(transaction))
 
     def commit_done(self, transaction: Transaction) -> Ended:
         """The store's commit of a discharge returned."""
@@ -116,9 +114,8 @@ class TransactionTable:
         """Makes a posting part of the transaction, or says why not: the provisional outcome is then
         `rejected`, and where the posting was sent settled `fail` has to follow (4.4.4.1).
         """
-        reason = transaction.reason
         if transaction.state is not _LIVE:
-            return TransactionRollback("it can only be rolled back" if reason is None else str(reason))
+            return _rollback(transaction)
         if not self._fits(transaction, posting.operations, posting.size_bytes):
             error = self._too_much(transaction)
             transaction.fail(error)
@@ -127,8 +124,23 @@ class TransactionTable:
         return None
 
     def fail(self, transaction: Transaction, reason: str) -> None:
-        """Something of it can't be done: a discharge will be answered amqp:transaction:rollback."""
-        transaction.fail(TransactionRollback(reason))
+        """Something of it can't be done: a discharge will be answered amqp:transaction:rollback. Nothing if
+        the discharge has come already.
+        """
+        if transaction.state is _LIVE:
+            transaction.fail(TransactionRollback(reason))
+
+    def lose(self, txn_id: object, reason: str) -> None:
+        """As `fail`, by what work named; nothing where that is no live transaction."""
+        found = self._live.get(txn_id) if isinstance(txn_id, bytes) else None
+        if found is not None:
+            self.fail(found, reason)
+
+    def count_given(self, txn_id: object, outcome: Any, wanted: Callable[[Any], bool]) -> int:
+        """How many of the wanted deliveries have this outcome in this transaction."""
+        found = self._live.get(txn_id) if isinstance(txn_id, bytes) else None
+        held = [] if found is None or outcome is None else found.held.values()
+        return sum([each.outcome == outcome and wanted(each.item) for each in held])
 
     # --- retirement
 
@@ -162,7 +174,8 @@ class TransactionTable:
             elif held.transaction is transaction:
                 transaction.give(held, outcome, settled)
             elif held.transaction.state is _DISCHARGING:
-                held.late = Late(state, settled)
+                if outcome is not None:
+                    self._wait_for(held, Late(state, settled, transaction, outcome))
             else:
                 held.settled = held.settled or settled
                 foreign = True
@@ -188,7 +201,7 @@ class TransactionTable:
             if held is None:
                 disposed.free.append(item)
             elif held.transaction.state is _DISCHARGING:
-                held.late = Late(state, settled)
+                self._wait_for(held, Late(state, settled))
             else:
                 held.settled = held.settled or settled
                 control = held.transaction.control
@@ -315,6 +328,8 @@ class TransactionTable:
             held = self._held.get(item)
             if held is None:
                 free.append(item)
+            elif held.late is not None:
+                held.late.settled = True
             elif not held.settled:
                 held.settled = True
                 held.left = left
@@ -370,7 +385,7 @@ class TransactionTable:
         disposed: Disposed,
     ) -> None:  # fmt: skip
         size = sum([len(item.message.body) for item in items])
-        if transaction.state is _LIVE:
+        if transaction.state in (_LIVE, _DISCHARGING):
             if self._fits(transaction, len(items), size):
                 retirement = Kind.RETIREMENT
                 run = {item: Held(transaction, retirement, holder, item, outcome, settled) for item in items}
@@ -380,6 +395,35 @@ class TransactionTable:
             transaction.fail(self._too_much(transaction))
         if settled:  # it will be rolled back, so what the rollback does can be done now
             disposed.works.append(Work(holder, Effect.APPLY_DEFAULT, items))
+
+    def _wait_for(self, held: Held, late: Late) -> None:
+        """A disposition for what the store is at; the last one wins."""
+        before = held.late
+        if before is not None and before.transaction is not None:
+            before.transaction.waits -= 1
+            if before.transaction is not late.transaction:
+                self.fail(before.transaction, "another outcome came for a delivery of which it gave one")
+        held.late = late
+        if late.transaction is not None:
+            late.transaction.waits += 1
+
+    def _after(self, held: Held, committed: bool) -> list[Work]:
+        """The end of the transaction that held it: what another one has said of it since then counts there,
+        if it is not decided.
+        """
+        late = held.late
+        assert late is not None and late.transaction is not None, "the outcome of another transaction waits"
+        transaction = late.transaction
+        transaction.waits -= 1
+        disposed = Disposed()
+        effect, _ = decide(held.kind, given_by(held.outcome), held.settled, committed)
+        if effect is not Effect.KEEP_HELD:
+            if transaction.state in (_LIVE, _DISCHARGING):
+                text = "an outcome for a delivery that another transaction of the connection has decided"
+                transaction.fail(TransactionRollback(text))
+        else:
+            self._retire(transaction, held.holder, [held.item], late.outcome, late.settled, disposed)
+        return disposed.works
 
     def _settled_for_nothing(
         self, holder: Any, items: Sequence[Any], settled: bool, disposed: Disposed
@@ -416,8 +460,13 @@ class TransactionTable:
         """Takes the work out of it; what it held is free."""
         del self._live[transaction.txn_id]
         works = transaction.works(committed)
-        for item in transaction.held:
-            del self._held[item]
+        late = []
+        for held in transaction.held.values():
+            del self._held[held.item]
+            if held.late is not None and held.late.transaction is not None:
+                late.append(held)
+        for held in late:
+            works.extend(self._after(held, committed))
         ended = Ended(transaction, committed, transaction.postings, works, transaction.holders, error)
         transaction.held = {}
         transaction.postings = []
@@ -430,6 +479,15 @@ def _again(transaction: Transaction) -> TransactionError:
     if isinstance(reason, TransactionTimeout):
         return TransactionTimeout(reason.description)
     return TransactionRollback("it was rolled back" if reason is None else reason.description)
+
+
+def _rollback(transaction: Transaction) -> TransactionRollback:
+    """Why it can't commit; one error for each answer."""
+    reason = transaction.reason
+    if reason is None:
+        return TransactionRollback("it can only be rolled back")
+    same = type(reason) is TransactionRollback
+    return TransactionRollback(reason.description if same else str(reason))
 
 
 def _unknown(txn_id: object) -> UnknownTransaction:

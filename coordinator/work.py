@@ -48,13 +48,19 @@ class Held:
 
 
 class Late:
-    """A disposition that came while the store was at the delivery's discharge, to be looked at afterwards."""
+    """A disposition that came while the store was at the delivery's discharge, to be looked at afterwards:
+    the peer's `state`, or, in the other `transaction`, the `outcome` that it gives there.
+    """
 
-    __slots__ = ("settled", "state")
+    __slots__ = ("outcome", "settled", "state", "transaction")
 
-    def __init__(self, state: Any, settled: bool) -> None:
+    def __init__(
+        self, state: Any, settled: bool, transaction: Transaction | None = None, outcome: Any = None
+    ) -> None:
         self.state = state
         self.settled = settled
+        self.transaction = transaction
+        self.outcome = outcome
 
 
 class Work:

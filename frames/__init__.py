@@ -116,6 +116,7 @@ from amqp_broker.frames.termini import (
     DeleteOnNoMessages,
     Source,
     Target,
+    takes_rejected,
 )
 from amqp_broker.frames.transactions import Declare, Discharge
 from amqp_broker.frames.values import (
@@ -280,6 +281,7 @@ __all__ = [
     "read_run",
     "read_transfer",
     "shorten",
+    "takes_rejected",
     "skip_value",
     "split_many",
     "split_sections",

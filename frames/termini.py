@@ -2,7 +2,7 @@
 3.5.14).
 """
 
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from amqp_broker.frames.composite import Composite, composite, wire
 from amqp_broker.frames.outcomes import AnyOutcome
@@ -66,6 +66,17 @@ class DeleteOnNoMessages(Composite):
 @composite(0x2E, ("lifetime-policy",))
 class DeleteOnNoLinksOrMessages(Composite):
     """The node lives as long as there are links to it or messages on it (3.5.14)."""
+
+
+REJECTED: Final = "amqp:rejected:list"
+
+
+def takes_rejected(source: object) -> bool:
+    """Whether a sender hears of what is not taken by `rejected`: its source offers that outcome, or says
+    nothing of outcomes.
+    """
+    outcomes = source.outcomes if isinstance(source, Source) else None
+    return not outcomes or REJECTED in outcomes
 
 
 AnySource: TypeAlias = Source | Described | None

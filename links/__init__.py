@@ -18,6 +18,8 @@ from amqp_broker.links.events import (
     FlowReceived,
     LinkAttached,
     LinkDetached,
+    LinkLeaving,
+    OutcomesLost,
     OutcomesReceived,
     SaslChallengeReceived,
     SaslInitReceived,
@@ -26,6 +28,7 @@ from amqp_broker.links.events import (
     SaslResponseReceived,
     SessionBegun,
     SessionEnded,
+    WorkLost,
 )
 from amqp_broker.links.limits import Limits, OperationRate, PartialBytes
 from amqp_broker.links.link import Link
@@ -59,10 +62,12 @@ __all__ = [
     "Link",
     "LinkAttached",
     "LinkDetached",
+    "LinkLeaving",
     "LinkState",
     "LocalProtocolError",
     "MemoryBudget",
     "OperationRate",
+    "OutcomesLost",
     "OutcomesReceived",
     "OutgoingDelivery",
     "PartialBytes",
@@ -80,6 +85,6 @@ __all__ = [
     "SessionBegun",
     "SessionEnded",
     "SessionState",
+    "WorkLost",
     "no_memory",
-    "ConnectionSettings",
 ]

@@ -90,8 +90,8 @@ class Connection:
         self.echo_links: set[Link] = set()
         self.sending_links: set[SenderLink] = set()
         self.partial_links: set[ReceiverLink] = set()
-        self.leaving_at: dict[Link | Session, float] = {}
-        """Links and sessions whose detach or end waits for outcomes, and when it is answered without them."""
+        self.leaving_at: dict[Link | Session | Connection, float] = {}
+        """Whose detach, end or close waits for outcomes, and when it is answered without them."""
         self.run_link: ReceiverLink | None = None
         """Where the last transfer went: the next one probably goes there too."""
         self.hot_path = True
@@ -104,6 +104,10 @@ class Connection:
             self.limits.control_operations_per_s, self.limits.control_operations_burst, now
         )
         self.events = EventQueue()
+        self.leaving: Close | None = None
+        """The peer's close; our answer waits for outcomes of what it sent before."""
+        self.owing: set[Link] = set()
+        """The links for which it waits."""
         self._waiting = False
         self._slowed_until: float | None = None
         self._closed_told = False
@@ -129,9 +133,9 @@ class Connection:
 
     def takes_data(self) -> bool:
         """False while the peer is slowed down: give nothing then, not even the end of the stream, until a
-        `handle_timeout` has read what was given before.
+        `handle_timeout` has read what was given before. False also after its close, while that waits.
         """
-        return self._slowed_until is None
+        return self._slowed_until is None and self.leaving is None
 
     def receive_eof(self, now: float, *, cut: bool = False) -> list[Event]:
         """The transport is at its end or broken; nothing more comes. `cut`: by us, so the peer had no chance
@@ -210,7 +214,7 @@ class Connection:
             if not self.output.size_bytes:
                 self.output.write(EMPTY_FRAME)
             self.timers.last_sent = now
-        elif due is Due.IDLE and (self._waiting or self._slowed_until is not None):
+        elif due is Due.IDLE and (self._waiting or not self.takes_data()):
             # The peer's frames are not read meanwhile, and what is missing is our caller's answer or time.
             self.timers.last_received = now
         elif due is Due.IDLE:
@@ -249,6 +253,9 @@ class Connection:
         follows when the peer has answered or did not in time. Nothing happens when it is closing already.
         """
         if self.state in CLOSING or self.state is _S.END:
+            return
+        if self.leaving is not None:
+            self.answer_close(error)
             return
         if self.state not in (_OPENED, _S.OPEN_SENT, _S.OPEN_PIPE):
             self.lose(error)
@@ -399,9 +406,41 @@ class Connection:
         """Whether all sessions together have as many links as they may."""
         return self.link_count >= self.limits.links_per_connection
 
-    def wait_for_outcomes(self, leaving: Link | Session) -> None:
-        """The answer to its detach or end waits, for a bounded time."""
+    def wait_for_outcomes(self, leaving: Link | Session | Connection) -> None:
+        """The answer to its detach, end or close waits, for a bounded time."""
         self.leaving_at[leaving] = self.now + self.limits.outcome_wait_s
+
+    def close_received(self, close: Close) -> None:
+        """The peer's close, which came first. As with a detach, a server's answer waits for the outcomes of
+        what came before it, for a bounded time; links that owe none end at once.
+        """
+        owing: list[Link] = []
+        if self.settings.server:
+            for session in list(self.sessions.values()):
+                session.settle_deferred()
+                owing.extend(session.lose_decided(close.error))
+            for link in owing:
+                link.tell_leaving()
+            self.owing = set(owing)
+        self.leaving = close
+        if owing:
+            self.wait_for_outcomes(self)
+        else:
+            self.answer_close()
+
+    def link_ended(self, link: Link) -> None:
+        """A link is gone: was it the last one that the peer's close waits for?"""
+        if self.owing:
+            self.owing.discard(link)
+            if not self.owing:
+                self.answer_close()
+
+    def answer_close(self, error: Error | None = None) -> None:
+        """Sends the answer that waited; the connection is over."""
+        close = self.leaving
+        assert close is not None, "only a close that waits is answered"
+        self.send_close(error)
+        self.lose(error or close.error, local=error is not None)
 
     def session_gone(self, session: Session) -> None:
         """Both sides have ended it: its channel is free again."""
@@ -413,7 +452,7 @@ class Connection:
 
     def _read(self) -> None:
         """Reads frames until more bytes or an answer are needed. Errors of the peer end here."""
-        while not self._waiting and not self.wants_close and self._slowed_until is None:
+        while not self._waiting and not self.wants_close and self.takes_data():
             try:
                 if self.state is _OPENED and self.hot_path:
                     read_fast(self)
@@ -543,6 +582,7 @@ class Connection:
         if self._closed_told:
             return
         self._closed_told = True
+        self.owing.clear()
         self.step(_I.LOST)
         self._drop_sessions(error)
         self.events.tell(ConnectionClosed(error, local and error is not None))
@@ -562,12 +602,14 @@ class Connection:
         self.leaving_at.clear()
 
     def _answer_overdue(self) -> None:
-        """Detaches and ends that have waited long enough are answered: no outcome comes any more."""
+        """What has waited long enough is answered: no outcome comes any more."""
         for leaving, at in list(self.leaving_at.items()):
             if self.now < at or leaving not in self.leaving_at:
                 continue
             if isinstance(leaving, Session):
                 leaving.answer_end()
+            elif isinstance(leaving, Connection):
+                leaving.answer_close()
             else:
                 leaving.answer_detach()
 

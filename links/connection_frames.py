@@ -194,5 +194,6 @@ def _on_end(connection: Connection, session: Session, end: End) -> None:
 def _on_close(connection: Connection, close: Close) -> None:
     connection.step(_I.R_CLOSE)
     if connection.state is _S.CLOSE_RCVD:
-        connection.send_close(None)
-    connection.lose(close.error, local=False)
+        connection.close_received(close)
+    else:
+        connection.lose(close.error, local=False)

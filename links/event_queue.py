@@ -18,6 +18,10 @@ class EventQueue:
         self._events: list[Event] = []
         self._credit_links: list[SenderLink] = []
 
+    def waiting(self) -> bool:
+        """Whether there are any."""
+        return bool(self._events)
+
     def take(self) -> list[Event]:
         """All that waits."""
         events = self._events

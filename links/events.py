@@ -109,6 +109,49 @@ class LinkDetached(Event):
         self.broken = broken
 
 
+class LinkLeaving(Event):
+    """The peer has detached a receiving link, ended its session or closed, at this place among the events,
+    and our answer waits for outcomes of what came before: nothing more comes, and LinkDetached follows.
+    """
+
+    __slots__ = ("link",)
+
+    def __init__(self, link: ReceiverLink) -> None:
+        self.link = link
+
+
+class WorkLost(Event):
+    """Work that named a transaction and that nobody is given: a transfer that was dropped, or a message of
+    which the rest will not come. `part` says which, `why` what became of it.
+    """
+
+    __slots__ = ("part", "txn_id", "why")
+
+    def __init__(self, txn_id: bytes, part: str, why: str) -> None:
+        self.txn_id = txn_id
+        self.part = part
+        self.why = why
+
+
+class OutcomesLost(Event):
+    """A transactional state for deliveries from number `first` to `last` of a session, of which only those
+    in `found` are unsettled: what the state says of the others is given to nobody.
+    """
+
+    __slots__ = ("first", "found", "last", "session", "settled", "state")
+
+    def __init__(
+        self, session: Session, first: int, last: int, found: set[int], state: TransactionalState,
+        settled: bool,
+    ) -> None:  # fmt: skip
+        self.session = session
+        self.first = first
+        self.last = last
+        self.found = found
+        self.state = state
+        self.settled = settled
+
+
 class CreditReceived(Event):
     """Our sending link may send again, or its drain flag changed: call `send`, and `drained` when
     `link.drain`.

@@ -122,6 +122,7 @@ class Link:
         self._receive(LinkInput.R_DETACH)
         self.session.release_input_handle(self)
         if initiated and self.session.settings.server and self.undecided():
+            self.tell_leaving()
             self.leaving = detach
             self.session.connection.wait_for_outcomes(self)
             return
@@ -135,6 +136,9 @@ class Link:
         send. What is incomplete is given up: the rest of it will not come.
         """
         return False
+
+    def tell_leaving(self) -> None:
+        """Tells the caller, once, that the peer has left and our answer waits; a sender's never does."""
 
     def answer_detach(self, error: Error | None = None) -> None:
         """Sends the answer that waited, and tells the caller of the end."""
@@ -174,6 +178,7 @@ class Link:
                     cast("ReceiverLink | SenderLink", self), closed, error, unsettled, connection.broken
                 )
             )
+        self.session.link_ended(self)
 
     def _drop(self) -> list[OutgoingDelivery]:
         """Forgets all deliveries; what a sender had unsettled is the answer."""

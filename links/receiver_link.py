@@ -26,7 +26,7 @@ from amqp_broker.links.errors import (
     LocalProtocolError,
     link_error,
 )
-from amqp_broker.links.events import CreditDrained, DeliveriesSettled
+from amqp_broker.links.events import CreditDrained, DeliveriesSettled, LinkLeaving, WorkLost
 from amqp_broker.links.link import Link
 from amqp_broker.links.link_states import LinkState
 from amqp_broker.links.memory_budget import no_memory
@@ -164,17 +164,22 @@ class ReceiverLink(Link):
     def undecided(self) -> bool:
         """Whether the caller has deliveries that it is not done with, or gave no outcome."""
         if self.partial is not None:
+            self._lose(self.partial)
             self._abort(self.partial)
         return self.flow_state.unprocessed > 0 or self.flow_state.unsettled > len(self._awaiting)
 
+    def tell_leaving(self) -> None:
+        """Tells the caller, once, that the peer has left and our answer waits."""
+        if not self.session.owed(self):
+            self.session.connection.events.tell(LinkLeaving(self))
+
     def _decided(self) -> None:
-        """Something was: the answer to a detach or end that waited for the last of it can go out."""
-        session = self.session
-        if (self.leaving is not None or session.leaving is not None) and not self.undecided():
+        """Something was: the answer that waited for the last of it can go out."""
+        if self.session.owed(self) and not self.undecided():
             if self.leaving is not None:
                 self.answer_detach()
-            if session.leaving is not None:
-                session.link_decided(self)
+            else:
+                self.session.link_decided(self)
 
     def settle(self, deliveries: list[Delivery], state: Any) -> None:
         """Gives `deliveries` the outcome `state`: one disposition for each range of consecutive delivery-ids
@@ -202,8 +207,8 @@ class ReceiverLink(Link):
         By itself this happens before the end of the link, and when the sender's flow drains or asks for an
         echo.
         """
-        if self.leaving is not None or self.session.leaving is not None:
-            self.settle(deliveries, state)  # the answer to a detach or end waits for it
+        if self.session.owed(self):
+            self.settle(deliveries, state)  # the answer to a detach, end or close waits for it
         elif self._deferred and self._deferred[-1][1] == state:
             self._deferred[-1][0].extend(deliveries)
         else:
@@ -410,6 +415,7 @@ class ReceiverLink(Link):
         self.check_settled(partial.settled)
         self._release(partial)
         if partial.resumed:
+            self._lose(partial)
             # 2.7.5: the receiver MUST ignore resumed deliveries that are not in its local unsettled map; ours
             # is empty.
             self._abort(partial)
@@ -418,6 +424,14 @@ class ReceiverLink(Link):
             partial.delivery_id, partial.delivery_tag, partial.message_format, partial.settled, payload,
             partial.state, partial.rcv_settle_mode, partial.batchable,
         )  # fmt: skip
+
+    def _lose(self, partial: PartialDelivery) -> None:
+        """Nobody will be given it; the transaction that it names has to know."""
+        txn_id = txn_id_of(partial.state)
+        if txn_id is not None and self.session.settings.server:
+            part = f"delivery {partial.delivery_id} on link {self.name[:64]!r}"
+            events = self.session.connection.events
+            events.tell(WorkLost(txn_id, part, "it did not come to its end on this link"))
 
     def _abort(self, partial: PartialDelivery) -> None:
         """The delivery will not be given to the caller; an aborted one is implicitly settled (2.7.5)."""
@@ -498,6 +512,7 @@ class ReceiverLink(Link):
     def _drop(self) -> list[OutgoingDelivery]:
         flow = self.flow_state
         if self.partial is not None:
+            self._lose(self.partial)
             self._release(self.partial)
         self.session.unsettled_in.drop_link(self)
         self.session.held -= flow.unprocessed

@@ -30,7 +30,7 @@ from amqp_broker.links.link_states import LinkState
 from amqp_broker.links.lowest_free import LowestFree
 from amqp_broker.links.receiver_link import ReceiverLink
 from amqp_broker.links.sender_link import SenderLink
-from amqp_broker.links.session_frames import HANDLERS
+from amqp_broker.links.session_frames import HANDLERS, lose_work
 from amqp_broker.links.session_states import SESSION_TABLE, SessionInput, SessionState
 from amqp_broker.links.unsettled_ranges import UnsettledRanges
 from amqp_broker.links.windows import OUTGOING_WINDOW, SessionWindow
@@ -84,6 +84,8 @@ class Session:
         self.told = False
         self.leaving: End | None = None
         """The peer's end, while our answer waits for outcomes of what it sent before."""
+        self._owing: set[Link] = set()
+        # The links for which it waits.
         self.context: Any = None
 
     def __repr__(self) -> str:
@@ -181,9 +183,9 @@ class Session:
 
     def send_flow(self, link_fields: bytes, count: int) -> None:
         """Writes a flow with our window as it is now; `link_fields` are `count` encoded fields from handle
-        on.
+        on. Nothing for who has closed.
         """
-        if self.state not in _WRITABLE:
+        if self.state not in _WRITABLE or self.connection.leaving is not None:
             return
         window = self.window
         window.renew(self._held())
@@ -274,10 +276,11 @@ class Session:
         self.settle_deferred()
         self._receive_state(SessionInput.R_END)
         if initiated and self.settings.server:
-            for link in list(self.output_links.values()):
-                if not link.undecided():
-                    self._lose_link(link, end.error)
-            if self.output_links:
+            owing = self.lose_decided(end.error)
+            if owing:
+                for link in owing:
+                    link.tell_leaving()
+                self._owing = set(owing)
                 self.leaving = end
                 self.connection.wait_for_outcomes(self)
                 return
@@ -286,12 +289,23 @@ class Session:
             self.connection.send(self.channel, End())
         self.drop(end.error)
 
+    def owed(self, link: Link) -> bool:
+        """Whether our answer to the peer's detach, end or close waits for outcomes on this link."""
+        return link.leaving is not None or link in self._owing or link in self.connection.owing
+
     def link_decided(self, link: Link) -> None:
-        """The peer's end waits, and this link owes no outcome any more."""
-        assert self.leaving is not None, "the peer has ended the session"
-        self._lose_link(link, self.leaving.error)
-        if not self.output_links:
-            self.answer_end()
+        """The peer's end or close waits, and this link owes no outcome any more."""
+        reason = self.connection.leaving if self.leaving is None else self.leaving
+        assert reason is not None, "the peer has ended the session, or closed"
+        self._lose_link(link, reason.error)
+
+    def link_ended(self, link: Link) -> None:
+        """A link is gone, by whoever's doing: was it the last one that the peer's end or close waits for?"""
+        if self.leaving is not None:
+            self._owing.discard(link)
+            if not self._owing:
+                self.answer_end()
+        self.connection.link_ended(link)
 
     def answer_end(self, error: Error | None = None) -> None:
         """Sends the answer that waited, and tells the caller of the end."""
@@ -305,6 +319,18 @@ class Session:
         self.connection.send(self.channel, End(error=error))
         self.connection.session_gone(self)
         self.drop(end.error)
+
+    def lose_decided(self, error: Error | None) -> list[Link]:
+        """The peer has ended the session, or closed: links that owe no outcome are gone at once. The
+        others.
+        """
+        owing = []
+        for link in list(self.output_links.values()):
+            if link.undecided():
+                owing.append(link)
+            else:
+                self._lose_link(link, error)
+        return owing
 
     def _lose_link(self, link: Link, error: Error | None) -> None:
         self.release_handle(link)
@@ -336,6 +362,7 @@ class Session:
 
     def drop(self, error: Error | None) -> None:
         """Forgets all links and tells the caller, once."""
+        self._owing.clear()
         for link in list(self.output_links.values()):
             link.lost(error)
         self.connection.link_count -= len(self.output_links)
@@ -351,6 +378,7 @@ class Session:
         """
         self._receive_state(SessionInput.R_FRAME)
         if self.state is not _MAPPED:
+            lose_work(self, performative)
             return
         HANDLERS[type(performative)](self, performative, payload)
 

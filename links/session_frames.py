@@ -13,9 +13,11 @@ from amqp_broker.frames import (
     Disposition,
     Flow,
     FlowHead,
+    TransactionalState,
     Transfer,
     TransferHead,
 )
+from amqp_broker.links.dispositions import txn_id_of
 from amqp_broker.links.errors import (
     FRAMING_ERROR,
     HANDLE_IN_USE,
@@ -29,7 +31,7 @@ from amqp_broker.links.errors import (
     connection_error,
     session_error,
 )
-from amqp_broker.links.events import AttachReceived, LinkAttached
+from amqp_broker.links.events import AttachReceived, LinkAttached, OutcomesLost, WorkLost
 from amqp_broker.links.link import Link
 from amqp_broker.links.link_states import LinkState
 from amqp_broker.links.receiver_link import ReceiverLink
@@ -63,6 +65,16 @@ def transfer_received(
     session: Session, head: TransferHead, payload: bytes, state: object
 ) -> ReceiverLink | None:
     """One transfer; the link that took it, None when it was dropped. Raises RemoteProtocolError."""
+    try:
+        return _transfer(session, head, payload, state)
+    except RemoteProtocolError as error:
+        _lose_transfer(session, head.handle, head.delivery_id, state, error.description)
+        raise
+
+
+def _transfer(
+    session: Session, head: TransferHead, payload: bytes, state: object
+) -> ReceiverLink | None:
     if session.window.incoming_window <= 0:
         raise session_error(
             WINDOW_VIOLATION,
@@ -75,6 +87,7 @@ def transfer_received(
     if link.state is not _ATTACHED:
         if head.delivery_id >= 0 and head.delivery_id == session.next_delivery & 0xFFFFFFFF:
             session.next_delivery += 1
+        _lose_transfer(session, head.handle, head.delivery_id, state, "its link has ended")
         return None
     if not isinstance(link, ReceiverLink):
         raise session_error(
@@ -83,11 +96,45 @@ def transfer_received(
     try:
         delivery = link.on_transfer(head, payload, state)
     except RemoteProtocolError as error:
+        named = link.partial.state if state is None and link.partial is not None else state
+        _lose_transfer(session, head.handle, head.delivery_id, named, error.description)
         session.link_failed(link, error)
         return None
     if delivery is not None:
         session.connection.events.deliveries_of(link).append(delivery)
     return link
+
+
+def lose_work(session: Session, performative: Any) -> None:
+    """A frame came on a session that we have ended: what it wanted in a transaction has to be known there."""
+    if type(performative) is Transfer:
+        number = -1 if performative.delivery_id is None else performative.delivery_id
+        _lose_transfer(session, performative.handle, number, performative.state, "its session has ended")
+    elif type(performative) is Disposition and performative.role == RECEIVER:
+        first = performative.first
+        width = max(0, difference(first if performative.last is None else performative.last, first))
+        start = extend(first, session.next_outgoing_delivery)
+        _lose_outcomes(session, start, start + width, set(), performative.state, performative.settled)
+
+
+def _lose_transfer(session: Session, handle: int, delivery_id: int, state: object, why: str) -> None:
+    """Nobody is given a transfer; the transaction that it names has to know."""
+    txn_id = txn_id_of(state)
+    if txn_id is not None and session.settings.server:
+        link = session.input_links.get(handle)
+        where = f"handle {handle}" if link is None else f"link {link.name[:64]!r}"
+        which = "a delivery" if delivery_id < 0 else f"delivery {delivery_id}"
+        session.connection.events.tell(WorkLost(txn_id, f"{which} on {where}", why))
+
+
+def _lose_outcomes(
+    session: Session, first: int, last: int, found: set[int], state: object, settled: bool
+) -> None:
+    """Some of these deliveries are not unsettled (any more); the transaction of their outcome has to know."""
+    if not session.settings.server:
+        return
+    if type(state) is TransactionalState and (settled or state.outcome is not None):
+        session.connection.events.tell(OutcomesLost(session, first, last, found, state, settled))
 
 
 def on_attach(session: Session, attach: Attach, _payload: bytes) -> None:
@@ -255,6 +302,8 @@ def _outcomes(session: Session, first: int, last: int, settled: bool, state: obj
     run: list[OutgoingDelivery] = []
     link: SenderLink | None = None
     get = unsettled.get
+    runs = []
+    count = 0
     for number in numbers:
         delivery = get(number)
         if delivery is None:
@@ -263,7 +312,9 @@ def _outcomes(session: Session, first: int, last: int, settled: bool, state: obj
             if run:
                 _tell_outcomes(session, link, run, state, settled)
             run = []
+            runs.append(run)
             link = delivery.link
+        count += 1
         delivery.state = state
         run.append(delivery)
         if settled:
@@ -272,6 +323,9 @@ def _outcomes(session: Session, first: int, last: int, settled: bool, state: obj
         _tell_outcomes(session, link, run, state, settled)
         if settled:
             session.wake_blocked()
+    if count <= last - first and type(state) is TransactionalState:
+        found = {delivery.number for run in runs for delivery in run}
+        _lose_outcomes(session, first, last, found, state, settled)
 
 
 def _tell_outcomes(

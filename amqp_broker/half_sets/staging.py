@@ -132,8 +132,6 @@ class StagingSink(Sink):
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
         """A run of complete messages."""
-        if self.ended:
-            return
         for delivery in deliveries:
             if delivery.settled or delivery.state is not None:
                 self._stage_one_by_one(deliveries)
@@ -141,10 +139,12 @@ class StagingSink(Sink):
         self._stage(deliveries)
 
     def _stage_one_by_one(self, deliveries: list[Delivery]) -> None:
-        for delivery in deliveries:
+        for at, delivery in enumerate(deliveries):
             if self.ended:
+                self.lose(deliveries[at:])
                 return
             if delivery.settled:
+                self.lose([delivery], "it was sent settled")
                 self.detach(SETTLED_ERROR)
             elif isinstance(delivery.state, TransactionalState):
                 self._refuse_in_transaction(delivery, delivery.state.txn_id)

@@ -157,6 +157,7 @@ class CheckSource(Source):
         """What the receiver says of checks."""
         if isinstance(state, TransactionalState):
             description = "a check is answered outside of transactions"
+            self.lose(deliveries, state, description)
             self.detach(Error(condition="amqp:not-implemented", description=description))
             return
         if state is None or isinstance(state, Received):

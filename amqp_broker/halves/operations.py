@@ -32,6 +32,7 @@ from amqp_broker.halves.requests import PutRequest, Resolution, delivered_body
 from amqp_broker.halves.units import COMMITTED, PUT, HalfUnit
 from amqp_broker.operations.operation import Operation, Refused, error_of
 from amqp_broker.persistence import Decide, Half, Hold, Record, Reschedule, RowDamaged, Unit
+from amqp_broker.queue import deleted_error
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
@@ -64,8 +65,8 @@ class HalfOperation(Operation):
         "group",
         "half",
         "half_id",
-        "left_out",
         "operations",
+        "refusal",
         "service",
         "size_bytes",
         "txn_id",
@@ -83,7 +84,7 @@ class HalfOperation(Operation):
         self.asker: Connection | None = None
         self.txn_id = b""
         self.half: OpenHalf | None = None  # that a group under way changes
-        self.left_out = False  # of its transaction: the controller was told so
+        self.refusal: Error | None = None  # that the controller is told: its transaction can't commit
 
     def provisional(self, now_ms: int) -> Error | None:
         """Why it can't be, as far as that is known by now; the discharge judges once more."""
@@ -102,8 +103,8 @@ class HalfOperation(Operation):
 
     def prepare(self, now_ms: int) -> Unit:
         """Decide what it means, by what there is now."""
-        if self.left_out:
-            return []
+        if self.refusal is not None:
+            raise Refused(self.refusal)
         unit = HalfUnit(now_ms, self.txn_id)
         self.judge(unit, NOT_LOOKED)
         return unit.verbs()
@@ -180,9 +181,7 @@ class HalfPut(HalfOperation):
     def _judge(self, unit: HalfUnit, found: Found | None) -> None:
         queue = self.destination
         if queue.deleted:
-            raise Refused(
-                Error(condition="amqp:resource-deleted", description=f"queue {queue.name!r} was deleted")
-            )
+            raise Refused(deleted_error(queue))
         if found is not None:
             answer, _ = decide_half(found.state, self.input_of(found))
             if answer is not HalfAnswer.REPEAT:

@@ -49,8 +49,9 @@ class HalfSink(RequestSink):
         """
         principal, container_id = self.connection.principal, self.connection.container_id
         run: Operations = []
-        for delivery in deliveries:
+        for at, delivery in enumerate(deliveries):
             if self.ended:
+                self.lose(deliveries[at:])
                 break
             operation: HalfPut | HalfChange | Error | None = None
             if not delivery.settled and delivery.state is None:

@@ -53,6 +53,6 @@ class ControlSink(Sink):
                 return
             self._transactions.request(self.link, delivery)
 
-    def on_detached(self) -> None:
+    def on_leaving(self) -> None:
         """What it declared and did not discharge rolls back at once (4.1)."""
         self._transactions.control_gone(self.link)

@@ -9,16 +9,19 @@ task; a sink or source that is told something elsewhere leaves mail for its conn
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.coordinator import TransactionError
-from amqp_broker.frames import Error, Rejected, TransactionalState
+from amqp_broker.frames import Error, Rejected, TransactionalState, takes_rejected
 from amqp_broker.links import Delivery, OutgoingDelivery, ReceiverLink, SenderLink
-from amqp_broker.nodes.refusals import detach_error, takes_rejected
+from amqp_broker.nodes.refusals import detach_error
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
+
+
+ENDED: Final = "its link has ended"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -38,8 +41,15 @@ class Sink:
         """The `Transactions` of the connection, where what arrives may be part of one."""
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
-        """A run of complete messages; `processed` has to follow for each."""
+        """A run of complete messages; `processed` has to follow for each, or `lose` where it ends. Not called
+        once it has ended.
+        """
         raise AssertionError("a sink takes messages")
+
+    def on_leaving(self) -> None:
+        """The peer has ended the link, at this place in the order of what it sent. Its answer may wait for
+        outcomes that are under way, which are still heard; called again when the link is gone.
+        """
 
     def on_detached(self) -> None:
         """The link is gone: answers that are under way find it gone."""
@@ -75,9 +85,10 @@ class Sink:
 
     def refuse_each(self, deliveries: list[Delivery], error: Error) -> None:
         """As `refuse`, whether they are in transactions or not."""
-        for delivery in deliveries:
+        for at, delivery in enumerate(deliveries):
             state = delivery.state
             if self.ended:
+                self.lose(deliveries[at:])
                 return
             if self.transactions is None or not isinstance(state, TransactionalState):
                 self.refuse([delivery], error)
@@ -94,6 +105,10 @@ class Sink:
         """End the link: nothing more that arrived on it is taken."""
         self.ended = True
         self.link.detach(error)
+
+    def lose(self, deliveries: list[Delivery], why: str = ENDED) -> None:
+        """Nobody takes these messages: the transactions that they name can't be committed."""
+        self.connection.lose(self.link, deliveries, why)
 
     def end(self, error: Error) -> None:
         """Have the link ended. From any task."""
@@ -149,6 +164,10 @@ class Source:
         """End the link. What the peer has settled and is not heard of any more is `unheard`."""
         self.ended = True
         self.link.detach(error)
+
+    def lose(self, deliveries: list[OutgoingDelivery], state: Any, why: str) -> None:
+        """What the peer says of these is not done: a transaction that it names can't be committed."""
+        self.connection.lose_outcomes(self.link, deliveries, state, why)
 
     def unheard(self, deliveries: list[OutgoingDelivery]) -> None:
         """The peer settled these on a link that had ended: they are as good as never answered."""

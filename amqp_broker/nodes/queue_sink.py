@@ -14,13 +14,12 @@ from amqp_broker.compilation import mypyc_attr
 from amqp_broker.coordinator import TransactionError
 from amqp_broker.frames import Accepted, DecodeError, Error, TransactionalState
 from amqp_broker.links import Delivery, ReceiverLink
-from amqp_broker.node_service import deleted_error
 from amqp_broker.nodes.ends import Sink
 from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.operations.operation import error_of
 from amqp_broker.operations.posting import Posting
 from amqp_broker.persistence import Record
-from amqp_broker.queue import Queue
+from amqp_broker.queue import Queue, deleted_error
 from amqp_broker.records import record_of, store_all
 
 if TYPE_CHECKING:
@@ -81,9 +80,8 @@ class QueueSink(Sink):
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
         """A run of complete messages."""
-        if self.ended:
-            return
         if self.queue.deleted:
+            self.lose(deliveries, "its queue was deleted")
             self.detach(deleted_error(self.queue))
             return
         for delivery in deliveries:
@@ -109,9 +107,10 @@ class QueueSink(Sink):
                     transaction = self.transactions.find(txn_id)
                 except TransactionError as error:
                     self.detach(error.error())
-                    return  # nothing is stored outside of the transaction that was meant
+                    break  # nothing is stored outside of the transaction that was meant
             self._post_run(deliveries[start:end], transaction)
             start = end
+        self.lose(deliveries[start:])
 
     def _post_run(self, deliveries: list[Delivery], transaction: Transaction | None) -> None:
         queue = self.queue
@@ -155,19 +154,13 @@ class QueueSink(Sink):
                 if records:
                     self._post(deliveries[begin:at], records, transaction, mapped)
                 if not self.ended:
-                    self._refuse_one(delivery, malformed_error(error), transaction)
+                    self.refuse_each([delivery], malformed_error(error))
                 if self.ended:
+                    self.lose(deliveries[at + 1 :])
                     return
                 begin, records, mapped = at + 1, [], []
         if records:
             self._post(deliveries[begin:], records, transaction, mapped)
-
-    def _refuse_one(self, delivery: Delivery, error: Error, transaction: Transaction | None) -> None:
-        if transaction is None:
-            self.refuse([delivery], error)
-        else:
-            self.transactions.refuse_posts(transaction, self.link, [delivery], error)
-            self.processed(1)
 
     def _post(
         self,
@@ -239,14 +232,18 @@ class QueueSink(Sink):
             self.blocked = False
             self.link.set_credit(self.credit)
 
+    def on_leaving(self) -> None:
+        """A queue that was made for the link goes with it."""
+        self.queue.producers.discard(self)
+        if self.temporary:
+            self.temporary = False
+            self._nodes.drop_temporary(self.queue)
+
     def on_detached(self) -> None:
-        """The link is gone: nobody waits for room, and a queue that was made for it goes, too."""
+        """The link is gone: nobody waits for room."""
         queue = self.queue
-        queue.producers.discard(self)
         if self in queue.blocked:
             queue.blocked.remove(self)
-        if self.temporary:
-            self._nodes.drop_temporary(queue)
         if self._rule is not None:
             self._rule.on_detached()
 

@@ -142,17 +142,22 @@ class QueueSource(Consumer):
                 return
             outcome = self.default_outcome
         # A terminal outcome stands (3.4).
-        deliveries = [delivery for delivery in deliveries if not delivery.decided]
+        decided = [delivery for delivery in deliveries if delivery.decided]
+        if decided:
+            self.lose(decided, state, "another outcome of theirs stands")
+            deliveries = [delivery for delivery in deliveries if not delivery.decided]
         handler = _OUTCOMES.get(type(outcome))
         if not deliveries:
             pass
         elif handler is None or OUTCOMES[type(outcome)] not in self.outcomes:
+            self.lose(deliveries, state, "the source does not offer it")
             self._refuse_outcome(outcome, deliveries if settled else [])
             return
         elif self.browser:
             if not settled:
                 self.link.settle(deliveries, state)
         elif type(outcome) is Modified and outcome.message_annotations and self._grow(deliveries, outcome):
+            self.lose(deliveries, state, "it adds more message-annotations than a message may have")
             self._refuse_annotations(outcome, deliveries)
             return
         elif transactional:

@@ -1,18 +1,8 @@
-"""How a sender hears that a message was not taken: by `rejected`, or by the end of its link."""
+"""How a sender hears that a message was not taken when its link ends for it."""
 
 from __future__ import annotations
 
-from typing import Final
-
-from amqp_broker.frames import DecodeError, Error, Source, Target
-
-REJECTED: Final = "amqp:rejected:list"
-
-
-def takes_rejected(source: object) -> bool:
-    """Whether the sender hears of it by `rejected`: it offers that outcome, or says nothing of outcomes."""
-    outcomes = source.outcomes if isinstance(source, Source) else None
-    return not outcomes or REJECTED in outcomes
+from amqp_broker.frames import DecodeError, Error, Target
 
 
 def malformed_error(error: DecodeError) -> Error:

@@ -73,6 +73,7 @@ class RelaySink(Sink):
         """Each message for itself; those behind one whose queue has to be made first wait for it."""
         for at, delivery in enumerate(deliveries):
             if self.ended:
+                self.lose(deliveries[at:])
                 return
             try:
                 node = self._node_for(delivery)
@@ -126,13 +127,7 @@ class RelaySink(Sink):
             self.detach(error.error())
             return
         refused = malformed_error(error) if isinstance(error, DecodeError) else error.error
-        txn_id = txn_id_of(delivery)
-        if txn_id is None:
-            self.refuse([delivery], refused)
-            return
-        transaction = self.transactions.find(txn_id)
-        self.transactions.refuse_posts(transaction, self.link, [delivery], refused)
-        self.processed(1)
+        self.refuse_each([delivery], refused)
 
     def on_detached(self) -> None:
         """The link is gone."""

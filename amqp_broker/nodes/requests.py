@@ -100,10 +100,12 @@ class RequestSink(Sink):
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
         """Each message for itself."""
-        for delivery in deliveries:
+        for at, delivery in enumerate(deliveries):
             if self.ended:
+                self.lose(deliveries[at:])
                 return
             if delivery.settled and self.unsettled_only:
+                self.lose([delivery], "it was sent settled")
                 self.detach(SETTLED_ERROR)
             elif isinstance(delivery.state, TransactionalState):
                 self._enlist(delivery, delivery.state.txn_id)

@@ -6,14 +6,14 @@ postings (room kept, invisible) --discharge--> Discharge: Post ..., Retire, Retu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from amqp_broker.coordinator import Effect, Transaction, Work
+from amqp_broker.coordinator import Effect, Transaction, TransactionRollback, Work
 from amqp_broker.frames import Error, Modified
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.message_events import settled
-from amqp_broker.operations.operation import Batch, Operation, error_of
+from amqp_broker.operations.operation import Batch, NotYet, Operation, Refused, error_of
 from amqp_broker.operations.posting import retire_verbs
 from amqp_broker.persistence import Discharged, Record, Return, Unit
 from amqp_broker.queue import Consumer
@@ -62,6 +62,13 @@ def records_of(work: Work) -> list[Record]:
     return [item if isinstance(item, Record) else item.message for item in work.items]
 
 
+def refusal(link: ReceiverLink, deliveries: Sequence[Delivery], error: Error) -> str:
+    """Which part of a transaction was refused, and why."""
+    first, last = deliveries[0].delivery_id, deliveries[-1].delivery_id
+    which = f"delivery {first}" if first == last else f"deliveries {first} to {last}"
+    return f"{which} on link {link.name[:64]!r}: {error.condition}: {error.description}"
+
+
 class Discharge(Batch):
     """A transaction that its controller wants committed. The postings are told by its `transactions`."""
 
@@ -78,8 +85,15 @@ class Discharge(Batch):
         self.delivery = delivery
 
     def prepare(self, now_ms: int) -> Unit:
-        """The postings, then what becomes of messages that it holds, then that it was committed."""
+        """The postings, then what becomes of messages that it holds, then that it was committed. Raises
+        Refused where a part of it can't be, NotYet while an earlier discharge decides about a part.
+        """
         transaction = self.transaction
+        if transaction.waits:
+            waits = TransactionRollback("an earlier discharge has not decided about a delivery of this one")
+            raise NotYet(Refused(waits.error()))
+        if transaction.reason is not None:
+            raise Refused(transaction.reason.error())
         unit = super().prepare(now_ms)
         for work in transaction.works(True):
             unit.extend(stored_by(work))
@@ -102,37 +116,47 @@ class Discharge(Batch):
 
 
 class Provisional(Operation):
-    """The provisional outcome of a request in a transaction (4.4.1), judged at its place in the order: what
-    can't be is left out of the transaction, and its controller is told. `tell` runs in a turn of the
+    """The provisional outcome of a request in a transaction (4.4.1), judged at its place in the order: where
+    it can't be, the transaction can't commit, and its controller is told. `tell` runs in a turn of the
     connection.
     """
 
-    __slots__ = ("_connection", "_operation", "_refusal", "_tell")
+    __slots__ = ("_connection", "_delivery", "_link", "_operation", "_refusal", "_tell")
 
-    def __init__(self, connection: Connection, operation: Any, tell: Callable[[Error | None], None]) -> None:
+    def __init__(
+        self, connection: Connection, operation: Any, link: ReceiverLink, delivery: Delivery,
+        tell: Callable[[Error | None], None],
+    ) -> None:  # fmt: skip
         self._connection = connection
         self._operation = operation
+        self._link = link
+        self._delivery = delivery
         self._tell = tell
         self._refusal: Error | None = None
 
     def prepare(self, now_ms: int) -> Unit:
         """Nothing is stored before the discharge."""
-        self._refusal = self._operation.provisional(now_ms)
-        self._operation.left_out = self._refusal is not None
+        self._refuse(self._operation.provisional(now_ms))
         return []
+
+    def _refuse(self, refused: Error | None) -> None:
+        self._refusal = refused
+        if refused is not None:
+            reason = TransactionRollback(refusal(self._link, [self._delivery], refused))
+            self._operation.refusal = reason.error()
 
     def undo(self) -> None:
         """It will be judged once more."""
-        self._operation.left_out = False
+        self._operation.refusal = None
 
     def stored(self) -> None:
         """What it was judged by holds."""
         self._connection.run_in_turn(self._tell, self._refusal)
 
     def refused(self, error: Exception) -> None:
-        """A fault of the broker met it: the transaction does without."""
-        self._operation.left_out = True
-        self._connection.run_in_turn(self._tell, error_of(error))
+        """A fault of the broker met it."""
+        self._refuse(error_of(error))
+        self._connection.run_in_turn(self._tell, self._refusal)
 
     def owner(self) -> Connection | None:
         """The controller's."""

@@ -33,8 +33,8 @@ class Refused(Exception):
 
 
 class NotYet(Exception):
-    """An operation can be judged only after those before it are stored: its group ends before it. Where
-    nothing stands before it, it is refused for `refusal`.
+    """An operation can be judged only after those before it are stored, or refused: its group ends before it.
+    Where nothing stands before it, it is refused for `refusal`.
     """
 
     def __init__(self, refusal: Refused | None = None) -> None:

@@ -17,9 +17,9 @@ from amqp_broker.compilation import mypyc_attr
 from amqp_broker.links import Account, Delivery, OutgoingDelivery
 from amqp_broker.message_events import Origin, put
 from amqp_broker.nodes.ends import Sink
-from amqp_broker.operations.operation import Operation, OperationFault
+from amqp_broker.operations.operation import Operation, OperationFault, Refused
 from amqp_broker.persistence import Record, Retire, Return, Unit
-from amqp_broker.queue import Consumer, Queue
+from amqp_broker.queue import Consumer, Queue, deleted_error
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
@@ -125,9 +125,12 @@ class Posting(Arrival):
 
     def prepare(self, now_ms: int) -> Unit:
         """Number them. Of what had to wait for a discharge, what has outlived its ttl by now is left out.
+        Raises Refused where the queue went meanwhile.
         """
         queue = self.queue
         if self.reserved:
+            if queue.deleted:
+                raise Refused(deleted_error(queue))
             for record in self.records:
                 if record.expires_at_ms:
                     self.records = queue.fresh(self.records, now_ms)

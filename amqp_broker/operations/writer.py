@@ -454,7 +454,7 @@ class Writer:
             except (Refused, StoreError) as error:
                 errors[operation] = error
             except NotYet as early:
-                if len(prepared) > 1:
+                if at:
                     prepared.pop().undo()
                     self._put_back(group.operations[at:])
                     group.operations = group.operations[:at]

@@ -242,6 +242,7 @@ class RetainedSource(Source):
         """Copies: an outcome has no effect but that accepted and rejected move a cursor."""
         if isinstance(state, TransactionalState):
             description = "messages that are read by offset are copies, which no transaction can retire"
+            self.lose(deliveries, state, description)
             self.detach(Error(condition="amqp:not-implemented", description=description))
             return
         cursor = self._cursor

@@ -163,10 +163,9 @@ class SequenceRule(PostRule):
         self, transaction: Transaction, sink: QueueSink, deliveries: list[Delivery], records: list[Record],
         places: Places,
     ) -> None:  # fmt: skip
-        settled = [delivery.settled for delivery in deliveries]
         enlistment = SequencedEnlistment(
-            self._sequences, self._connection.principal, transaction, sink.queue, records, places, settled,
-            self._connection.container_id,
+            self._sequences, self._connection.principal, transaction, sink.queue, records, places, sink.link,
+            deliveries, self._connection.container_id,
         )  # fmt: skip
         refused = sink.transactions.enlist(transaction, enlistment)
         if refused is not None:
@@ -206,6 +205,8 @@ class SequenceRule(PostRule):
         enlistment = judging.enlistment
         for deliveries, outcome in equal_runs(judging.deliveries, enlistment.outcomes):
             sink.transactions.tell_provisionally(enlistment.transaction, sink.link, deliveries, outcome)
+        if enlistment.failure is not None:
+            sink.transactions.fail(enlistment.transaction, enlistment.failure.description)
         sink.processed(len(judging.deliveries))
 
     # Order acknowledgements

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.coordinator import Transaction, TransactionRollback
+from amqp_broker.coordinator import SequenceAnswer, Transaction, TransactionRollback
 from amqp_broker.frames import Error, Rejected
 from amqp_broker.links import Account, Delivery, ReceiverLink
 from amqp_broker.message_events import Origin, places_of, refused
+from amqp_broker.operations.discharge import refusal
 from amqp_broker.operations.operation import Operation, Refused
 from amqp_broker.operations.posting import Posting
 from amqp_broker.persistence import Record, RowDamaged, Stream, Unit
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 
 ROLLED_BACK: Final = TransactionRollback("it was rolled back")
+ORDER_REFUSALS: Final = frozenset(answer.value for answer in SequenceAnswer)
+"""The conditions of the dialogue about the order."""
 
 
 class SequencedEnlistment(Operation):
@@ -43,7 +46,8 @@ class SequencedEnlistment(Operation):
         queue: Queue,
         records: Sequence[Record],
         places: Places,
-        settled: Sequence[bool],
+        link: ReceiverLink,
+        deliveries: Sequence[Delivery],
         container: str = "",
     ) -> None:
         self._service = service
@@ -51,7 +55,8 @@ class SequencedEnlistment(Operation):
         self._principal = principal
         self._records = records
         self._places = places
-        self._settled = settled
+        self._link = link
+        self._deliveries = deliveries
         self._posting: Posting | None = None
         self._account: Account = transaction.owner.account
         self._counts: list[tuple[str, int]] = []  # refusals, by stream
@@ -59,7 +64,10 @@ class SequencedEnlistment(Operation):
         self._left: list[Stream] = []  # those that move, as this run leaves them
         self._tentative = service.tentative_of(transaction)
         self._before: dict[tuple[int, str], Stream] = {}
-        self._failure: TransactionRollback | None = None
+        self.failure: TransactionRollback | None = None
+        """A message was refused, and not for its place in its stream, which its sender can answer by sending
+        again from there; or its sender does not hear of it: the transaction can't commit.
+        """
         self.transaction = transaction
         self.queue = queue
         self.operations = len(records)
@@ -88,11 +96,12 @@ class SequencedEnlistment(Operation):
         self._left = [stream for stream in judging.changes(now_ms) if _moved(stream, self._found)]
         for stream in self._left:
             tentative[stream.queue_id, stream.stream] = stream
-        for settled, outcome in zip(self._settled, self.outcomes, strict=True):
-            if settled and type(outcome) is Rejected and outcome.error is not None:
+        for delivery, outcome in zip(self._deliveries, self.outcomes, strict=True):
+            if type(outcome) is Rejected and outcome.error is not None:
                 error = outcome.error
-                self._failure = TransactionRollback(f"{error.condition}: {error.description}")
-                break
+                if delivery.settled or error.condition not in ORDER_REFUSALS:
+                    self.failure = TransactionRollback(refusal(self._link, [delivery], error))
+                    break
 
     def _admit(self, record: Record) -> Rejected | None:
         if self.queue.reserve([record]):
@@ -110,7 +119,7 @@ class SequencedEnlistment(Operation):
             self.queue.unreserve(posting.operations, posting.size_bytes)
         self._tentative.clear()
         self._tentative.update(self._before)
-        self._failure = None
+        self.failure = None
         self._found, self._left, self.outcomes, self._counts = [], [], [], []
 
     def judged(self) -> None:
@@ -129,8 +138,8 @@ class SequencedEnlistment(Operation):
 
     def fail(self, error: Exception) -> None:
         """It could not be judged."""
-        self._failure = TransactionRollback(str(error))
-        self.outcomes = [Rejected(error=self._failure.error())] * len(self._records)
+        self.failure = TransactionRollback(str(error))
+        self.outcomes = [Rejected(error=self.failure.error())] * len(self._records)
         if self._posting is None:
             origin = Origin(self._container, self.transaction.txn_id)
             self._posting = Posting(self._service.nodes, self.queue, [], origin, reserved=True)
@@ -140,8 +149,8 @@ class SequencedEnlistment(Operation):
     def prepare(self, now_ms: int) -> Unit:
         """The messages and where their streams stand then. Raises TransactionRollback if they can't be."""
         assert self._posting is not None, "a run is judged before its transaction is discharged"
-        if self._failure is not None:
-            raise Refused(self._failure.error())
+        if self.failure is not None:
+            raise Refused(self.failure.error())
         positions = self._service.positions
         for found in self._found:
             try:

@@ -99,19 +99,21 @@ def in_transaction_timers(broker: Broker) -> None:
 
 @scenario("half.put/in-transaction-refused", "half.put-transaction", "half.put-repeat", profile=HALVES)
 def in_transaction_refused(broker: Broker) -> None:
-    """What a put is refused for is refused in a transaction, too; the rest of it commits."""
+    """What a put is refused for is refused in a transaction, too, which can't commit without it."""
     halves = Halves(broker)
     producer, control = _begun(halves)
     producer.put(half("decided"), half("open"))
     producer.roll_back("decided")
-    txn = control.declare()
-    _refused(producer.put_link, txn, half("decided"), CONFLICT)
-    _refused(producer.put_link, txn, half("open", b"other"), ID_CONFLICT)
-    _refused(producer.put_link, txn, half("1", named={"half_other": 1}), NOT_ALLOWED)
-    _in(producer.put_link, txn, half("1", b"good"))
-    control.commit(txn)
-    producer.commit("1")
-    expect_left(broker, halves.queue, b"good")
+    for wrong, condition in (
+        (half("decided"), CONFLICT),
+        (half("open", b"other"), ID_CONFLICT),
+        (half("1", named={"half_other": 1}), NOT_ALLOWED),
+    ):
+        txn = control.declare()
+        _in(producer.put_link, txn, half("1", b"good"))
+        _refused(producer.put_link, txn, wrong, condition)
+        control.refused(Discharge(txn_id=txn, fail=False), ROLLBACK)
+        producer.conflict("1", "commit", UNKNOWN)
 
 
 @scenario("half.put/in-transaction-settled", "half.put-settled", "half.put-transaction", profile=HALVES)
@@ -179,16 +181,18 @@ def in_transaction_changed(broker: Broker) -> None:
     "half.resolve/in-transaction-refused", "half.resolve-transaction", "half.resolve-info", profile=HALVES
 )
 def in_transaction_resolution_refused(broker: Broker) -> None:
-    """What can be seen to fail is provisionally rejected; the controller may commit the rest."""
+    """What can be seen to fail is provisionally rejected, and the transaction can't commit without it."""
     halves = Halves(broker)
     producer, control = _begun(halves)
     producer.put(half("1"), half("2"))
     producer.roll_back("1")
-    txn = control.declare()
-    _refused(producer.resolve_link, txn, resolution("1", "commit"), CONFLICT)
-    _refused(producer.resolve_link, txn, resolution("2", "perhaps"), INVALID)
-    _in(producer.resolve_link, txn, resolution("2", "commit"))
-    control.commit(txn)
+    for wrong, condition in ((resolution("1", "commit"), CONFLICT), (resolution("2", "perhaps"), INVALID)):
+        txn = control.declare()
+        _in(producer.resolve_link, txn, resolution("2", "commit"))
+        _refused(producer.resolve_link, txn, wrong, condition)
+        control.refused(Discharge(txn_id=txn, fail=False), ROLLBACK)
+    expect_left(broker, halves.queue)
+    producer.commit("2")
     expect_left(broker, halves.queue, b"the body")
 
 

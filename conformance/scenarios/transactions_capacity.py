@@ -63,9 +63,11 @@ def unknown_id_detaches(broker: Broker) -> None:
     expect_left(broker, broker.queue(), b"good")
 
 
-@scenario("4.4.1/rejected-then-commit", "4.4.1-informs", "4.4.1-05", profile="full")
-def rejected_then_commit(broker: Broker) -> None:
-    """A post that goes nowhere is provisionally rejected; the controller may commit the rest."""
+@scenario("4.4.1/rejected-cannot-commit", "4.4.1-informs", "4.4.1-05", "4.5.8-rollback", profile="full")
+def rejected_cannot_commit(broker: Broker) -> None:
+    """A post that goes nowhere is provisionally rejected, and so is what follows; nothing can be committed
+    without it.
+    """
     control = Controller(broker)
     sender, txn = control.session.attach_sender(broker.queue()), control.declare()
     anonymous = anonymous_sender(control.session, handle=2)
@@ -73,9 +75,9 @@ def rejected_then_commit(broker: Broker) -> None:
     number = anonymous.send(elsewhere(broker.settings.unknown_address), state=within(txn))
     error_of(expect_provisional(anonymous, number, txn, Rejected))
     relayed = anonymous.send(elsewhere(broker.queue(), b"relayed"), state=within(txn))
-    expect_provisional(anonymous, relayed, txn, Accepted)
-    control.commit(txn)
-    expect_left(broker, broker.queue(), b"good", b"relayed")
+    error_of(expect_provisional(anonymous, relayed, txn, Rejected), ROLLBACK)
+    control.refused(Discharge(txn_id=txn, fail=False), ROLLBACK)
+    expect_left(broker, broker.queue())
 
 
 @scenario("4.4.1/expires", "4.4.1-not-available", profile="full", waits=True)
@@ -106,8 +108,9 @@ def _fill(sender: Sender, txn: bytes) -> int:
     for count, number in enumerate(posts):
         outcome = getattr(outcomes[number].state, "outcome", None)
         if isinstance(outcome, Rejected):
-            for late in posts[count:]:
-                error_of(provisional(sender.session, late, txn, Rejected), TOO_MUCH)
+            error_of(outcome, TOO_MUCH)
+            for late in posts[count + 1 :]:
+                error_of(provisional(sender.session, late, txn, Rejected))
             return count
         expect_state(outcome, Accepted)
     raise NotApplicable(f"the queue took {len(posts)} messages: there is no bound for it")
@@ -115,13 +118,15 @@ def _fill(sender: Sender, txn: bytes) -> int:
 
 @scenario("4.4.1/queue-full", "4.4.1-05", "4.4.1-informs", profile="full")
 def queue_full(broker: Broker) -> None:
-    """A post beyond the queue's capacity is provisionally rejected; the rest of the transaction commits."""
+    """A post beyond the queue's capacity is provisionally rejected; the transaction cannot commit, and what
+    it had posted has no place any more.
+    """
     control = Controller(broker)
     sender = control.session.attach_sender(_bounded(broker))
     txn = control.declare()
-    count = _fill(sender, txn)
-    control.commit(txn)
-    expect_left(broker, _bounded(broker), *(b"%d" % number for number in range(count)))
+    _fill(sender, txn)
+    control.refused(Discharge(txn_id=txn, fail=False), ROLLBACK)
+    expect_left(broker, _bounded(broker))
 
 
 @scenario("4.4.1/queue-full-settled", "4.4.4-01", "4.5.8-rollback", profile="full")
@@ -154,6 +159,8 @@ def capacity_reserved(broker: Broker) -> None:
     if other.credit:
         (number,) = post(other, late, b"too much")
         error_of(expect_provisional(other, number, late, Rejected), TOO_MUCH)
+        stranger.roll_back(late)
+        late = stranger.declare()
     control.roll_back(txn)
     other.await_credit(count)
     posts = post(other, late, *(b"%d" % number for number in range(count)))

@@ -87,12 +87,12 @@ def no_rejected(broker: Broker) -> None:
     control.peer.close()
 
 
-@scenario("4.2/no-outcomes", "4.2-07", profile="full")
+@scenario("4.2/no-outcomes", "4.2-06", profile="full")
 def no_outcomes(broker: Broker) -> None:
-    """A source that names no outcomes does not offer rejected: the error comes in a detach."""
+    """A source that names no outcomes excludes none: the error comes in a rejected, and the link works on."""
     control = Controller(broker, outcomes=None)
-    control.ask(_global(broker))
-    control.expect_detach()
+    control.refused(_global(broker))
+    control.commit(control.declare())
     control.peer.close()
 
 

@@ -208,21 +208,21 @@ def test_a_set_is_of_one_epoch(broker: JumpingBroker) -> None:
 
 
 def test_transactions_stage_and_decide_nothing(broker: JumpingBroker) -> None:
-    """A provisional amqp:not-allowed for each; the transaction goes on without them."""
+    """A provisional amqp:not-allowed for each, and the transaction can't be committed without it."""
     with session_to(broker) as session:
         client = SetClient(session)
         controller = Controller(session)
         link = stager(session)
-        txn_id = controller.declare()
         tells = [(link, row(b"1"))]
         tells += [(client.resolve, payload) for payload in (
             seal_of("s1", 1, 1), commit_of(), void_of("s1"), request("status", {"producer": "p"})
         )]  # fmt: skip
         for sender, payload in tells:
+            txn_id = controller.declare()
             state = tell(sender, payload, txn_id)
             assert isinstance(state, TransactionalState)
             assert condition_of(state.outcome) == "amqp:not-allowed"
-        controller.commit(txn_id)
+            assert condition_of(controller.discharge(txn_id)) == "amqp:transaction:rollback"
         stage(link, row(b"2"))
         assert [(each.state, each.count) for each in half_sets(broker)] == [("open", 1)]
         assert client.status()["decided"] is False

@@ -1,22 +1,29 @@
-"""A client that writes its message and its detach or end at once: it learns what became of the message."""
+"""A client that writes its message and its detach, end or close at once: it learns what became of the
+message.
+"""
 
 from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from amqp_broker.configuration import BrokerConfig
+from amqp_broker.broker import Broker
+from amqp_broker.configuration import BrokerConfig, QueuePolicy
 from amqp_broker.frames import (
     AMQP_HEADER,
     SENDER,
     Accepted,
     Attach,
     Begin,
+    Close,
     Coordinator,
     Declare,
+    Declared,
     Detach,
+    Discharge,
     Disposition,
     End,
     Frame,
@@ -29,15 +36,24 @@ from amqp_broker.frames import (
     encode_frame,
 )
 from amqp_broker.testing import RunningBroker, running_broker
+from tests.support.broker_clients import at_rest
+from tests.support.halves import half
+from tests.support.sequenced import annotated
 
 MESSAGE = b"\x00\x53\x70\xc0\x02\x01\x41\x00\x53\x75\xa0\x01x"  # durable
 DECLARE = b"\x00\x53\x77" + encode_composite(Declare())
 
 
+Leave = Detach | End | Close
+LEAVE: list[Leave] = [Detach(handle=0, closed=True), Detach(handle=0), End(), Close()]
+
+
 def heard(
-    broker: RunningBroker, leave: Detach | End, target: Target | Coordinator, payload: bytes
+    broker: RunningBroker, leave: Leave, target: Target | Coordinator, *payloads: Any, shut: bool = False
 ) -> list[object]:
-    """What follows the attach of the broker when everything is written at once."""
+    """What follows the attach of the broker when the leaving is written with the last payload. One that is a
+    function is made of the answer to the one before. `shut`: the client's side of the stream ends with it.
+    """
     attach = Attach(
         name="up", handle=0, role=SENDER, source=Source(), target=target, initial_delivery_count=0
     )
@@ -50,29 +66,33 @@ def heard(
         )
         reader = FrameReader(65_536)
         reader.expect_header()
-        told: list[object] = []
-        wrote = False
-        while not told or not isinstance(told[-1], (Detach, End)):
+        told: list[Any] = []
+        while not told or not isinstance(told[-1], type(leave)):
             item = reader.next()
             if item is None:
                 data = client.recv(65_536)
                 assert data, "the broker closed the connection"
                 reader.feed(data)
             elif isinstance(item, Frame) and isinstance(
-                item.performative, (Attach, Disposition, Detach, End)
+                item.performative, (Attach, Disposition, Detach, End, Close)
             ):
                 told.append(item.performative)
-                if not wrote:
-                    wrote = True
-                    transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0)
-                    client.sendall(encode_frame(0, transfer, payload) + encode_frame(0, leave))
+                at = len(told) - 1
+                if at >= len(payloads):
+                    continue
+                payload = payloads[at](told[-1]) if callable(payloads[at]) else payloads[at]
+                transfer = Transfer(handle=0, delivery_id=at, delivery_tag=b"t%d" % at, message_format=0)
+                last = encode_frame(0, leave) if at == len(payloads) - 1 else b""
+                client.sendall(encode_frame(0, transfer, payload) + last)
+                if last and shut:
+                    client.shutdown(socket.SHUT_WR)
         return told[1:]
 
 
-@pytest.mark.parametrize("leave", [Detach(handle=0, closed=True), Detach(handle=0), End()])
+@pytest.mark.parametrize("leave", LEAVE)
 @pytest.mark.parametrize("memory", [True, False])
-def test_the_outcome_comes_before_the_answer(leave: Detach | End, memory: bool, tmp_path: Path) -> None:
-    """A message that is committed after the detach was read: disposition, then the detach or end."""
+def test_the_outcome_comes_before_the_answer(leave: Leave, memory: bool, tmp_path: Path) -> None:
+    """A message that is committed after the detach was read: disposition, then the detach, end or close."""
     with running_broker(BrokerConfig(memory=memory, data_dir=str(tmp_path))) as broker:
         outcome, answer = heard(broker, leave, Target(address="q"), MESSAGE)
         assert isinstance(outcome, Disposition)
@@ -80,9 +100,57 @@ def test_the_outcome_comes_before_the_answer(leave: Detach | End, memory: bool, 
         assert type(answer) is type(leave)
 
 
-def test_a_declare_is_answered_before_the_detach() -> None:
-    """So is what a coordinator is asked."""
-    with running_broker() as broker:
-        outcome, answer = heard(broker, Detach(handle=0, closed=True), Coordinator(), DECLARE)
+@pytest.mark.parametrize("leave", LEAVE)
+def test_a_half_message_is_answered_before(leave: Leave, tmp_path: Path) -> None:
+    """It is prepared, and its producer knows."""
+    with running_broker(BrokerConfig(data_dir=str(tmp_path))) as broker:
+        target = Target(address="$half/shop/q")
+        outcome, answer = heard(broker, leave, target, half("1", to="q"))
         assert isinstance(outcome, Disposition)
-        assert isinstance(answer, Detach)
+        assert (outcome.settled, outcome.state) == (True, Accepted())
+        assert type(answer) is type(leave)
+
+
+@pytest.mark.parametrize("leave", LEAVE)
+def test_an_order_acknowledgement_that_is_kept_is_told_before(leave: Leave, tmp_path: Path) -> None:
+    """One that would wait for company for a minute, of a message whose commit comes after the leaving."""
+    policy = QueuePolicy(pattern="q", order_debounce_ms=60_000, order_max_delay_ms=60_000)
+    with running_broker(BrokerConfig(data_dir=str(tmp_path), queue_policies=(policy,))) as broker:
+        outcome, answer = heard(broker, leave, Target(address="q"), annotated((1, 1, 0)))
+        assert isinstance(outcome, Disposition)
+        assert (outcome.settled, outcome.state) == (True, Accepted())
+        assert type(answer) is type(leave)
+
+
+@pytest.mark.parametrize("leave", LEAVE)
+def test_a_declare_is_answered_before(leave: Leave) -> None:
+    """So is what a coordinator is asked; the transaction itself is rolled back with its control link."""
+    with running_broker() as broker:
+        outcome, answer = heard(broker, leave, Coordinator(), DECLARE)
+        assert isinstance(outcome, Disposition) and isinstance(outcome.state, Declared)
+        assert type(answer) is type(leave)
+        at_rest(broker)
+        assert broker.call(Broker.transactions) == []
+
+
+@pytest.mark.parametrize("leave", LEAVE)
+def test_a_discharge_is_answered_before(leave: Leave, tmp_path: Path) -> None:
+    """It is committed, and its controller knows."""
+
+    def discharge(answer: Any) -> bytes:
+        request = Discharge(txn_id=answer.state.txn_id, fail=False)
+        return b"\x00\x53\x77" + encode_composite(request)
+
+    with running_broker(BrokerConfig(data_dir=str(tmp_path))) as broker:
+        declared, outcome, answer = heard(broker, leave, Coordinator(), DECLARE, discharge)
+        assert isinstance(outcome, Disposition)
+        assert (outcome.settled, outcome.state) == (True, Accepted())
+        assert type(answer) is type(leave)
+
+
+def test_the_answer_comes_also_to_who_says_no_more(tmp_path: Path) -> None:
+    """The client's end of the stream behind its close takes nothing from what it is owed."""
+    with running_broker(BrokerConfig(data_dir=str(tmp_path))) as broker:
+        outcome, answer = heard(broker, Close(), Target(address="q"), MESSAGE, shut=True)
+        assert isinstance(outcome, Disposition) and outcome.state == Accepted()
+        assert isinstance(answer, Close)

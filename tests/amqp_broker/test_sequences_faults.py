@@ -135,7 +135,7 @@ def test_a_damaged_row_refuses_its_stream_only(config: BrokerConfig) -> None:
         txn_id = controller.declare()
         (state,) = outcomes(sender, [annotated((1, 2, 1))], txn_id=txn_id)
         assert error_of(state.outcome).condition == "amqp:internal-error"
-        controller.commit(txn_id)
+        assert error_of(controller.discharge(txn_id)).condition == "amqp:transaction:rollback"
 
         async def reset(running: object) -> object:
             return await running.reset_stream("q", "s")  # type: ignore[attr-defined]

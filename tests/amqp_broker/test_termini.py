@@ -26,8 +26,9 @@ from amqp_broker.frames import (
     Symbol,
     Target,
     encode_message,
+    takes_rejected,
 )
-from amqp_broker.nodes.refusals import detach_error, takes_rejected
+from amqp_broker.nodes.refusals import detach_error
 from amqp_broker.nodes.termini import OUTCOMES, source_answer, target_answer
 from amqp_broker.queues import NodeRefused
 from amqp_broker.testing import RunningBroker, running_broker

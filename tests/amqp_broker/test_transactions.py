@@ -100,8 +100,8 @@ def reserved(broker: RunningBroker, name: str) -> tuple[int, int]:
 
 
 def test_a_post_keeps_room_until_its_transaction_ends(broker: RunningBroker) -> None:
-    """Capacity is reserved at the post: a full queue gives a provisional `rejected`, and the commit of the
-    rest holds (rows "capacity and TTL" and "an unsettled post that is rejected").
+    """Capacity is reserved at the post (row "capacity and TTL"): a full queue gives a provisional `rejected`,
+    and the rest can't be committed without it.
     """
     with session_to(broker) as session:
         controller = Controller(session)
@@ -112,6 +112,14 @@ def test_a_post_keeps_room_until_its_transaction_ends(broker: RunningBroker) -> 
         outcomes = [state.outcome for state in states if isinstance(state, TransactionalState)]
         assert [type(outcome) for outcome in outcomes] == [Accepted, Accepted, Accepted, Rejected]
         assert error_of(states[3]).condition == "amqp:resource-limit-exceeded"
+        assert reserved(broker, "small")[0] == 3
+        told = error_of(controller.discharge(txn_id))
+        assert told.condition == "amqp:transaction:rollback"
+        assert "on link 's': amqp:resource-limit-exceeded: queue 'small' is full" in str(told.description)
+        assert reserved(broker, "small") == (0, 0)
+        session.connection.pump_until(lambda: sender.may_send)
+        txn_id = controller.declare()
+        post(sender, txn_id, b"1", b"2", b"3")
         assert reserved(broker, "small")[0] == 3
         controller.commit(txn_id)
         assert reserved(broker, "small") == (0, 0)
@@ -308,7 +316,7 @@ def test_the_question_can_be_asked_through_the_anonymous_terminus(broker: Runnin
 
 
 def test_a_question_in_a_transaction_is_refused(broker: RunningBroker) -> None:
-    """The node takes part in none: a provisional `rejected`, and the commit of the rest holds."""
+    """The node takes part in none: a provisional `rejected`, and nothing can be committed without it."""
     with session_to(broker) as session:
         controller = Controller(session)
         txn_id = controller.declare()
@@ -317,7 +325,7 @@ def test_a_question_in_a_transaction_is_refused(broker: RunningBroker) -> None:
         number = sender.send(encode_message(body=b""), txn_id=txn_id)
         session.connection.pump_until(lambda: number in sender.outcomes)
         assert error_of(sender.outcomes[number]).condition == "amqp:not-allowed"
-        controller.commit(txn_id)
+        assert error_of(controller.discharge(txn_id)).condition == "amqp:transaction:rollback"
 
 
 @pytest.mark.parametrize("settled", [False, True])

@@ -19,7 +19,13 @@ from amqp_broker.client.errors import (
 from amqp_broker.client.messages import message
 from amqp_broker.client.pending import Pending
 from amqp_broker.frames import AMQP_HEADER, EMPTY_FRAME, Error, Source, Target
-from amqp_broker.links import AttachReceived, ConnectionOpened, SaslInitReceived, SaslResponseReceived
+from amqp_broker.links import (
+    AttachReceived,
+    ConnectionOpened,
+    Limits,
+    SaslInitReceived,
+    SaslResponseReceived,
+)
 from amqp_broker.sasl_mechanisms import Challenge, Scram
 from amqp_broker.verifiers import make_verifier
 from tests.client.back_to_back import BackToBack
@@ -145,11 +151,13 @@ def test_after_the_end_every_call_fails_at_once() -> None:
 
 def test_close_waits_for_the_peers_close() -> None:
     """Ours is written first, and what has no outcome is unknown."""
-    pair = BackToBack().open()
+    pair = BackToBack(server={"limits": Limits(outcome_wait_s=0.0)}).open()
     sender, _ = pair.sender()
     outcome = sender.send(message("one"))
     closing = pair.core.close()
+    pair.flush()
     assert not closing.done
+    pair.server.handle_timeout(pair.now)  # it had waited for the outcome
     with pytest.raises(OutcomeUnknown, match="we closed it; it may have been stored, or not"):
         outcome.result()
     pair.done(closing)

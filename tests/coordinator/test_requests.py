@@ -102,16 +102,18 @@ def test_no_bytes_raise_anything_else(payload: bytes) -> None:
         pass
 
 
-def test_rule_3_rejected_where_offered_else_detach() -> None:
-    """Rule 3: the transaction-error goes into `rejected` if the source offers it, else a detach (4.2)."""
+def test_rule_3_rejected_where_not_excluded_else_detach() -> None:
+    """Rule 3: the transaction-error goes into `rejected`, unless the source says which outcomes it takes and
+    that is none of them: then a detach carries it (4.2). Who says nothing of outcomes waits for one.
+    """
     error = UnknownTransaction("which?")
     answer = failed_answer(Source(outcomes=("amqp:accepted:list", "amqp:rejected:list")), error)
     assert isinstance(answer, Rejected) and answer.error is not None
     assert answer.error.condition == "amqp:transaction:unknown-id"
     assert answer.error.description == "which?"
-    assert failed_answer(Source(default_outcome=Rejected()), error) is not None
-    for source in (None, Source(), Source(outcomes=("amqp:accepted:list",))):
-        assert failed_answer(source, error) is None
+    for source in (None, Source(), Source(outcomes=()), Source(default_outcome=Rejected())):
+        assert failed_answer(source, error) == answer
+    assert failed_answer(Source(outcomes=("amqp:accepted:list",)), error) is None
 
 
 def test_rule_6_is_told_by_a_detach_always() -> None:

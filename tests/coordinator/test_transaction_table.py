@@ -17,7 +17,7 @@ from amqp_broker.coordinator import (
     TransactionTimeout,
     UnknownTransaction,
 )
-from amqp_broker.frames import Declare, Discharge, Modified, Rejected, TransactionalState
+from amqp_broker.frames import Accepted, Declare, Discharge, Modified, Rejected, TransactionalState
 from tests.coordinator.parts import (
     ACCEPTED,
     DECLARE,
@@ -28,7 +28,6 @@ from tests.coordinator.parts import (
     discharge,
     dispose,
     done,
-    state,
     table,
     txn,
 )
@@ -127,16 +126,116 @@ def test_rule_6_a_foreign_outcome_that_settled_is_not_forgotten() -> None:
     assert done(discharge(of, first, fail=True)) == [("APPLY_DEFAULT", [delivery], None, False)]
 
 
-def test_an_outcome_in_a_second_transaction_waits_for_the_commit_of_the_first() -> None:
-    """While the store is at the discharge nobody knows whether the delivery is still another's (4.4.2)."""
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("commits", [False, True])
+def test_an_outcome_in_a_second_transaction_waits_for_the_commit_of_the_first(
+    commits: bool, asked: bool, settled: bool
+) -> None:
+    """While the store is at the discharge nobody knows whether the delivery is still another's (4.4.2). If
+    it was decided there, the second one can't commit; else the outcome is part of it, also where its
+    discharge came meanwhile.
+    """
     of = table()
     first, second = txn(of, 1), txn(of, 2)
     delivery = Delivery()
     dispose(of, first, [delivery])
     of.discharge("control", Discharge(txn_id=first.txn_id))
-    assert dispose(of, second, [delivery]).errors == []
-    (work,) = of.commit_failed(first, "full").works
-    assert work.late is not None and work.late.state == state(second) and not work.late.settled
+    assert dispose(of, second, [delivery], settled=settled).errors == []
+    found = of.discharge("control", Discharge(txn_id=second.txn_id)) if asked else second
+    assert found is second and second.waits == 1
+    ended = of.commit_done(first) if commits else of.commit_failed(first, "full")
+    assert second.waits == 0
+    assert not [work for work in ended.works if work.late is not None]
+    if asked:
+        assert (second.reason is not None) is commits
+    if commits:
+        if not asked:
+            told = discharge(of, second).error
+            assert isinstance(told, TransactionRollback) and "another transaction" in told.description
+        return
+    assert done(of.commit_done(second) if asked else discharge(of, second)) == [
+        ("RETIRE", [delivery], ACCEPTED, not settled)
+    ]
+
+
+def test_an_outcome_for_what_an_earlier_transaction_acquired() -> None:
+    """Acquired without an outcome, it is still held after the commit; a rollback takes it away."""
+    for commits in (True, False):
+        of = table()
+        first, second = txn(of, 1), txn(of, 2)
+        delivery = Delivery()
+        of.acquired(first, "consumer", [delivery], False)
+        of.discharge("control", Discharge(txn_id=first.txn_id))
+        dispose(of, second, [delivery])
+        assert of.holder_gone("consumer", [delivery]) == []
+        works = (of.commit_done(first) if commits else of.commit_failed(first, "full")).works
+        assert [work.effect.name for work in works] == ["KEEP_HELD" if commits else "RELEASE"]
+        ended = discharge(of, second)
+        if commits:
+            assert done(ended) == [("RETIRE", [delivery], ACCEPTED, False)], "its link has gone"
+        else:
+            assert isinstance(ended.error, TransactionRollback)
+
+
+def test_an_outcome_whose_transaction_ends_before_the_earlier_one() -> None:
+    """It is as if it had been rolled back behind the first one."""
+    for settled in (False, True):
+        of = table()
+        first, second = txn(of, 1), txn(of, 2)
+        delivery = Delivery()
+        dispose(of, first, [delivery])
+        of.discharge("control", Discharge(txn_id=first.txn_id))
+        dispose(of, second, [delivery], settled=settled)
+        discharge(of, second, fail=True)
+        works = done(of.commit_failed(first, "full"))
+        default = [("APPLY_DEFAULT", [delivery], None, False)] if settled else []
+        assert works == [("KEEP_HELD", [delivery], None, False), *default]
+
+
+def test_of_two_outcomes_that_wait_the_last_one_wins() -> None:
+    """The transaction of the first can't be committed without it."""
+    of = table()
+    first, second, third = txn(of, 1), txn(of, 2), txn(of, 3)
+    delivery = Delivery()
+    dispose(of, first, [delivery])
+    of.discharge("control", Discharge(txn_id=first.txn_id))
+    for transaction in (second, second, third):
+        dispose(of, transaction, [delivery])
+    assert (second.waits, third.waits) == (0, 1)
+    of.commit_failed(first, "full")
+    assert isinstance(discharge(of, second).error, TransactionRollback)
+    assert done(discharge(of, third)) == [("RETIRE", [delivery], ACCEPTED, True)]
+
+
+def test_work_that_is_lost_leaves_only_the_rollback() -> None:
+    """The first loss is told; for an unknown transaction, or after its discharge, nothing is."""
+    of = table()
+    one, other = txn(of, 1), txn(of, 2)
+    of.enlist(one, Posting())
+    of.lose(one.txn_id, "message 1 can't be done")
+    of.lose(one.txn_id, "message 2 can't be done")
+    for txn_id in (b"never declared", None, 7):
+        of.lose(txn_id, "nobody's")
+    ended = discharge(of, one)
+    assert isinstance(ended.error, TransactionRollback)
+    assert ended.error.description == "message 1 can't be done"
+    of.discharge("control", Discharge(txn_id=other.txn_id))
+    of.lose(other.txn_id, "too late")
+    assert of.commit_done(other).committed
+
+
+def test_what_a_transaction_has_given_already_is_counted() -> None:
+    """Equal outcomes only, and of that transaction."""
+    of = table()
+    one, other = txn(of, 1), txn(of, 2)
+    items = [Delivery() for _ in range(4)]
+    dispose(of, one, items[:2])
+    dispose(of, one, items[2:3], RELEASED)
+    dispose(of, other, items[3:])
+    assert of.count_given(one.txn_id, Accepted(), lambda item: item is not items[0]) == 1
+    assert of.count_given(one.txn_id, None, lambda item: True) == 0
+    assert of.count_given(b"never declared", Accepted(), lambda item: True) == 0
 
 
 def test_an_outcome_is_free_after_the_discharge_of_the_other_transaction() -> None:

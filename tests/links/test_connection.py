@@ -8,8 +8,10 @@ import pytest
 from amqp_broker.frames import (
     AMQP_HEADER,
     EMPTY_FRAME,
+    Accepted,
     Begin,
     Close,
+    Disposition,
     End,
     Error,
     Open,
@@ -28,13 +30,14 @@ from amqp_broker.links import (
     Event,
     Limits,
     LinkDetached,
+    LinkLeaving,
     LocalProtocolError,
     OperationRate,
     SessionBegun,
     SessionEnded,
 )
 from tests.links.pair import NOW, Message, Pair, error_of, of_type, taken
-from tests.links.raw_peer import RawPeer, flow, receiver_attach, sender_attach, transfer
+from tests.links.raw_peer import RawPeer, deliveries, flow, receiver_attach, sender_attach, transfer
 
 BEGIN = Begin(next_outgoing_id=0, incoming_window=100, outgoing_window=100)
 
@@ -83,14 +86,19 @@ def test_everything_in_one_write() -> None:
         + encode_frame(0, Close())
     )
     assert [type(event) for event in events] == [
-        ConnectionOpened, SessionBegun, AttachReceived, DeliveriesReceived, LinkDetached, SessionEnded,
-        ConnectionClosed,
+        ConnectionOpened, SessionBegun, AttachReceived, DeliveriesReceived, LinkLeaving,
     ]  # fmt: skip
     assert [delivery.payload for delivery in of_type(events, DeliveriesReceived)[0].deliveries] == [
         b"one",
         b"two",
     ]
-    assert peer.heard()[-1] == Close()
+    (link,) = [event.link for event in of_type(events, LinkLeaving)]
+    link.settle(deliveries(events), Accepted())
+    link.processed(2)
+    assert [type(event) for event in peer.server.take_events()] == [
+        LinkDetached, SessionEnded, ConnectionClosed,
+    ]  # fmt: skip
+    assert [type(item) for item in peer.heard()[-2:]] == [Disposition, Close]
     assert peer.server.wants_close
 
 

@@ -56,7 +56,7 @@ _IDS: Final = (
     Mutant(
         "a post in an unknown transaction is stored outside of any",
         "amqp_broker/nodes/queue_sink.py",
-        "                    self.detach(error.error())\n                    return  #",
+        "                    self.detach(error.error())\n                    break  #",
         "                    transaction = None  #",
         scenarios("4.4.1/unknown-id", "4.4.1/unknown-id-detaches", "4.1/work-after-the-end"),
         "unknown id",
@@ -224,11 +224,12 @@ _TIMEOUT: Final = (
 
 _MESSAGES: Final = (
     Mutant(
-        "an unsettled post that was rejected spoils its transaction",
+        "an unsettled post that was rejected is left out of the commit",
         SERVICE,
-        " and any(delivery.settled for delivery in deliveries):\n",
-        " and deliveries:\n",
-        scenarios("4.4.1/rejected-then-commit", "4.4.1/queue-full"),
+        "        self._table.fail(transaction, refusal(link, deliveries, error))\n",
+        "        if any(delivery.settled for delivery in deliveries):\n"
+        "            self._table.fail(transaction, refusal(link, deliveries, error))\n",
+        scenarios("4.4.1/rejected-cannot-commit", "4.4.1/queue-full"),
         "rejected post",
     ),
     Mutant(

@@ -114,7 +114,7 @@ FAULTS: Final = (
     Mutant(
         "what was rolled back belongs to its transaction for ever",
         TABLE,
-        "        for item in transaction.held:\n            del self._held[item]\n",
+        "            del self._held[held.item]\n",
         "",
         scenarios("4.4.2/rollback-then-again", "4.4.2/rollback-stays-acquired", "4.4.2/second"),
         "9",

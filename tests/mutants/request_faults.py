@@ -12,8 +12,11 @@ FAULTS: Final = (
     Mutant(
         "posts before the peer's detach are dropped",
         "amqp_broker/nodes/queue_sink.py",
-        "        if self.ended:\n            return\n        if",
-        "        if self.ended or not self.link.attached:\n            return\n        if",
+        "        if self.queue.deleted:\n            self.lose",
+        "        if not self.link.attached:\n"
+        "            return\n"
+        "        if self.queue.deleted:\n"
+        "            self.lose",
         scenarios("4.1/links-closed-at-once", "4.1/other-session-ended"),
         "5",
     ),
@@ -28,8 +31,8 @@ FAULTS: Final = (
     Mutant(
         "the end of a sender spoils its transactions",
         "amqp_broker/nodes/queue_sink.py",
-        "        queue.producers.discard(self)\n",
-        "        queue.producers.discard(self)\n"
+        "        self.queue.producers.discard(self)\n",
+        "        self.queue.producers.discard(self)\n"
         "        for t in self.transactions._table.live():\n"
         "            self.transactions._table.fail(t, 'x')\n",
         scenarios("4.1/posting-link-closed"),
@@ -40,10 +43,10 @@ FAULTS: Final = (
         TABLE,
         "            if held is None:\n"
         "                free.append(item)\n"
-        "            elif not held.settled:\n",
+        "            elif held.late is not None:\n",
         "            if held is None or True:\n"
         "                free.append(item)\n"
-        "            elif not held.settled:\n",
+        "            elif held.late is not None:\n",
         scenarios("4.1/retiring-link-closed"),
         "9",
     ),
@@ -89,14 +92,6 @@ FAULTS: Final = (
         "    if isinstance(error, (NotAllowed, ControlLinkTerminated, MalformedRequest)):",
         scenarios("4.2/neither-rejected"),
         "requests",
-    ),
-    Mutant(
-        "a source that names no outcomes offers all",
-        REQUESTS,
-        'getattr(source, "outcomes", None) or ()',
-        'getattr(source, "outcomes", None) or (REJECTED,)',
-        scenarios("4.2/no-outcomes"),
-        "3",
     ),
     Mutant(
         "other sections beside a request are an error",
@@ -196,8 +191,8 @@ FAULTS: Final = (
     Mutant(
         "an unknown transaction ends the session",
         "amqp_broker/nodes/queue_sink.py",
-        "                    self.detach(error.error())\n                    return",
-        "                    self.link.session.end(error.error())\n                    return",
+        "                    self.detach(error.error())\n                    break",
+        "                    self.link.session.end(error.error())\n                    break",
         scenarios("4.1/work-after-the-end-detaches"),
         "unknown id",
     ),

@@ -309,7 +309,7 @@ _TRANSACTIONS: Final = (
     Mutant(
         "sequences: a settled gap commits",
         WORK,
-        "            raise Refused(self._failure.error())\n",
+        "            raise Refused(self.failure.error())\n",
         "            pass\n",
         (WORK_TESTS,),
     ),

@@ -171,7 +171,7 @@ _STORE: Final = (
     Mutant(
         "a commit that met a full disk is accepted",
         SERVICE,
-        "            ended = self._table.commit_failed(transaction, str(error))\n",
+        "            ended = self._table.commit_failed(transaction, reason)\n",
         "            ended = self._table.commit_done(transaction)\n",
         (f"{RULES_TESTS}::test_a_full_disk_at_the_commit_rolls_back_and_the_broker_goes_on",),
         "store error",

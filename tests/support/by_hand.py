@@ -19,10 +19,13 @@ from amqp_broker.links import (
     Delivery,
     FlowReceived,
     LinkDetached,
+    LinkLeaving,
+    OutcomesLost,
     OutcomesReceived,
     ReceiverLink,
     SenderLink,
     Session,
+    WorkLost,
 )
 from amqp_broker.links import Connection as Engine
 from amqp_broker.log_setup import logger
@@ -65,6 +68,9 @@ class Served:
             CreditReceived: self.connection.on_credit,
             FlowReceived: self.connection.on_flow,
             LinkDetached: self.connection.on_detached,
+            LinkLeaving: self.connection.on_leaving,
+            WorkLost: self.connection.on_work_lost,
+            OutcomesLost: self.connection.on_outcomes_lost,
         }
         self.pair.open()
         self.session, _ = self.pair.begin()

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from amqp_broker.frames import (
     AmqpValue,
     Coordinator,
     Declare,
     Declared,
     Discharge,
+    Rejected,
+    Source,
+    Target,
     TransactionalState,
     encode_message,
 )
@@ -26,9 +31,9 @@ async def asked(at: Served, control: SenderLink, request: Any) -> Any:
     return at.outcomes.pop()
 
 
-async def declared(at: Served) -> tuple[SenderLink, bytes]:
-    """A control link, and a transaction that it declared."""
-    control = at.attach_sender(Coordinator(), "control")
+async def declared(at: Served, *outcomes: str) -> tuple[SenderLink, bytes]:
+    """A control link whose source names these outcomes, and a transaction that it declared."""
+    control = at.session.attach_sender("control", Source(outcomes=outcomes or None), Coordinator())
     await at.settle()
     assert isinstance(at.context("control"), ControlSink)
     answer = await asked(at, control, Declare())
@@ -71,13 +76,13 @@ def test_the_end_of_a_control_link_rolls_back() -> None:
 
 
 def test_nothing_is_heard_behind_a_request_that_ended_its_link() -> None:
-    """4.3: the source offers no rejected, so what can't be done ends the link; a discharge behind it in the
+    """4.3: the source excludes rejected, so what can't be done ends the link; a discharge behind it in the
     same read commits nothing.
     """
 
     async def main(at: Served) -> None:
         sender = at.attach_sender("q")
-        control, txn_id = await declared(at)
+        control, txn_id = await declared(at, "amqp:accepted:list")
         sender.send_in([text(b"x")], TransactionalState(txn_id=txn_id))
         await at.settle()
         unknown = AmqpValue(Discharge(txn_id=b"unknown", fail=True))
@@ -87,5 +92,48 @@ def test_nothing_is_heard_behind_a_request_that_ended_its_link() -> None:
         (gone,) = at.detached
         assert gone.error is not None and gone.error.condition == "amqp:transaction:unknown-id"
         assert at.context("up").queue.message_count == 0 and not at.broker.transactions()
+
+    by_hand(main)
+
+
+def test_a_failed_commit_is_rejected_where_outcomes_are_unset() -> None:
+    """4.3: python-qpid-proton and its C++ sister attach so, and never learn of a detach."""
+
+    async def main(at: Served) -> None:
+        at.attach_sender("q")
+        control, txn_id = await declared(at)
+        at.transactions.lose(txn_id, "a part", "of no matter")
+        answer = await asked(at, control, Discharge(txn_id=txn_id, fail=False))
+        assert isinstance(answer, Rejected) and answer.error is not None
+        assert answer.error.condition == "amqp:transaction:rollback"
+        assert answer.error.description == "a part can't be done: of no matter"
+        assert not at.detached and isinstance(await asked(at, control, Declare()), Declared)
+
+    by_hand(main)
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("leave", ["detach", "end"])
+def test_work_behind_the_end_of_a_control_link_is_too_late(leave: str, together: bool) -> None:
+    """4.1: its transactions roll back at its place in the order of the wire, also while the answer to its
+    detach waits for that to a declare: in one read or in several, the link that names them later is ended.
+    """
+
+    async def main(at: Served) -> None:
+        other, _ = at.pair.begin()
+        sender = other.attach_sender("up", Source(), Target(address="q"))
+        control, txn_id = await declared(at)
+        control.send([Message(encode_message(body=AmqpValue(Declare())))])
+        if leave == "detach":
+            control.detach()
+        else:
+            at.session.end()
+        if not together:
+            await at.settle()
+        sender.send_in([text(b"x")], TransactionalState(txn_id=txn_id))
+        await at.settle()
+        (gone,) = [each for each in at.detached if each.error is not None]
+        assert gone.error is not None and gone.error.condition == "amqp:transaction:unknown-id"
+        assert not at.broker.transactions()
 
     by_hand(main)
