@@ -168,7 +168,7 @@ def test_an_outcome_for_what_an_earlier_transaction_acquired() -> None:
         of.acquired(first, "consumer", [delivery], False)
         of.discharge("control", Discharge(txn_id=first.txn_id))
         dispose(of, second, [delivery])
-        assert of.holder_gone("consumer", [delivery]) == []
+        assert of.holder_gone("consumer", [delivery], left=False) == []
         works = (of.commit_done(first) if commits else of.commit_failed(first, "full")).works
         assert [work.effect.name for work in works] == ["KEEP_HELD" if commits else "RELEASE"]
         ended = discharge(of, second)
