@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from amqp_broker.compilation import mypyc_attr
+from amqp_broker.frames import Error
 from amqp_broker.links import Delivery, OutgoingDelivery
 from amqp_broker.message_events import Origin, put
 from amqp_broker.nodes.ends import Sink
-from amqp_broker.operations.operation import Operation, OperationFault, Refused
+from amqp_broker.operations.operation import Operation, OperationFault
 from amqp_broker.persistence import Post, Record, Retire, Return, Unit
 from amqp_broker.queue import Consumer, Queue, deleted_error, fresh
 
@@ -137,12 +138,10 @@ class Posting(Arrival):
 
     def prepare(self, now_ms: int) -> Unit:
         """Number them. Of what had to wait for a discharge, what has outlived its ttl by now is left out, but
-        in a log nothing expires. Raises Refused where the queue went meanwhile.
+        in a log nothing expires.
         """
         queue = self.queue
         if self.reserved:
-            if queue.deleted:
-                raise Refused(deleted_error(queue))
             for record in self.records:
                 if record.expires_at_ms and not queue.archives:
                     self.records = fresh(self.records, now_ms)
@@ -156,6 +155,10 @@ class Posting(Arrival):
             origin = self.origin
             unit.extend(put(queue, records, origin.container, now_ms, origin.txn_id, origin.places))
         return unit
+
+    def obstacle(self) -> Error | None:
+        """The queue may have gone meanwhile."""
+        return deleted_error(self.queue) if self.queue.deleted else None
 
     def at_once(self) -> None:
         """Nothing of it is for the store, and nothing in its queue stands before it: it is there now."""

@@ -156,6 +156,8 @@ class AtRest(RuleBasedStateMachine):
         books = self.books
         outcome = state.outcome if isinstance(state, TransactionalState) else state
         if receiver.narrow and not isinstance(outcome or receiver.default, (Accepted, Released)):
+            if isinstance(state, TransactionalState):
+                books.fail(state.txn_id)
             books.refuse(receiver, delivery_ids, settled)
             return [(receiver, NOT_ALLOWED)]
         if not isinstance(state, TransactionalState):

@@ -43,7 +43,7 @@ FAULTS: Final = (
         TABLE,
         "            if held is None:\n"
         "                free.append(item)\n"
-        "            elif held.late is not None:\n"
+        "            elif held.late is not None and held.late.transaction is not None:\n"
         "                held.late.settled = True\n"
         "            else:\n"
         "                held.settled = True\n"
