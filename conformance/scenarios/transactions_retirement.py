@@ -279,3 +279,13 @@ def outcome_not_offered(broker: Broker) -> None:
     expect_detach(work.receiver)
     work.control.refused(Discharge(txn_id=work.txn, fail=False), ROLLBACK)
     work.left(b"0")
+
+
+@scenario("4.4.2/link-gone", "4.4.2-outcome", "4.5.8-rollback", profile="full")
+def link_gone(broker: Broker) -> None:
+    """An outcome for a delivery whose link has gone: the commit is rejected, as the message comes again."""
+    work = Delivered(broker)
+    work.receiver.detach()
+    work.retire(Accepted(), settled=True)
+    work.control.refused(Discharge(txn_id=work.txn, fail=False), ROLLBACK)
+    work.left(b"0")
