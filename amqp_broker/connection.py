@@ -18,7 +18,7 @@ from amqp_broker.compilation import mypyc_attr
 from amqp_broker.frames import Error, TransactionalState
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import Connection as Engine
-from amqp_broker.links import Delivery, ReceiverLink, SenderLink, no_memory
+from amqp_broker.links import Delivery, ReceiverLink, SenderLink, in_words, no_memory
 from amqp_broker.mailbox import Mailbox
 from amqp_broker.message_events import Origin
 
@@ -214,7 +214,7 @@ class Connection:
         """Outcomes that are not done: the transaction that they name can't be committed without them."""
         if type(state) is TransactionalState and deliveries:
             first, last = deliveries[0].delivery_id, deliveries[-1].delivery_id
-            part = f"the outcome of deliveries {first} to {last} on link {link.name[:64]!r}"
+            part = f"the outcome of {in_words(first, last)} on link {link.name[:64]!r}"
             self.lose_work(state.txn_id, part, why)
 
     def lose_work(self, txn_id: object, part: str, why: str) -> None:

@@ -44,7 +44,7 @@ from amqp_broker.frames import (
     Released,
     TransactionalState,
 )
-from amqp_broker.links import OutgoingDelivery
+from amqp_broker.links import OutgoingDelivery, in_words
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.message_events import Origin, settled
 from amqp_broker.operations.discharge import Discharge, Provisional, records_of, refusal
@@ -110,6 +110,10 @@ class Transactions(Expiring):
             self._nodes.live_transactions.enter(transaction, self)
             link.settle([delivery], Declared(txn_id=txn_id))
             return
+        for posting in self._table.postings(request.txn_id):
+            obstacle = posting.obstacle()
+            if obstacle is not None:
+                self._table.lose(request.txn_id, f"{obstacle.condition}: {obstacle.description}")
         found = self._table.discharge(link, request, self.connection.engine.partial_txn_ids())
         if isinstance(found, Ended):
             self._end(found)
@@ -291,7 +295,7 @@ class Transactions(Expiring):
         repeated = self._table.count_given(state.txn_id, state.outcome, again)
         missing = last - first + 1 - len(found) - repeated
         if missing:
-            part = f"the outcome of deliveries {first & SERIAL_MASK} to {last & SERIAL_MASK}"
+            part = f"the outcome of {in_words(first & SERIAL_MASK, last & SERIAL_MASK)}"
             self.lose(state.txn_id, part, f"{missing} of them are unknown or settled on their session")
 
     def enlist(self, transaction: Transaction, posting: Any) -> TransactionError | None:

@@ -136,6 +136,11 @@ class TransactionTable:
         if found is not None:
             self.fail(found, reason)
 
+    def postings(self, txn_id: object) -> Sequence[Any]:
+        """Those that are part of it so far."""
+        found = self._live.get(txn_id) if isinstance(txn_id, bytes) else None
+        return [] if found is None else found.postings
+
     def count_given(self, txn_id: object, outcome: Any, wanted: Callable[[Any], bool]) -> int:
         """How many of the wanted deliveries have this outcome in this transaction."""
         found = self._live.get(txn_id) if isinstance(txn_id, bytes) else None
@@ -328,7 +333,7 @@ class TransactionTable:
             held = self._held.get(item)
             if held is None:
                 free.append(item)
-            elif held.late is not None:
+            elif held.late is not None and held.late.transaction is not None:
                 held.late.settled = True
             elif not held.settled:
                 held.settled = True

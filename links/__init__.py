@@ -4,7 +4,7 @@ sides.
 
 from amqp_broker.links.connection import Connection
 from amqp_broker.links.connection_states import ConnectionState
-from amqp_broker.links.deliveries import Delivery, OutgoingDelivery, Sendable
+from amqp_broker.links.deliveries import Delivery, OutgoingDelivery, Sendable, in_words
 from amqp_broker.links.errors import LocalProtocolError, RemoteProtocolError, Scope
 from amqp_broker.links.events import (
     AttachReceived,
@@ -86,5 +86,6 @@ __all__ = [
     "SessionEnded",
     "SessionState",
     "WorkLost",
+    "in_words",
     "no_memory",
 ]

@@ -9,7 +9,7 @@ from amqp_broker.frames import Delivery
 if TYPE_CHECKING:
     from amqp_broker.links.sender_link import SenderLink
 
-__all__ = ["Delivery", "OutgoingDelivery", "PartialDelivery", "Sendable", "SendingDelivery"]
+__all__ = ["Delivery", "OutgoingDelivery", "PartialDelivery", "Sendable", "SendingDelivery", "in_words"]
 
 
 class Sendable(Protocol):
@@ -104,3 +104,8 @@ class SendingDelivery:
         if start >= len(header):
             return self.message.body[start - len(header) : stop - len(header)]
         return header[start:stop] + self.message.body[: max(0, stop - len(header))]
+
+
+def in_words(first: int, last: int) -> str:
+    """Delivery-ids, for who reads an error."""
+    return f"delivery {first}" if first == last else f"deliveries {first} to {last}"

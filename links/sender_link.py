@@ -16,10 +16,10 @@ from amqp_broker.frames import (
     TransferEncoder,
     encode_uint,
 )
-from amqp_broker.links.deliveries import OutgoingDelivery, Sendable, SendingDelivery
-from amqp_broker.links.dispositions import encode_state
+from amqp_broker.links.deliveries import OutgoingDelivery, Sendable, SendingDelivery, in_words
+from amqp_broker.links.dispositions import decode_state, encode_state, txn_id_of
 from amqp_broker.links.errors import LocalProtocolError
-from amqp_broker.links.events import FlowReceived
+from amqp_broker.links.events import FlowReceived, WorkLost
 from amqp_broker.links.link import Link
 from amqp_broker.links.link_states import LinkState
 from amqp_broker.links.windows import SenderCredit
@@ -477,6 +477,7 @@ class SenderLink(Link):
         return self.flow_state.initial_delivery_count & 0xFFFFFFFF
 
     def _drop(self) -> list[OutgoingDelivery]:
+        self._lose_sending()
         self._sent()
         if not self.unsettled_count:
             return []
@@ -486,6 +487,21 @@ class SenderLink(Link):
             del unsettled[delivery.number]
         self.unsettled_count = 0
         return mine
+
+
+    def _lose_sending(self) -> None:
+        """A message that is sent settled in a transaction, of which the rest will not be sent: its commit
+        would be the acceptance of what nobody has got.
+        """
+        sending = self._sending
+        if sending is None or sending.aborted or sending.number in self.session.unsettled_out:
+            return
+        if self._sending_encoder in self._state_encoders.values() and self.session.settings.server:
+            txn_id = txn_id_of(decode_state(self._encoded_state))
+            if txn_id is not None:
+                part = f"{in_words(sending.number & 0xFFFFFFFF, sending.number & 0xFFFFFFFF)} on link"
+                why = "the link ended before all of it was sent"
+                self.session.connection.events.tell(WorkLost(txn_id, f"{part} {self.name[:64]!r}", why))
 
 
 def _accepts(state: Any) -> bool:

@@ -47,8 +47,8 @@ class Sink:
         raise AssertionError("a sink takes messages")
 
     def on_leaving(self) -> None:
-        """The peer has ended the link, at this place in the order of what it sent. Its answer may wait for
-        outcomes that are under way, which are still heard; called again when the link is gone.
+        """The peer has ended the link, or we have, at this place in the order of what it sent. The answer may
+        wait for outcomes that are under way, which are still heard; called again when the link is gone.
         """
 
     def on_detached(self) -> None:
@@ -105,6 +105,7 @@ class Sink:
         """End the link: nothing more that arrived on it is taken."""
         self.ended = True
         self.link.detach(error)
+        self.on_leaving()
 
     def lose(self, deliveries: list[Delivery], why: str = ENDED) -> None:
         """Nobody takes these messages: the transactions that they name can't be committed."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from amqp_broker.coordinator import Effect, Transaction, TransactionRollback, Work
 from amqp_broker.frames import Error, Modified
-from amqp_broker.links import Delivery, ReceiverLink
+from amqp_broker.links import Delivery, ReceiverLink, in_words
 from amqp_broker.message_events import settled
 from amqp_broker.operations.operation import Batch, NotYet, Operation, Refused, error_of
 from amqp_broker.operations.posting import retire_verbs
@@ -64,8 +64,7 @@ def records_of(work: Work) -> list[Record]:
 
 def refusal(link: ReceiverLink, deliveries: Sequence[Delivery], error: Error) -> str:
     """Which part of a transaction was refused, and why."""
-    first, last = deliveries[0].delivery_id, deliveries[-1].delivery_id
-    which = f"delivery {first}" if first == last else f"deliveries {first} to {last}"
+    which = in_words(deliveries[0].delivery_id, deliveries[-1].delivery_id)
     return f"{which} on link {link.name[:64]!r}: {error.condition}: {error.description}"
 
 

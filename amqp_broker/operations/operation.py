@@ -90,6 +90,12 @@ class Operation:
         """
         return 0
 
+    def obstacle(self) -> Error | None:
+        """Why it can't be any more, when its transaction is to be committed, as far as no store is needed to
+        say so.
+        """
+        return None
+
 
 class Batch(Operation):
     """Operations that are stored together, or not at all."""

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.compilation import mypyc_attr
+from amqp_broker.frames import Error
 from amqp_broker.links import Account, Delivery, OutgoingDelivery
 from amqp_broker.message_events import Origin, put
 from amqp_broker.nodes.ends import Sink
-from amqp_broker.operations.operation import Operation, OperationFault, Refused
+from amqp_broker.operations.operation import Operation, OperationFault
 from amqp_broker.persistence import Record, Retire, Return, Unit
 from amqp_broker.queue import Consumer, Queue, deleted_error
 
@@ -125,12 +126,9 @@ class Posting(Arrival):
 
     def prepare(self, now_ms: int) -> Unit:
         """Number them. Of what had to wait for a discharge, what has outlived its ttl by now is left out.
-        Raises Refused where the queue went meanwhile.
         """
         queue = self.queue
         if self.reserved:
-            if queue.deleted:
-                raise Refused(deleted_error(queue))
             for record in self.records:
                 if record.expires_at_ms:
                     self.records = queue.fresh(self.records, now_ms)
@@ -144,6 +142,10 @@ class Posting(Arrival):
             origin = self.origin
             unit.extend(put(queue, records, origin.container, now_ms, origin.txn_id, origin.places))
         return unit
+
+    def obstacle(self) -> Error | None:
+        """The queue may have gone meanwhile."""
+        return deleted_error(self.queue) if self.queue.deleted else None
 
     def judges(self) -> bool:
         """It is taken as it is."""

@@ -20,7 +20,7 @@ from amqp_broker.operations.discharge import refusal
 from amqp_broker.operations.operation import Operation, Refused
 from amqp_broker.operations.posting import Posting
 from amqp_broker.persistence import Record, RowDamaged, Stream, Unit
-from amqp_broker.queue import Queue
+from amqp_broker.queue import Queue, deleted_error
 from amqp_broker.sequences.operations import Places, advances, judge
 from amqp_broker.sequences.positions import TooManyStreams
 
@@ -145,6 +145,10 @@ class SequencedEnlistment(Operation):
             self._posting = Posting(self._service.nodes, self.queue, [], origin, reserved=True)
 
     # Enlisted
+
+    def obstacle(self) -> Error | None:
+        """The queue may have gone meanwhile."""
+        return deleted_error(self.queue) if self.queue.deleted else None
 
     def prepare(self, now_ms: int) -> Unit:
         """The messages and where their streams stand then. Raises TransactionRollback if they can't be."""

@@ -196,14 +196,16 @@ def several_frames(broker: Broker) -> None:
 
 @scenario("4.4.1/frames-of-two", "4.4.1-02", profile="full")
 def frames_of_two(broker: Broker) -> None:
-    """A message whose second transfer names another transaction than its first: the link is detached."""
+    """A message whose second transfer names another transaction than its first: the link is detached, and
+    neither of the two can be committed without it.
+    """
     control, sender, txn = _begun(broker)
     other = control.declare()
     send_half(sender, HALF, state=within(txn))
     control.session.send(Transfer(handle=sender.handle, state=within(other)), REST)
     expect_detach(sender)
-    control.commit(txn)
-    control.commit(other)
+    for each in (txn, other):
+        control.refused(Discharge(txn_id=each, fail=False), ROLLBACK)
     expect_left(broker, broker.queue())
 
 

@@ -27,6 +27,7 @@ from amqp_broker.conformance.transcript import describe_value
 from amqp_broker.frames import (
     Accepted,
     Detach,
+    Discharge,
     Disposition,
     Error,
     Modified,
@@ -269,10 +270,22 @@ def unknown_id_detaches(broker: Broker) -> None:
 
 @scenario("4.4.2/outcome-not-offered", "4.4.2-outcome", profile="full")
 def outcome_not_offered(broker: Broker) -> None:
-    """An outcome outside of those that the source offers is an error in a transaction, too: the link goes."""
+    """An outcome outside of those that the source offers is an error in a transaction, too: the link goes,
+    and the transaction can't be committed without it.
+    """
     source = Source(address=broker.queue(), outcomes=("amqp:accepted:list", "amqp:released:list"))
     work = Delivered(broker, source=source)
     work.retire(Rejected(), settled=False)
     expect_detach(work.receiver)
-    work.control.commit(work.txn)
+    work.control.refused(Discharge(txn_id=work.txn, fail=False), ROLLBACK)
+    work.left(b"0")
+
+
+@scenario("4.4.2/link-gone", "4.4.2-outcome", "4.5.8-rollback", profile="full")
+def link_gone(broker: Broker) -> None:
+    """An outcome for a delivery whose link has gone: the commit is rejected, as the message comes again."""
+    work = Delivered(broker)
+    work.receiver.detach()
+    work.retire(Accepted(), settled=True)
+    work.control.refused(Discharge(txn_id=work.txn, fail=False), ROLLBACK)
     work.left(b"0")

@@ -244,8 +244,8 @@ def test_a_full_queue_does_not_move_the_stream(broker: RunningBroker) -> None:
         posting = Posting(session, "small")
         told = posting.post(*chain(1, 3), (1, 1, 0), (1, 4, 3), (1, 5, 4))
         assert told == ["accepted"] * 4 + ["amqp:resource-limit-exceeded", "seq:gap"]
-        told = error_of(posting.controller.discharge(posting.txn_id))
-        assert told.condition == "amqp:transaction:rollback" and "'small' is full" in str(told.description)
+        error = error_of(posting.controller.discharge(posting.txn_id))
+        assert error.condition == "amqp:transaction:rollback" and "'small' is full" in str(error.description)
         assert reached(broker, "small") == 0
         posting.again()
         session.connection.pump_until(lambda: posting.sender.may_send)

@@ -19,7 +19,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.links import Limits, OutcomesLost, WorkLost
 from tests.links.pair import Message, of_type
-from tests.links.raw_peer import RawPeer, attached, transfer
+from tests.links.raw_peer import RawPeer, attached, flow, transfer
 
 TXN = TransactionalState(txn_id=b"txn")
 ACCEPT = TransactionalState(txn_id=b"txn", outcome=Accepted())
@@ -179,3 +179,26 @@ def test_outcomes_that_are_there_or_want_nothing() -> None:
     peer.say(outcome(0, 7, TXN))
     peer.feed(encode_frame(0, outcome(0, 2, settled=True)))
     assert of_type(peer.events, OutcomesLost) == []
+
+
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("state", [None, TXN])
+@pytest.mark.parametrize("leave", [Detach(handle=0, closed=True), End(), Close()])
+def test_a_message_that_a_transaction_acquires_in_part(leave: Any, state: Any, settled: bool) -> None:
+    """Sent settled, its commit would be its acceptance, and its receiver has not got all of it. What is sent
+    unsettled comes back.
+    """
+    peer = RawPeer().open(max_frame_size=512)
+    peer.begin(incoming_window=1)
+    link = peer.attach_receiver(credit=1)
+    peer.say(flow(handle=0, delivery_count=0, link_credit=1, incoming_window=1))
+    if state is None:
+        assert link.send([Message(b"x" * 2_000)], settled) == 1
+    else:
+        assert link.send_in([Message(b"x" * 2_000)], state, settled)[0] == 1
+    assert link.sending
+    peer.say(leave)
+    if state is not None and settled:
+        assert first_lost(peer) == "delivery 0 on link 'down': the link ended before all of it was sent"
+    else:
+        assert lost(peer) == []

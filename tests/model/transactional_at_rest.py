@@ -160,6 +160,8 @@ class AtRest(RuleBasedStateMachine):
         else:
             receiver.said.difference_update(delivery_ids)
         if receiver.narrow and not isinstance(outcome or receiver.default, (Accepted, Released)):
+            if isinstance(state, TransactionalState):
+                books.fail(state.txn_id)
             books.refuse(receiver, delivery_ids, settled)
             return [(receiver, NOT_ALLOWED)]
         if not isinstance(state, TransactionalState):

@@ -219,8 +219,9 @@ class Books:
                 holder.holds[message].outcome = outcome
                 holder.holds[message].settled |= settled
             elif holder.end == "storing":
-                state = TransactionalState(txn_id=transaction.txn_id, outcome=outcome)
-                holder.holds[message].late = (state, settled)
+                if outcome is not None:
+                    state = TransactionalState(txn_id=transaction.txn_id, outcome=outcome)
+                    holder.holds[message].late = (state, settled)
             else:
                 holder.holds[message].settled |= settled
                 foreign = True
@@ -293,10 +294,14 @@ class Books:
             message.excluded.discard(receiver)
         for message in list(receiver.held.values()):
             holder = self.holder_of(message)
-            if holder is not None:
-                holder.holds[message].settled = holder.holds[message].left = True
-            else:
+            if holder is None:
                 self.leave(receiver, message)
+                continue
+            hold = holder.holds[message]
+            if hold.late is not None and isinstance(hold.late[0], TransactionalState):
+                hold.late = (hold.late[0], True)
+            else:
+                hold.settled = hold.left = True
         receiver.held.clear()
 
     def commit(self, transaction: ModelTransaction) -> list[tuple[Hold, Any, bool]]:
@@ -320,7 +325,35 @@ class Books:
                 self.apply(hold.receiver, hold.message, hold.receiver.default)
             elif hold.late is not None:
                 late.append((hold, *hold.late))
+                continue
+            self._void_late(hold)
         return late
+
+    def _void_late(self, hold: Hold) -> None:
+        """Its delivery is decided: a transaction that gave it an outcome meanwhile can't be committed."""
+        if hold.late is not None and isinstance(hold.late[0], TransactionalState):
+            self.fail(hold.late[0].txn_id)
+
+    def fail(self, txn_id: bytes) -> None:
+        """A part of a transaction can't be done."""
+        for transaction in self.transactions:
+            if transaction.txn_id == txn_id and transaction.end == "":
+                transaction.end = "failed"
+
+    def lose_unknown(self, session: Any, delivery_ids: set[int], state: Any, settled: bool) -> None:
+        """An outcome for deliveries that are not unsettled on their session. Said again of what has it in the
+        same transaction already, it is no other part.
+        """
+        if not isinstance(state, TransactionalState) or (state.outcome is None and not settled):
+            return
+        for transaction in self.transactions:
+            if transaction.txn_id == state.txn_id and state.outcome is not None:
+                delivery_ids = delivery_ids - {
+                    hold.delivery_id for hold in transaction.holds.values()
+                    if hold.receiver.link.session is session and hold.outcome == state.outcome
+                }  # fmt: skip
+        if delivery_ids:
+            self.fail(state.txn_id)
 
     def roll_back(self, transaction: ModelTransaction, end: str = "over") -> list[tuple[Hold, Any, bool]]:
         """Everything else; returns the late dispositions, which count now."""
@@ -340,6 +373,8 @@ class Books:
                 self.apply(hold.receiver, hold.message, hold.receiver.default)
             elif hold.late is not None:
                 late.append((hold, *hold.late))
+                continue
+            self._void_late(hold)
         return late
 
     def _settle(self, hold: Hold, state: Any) -> None:

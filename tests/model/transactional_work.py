@@ -198,6 +198,8 @@ class Work(Stage):
             assert all(each in (ROLLBACK, TOO_MUCH) for each in conditions), f"{conditions}"
         elif transaction.fits([message.size for message in taken]):
             assert conditions == expected, f"{conditions}, expected {expected}"
+            if len(taken) < len(messages):
+                transaction.end = "failed"
         else:  # how far it went depends on how the posts came
             accepted = sum(each is None for each in conditions)
             assert accepted < len(taken), f"{transaction!r} took more than it may"
@@ -283,6 +285,9 @@ class Work(Stage):
             else:
                 runs.append((owners[number], [number]))
         self._dispose(runs, state, settled)
+        if wide:
+            unknown = set(range(numbers[0], numbers[-1] + 1)) - set(numbers)
+            self.books.lose_unknown(session, unknown, state, settled)
         self._rest()
 
     def _say(self, receiver: Receiver, delivery_ids: list[int], state: Any, settled: bool) -> None:

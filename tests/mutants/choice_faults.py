@@ -18,6 +18,7 @@ from tests.mutants.rule_faults import (
     WIRE_TESTS,
 )
 
+PARTS_TESTS: Final = "tests/amqp_broker/nodes/test_lost_parts.py"
 _IDS: Final = (
     Mutant(
         "a capability is offered that does not work",
@@ -231,6 +232,68 @@ _MESSAGES: Final = (
         "            self._table.fail(transaction, refusal(link, deliveries, error))\n",
         scenarios("4.4.1/rejected-cannot-commit", "4.4.1/queue-full"),
         "rejected post",
+    ),
+    Mutant(
+        "outcomes for deliveries that are not there are passed over",
+        "links/session_frames.py",
+        "    if count <= last - first and type(state) is TransactionalState:\n",
+        "    if count < 0 and type(state) is TransactionalState:\n",
+        (f"{PARTS_TESTS}::test_an_outcome_for_a_delivery_that_is_not_there", *scenarios("4.4.2/link-gone")),
+        "lost part",
+    ),
+    Mutant(
+        "messages behind the end of their link are passed over",
+        "amqp_broker/connection.py",
+        '            self.lose(event.link, event.deliveries, "its link has ended")\n',
+        "            pass\n",
+        (f"{PARTS_TESTS}::test_postings_behind_one_that_ended_the_link",),
+        "lost part",
+    ),
+    Mutant(
+        "a transfer that ends its link is passed over",
+        "links/session_frames.py",
+        "        _lose_transfer(session, head.handle, head.delivery_id, named, error.description)\n",
+        "        pass\n",
+        ("tests/links/test_lost_work.py",),
+        "lost part",
+    ),
+    Mutant(
+        "an outcome that another transaction has decided is passed over",
+        TABLE,
+        "            if transaction.state in (_LIVE, _DISCHARGING):\n",
+        "            if transaction is None:\n",
+        (f"{PARTS_TESTS}::test_two_transactions_for_one_message_in_one_read",),
+        "lost part",
+    ),
+    Mutant(
+        "a discharge does not wait for an earlier one that decides about its part",
+        "amqp_broker/operations/discharge.py",
+        "        if transaction.waits:\n",
+        "        if transaction.waits < 0:\n",
+        (f"{PARTS_TESTS}::test_two_transactions_for_one_message_in_one_read",),
+        "lost part",
+    ),
+    Mutant(
+        "a message that was half sent is accepted by the commit",
+        "links/sender_link.py",
+        "        self._lose_sending()\n",
+        "",
+        ("tests/links/test_lost_work.py",),
+        "lost part",
+    ),
+    Mutant(
+        "a close is answered before the outcomes",
+        "links/connection.py",
+        "        if owing:\n            self.wait_for_outcomes(self)\n",
+        "        if owing and not self.settings.server:\n            self.wait_for_outcomes(self)\n",
+        ("tests/amqp_broker/test_leaving_on_the_wire.py",),
+    ),
+    Mutant(
+        "a control link rolls back when its detach is answered",
+        "links/link.py",
+        "            self.tell_leaving()\n",
+        "",
+        ("tests/amqp_broker/nodes/test_coordinator.py",),
     ),
     Mutant(
         "a rolled back acquisition counts as a failed delivery",

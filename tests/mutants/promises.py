@@ -11,7 +11,7 @@ from typing import Final
 RULES: Final[dict[str, str]] = {
     "1": "a coordinator link is never resumed",
     "2": "a declare or discharge that was sent settled: the coordinator detaches with an error",
-    "3": "a failed declare or discharge: rejected where the control link's source offers it, else detach",
+    "3": "a failed declare or discharge: rejected unless the control link's source excludes it, else detach",
     "4": "a discharge with fail=true always succeeds",
     "5": "the end of a control link, its session or connection rolls back what it declared, at once",
     "6": "a half sent delivery at discharge, or another's delivery: the control link is terminated",

@@ -23,14 +23,14 @@ TRANSACTIONAL_STATE = 0x34
 class Controller(TransactionalClientHandler):
     """Declares and discharges on the control link that proton keeps for the connection.
 
-    ``offer_rejected``: the control link's source offers the outcome rejected, so that a failed request is
-    answered with it. proton alone offers none, and the standard has the link detached then (part 4.2, 4.3).
+    proton leaves the outcomes of the control link's source unset: a failed request is answered with rejected.
+    ``excludes_rejected``: the source names accepted alone, and the link is detached then (part 4.2, 4.3).
     """
 
-    def __init__(self, client: Client, offer_rejected: bool = False) -> None:
+    def __init__(self, client: Client, excludes_rejected: bool = False) -> None:
         super().__init__(prefetch=0)
         self._client = client
-        self._offer_rejected = offer_rejected
+        self._excludes_rejected = excludes_rejected
         self._results: dict[Transaction, str] = {}
         self.error: str | None = None
         """The condition with which the broker detached the control link."""
@@ -76,9 +76,9 @@ class Controller(TransactionalClientHandler):
         """A transaction whose declare is on its way."""
         connection = self._client.connection
         transaction = connection.container.declare_transaction(connection.conn, self, settle_before_discharge)
-        if self._offer_rejected:
-            transaction.txn_ctrl.source.outcomes.put_object(symbol("amqp:rejected:list"))
-            self._offer_rejected = False
+        if self._excludes_rejected:
+            transaction.txn_ctrl.source.outcomes.put_object(symbol("amqp:accepted:list"))
+            self._excludes_rejected = False
         return transaction
 
     def result(self, transaction: Transaction) -> str:

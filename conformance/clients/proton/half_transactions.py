@@ -43,22 +43,25 @@ def transactional_resolution(group: Halves) -> None:
     expect("commit, rollback again", (ACCEPTED, ACCEPTED), (group.commit("1"), group.roll_back("2")))
 
 
-@halves("in a transaction: what is refused is a provisional rejected, the rest commits")
+@halves("in a transaction: what is refused is a provisional rejected, and so is the commit without it")
 def transactional_refusal(group: Halves) -> None:
     controller = Controller(group.client)
+    for address, refused in ((group.put_to, half(None)), (group.resolve_at, resolution("1", "Commit"))):
+        transaction = controller.declare()
+        controller.send(transaction, group.sender(group.put_to), [half("1")])
+        (delivery,) = controller.post(transaction, group.sender(address), [refused])
+        expect("outcome", REJECTED, provisional(transaction, delivery)[1])
+        answer = controller.discharge(transaction, fail=False)
+        expect("commit", f"{COMMIT_FAILED}: amqp:transaction:rollback", answer)
     transaction = controller.declare()
     controller.send(transaction, group.sender(group.put_to), [half("1")])
-    (delivery,) = controller.post(transaction, group.sender(group.put_to), [half(None)])
-    expect("outcome", REJECTED, provisional(transaction, delivery)[1])
-    (delivery,) = controller.post(transaction, group.sender(group.resolve_at), [resolution("1", "Commit")])
-    expect("outcome", REJECTED, provisional(transaction, delivery)[1])
     controller.commit(transaction)
     expect("commit", ACCEPTED, group.commit("1"))
 
 
 @halves("in a transaction: decided otherwise meanwhile, the commit is rejected and nothing of it happens")
 def transactional_conflict(group: Halves) -> None:
-    controller = Controller(group.client, offer_rejected=True)
+    controller = Controller(group.client)
     group.prepared("1", "never")
     transaction = controller.declare()
     controller.send(transaction, group.sender(group.resolve_at), [resolution("1", "commit")])

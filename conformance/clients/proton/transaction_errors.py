@@ -48,7 +48,7 @@ def at_the_bound(client: Client) -> None:
 
 @check("transaction: one operation too many: the commit is rejected, nothing of it happens")
 def commit_rejected(client: Client) -> None:
-    controller = Controller(client, offer_rejected=True)
+    controller = Controller(client)
     transaction = overfill(client, controller)
     expect("commit", f"{COMMIT_FAILED}: {ROLLBACK}", controller.discharge(transaction, fail=False))
     expect("arrived", 0, client.receiver().drained())
@@ -60,7 +60,7 @@ def commit_rejected(client: Client) -> None:
 
 @check("transaction: one pre-settled send too many: the commit is rejected, nothing of it happens")
 def settled_commit_rejected(client: Client) -> None:
-    controller = Controller(client, offer_rejected=True)
+    controller = Controller(client)
     transaction = controller.declare()
     sender = client.sender(AtMostOnce())
     for number in range(OPERATIONS + 1):
@@ -71,9 +71,9 @@ def settled_commit_rejected(client: Client) -> None:
     expect("arrived", 0, client.receiver().drained())
 
 
-@check("transaction: a failed commit where the control link's source does not offer rejected: detached")
+@check("transaction: a failed commit where the control link's source excludes rejected: detached")
 def commit_detached(client: Client) -> None:
-    controller = Controller(client)
+    controller = Controller(client, excludes_rejected=True)
     other = controller.declare()
     controller.send(other, client.sender(), [text("of a transaction on the same control link")])
     transaction = overfill(client, controller)
@@ -101,7 +101,7 @@ def fill(controller: Controller) -> tuple[list[Transaction], str]:
 
 @check("transaction: declare rejected, the others go on")
 def declare_rejected(client: Client) -> None:
-    controller = Controller(client, offer_rejected=True)
+    controller = Controller(client)
     live, answer = fill(controller)
     expect("declare", f"{DECLARE_FAILED}: {LIMIT}", answer)
     controller.send(live[0], client.sender(), [text("of the first")])
@@ -110,9 +110,9 @@ def declare_rejected(client: Client) -> None:
     expect("declare after a commit", DECLARED, controller.result(controller.ask()))
 
 
-@check("transaction: a failed declare where rejected is not offered: detached, the others roll back")
+@check("transaction: a failed declare where rejected is excluded: detached, the others roll back")
 def declare_detached(client: Client) -> None:
-    controller = Controller(client)
+    controller = Controller(client, excludes_rejected=True)
     first = controller.declare()
     controller.send(first, client.sender(), [text("never")])
     live = [controller.declare() for _ in range(LIVE - 1)]
@@ -140,7 +140,7 @@ def rolled_back_by_time(client: Client, controller: Controller) -> Transaction:
 
 
 def older_rejected(client: Client) -> None:
-    controller = Controller(client, offer_rejected=True)
+    controller = Controller(client)
     transaction = rolled_back_by_time(client, controller)
     expect("commit", f"{COMMIT_FAILED}: {TIMEOUT}", controller.discharge(transaction, fail=False))
     transaction = controller.declare()
@@ -188,7 +188,7 @@ class Detached:
 
 @check("transaction: discharged twice: unknown-id, and committed once")
 def twice(client: Client) -> None:
-    controller = Controller(client, offer_rejected=True)
+    controller = Controller(client)
     transaction = used_up(client, controller)
     answer = controller.discharge(transaction, fail=False)
     expect("second discharge", f"{COMMIT_FAILED}: {UNKNOWN_ID}", answer)
@@ -197,9 +197,9 @@ def twice(client: Client) -> None:
     expect("more", 0, receiver.drained())
 
 
-@check("transaction: discharged twice where rejected is not offered: detached with unknown-id")
+@check("transaction: discharged twice where rejected is excluded: detached with unknown-id")
 def twice_detached(client: Client) -> None:
-    controller = Controller(client)
+    controller = Controller(client, excludes_rejected=True)
     transaction = used_up(client, controller)
     expect("second discharge", f"control link: {UNKNOWN_ID}", controller.discharge(transaction, fail=True))
     expect("arrived", "committed", client.receiver().accept().body)
@@ -233,7 +233,7 @@ def accept_unknown(client: Client) -> None:
 
 @check("transaction: an id of another connection is unknown")
 def foreign(client: Client) -> None:
-    controller = Controller(client, offer_rejected=True)
+    controller = Controller(client)
     mine = controller.declare()
     with client.another() as other:
         theirs = Controller(other).declare()

@@ -13,6 +13,7 @@ from amqp_broker.frames import (
     Declared,
     Discharge,
     Rejected,
+    Released,
     Source,
     Target,
     TransactionalState,
@@ -135,5 +136,32 @@ def test_work_behind_the_end_of_a_control_link_is_too_late(leave: str, together:
         (gone,) = [each for each in at.detached if each.error is not None]
         assert gone.error is not None and gone.error.condition == "amqp:transaction:unknown-id"
         assert not at.broker.transactions()
+
+    by_hand(main)
+
+
+def test_nothing_is_acquired_behind_the_end_of_the_control_link() -> None:
+    """4.4.4.3: a plain outcome for what a transaction holds terminates its control link, which rolls back at
+    that place: what the same range gives back is not acquired in it any more.
+    """
+
+    async def main(at: Served) -> None:
+        sender = at.attach_sender("q")
+        control, txn_id = await declared(at)
+        await at.settle()
+        sender.send([text(b"1"), text(b"2")])
+        plain = at.attach_receiver("q", 1, "plain")
+        await at.settle()
+        acquiring = at.attach_receiver("q", 0, "acquiring")
+        await at.settle()
+        acquiring.flow(2, properties={"txn-id": txn_id})
+        await at.settle()
+        free, held = at.received
+        plain.dispose([free], Released(), True)
+        acquiring.dispose([held], Released(), True)
+        await at.settle()
+        assert len(at.received) == 2
+        ended = {each.link.name: each.error.condition for each in at.detached if each.error is not None}
+        assert ended == dict.fromkeys(("control", "acquiring"), "amqp:transaction:rollback")
 
     by_hand(main)

@@ -147,7 +147,7 @@ async fn acquisition(run: &mut Run) {
 async fn failing_transactions(run: &mut Run) {
     use transaction_errors as errors;
     run.check("transaction: one operation too many: the commit is rejected", errors::too_many_rejected).await;
-    let name = "transaction: a failed commit where rejected is not offered: detached";
+    let name = "transaction: a failed commit where rejected is excluded: detached";
     run.check(name, errors::too_many_detached).await;
     let name = "transaction: one that can only roll back is rolled back without an error";
     run.check(name, errors::rolled_back_after_bound).await;

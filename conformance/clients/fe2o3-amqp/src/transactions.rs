@@ -50,7 +50,12 @@ impl<T> Txn for T where
 
 /// A control link whose source offers rejected, so that a failed request is answered with it (part 4.2, 4.3).
 pub async fn controller(client: &mut Client) -> Checked<Controller> {
-    let outcomes = Array::from(vec![Symbol::from("amqp:rejected:list")]);
+    controller_of(client, "amqp:rejected:list").await
+}
+
+/// A control link whose source offers this outcome alone.
+pub async fn controller_of(client: &mut Client, outcome: &str) -> Checked<Controller> {
+    let outcomes = Array::from(vec![Symbol::from(outcome)]);
     let builder = Controller::builder().name(client.link_name()).source(Source::builder().outcomes(outcomes).build());
     let builder = builder.coordinator(Coordinator::default()).sender_settle_mode(SenderSettleMode::Unsettled);
     step("attach a control link", builder.attach(client.session())).await
