@@ -27,7 +27,7 @@ from amqp_broker.persistence.halves import (
     keeps_body,
 )
 from amqp_broker.persistence.retention import Cursor, ForgetCursor, MoveCursor
-from amqp_broker.persistence.verbs import Verb
+from amqp_broker.persistence.verbs import KeepTime, Verb
 
 Key = tuple[str, bytes]
 StreamKey = tuple[int, str]
@@ -52,7 +52,7 @@ class HalfChanges:
 
     __slots__ = (
         "_find", "_is_decided", "advances", "at_ms", "cursors", "decides", "decisions", "events",
-        "forgotten_cursors", "halves", "holds", "next_seq", "streams",
+        "forgotten_cursors", "halves", "holds", "next_seq", "streams", "time",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +71,7 @@ class HalfChanges:
         self.events: list[Event] = []
         self.cursors: dict[CursorKey, Cursor] = {}
         self.forgotten_cursors: set[str] = set()  # before those of `cursors` were moved
+        self.time: KeepTime | None = None
         self.holds = False  # is there a Hold among the verbs
         self.decides = False
         self.advances = False
@@ -142,6 +143,9 @@ class HalfChanges:
             del self.cursors[key]
         self.forgotten_cursors.add(verb.name)
 
+    def _keep_time(self, verb: KeepTime) -> None:
+        self.time = verb
+
     def _decide_epoch(self, verb: DecideEpoch) -> None:
         decision = verb.decision
         key = (decision.group, decision.producer, decision.epoch)
@@ -201,4 +205,5 @@ _ADD: Final[dict[type[object], Callable[..., None]]] = {
     Log: HalfChanges._log,
     MoveCursor: HalfChanges._move_cursor,
     ForgetCursor: HalfChanges._forget_cursor,
+    KeepTime: HalfChanges._keep_time,
 }

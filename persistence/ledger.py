@@ -18,8 +18,10 @@ from amqp_broker.persistence.stream_table import StreamTable
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 
 CLOCK_KEY: Final = "kept_ms"
-_CLOCK: Final = "SELECT CAST(value AS BLOB) FROM meta WHERE key=?"
-_SAVE_CLOCK: Final = "REPLACE INTO meta VALUES (?, ?)"
+NOW_KEY: Final = "now_ms"
+NOTES_KEY: Final = "clock_notes"
+_META: Final = "SELECT CAST(value AS BLOB) FROM meta WHERE key=?"
+_SAVE_META: Final = "REPLACE INTO meta VALUES (?, ?)"
 
 
 class Ledger:
@@ -41,11 +43,20 @@ class Ledger:
         self.halves.load()
         self.cursors.load()
         shown = self.events.load()
-        for (value,) in self._unit.query(_CLOCK, (CLOCK_KEY,)):
-            if isinstance(value, bytes) and value.isdigit():
-                shown = max(shown, int(value))
-        self._saved_ms = shown
+        self._saved_ms = shown = max(shown, _number(self._meta(CLOCK_KEY)))
         self._clock.load(shown)
+
+    def time(self) -> tuple[int, str]:
+        """What `KeepTime` said last: (now_ms, notes); 0 if that is not known. Raises StoreCorrupt,
+        StoreFailed.
+        """
+        return _number(self._meta(NOW_KEY)), self._meta(NOTES_KEY)
+
+    def _meta(self, key: str) -> str:
+        for (value,) in self._unit.query(_META, (key,)):
+            if isinstance(value, bytes):
+                return value.decode(errors="replace")
+        return ""
 
     def objection(self, verb: Hold | Decide | Reschedule | DecideEpoch) -> RowDamaged | None:
         """Why a half message cannot be changed, or an epoch decided: what is stored is unknown.
@@ -83,6 +94,9 @@ class Ledger:
             self.epochs.write(changes.decisions)
         if changes.cursors or changes.forgotten_cursors:
             self.cursors.write(changes)
+        if changes.time is not None:
+            now_ms, notes = changes.time.now_ms, changes.time.notes
+            self._unit.execute_many(_SAVE_META, [(NOW_KEY, str(now_ms)), (NOTES_KEY, notes)])
         self.events.write(changes.events, stamp)
         return next_number
 
@@ -118,10 +132,14 @@ class Ledger:
         if clock_ms < self._saved_ms + SAVE_EVERY_MS:
             return 0
         self._unit.begin()
-        self._unit.execute(_SAVE_CLOCK, (CLOCK_KEY, str(clock_ms)))
+        self._unit.execute(_SAVE_META, (CLOCK_KEY, str(clock_ms)))
         self._unit.commit()
         self._saved_ms = clock_ms
         return 1
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0
 
 
 def pass_before_commit(changes: HalfChanges) -> None:

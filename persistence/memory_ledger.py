@@ -35,6 +35,8 @@ class MemoryLedger:
         self._events: list[tuple[Event, int]] = []  # runs in order, with their stamps
         self._next_seq = 1
         self._cursors: dict[CursorKey, Cursor] = {}
+        self.time = 0, ""
+        """What `KeepTime` said last: (now_ms, notes)."""
 
     # Reading
 
@@ -144,6 +146,8 @@ class MemoryLedger:
         for cursor_key in [key for key in self._cursors if key[0] in changes.forgotten_cursors]:
             del self._cursors[cursor_key]
         self._cursors.update(changes.cursors)
+        if changes.time is not None:
+            self.time = changes.time.now_ms, changes.time.notes
 
     def forget_queue(self, queue_id: int) -> None:
         """It was deleted."""

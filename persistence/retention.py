@@ -7,6 +7,7 @@ from typing import Final
 import attrs
 
 EVENT_LOG: Final = 0  # the queue_id of a cursor on the event log; no node has it
+SWEEP_RETAINED: Final = 256  # runs that are dropped in one step
 
 
 @attrs.define

@@ -114,10 +114,23 @@ class Discharged:
     at_ms: int
 
 
-# halves.py, epochs.py, and the cursors of retention.py
-HalfVerb = Hold | Reschedule | Decide | Advance | ForgetStream | Log | DecideEpoch | MoveCursor | ForgetCursor
+@attrs.define
+class KeepTime:
+    """Keep what time it is, by the caller's clock that all times in the verbs are of, and with it notes of
+    the caller's, any text. `Recovered` has the last ones.
+    """
+
+    now_ms: int
+    notes: str
+
+
+# halves.py, epochs.py, the cursors of retention.py, and the time
+HalfVerb = (
+    Hold | Reschedule | Decide | Advance | ForgetStream | Log | DecideEpoch | MoveCursor | ForgetCursor
+    | KeepTime
+)  # fmt: skip
 HALF_VERBS: Final = frozenset(
-    (Hold, Reschedule, Decide, Advance, ForgetStream, Log, DecideEpoch, MoveCursor, ForgetCursor)
+    (Hold, Reschedule, Decide, Advance, ForgetStream, Log, DecideEpoch, MoveCursor, ForgetCursor, KeepTime)
 )
 NodeVerb = CreateNode | DeleteNode | Configure | Move | Purge | Retain
 Verb = NodeVerb | Post | Retire | Return | Discharged | HalfVerb

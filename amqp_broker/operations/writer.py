@@ -33,6 +33,7 @@ from typing import Final, TypeVar
 
 import trio
 
+from amqp_broker.clock import BrokerClock
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.operation import NotYet, Operation, OperationFault, Refused
 from amqp_broker.operations.pace import DEFER_S, DEFERRED_OPERATIONS, Pace
@@ -109,12 +110,12 @@ class Group:
 
 
 class Writer:
-    """Owns the store: nobody else calls it while the broker runs. `now_ms` is the clock on the wall."""
+    """Owns the store: nobody else calls it while the broker runs."""
 
-    def __init__(self, store: Store, timers: Timers, now_ms: Callable[[], int]) -> None:
+    def __init__(self, store: Store, timers: Timers, clock: BrokerClock) -> None:
         self._store = store
         self._timers = timers
-        self._now_ms = now_ms
+        self._clock = clock
         self._pace = Pace()
         self._waiting: list[Operation] = []
         self._due = False  # some of them do not wait for company
@@ -321,8 +322,8 @@ class Writer:
 
     async def _housekeeping(self, thread: CommitThread) -> bool:
         """A bounded step of the store's own work, in the worker; True if more waits."""
-        now = trio.current_time()
-        self._housekeeping_at = now + HOUSEKEEPING_EVERY_S
+        self._housekeeping_at = trio.current_time() + HOUSEKEEPING_EVERY_S
+        now = self._clock.now_ms() / 1_000
         more = False
 
         def step() -> None:
@@ -389,7 +390,10 @@ class Writer:
         if self._kept and operations[0].waits_for_space():
             self._kept.extend(operations)  # one by one: there was no room for the one before it either
             return None
-        now_ms = self._now_ms()
+        time_kept = self._clock.to_be_kept()
+        if time_kept is not None:
+            operations.append(time_kept)
+        now_ms = self._clock.now_ms()
         while True:
             units = self._prepare(group, now_ms)
             group.stores = any(units)

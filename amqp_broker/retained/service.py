@@ -35,7 +35,7 @@ class RetainedService:
         self.limits = nodes.config.limits
         self.turns = nodes.turns
         self.cursors = Cursors(nodes, self.turns)
-        self.events = EventLog()
+        self.events = EventLog(nodes.clock)
         self._logs: dict[Queue, QueueLog] = {}
         self._waiting: dict[RetainedLog, dict[Waiter, int]] = {}
         self._readers = 0
@@ -73,7 +73,7 @@ class RetainedService:
                     f"queue {queue.name!r} retains nothing: the [[queue]] of the configuration whose pattern "
                     "fits it has to say retention_ms or retention_bytes",
                 )
-            found = self._logs[queue] = QueueLog(queue)
+            found = self._logs[queue] = QueueLog(queue, self.nodes.clock)
         return found
 
     def log_at(self, principal: Principal, address: object) -> RetainedLog:
