@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from amqp_broker.timers import Timers
 
 JUMP_MS: Final = 1_000  # less than that is how clocks run
-SAVE_EVERY_MS: Final = 1_000  # with a commit that there is anyway
+SAVE_EVERY_MS: Final = 1_000  # with a commit that there is anyway; not above AWAY_MS of the store
 SAVE_IDLE_S: Final = 600.0  # by a commit of its own
 NOTES: Final = 256  # starts and jumps that are noted, 7 KB; what was before them is told as what came next
 
@@ -59,7 +59,10 @@ class BrokerClock:
         self._log = logger("clock")
 
     def resume(self, now_ms: int, notes: str) -> None:
-        """Go on where the store says that the last broker has stopped."""
+        """Go on where the store says that the last broker has stopped. A millisecond has passed since, so no
+        time comes twice.
+        """
+        now_ms += 1
         self._began_s, self._began_ms = self._elapsed_s(), now_ms
         self._notes = _read(notes) or [(now_ms, self._wall_ms() - now_ms)]
         self._kept_ms = now_ms
@@ -88,7 +91,7 @@ class BrokerClock:
             self._log.warning("clock.jumped", by_ms=by_ms)
 
     def _note(self, now_ms: int, ahead_ms: int) -> None:
-        if self._notes[-1][0] >= now_ms:  # nothing happened in between, or a crash took it back
+        if self._notes[-1][0] >= now_ms:  # nothing happened in between
             self._notes.pop()
         self._notes.append((now_ms, ahead_ms))
         del self._notes[:-NOTES]

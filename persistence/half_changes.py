@@ -51,7 +51,7 @@ class HalfChanges:
     """The changes of one group. `find` tells what is stored under a key, `is_decided` whether an epoch is."""
 
     __slots__ = (
-        "_find", "_is_decided", "advances", "at_ms", "cursors", "decides", "decisions", "events",
+        "_find", "_is_decided", "advances", "cursors", "dated", "decides", "decisions", "events",
         "forgotten_cursors", "halves", "holds", "next_seq", "streams", "time",
     )  # fmt: skip
 
@@ -64,7 +64,7 @@ class HalfChanges:
         self._find = find
         self._is_decided = is_decided
         self.next_seq = next_seq
-        self.at_ms = 0  # the latest time of what is kept for a time from now on: decisions, events
+        self.dated = False  # is something kept for a time from now on: decisions, events
         self.halves: dict[Key, HalfChange] = {}
         self.streams: dict[StreamKey, Stream | None] = {}
         self.decisions: dict[EpochKey, Decision] = {}
@@ -112,8 +112,7 @@ class HalfChanges:
         half.expires_at_ms = verb.expires_at_ms
         half.queue = verb.queue
         half.offset = verb.offset
-        self.at_ms = max(self.at_ms, verb.resolved_at_ms)
-        change.decided = self.decides = True
+        change.decided = self.decides = self.dated = True
         if not keeps_body(half):
             change.body = None
 
@@ -159,7 +158,7 @@ class HalfChanges:
         assert problem is None, f"event {event.kind!r} cannot be logged: {problem}"
         event.seq = self.next_seq
         self.next_seq += event.count
-        self.at_ms = max(self.at_ms, event.at_ms)
+        self.dated = True
         self.events.append(event)
 
 

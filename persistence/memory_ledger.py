@@ -115,7 +115,10 @@ class MemoryLedger:
 
     def keep(self, changes: HalfChanges) -> None:
         """They happened."""
-        stamp = self._clock.stamp(changes.at_ms) if changes.at_ms else 0
+        if changes.time is not None:
+            self.time = changes.time.now_ms, changes.time.notes
+            self._clock.tick(changes.time.now_ms / 1_000)
+        stamp = self._clock.stamp() if changes.dated else 0
         for key, change in changes.halves.items():
             if change.replaces:
                 self._drop(key)
@@ -146,8 +149,6 @@ class MemoryLedger:
         for cursor_key in [key for key in self._cursors if key[0] in changes.forgotten_cursors]:
             del self._cursors[cursor_key]
         self._cursors.update(changes.cursors)
-        if changes.time is not None:
-            self.time = changes.time.now_ms, changes.time.notes
 
     def forget_queue(self, queue_id: int) -> None:
         """It was deleted."""

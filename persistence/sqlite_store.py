@@ -231,6 +231,8 @@ class SqliteStore(StoreReads):
             if error is None:
                 group.add(unit)
             errors.append(error)
+        if group.halves is not None and group.halves.time is not None:
+            self._ledger.tell(group.halves.time)
         if group.queues or group.discharges or group.halves is not None:
             try:
                 self._write(group, deletes_segments=True)

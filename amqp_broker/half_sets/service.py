@@ -97,6 +97,10 @@ class SetService:
         """The broker's time."""
         return self._nodes.clock.now_ms()
 
+    def shown(self, at_ms: int) -> int:
+        """What the clock on the wall shows at a time of the broker's."""
+        return self._halves.shown(at_ms)
+
     def max_age_ms(self, group: str) -> int:
         """How old a set of this group may become."""
         found = self._halves.groups.get(group)

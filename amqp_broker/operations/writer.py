@@ -392,7 +392,7 @@ class Writer:
             return None
         time_kept = self._clock.to_be_kept()
         if time_kept is not None:
-            operations.append(time_kept)
+            operations.insert(0, time_kept)  # what comes after it is stamped by it
         now_ms = self._clock.now_ms()
         while True:
             units = self._prepare(group, now_ms)

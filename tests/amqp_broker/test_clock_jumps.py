@@ -6,16 +6,18 @@ Two clocks: the test moves that of the wall and the one that only goes on, each 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, HalfGroupConfig, QueuePolicy
-from amqp_broker.frames import Accepted, Rejected
+from amqp_broker.frames import Accepted, Rejected, Timestamp
 from amqp_broker.persistence import EVENT_LOG, MoveCursor
 from tests.support.broker_clients import at_rest, counts, receive, send, session_to
 from tests.support.controllers import Controller
@@ -31,12 +33,12 @@ from tests.support.halves import (
     resolver,
     tell,
 )
+from tests.support.retained import event_of, read, time_of
 from tests.support.wire_client import WireSession
 
 HOUR_S = 3_600
 HOUR_MS = HOUR_S * 1_000
 DAY_S = 24 * HOUR_S
-WEEK_S = 7 * DAY_S
 SIZES = {"a minute": 60, "a day": DAY_S, "ten years": 10 * 365 * DAY_S}
 JUMPS = {
     f"{name} {way}": sign * seconds
@@ -95,6 +97,11 @@ class Life:
         self.close()
         self.broker = TwoClocks(self.config, self.broker, set_by_s)
         self.session = self._connect()
+
+    def restart_on(self, data_dir: Path, set_by_s: int) -> None:
+        """The same on other files."""
+        self.config = attrs.evolve(self.config, data_dir=str(data_dir))
+        self.restart(set_by_s)
 
     def close(self) -> None:
         """The end, of this broker at least."""
@@ -357,3 +364,46 @@ def test_no_jump_of_the_clock_makes_anything_early_or_late(life: Life, jump: str
     life.pass_time(HOUR_S / 4)
     life.pass_time(HOUR_S / 8)
     assert seen(life, kinds) == {type(kind): not kind.ends for kind in kinds}, "after its time"
+
+
+def test_people_see_the_times_of_the_clock_on_the_wall(life: Life) -> None:
+    """Of messages and events, each as that clock stood when they came; and they are found by it."""
+    began_ms = life.broker.now_ms()
+    times: list[int] = []
+    for set_by_s in (0, DAY_S, -2 * DAY_S):
+        life.broker.set_wall(set_by_s)
+        life.broker.jump(60)
+        times.append(life.broker.now_ms())
+        life.sent("log", b"message")
+        life.sent("told", b"event")
+    life.restart(3 * DAY_S)
+    life.broker.jump(60)
+    times.append(life.broker.now_ms())
+    life.sent("log", b"message")
+    life.sent("told", b"event")
+    minute_ms, day_ms = 60_000, DAY_S * 1_000
+    assert [at_ms - began_ms for at_ms in times] == [
+        minute_ms, day_ms + 2 * minute_ms, -day_ms + 3 * minute_ms, 2 * day_ms + 4 * minute_ms
+    ]  # fmt: skip
+    session = life.session
+    assert [time_of(each) for each in receive(read(session, "log", "first"), 4)] == times
+    events = receive(read(session, "$events", "first"), 4)
+    assert [event_of(each)["time"] for each in events] == times
+    for number, at_ms in ((0, times[0]), (1, times[0] + 1), (1, times[1]), (2, times[1] + 1), (3, times[3])):
+        for address in ("log", "$events"):
+            found = receive(read(session, address, Timestamp(at_ms)), 1)[0]
+            assert time_of(found) == times[number], (address, number)
+
+
+def test_a_crash_makes_nothing_early(life: Life, tmp_path: Path) -> None:
+    """What the files say at any moment is enough: they are copied while the broker runs, and opened later."""
+    kinds = begun(life, *[kind for kind in KINDS if kind.outlives])
+    life.pass_time(HOUR_S / 2)
+    copied = tmp_path / "copied"
+    shutil.copytree(tmp_path / "data", copied)
+    life.restart_on(copied, DAY_S)
+    life.pass_time(HOUR_S / 4)
+    assert seen(life, kinds) == {type(kind): True for kind in kinds}
+    life.pass_time(HOUR_S / 4)
+    life.pass_time(HOUR_S / 8)
+    assert seen(life, kinds) == {type(kind): not kind.ends for kind in kinds}
