@@ -83,7 +83,7 @@ def check_many_halves_are_forgotten_in_steps(make_store: MakeStore) -> None:
 
 
 def check_no_clock_forgets_a_fresh_half(make_store: MakeStore) -> None:
-    """Time passes as `idle` is told; a wall clock that jumps, or was wrong, makes nothing older."""
+    """Time passes as it is told; times in verbs that jump, or are wrong, make nothing older."""
     store = make_store()
     year_ms = 365 * 86_400_000
     forget_all(store, 0.0)

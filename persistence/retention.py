@@ -29,7 +29,7 @@ class MoveCursor:
     """Set a durable named cursor: the next message of the node that its reader wants. The caller looks
     whether that is forward.
 
-    `at_ms` is the time of the wall clock. `queue_id` EVENT_LOG stands for the event log, whose offsets are
+    `at_ms` is the time of it. `queue_id` EVENT_LOG stands for the event log, whose offsets are
     the numbers of the events.
     """
 
@@ -63,7 +63,7 @@ class Retained:
 
 @attrs.define
 class Cursor:
-    """Where a named cursor stands in one node, and when it was moved, in milliseconds of the Unix epoch."""
+    """Where a named cursor stands in one node, and when it was moved, by the caller's clock."""
 
     name: str
     queue_id: int

@@ -193,7 +193,7 @@ class Store(Protocol):
         """
 
     def offset_at(self, queue_id: int, at_ms: int) -> int:
-        """The first offset that was published at or after a time of the wall clock, above the watermark;
+        """The first offset that was published at or after a time, above the watermark;
         `next_offset` if there is none.
 
         What was posted in one commit counts as published together, and never before an earlier one. Raises

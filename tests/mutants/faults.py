@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.mutants import (
     choice_faults,
+    clock_faults,
     log_faults,
     outcome_faults,
     request_faults,
@@ -314,4 +315,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     + set_faults.FAULTS
     + retained_faults.FAULTS
     + log_faults.FAULTS
+    + clock_faults.FAULTS
 )
