@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from amqp_broker.log_setup import logger
-from amqp_broker.operations.operation import Operation
-from amqp_broker.persistence import KeepTime, Unit
+from amqp_broker.operations.posting import Step
+from amqp_broker.persistence import KeepTime
 
 if TYPE_CHECKING:
     from amqp_broker.operations.writer import Writer
@@ -59,17 +59,14 @@ class BrokerClock:
         self._log = logger("clock")
 
     def resume(self, now_ms: int, notes: str) -> None:
-        """Go on where the store says that the last broker has stopped. A millisecond has passed since, so no
-        time comes twice.
-        """
-        now_ms += 1
+        """Go on where the store says that the last broker has stopped."""
         self._began_s, self._began_ms = self._elapsed_s(), now_ms
         self._notes = _read(notes) or [(now_ms, self._wall_ms() - now_ms)]
         self._kept_ms = now_ms
         ahead_ms = self._wall_ms() - now_ms
         away_ms = ahead_ms - self._notes[-1][1]
         if away_ms:
-            self._note(now_ms, ahead_ms)
+            self._note(now_ms + 1, ahead_ms)  # what has that time already was before
         if away_ms <= -JUMP_MS:
             self._log.warning("clock.went_back", by_ms=-away_ms)
         else:
@@ -115,14 +112,16 @@ class BrokerClock:
 
     # What the store keeps
 
-    def to_be_kept(self) -> TimeKept | None:
-        """What the group that is made now keeps besides, if it is time for that."""
+    def to_be_kept(self) -> KeepTime | None:
+        """What the group that is made now keeps besides, if it is time for that. If that comes to nothing
+        a later one does it.
+        """
         self.look()
         now_ms = self.now_ms()
         if now_ms < self._kept_ms + SAVE_EVERY_MS:
             return None
         self._kept_ms = now_ms
-        return TimeKept(self)
+        return self.verb()
 
     def verb(self) -> KeepTime:
         """As the store keeps it."""
@@ -145,17 +144,6 @@ def _read(notes: str) -> list[tuple[int, int]]:
     return found
 
 
-class TimeKept(Operation):
-    """The store keeps what time it is. Where there is no room for that it is kept later."""
-
-    def __init__(self, clock: BrokerClock) -> None:
-        self._clock = clock
-
-    def prepare(self, now_ms: int) -> Unit:
-        """By now."""
-        return [self._clock.verb()]
-
-
 class Timekeeper:
     """Has the time kept where nothing else is stored, and jumps noticed that no group has met."""
 
@@ -171,5 +159,5 @@ class Timekeeper:
     def wake(self) -> None:
         """Keep it now, and again after a while."""
         self._clock.look()
-        self._writer.submit(TimeKept(self._clock))
+        self._writer.submit(Step([self._clock.verb()]))
         self.begin()

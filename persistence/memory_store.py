@@ -28,6 +28,7 @@ from amqp_broker.persistence.verbs import (
     CreateNode,
     Discharged,
     HalfVerb,
+    KeepTime,
     Move,
     NodeVerb,
     Post,
@@ -224,6 +225,8 @@ class MemoryStore:
                 if self._half_changes is None:
                     self._half_changes = self._ledger.changes()
                 self._half_changes.add(verb)
+                if isinstance(verb, KeepTime):
+                    self._ledger.tell(verb)
 
     def _forget(self) -> None:
         self._pending = []

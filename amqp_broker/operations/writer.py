@@ -390,9 +390,6 @@ class Writer:
         if self._kept and operations[0].waits_for_space():
             self._kept.extend(operations)  # one by one: there was no room for the one before it either
             return None
-        time_kept = self._clock.to_be_kept()
-        if time_kept is not None:
-            operations.insert(0, time_kept)  # what comes after it is stamped by it
         now_ms = self._clock.now_ms()
         while True:
             units = self._prepare(group, now_ms)
@@ -400,7 +397,7 @@ class Writer:
             if not group.stores:
                 break
             try:
-                errors = self._store.apply(units)
+                errors = self._apply(units)
             except StoreFailed:
                 raise
             except Exception as error:
@@ -415,6 +412,13 @@ class Writer:
             self._leave_out(group, refused)
         self.operations_begun += len(group.operations)
         return group
+
+    def _apply(self, units: list[Unit]) -> list[Exception | None]:
+        """With what time it is, once in a while: no group is stored for that alone."""
+        time_kept = self._clock.to_be_kept()
+        if time_kept is None:
+            return self._store.apply(units)
+        return self._store.apply([[time_kept], *units])[1:]
 
     def _prepare(self, group: Group, now_ms: int) -> list[Unit]:
         """The verbs of each operation that is not refused; what can't be judged yet goes back."""
