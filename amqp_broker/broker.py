@@ -6,7 +6,6 @@ async with open_broker(BrokerConfig(memory=True)) as broker:
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -17,6 +16,7 @@ import trio
 
 from amqp_broker.authentication import Authenticator
 from amqp_broker.authorisation import Authoriser
+from amqp_broker.clock import BrokerClock, Timekeeper, wall_clock_ms
 from amqp_broker.configuration import BrokerConfig, ListenerConfig
 from amqp_broker.configuration_limits import MESSAGES_IN_MEMORY
 from amqp_broker.connection_task import ConnectionTask
@@ -49,11 +49,6 @@ if TYPE_CHECKING:
     from amqp_broker.listener import OpenListener, PeerInfo
 
 
-def wall_clock_ms() -> int:
-    """Milliseconds of the Unix epoch."""
-    return time.time_ns() // 1_000_000
-
-
 class Broker:
     """A running broker; made by `open_broker`."""
 
@@ -71,9 +66,11 @@ class Broker:
         self.timers = Timers()
         self.memory = MemoryBudget(memory_bytes(config))
         self.memory.told = self._tell_memory
-        self.writer = Writer(store, self.timers, lambda: self.nodes.wall_clock_ms(), self.memory)
+        self.clock = BrokerClock(wall_clock)
+        self.writer = Writer(store, self.timers, self.clock, self.memory)
+        self.timekeeper = Timekeeper(self.clock, self.writer, self.timers)
         authoriser = Authoriser(config.access_rules, users_configured=bool(config.users))
-        self.nodes = NodeService(config, self.writer, self.timers, authoriser, wall_clock, self.memory)
+        self.nodes = NodeService(config, self.writer, self.timers, authoriser, self.clock, self.memory)
         self.features = Features(self.nodes)
         self.registry = self.features.registry
         self.authenticator = Authenticator(config)
@@ -369,6 +366,7 @@ async def _running(
                 await make_logs(broker.nodes)
                 await broker.create_queues_at_start()
                 await broker.recover_halves()
+                broker.timekeeper.begin()
                 try:
                     yield broker
                 finally:
@@ -377,6 +375,7 @@ async def _running(
                     connections.cancel_scope.cancel()
         finally:
             if writer is not None:
+                broker.timekeeper.wake()
                 writer.stop()
                 with trio.CancelScope(shield=True):
                     await writer.ended.wait()
@@ -388,6 +387,8 @@ def _recover(broker: Broker, store: Store) -> Unit:
     recovered = store.recover()
     for damaged in recovered.quarantined:
         logger("broker").error("node.quarantined", queue_id=damaged.queue_id, reason=damaged.reason)
+    if recovered.now_ms:
+        broker.clock.resume(recovered.now_ms, recovered.notes)
     nodes = recovered.nodes
     broker.nodes.store_id = store.store_id
     broker.nodes.queues.recover(nodes)

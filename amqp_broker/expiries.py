@@ -12,7 +12,7 @@ NEVER: Final = 1 << 62
 
 
 class Expiries:
-    """What is known of the expiries of one queue's messages. Pure; times are of the broker's wall clock."""
+    """What is known of the expiries of one queue's messages. Pure; times are of the broker's clock."""
 
     __slots__ = ("_chunks", "_crowded", "_heap", "armed_ms", "asked", "gone", "kept", "swept_at_ms", "unread")
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 SWEEP_EVERY_MS: Final = 1_000  # of one queue: how late a message may be found in memory
 SWEEP_DISK_EVERY_MS: Final = 10_000  # of one chunk on disk: reading costs more than looking
 SWEEP_CHUNKS: Final = 4  # of one queue in one step: two windows, some milliseconds
-LONGEST_SLEEP_S: Final = 60.0  # the wall clock may be set while we wait
 EXPIRES: Final = "expires"  # in the settings of a node: messages in it have had a ttl
 
 assert SWEEP_EVERY_MS <= SWEEP_DISK_EVERY_MS, "memory is nearer than the disk"
@@ -106,12 +105,12 @@ class ExpirySweep:
 
     def _set_timer(self) -> None:
         if self._due:
-            wait_s = max(0, self._due[0][0] - self._nodes.wall_clock_ms()) / 1000
-            self._nodes.timers.set(trio.current_time() + min(wait_s, LONGEST_SLEEP_S), self)
+            wait_s = max(0, self._due[0][0] - self._nodes.clock.now_ms()) / 1000
+            self._nodes.timers.set(trio.current_time() + wait_s, self)
 
     def wake(self) -> None:
         """Something may be due: one queue in each step, others have a turn in between."""
-        now_ms = self._nodes.wall_clock_ms()
+        now_ms = self._nodes.clock.now_ms()
         if self._due and self._due[0][0] <= now_ms:
             queue = heappop(self._due)[2]
             expiries = queue.expiries
@@ -169,7 +168,7 @@ class ExpirySweep:
         self._nodes.lose(queue, page.quarantined)
         if page.next_offset < end and (page.records or page.quarantined):
             expiries.unread.appendleft((page.next_offset, end))
-        now_ms = self._nodes.wall_clock_ms()
+        now_ms = self._nodes.clock.now_ms()
         again_ms = now_ms + SWEEP_DISK_EVERY_MS
         expired: list[Record] = []
         for record in page.records:

@@ -1,6 +1,4 @@
-"""What all connections share: the nodes, the writer, the clock on the wall, and the distribution of
-messages.
-"""
+"""What all connections share: the nodes, the writer, the clock, and the distribution of messages."""
 
 from __future__ import annotations
 
@@ -15,6 +13,7 @@ import trio
 from amqp_broker import message_events
 from amqp_broker.addresses import TEMPORARY_PREFIX, AddressError, parse_address
 from amqp_broker.authorisation import CREATE, Authoriser, Principal
+from amqp_broker.clock import BrokerClock
 from amqp_broker.configuration import BrokerConfig
 from amqp_broker.expiries import Expiries
 from amqp_broker.expiry import ExpirySweep, Swept
@@ -49,7 +48,7 @@ class NodeService:
         writer: Writer,
         timers: Timers,
         authoriser: Authoriser,
-        wall_clock_ms: Callable[[], int],
+        clock: BrokerClock,
         memory: MemoryBudget,
     ) -> None:
         self.config = config
@@ -58,7 +57,7 @@ class NodeService:
         self.writer = writer
         self.timers = timers
         self.authoriser = authoriser
-        self.wall_clock_ms = wall_clock_ms
+        self.clock = clock
         self.queues = Queues(config, self.store_step, memory)
         self.link_names = LinkNames()
         self.live_transactions = LiveTransactions()
@@ -116,7 +115,7 @@ class NodeService:
 
     def post(self, queue: Queue, payload: bytes) -> None:
         """Put a message of the broker itself, encoded, into a queue."""
-        record = record_of(payload, 0, self.wall_clock_ms(), queue.queue_id, queue.persistent)
+        record = record_of(payload, 0, self.clock.now_ms(), queue.queue_id, queue.persistent)
         if queue.stores_all:
             store_all([record])
         posting = Posting(self, queue, [record], OF_THE_BROKER)
@@ -133,7 +132,7 @@ class NodeService:
         """Hand what `queue` assigns to the tasks that own the links, and have the disk read where it is
         needed.
         """
-        for consumer, records in queue.assign(self.wall_clock_ms()):
+        for consumer, records in queue.assign(self.clock.now_ms()):
             consumer.deliver(records)
         expired = queue.take_expired()
         if expired:
@@ -218,7 +217,7 @@ class NodeService:
             self.lose(queue, page.quarantined)
             before = page.next_offset if page.records or page.quarantined else None
             shown, browser.cursor = backlog.shown(page.records, start, before, browser.demand)
-            shown = shown_to(browser, shown, self.wall_clock_ms())
+            shown = shown_to(browser, shown, self.clock.now_ms())
             if shown:
                 browser.demand -= len(shown)
                 browser.deliver(shown)
@@ -237,7 +236,7 @@ class NodeService:
                     self._log_dead(queue, [lost.offset], f"damaged: {lost.reason}")
 
     def _log_dead(self, queue: Queue, offsets: list[int], reason: str) -> None:
-        verbs = message_events.dead(queue, offsets, reason, self.wall_clock_ms())
+        verbs = message_events.dead(queue, offsets, reason, self.clock.now_ms())
         self.writer.defer(Step(verbs, told=True))
 
     def _answer_drains(self, queue: Queue) -> None:
@@ -264,7 +263,7 @@ class NodeService:
         queue.retire(expired, cached=on_disk is None)
         verbs = retire_verbs(queue.queue_id, expired)
         if queue.events:
-            verbs.extend(message_events.expired(queue, expired, self.wall_clock_ms()))
+            verbs.extend(message_events.expired(queue, expired, self.clock.now_ms()))
         if on_disk is not None:
             self.writer.submit(Swept(on_disk, expired, verbs))
         elif verbs:

@@ -530,7 +530,7 @@ class Transactions(Expiring):
 
     def _log_released(self, consumer: QueueSource, records: list[Record]) -> None:
         """What a transaction had acquired goes back with its end."""
-        now_ms = self._nodes.wall_clock_ms()
+        now_ms = self._nodes.clock.now_ms()
         container = consumer.container_id
         verbs = settled(consumer.queue, records, RELEASED, container, now_ms, reason="rolled back")
         self._nodes.writer.defer(Step(verbs, told=True))

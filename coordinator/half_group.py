@@ -6,7 +6,7 @@ check-back).
               +--------- released, lost, late <------+
     deadline heap: at the maximum age, or after the last attempt, the policy decides
 
-Pure: times are milliseconds of the broker's wall clock and handed in; a checker is opaque. Only what is open
+Pure: times are milliseconds of the broker's clock and handed in; a checker is opaque. Only what is open
 is here; what is decided is a tombstone in the store.
 """
 

@@ -23,7 +23,7 @@ class Decision:
     """What was decided about an epoch: each winning set, in their order; `home` is the store that decided it,
     if it is another one.
 
-    `decided_at_ms` is in milliseconds of the Unix epoch; a checksum has 64 bits, without a sign.
+    `decided_at_ms` is in milliseconds of the caller's clock; a checksum has 64 bits, without a sign.
     """
 
     group: str

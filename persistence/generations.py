@@ -7,12 +7,13 @@ sixteenth of the time for keeping away from the next one.
     0 ........ 2047 | 2048 ..... 4095 | 4096 .. 4099            numbers
     oldest            ...               open                    generations, told by their first number
 
-Age is measured where it can be, by the monotonic clock of the callers: from the call of `forgettable` that
-first saw the youngest outcome of a generation. For what an earlier process has left there are only the times
-of the discharges, of a wall clock that may have been set back, forth, or both. Hence a step between two
-generations counts not at all when it goes back, and for an eighth of the time for keeping at most: one wrong
-time makes nothing older than that. Time without discharges in which the store was closed counts less than it
-was; keeping longer is never wrong (a forgotten commit looks like none), and the number bounds it.
+Age is measured where it can be, by the clock of the callers: from the call of `forgettable` that first saw
+the youngest outcome of a generation. For what an earlier process has left there are only the times of the
+discharges; files of former versions have those of a clock on the wall, which may have been set back, forth,
+or both. Hence a step between two generations counts not at all when it goes back, and for an eighth of the
+time for keeping at most: one wrong time makes nothing older than that. Time without discharges in which the
+store was closed counts less than it was; keeping longer is never wrong (a forgotten commit looks like none),
+and the number bounds it.
 """
 
 from __future__ import annotations

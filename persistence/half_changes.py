@@ -27,7 +27,7 @@ from amqp_broker.persistence.halves import (
     keeps_body,
 )
 from amqp_broker.persistence.retention import Cursor, ForgetCursor, MoveCursor
-from amqp_broker.persistence.verbs import Verb
+from amqp_broker.persistence.verbs import KeepTime, Verb
 
 Key = tuple[str, bytes]
 StreamKey = tuple[int, str]
@@ -51,8 +51,8 @@ class HalfChanges:
     """The changes of one group. `find` tells what is stored under a key, `is_decided` whether an epoch is."""
 
     __slots__ = (
-        "_find", "_is_decided", "advances", "at_ms", "cursors", "decides", "decisions", "events",
-        "forgotten_cursors", "halves", "holds", "next_seq", "streams",
+        "_find", "_is_decided", "advances", "cursors", "dated", "decides", "decisions", "events",
+        "forgotten_cursors", "halves", "holds", "next_seq", "streams", "time",
     )  # fmt: skip
 
     def __init__(
@@ -64,13 +64,14 @@ class HalfChanges:
         self._find = find
         self._is_decided = is_decided
         self.next_seq = next_seq
-        self.at_ms = 0  # the latest time of what is kept for a time from now on: decisions, events
+        self.dated = False  # is something kept for a time from now on: decisions, events
         self.halves: dict[Key, HalfChange] = {}
         self.streams: dict[StreamKey, Stream | None] = {}
         self.decisions: dict[EpochKey, Decision] = {}
         self.events: list[Event] = []
         self.cursors: dict[CursorKey, Cursor] = {}
         self.forgotten_cursors: set[str] = set()  # before those of `cursors` were moved
+        self.time: KeepTime | None = None
         self.holds = False  # is there a Hold among the verbs
         self.decides = False
         self.advances = False
@@ -111,8 +112,7 @@ class HalfChanges:
         half.expires_at_ms = verb.expires_at_ms
         half.queue = verb.queue
         half.offset = verb.offset
-        self.at_ms = max(self.at_ms, verb.resolved_at_ms)
-        change.decided = self.decides = True
+        change.decided = self.decides = self.dated = True
         if not keeps_body(half):
             change.body = None
 
@@ -144,6 +144,9 @@ class HalfChanges:
             del self.cursors[key]
         self.forgotten_cursors.add(verb.name)
 
+    def _keep_time(self, verb: KeepTime) -> None:
+        self.time = verb
+
     def _decide_epoch(self, verb: DecideEpoch) -> None:
         decision = verb.decision
         key = (decision.group, decision.producer, decision.epoch)
@@ -157,7 +160,7 @@ class HalfChanges:
         assert problem is None, f"event {event.kind!r} cannot be logged: {problem}"
         event.seq = self.next_seq
         self.next_seq += event.count
-        self.at_ms = max(self.at_ms, event.at_ms)
+        self.dated = True
         self.events.append(event)
 
 
@@ -203,4 +206,5 @@ _ADD: Final[dict[type[object], Callable[..., None]]] = {
     Journal: HalfChanges._log,
     MoveCursor: HalfChanges._move_cursor,
     ForgetCursor: HalfChanges._forget_cursor,
+    KeepTime: HalfChanges._keep_time,
 }

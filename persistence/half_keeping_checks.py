@@ -21,6 +21,7 @@ from amqp_broker.persistence.half_checks import (
 from amqp_broker.persistence.halves import BY_POLICY, COMMITTED, PREPARED, ROLLED_BACK, Hold
 from amqp_broker.persistence.store import Store
 from amqp_broker.persistence.store_check_helpers import do
+from amqp_broker.persistence.verbs import KeepTime
 
 KEEP_S: Final = KEEP_MS / 1000
 LATE_S: Final = 120.0  # by so much a store may forget later than it should
@@ -82,7 +83,7 @@ def check_many_halves_are_forgotten_in_steps(make_store: MakeStore) -> None:
 
 
 def check_no_clock_forgets_a_fresh_half(make_store: MakeStore) -> None:
-    """Time passes as `idle` is told; a wall clock that jumps, or was wrong, makes nothing older."""
+    """Time passes as it is told; times in verbs that jump, or are wrong, make nothing older."""
     store = make_store()
     year_ms = 365 * 86_400_000
     forget_all(store, 0.0)
@@ -96,10 +97,10 @@ def check_no_clock_forgets_a_fresh_half(make_store: MakeStore) -> None:
     assert numbers(store.halves(GROUP, None, b"", 9)) == everything
     forget_all(store, KEEP_S + 4 * 86_400.0)
     assert store.halves(GROUP, None, b"", 9) == []
-    # A long pause that a decision ends belongs to those before it only.
+    # A long pause that a decision ends belongs to those before it only: the time is told with it.
     do(store, hold(0), decide(0, COMMITTED))
     forget_all(store, 2 * KEEP_S)
-    do(store, hold(1), decide(1, COMMITTED))
+    do(store, KeepTime(round(3_500 * KEEP_S), ""), hold(1), decide(1, COMMITTED))
     forget_all(store, 4 * KEEP_S)
     assert stored(store, 1) == COMMITTED
     store.close()
@@ -127,9 +128,21 @@ def check_expired_name_may_be_used_again(make_store: MakeStore) -> None:
     store.close()
 
 
+def check_time_is_kept(make_store: MakeStore) -> None:
+    """What `KeepTime` said last in a group that was committed, with its notes."""
+    store = make_store()
+    assert (store.recover().now_ms, store.recover().notes) == (0, "")
+    do(store, KeepTime(PUT_AT_MS, ""), KeepTime(PUT_AT_MS + 1, "one ü"))
+    assert store.apply([[KeepTime(PUT_AT_MS + 2, "two")]]) == [None]
+    store.abandon()
+    assert (store.recover().now_ms, store.recover().notes) == (PUT_AT_MS + 1, "one ü")
+    store.close()
+
+
 HALF_KEEPING_CHECKS: Final[tuple[Callable[[MakeStore], None], ...]] = (
     check_decided_halves_are_forgotten,
     check_many_halves_are_forgotten_in_steps,
     check_no_clock_forgets_a_fresh_half,
     check_expired_name_may_be_used_again,
+    check_time_is_kept,
 )

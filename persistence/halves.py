@@ -22,7 +22,7 @@ EVENT_RUN_MAX: Final = 4096  # entries of one run: more are a long time for who 
 
 @attrs.define
 class Half:
-    """One half message, without its body. Times are milliseconds of the Unix epoch, 0 is none.
+    """One half message, without its body. Times are milliseconds of the caller's clock, 0 is none.
 
     `queue` and `offset` are where the message of a committed one stands (offset -1: nowhere).
 

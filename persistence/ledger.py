@@ -16,10 +16,13 @@ from amqp_broker.persistence.halves import Decide, Hold, Reschedule
 from amqp_broker.persistence.keep_clock import SAVE_EVERY_MS, KeepClock
 from amqp_broker.persistence.stream_table import StreamTable
 from amqp_broker.persistence.unit_of_work import UnitOfWork
+from amqp_broker.persistence.verbs import KeepTime
 
 CLOCK_KEY: Final = "kept_ms"
-_CLOCK: Final = "SELECT CAST(value AS BLOB) FROM meta WHERE key=?"
-_SAVE_CLOCK: Final = "REPLACE INTO meta VALUES (?, ?)"
+NOW_KEY: Final = "now_ms"
+NOTES_KEY: Final = "clock_notes"
+_META: Final = "SELECT CAST(value AS BLOB) FROM meta WHERE key=?"
+_SAVE_META: Final = "REPLACE INTO meta VALUES (?, ?)"
 
 
 class Ledger:
@@ -40,12 +43,24 @@ class Ledger:
         """Raises StoreCorrupt, StoreFailed."""
         self.halves.load()
         self.cursors.load()
-        shown = self.events.load()
-        for (value,) in self._unit.query(_CLOCK, (CLOCK_KEY,)):
-            if isinstance(value, bytes) and value.isdigit():
-                shown = max(shown, int(value))
-        self._saved_ms = shown
-        self._clock.load(shown)
+        shown, saved, (now_ms, _) = self.events.load(), _number(self._meta(CLOCK_KEY)), self.time()
+        if now_ms:
+            self._clock.load(saved, now_ms / 1_000)
+        else:  # nobody has told the time, or an older version did not keep it
+            self._clock.load(max(shown, saved))
+        self._saved_ms = saved
+
+    def time(self) -> tuple[int, str]:
+        """What `KeepTime` said last: (now_ms, notes); 0 if that is not known. Raises StoreCorrupt,
+        StoreFailed.
+        """
+        return _number(self._meta(NOW_KEY)), self._meta(NOTES_KEY)
+
+    def _meta(self, key: str) -> str:
+        for (value,) in self._unit.query(_META, (key,)):
+            if isinstance(value, bytes):
+                return value.decode(errors="replace")
+        return ""
 
     def objection(self, verb: Hold | Decide | Reschedule | DecideEpoch) -> RowDamaged | None:
         """Why a half message cannot be changed, or an epoch decided: what is stored is unknown.
@@ -75,7 +90,7 @@ class Ledger:
 
         Raises as `UnitOfWork.execute`.
         """
-        stamp = self._clock.stamp(changes.at_ms) if changes.at_ms else 0
+        stamp = self._clock.stamp() if changes.dated else 0
         next_number = self.halves.write(changes, stamp) if changes.halves else 0
         if changes.streams:
             self.streams.write(changes.streams)
@@ -83,6 +98,9 @@ class Ledger:
             self.epochs.write(changes.decisions)
         if changes.cursors or changes.forgotten_cursors:
             self.cursors.write(changes)
+        if changes.time is not None:
+            self._save_clock(self.tell(changes.time), changes.time.now_ms)
+            self._unit.execute(_SAVE_META, (NOTES_KEY, changes.time.notes))
         self.events.write(changes.events, stamp)
         return next_number
 
@@ -108,20 +126,28 @@ class Ledger:
         try:
             halves, more_halves = self.halves.forget_step(clock_ms)
             event_pages, more_events = self.events.forget_step(clock_ms)
-            pages = halves + event_pages + self._save_clock(clock_ms)
+            pages = halves + event_pages
+            if clock_ms >= self._saved_ms + SAVE_EVERY_MS:
+                self._unit.begin()
+                self._save_clock(clock_ms, round(1_000 * now))
+                self._unit.commit()
+                self._saved_ms = clock_ms
+                pages += 1
         except StoreCorrupt:
             self._forgets = False
             return 0, False
         return pages, more_halves or more_events
 
-    def _save_clock(self, clock_ms: int) -> int:
-        if clock_ms < self._saved_ms + SAVE_EVERY_MS:
-            return 0
-        self._unit.begin()
-        self._unit.execute(_SAVE_CLOCK, (CLOCK_KEY, str(clock_ms)))
-        self._unit.commit()
-        self._saved_ms = clock_ms
-        return 1
+    def tell(self, time: KeepTime) -> int:
+        """It is so late; what is kept is by that older, whatever becomes of the group."""
+        return self._clock.tick(time.now_ms / 1_000)
+
+    def _save_clock(self, clock_ms: int, now_ms: int) -> None:
+        self._unit.execute_many(_SAVE_META, [(CLOCK_KEY, str(clock_ms)), (NOW_KEY, str(now_ms))])
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0
 
 
 def pass_before_commit(changes: HalfChanges) -> None:

@@ -14,6 +14,7 @@ from amqp_broker.persistence.half_changes import CursorKey, Found, HalfChanges, 
 from amqp_broker.persistence.halves import OPEN, Event, Half, Stream, keeps_body
 from amqp_broker.persistence.keep_clock import FORGET_HALVES, FORGET_ROWS, KeepClock
 from amqp_broker.persistence.retention import Cursor
+from amqp_broker.persistence.verbs import KeepTime
 
 MEMORY_EVENTS: Final = 1_000_000  # kept at most, as soon as `idle` runs: about 100 MiB
 
@@ -35,6 +36,8 @@ class MemoryLedger:
         self._events: list[tuple[Event, int]] = []  # runs in order, with their stamps
         self._next_seq = 1
         self._cursors: dict[CursorKey, Cursor] = {}
+        self.time = 0, ""
+        """What `KeepTime` said last: (now_ms, notes)."""
 
     # Reading
 
@@ -111,9 +114,15 @@ class MemoryLedger:
     def _is_decided(self, group: str, producer: str, epoch: int) -> bool:
         return self.decision(group, producer, epoch) is not None
 
+    def tell(self, time: KeepTime) -> None:
+        """It is so late; what is kept is by that older, whatever becomes of the group."""
+        self._clock.tick(time.now_ms / 1_000)
+
     def keep(self, changes: HalfChanges) -> None:
         """They happened."""
-        stamp = self._clock.stamp(changes.at_ms) if changes.at_ms else 0
+        if changes.time is not None:
+            self.time = changes.time.now_ms, changes.time.notes
+        stamp = self._clock.stamp() if changes.dated else 0
         for key, change in changes.halves.items():
             if change.replaces:
                 self._drop(key)

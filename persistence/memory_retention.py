@@ -13,8 +13,7 @@ import attrs
 
 from amqp_broker.persistence.directory import MAX_SEGMENT_BYTES, MAX_SEGMENT_MESSAGES
 from amqp_broker.persistence.records import Record
-from amqp_broker.persistence.retain_clock import SWEEP_RETAINED
-from amqp_broker.persistence.retention import Retain, Retained
+from amqp_broker.persistence.retention import SWEEP_RETAINED, Retain, Retained
 from amqp_broker.persistence.store import MISSING, MISSING_AT_ONCE, Quarantined, ReadResult
 
 

@@ -20,7 +20,6 @@ from amqp_broker.persistence.memory_ledger import MemoryLedger
 from amqp_broker.persistence.memory_retention import MemoryRetention
 from amqp_broker.persistence.node_table import NodeTable
 from amqp_broker.persistence.records import Record
-from amqp_broker.persistence.retain_clock import RetainClock
 from amqp_broker.persistence.retention import Cursor, Retain, Retained
 from amqp_broker.persistence.store import ReadResult, Recovered, RecoveredNode, SpaceState
 from amqp_broker.persistence.verbs import (
@@ -29,6 +28,7 @@ from amqp_broker.persistence.verbs import (
     CreateNode,
     Discharged,
     HalfVerb,
+    KeepTime,
     Move,
     NodeVerb,
     Post,
@@ -172,13 +172,11 @@ class MemoryStore:
         self._applied = False
         self._store_id = store_id
         self._group = 0  # counts commits
-        self._clock = RetainClock()
 
     def recover(self) -> Recovered:
         assert not self._applied, "recover between apply and commit"
-        return Recovered(
-            [self._recovered(queue_id, queue) for queue_id, queue in sorted(self._queues.items())]
-        )
+        nodes = [self._recovered(queue_id, queue) for queue_id, queue in sorted(self._queues.items())]
+        return Recovered(nodes, [], *self._ledger.time)
 
     def _recovered(self, queue_id: int, queue: _Queue) -> RecoveredNode:
         return RecoveredNode(
@@ -227,6 +225,8 @@ class MemoryStore:
                 if self._half_changes is None:
                     self._half_changes = self._ledger.changes()
                 self._half_changes.add(verb)
+                if isinstance(verb, KeepTime):
+                    self._ledger.tell(verb)
 
     def _forget(self) -> None:
         self._pending = []
@@ -404,8 +404,7 @@ class MemoryStore:
 
     def _drop_retained(self, now: float) -> bool:
         queues = [queue for queue in self._queues.values() if queue.retention is not None]
-        latest_ms = max([queue.retention.at_ms for queue in queues if queue.retention], default=0)
-        clock_ms = self._clock.tick(now, latest_ms)
+        clock_ms = round(1_000 * now)
         for queue in queues:
             if queue.retention is not None and queue.retention.is_due(clock_ms):
                 queue.retention.drop_some(clock_ms)

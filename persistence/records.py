@@ -13,7 +13,7 @@ class Record:
     `body` holds the encoded sections after the header, octet for octet as they came. `annotations` are
     changed message annotations (an encoded section) that replace those in `body` when the message is
     delivered; None leaves the body's own. `header_bytes` belongs to the broker and is never stored. Times are
-    milliseconds of the Unix epoch; `expires_at_ms` 0 means never.
+    milliseconds of the caller's clock (`KeepTime`); `expires_at_ms` 0 means never.
     """
 
     __slots__ = (

@@ -13,8 +13,8 @@ from amqp_broker.persistence.group import NodeState
 from amqp_broker.persistence.group_writer import delete_segments
 from amqp_broker.persistence.housekeeping import SWEEP_BYTES
 from amqp_broker.persistence.node_rows import SET_NEXT_OFFSET
-from amqp_broker.persistence.retain_clock import SWEEP_RETAINED
 from amqp_broker.persistence.retained_table import DELETE_RETAINED, NO_RUN, REPLACE_RETAINED, Retention
+from amqp_broker.persistence.retention import SWEEP_RETAINED
 from amqp_broker.persistence.runs import RUN_COLUMNS, Run, RunCache, run_from_row
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 

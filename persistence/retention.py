@@ -7,6 +7,7 @@ from typing import Final
 import attrs
 
 EVENT_LOG: Final = 0  # the queue_id of a cursor on the event log; no node has it
+SWEEP_RETAINED: Final = 256  # runs that are dropped in one step
 
 
 @attrs.define
@@ -28,7 +29,7 @@ class MoveCursor:
     """Set a durable named cursor: the next message of the node that its reader wants. The caller looks
     whether that is forward.
 
-    `at_ms` is the time of the wall clock. `queue_id` EVENT_LOG stands for the event log, whose offsets are
+    `at_ms` is the time of it. `queue_id` EVENT_LOG stands for the event log, whose offsets are
     the numbers of the events. `owner` is the principal whose it is.
     """
 
@@ -63,8 +64,8 @@ class Retained:
 
 @attrs.define
 class Cursor:
-    """Where a named cursor stands in one node, and when it was moved, in milliseconds of the Unix epoch.
-    `owner` is the principal whose it is; "" for those of stores that knew no owners.
+    """Where a named cursor stands in one node, and when it was moved, by the caller's clock. `owner` is the
+    principal whose it is; "" for those of stores that knew no owners.
     """
 
     name: str

@@ -41,7 +41,6 @@ from amqp_broker.persistence.outcomes import Outcomes
 from amqp_broker.persistence.quarantine import put_into_quarantine
 from amqp_broker.persistence.reader import Page, PageReader
 from amqp_broker.persistence.recovery import load
-from amqp_broker.persistence.retain_clock import RetainClock
 from amqp_broker.persistence.retained_reader import RetainedReader
 from amqp_broker.persistence.retained_sweep import drop_step
 from amqp_broker.persistence.runs import CACHE_MESSAGES, RunCache
@@ -153,7 +152,6 @@ class SqliteStore(StoreReads):
         self._nodes: dict[int, NodeState] = {}
         self._sweep: dict[int, int] = {}
         self._retaining: dict[int, NodeState] = {}
-        self._retain_clock = RetainClock()
         self._orphans: list[int] = []  # segments without runs that are still to be deleted
         self._next_segment_id = 0  # until loaded
         self._turn = _IDLE
@@ -192,6 +190,7 @@ class SqliteStore(StoreReads):
             self._mended += _told_of("nodes", lambda: mend_nodes(self._unit))
         loaded = _told_of("nodes and their messages", lambda: load(self._unit, self._runs))
         loaded.recovered.quarantined = [*self._mended]
+        loaded.recovered.now_ms, loaded.recovered.notes = self._ledger.time()
         if not self._next_segment_id:
             _told_of("the outcomes of transactions", self._outcomes.load)
             _told_of("half messages, cursors and events", self._ledger.load)
@@ -232,6 +231,8 @@ class SqliteStore(StoreReads):
             if error is None:
                 group.add(unit)
             errors.append(error)
+        if group.halves is not None and group.halves.time is not None:
+            self._ledger.tell(group.halves.time)
         if group.queues or group.discharges or group.halves is not None:
             try:
                 self._write(group, deletes_segments=True)
@@ -422,8 +423,7 @@ class SqliteStore(StoreReads):
         """What retention has kept long enough, of one node."""
         if not self._retaining:
             return False
-        kept = [node.retention for node in self._retaining.values() if node.retention is not None]
-        clock_ms = self._retain_clock.tick(now, max([r.at_ms for r in kept if r.keeps()], default=0))
+        clock_ms = round(1_000 * now)
         for queue_id, node in [*self._retaining.items()]:
             if node is not self._nodes.get(queue_id) or node.retention is None:
                 del self._retaining[queue_id]

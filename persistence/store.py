@@ -57,11 +57,13 @@ class Recovered:
     """What a store holds at its start, nodes in the order of their creation.
 
     `quarantined` are nodes whose own row was damaged, since the store was opened: their messages are there,
-    their settings are not.
+    their settings are not. `now_ms` and `notes` are of the last `KeepTime`, 0 if there is none.
     """
 
     nodes: list[RecoveredNode]
     quarantined: list[Quarantined] = attrs.field(factory=list)
+    now_ms: int = 0
+    notes: str = ""
 
 
 @attrs.define
@@ -191,7 +193,7 @@ class Store(Protocol):
         """
 
     def offset_at(self, queue_id: int, at_ms: int) -> int:
-        """The first offset that was published at or after a time of the wall clock, above the watermark;
+        """The first offset that was published at or after a time, above the watermark;
         `next_offset` if there is none.
 
         What was posted in one commit counts as published together, and never before an earlier one. Raises
@@ -211,7 +213,8 @@ class Store(Protocol):
         """Housekeeping in bounded steps (checkpoint, forgetting what was kept long enough, sweeping,
         compaction); True if more waits. May run in a worker.
 
-        `now` is monotonic seconds. Call it when nothing else is to do, and when `checkpoint_due` says so.
+        `now` is seconds of the clock that the times in the verbs are of, which never jumps. Call it when
+        nothing else is to do, and when `checkpoint_due` says so.
         """
 
     @property

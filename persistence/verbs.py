@@ -49,8 +49,8 @@ class Move:
     """All messages that a node holds become those of another, in their order, from `first_offset` on without
     holes; the node that held them is deleted.
 
-    `first_offset` is at or above the other node's `next_offset`. `at_ms` is the time of it, in milliseconds
-    of the Unix epoch. What was returned stays as it was. Refused with RowDamaged, nothing moved, if the store
+    `first_offset` is at or above the other node's `next_offset`. `at_ms` is the time of it, by the
+    caller's clock. What was returned stays as it was. Refused with RowDamaged, nothing moved, if the store
     cannot tell what the node holds.
     """
 
@@ -106,20 +106,34 @@ class Purge:
 class Discharged:
     """Keep that a transaction was committed, with the rest of its unit, of which this is the last verb.
 
-    Only commits are kept (presumed abort). `at_ms` is the time of the discharge, in milliseconds of the Unix
-    epoch. A `txn_id` is never used twice.
+    Only commits are kept (presumed abort). `at_ms` is the time of the discharge, by the caller's clock.
+    A `txn_id` is never used twice.
     """
 
     txn_id: bytes
     at_ms: int
 
 
-# halves.py, epochs.py, and the cursors of retention.py
+@attrs.define
+class KeepTime:
+    """Keep what time it is, by the caller's clock that all times in the verbs are of, and with it notes of
+    the caller's, any text. `Recovered` has the last ones.
+    """
+
+    now_ms: int
+    notes: str
+
+
+# halves.py, epochs.py, the cursors of retention.py, and the time
 HalfVerb = (
     Hold | Reschedule | Decide | Advance | ForgetStream | Journal | DecideEpoch | MoveCursor | ForgetCursor
-)
+    | KeepTime
+)  # fmt: skip
 HALF_VERBS: Final = frozenset(
-    (Hold, Reschedule, Decide, Advance, ForgetStream, Journal, DecideEpoch, MoveCursor, ForgetCursor)
+    (
+        Hold, Reschedule, Decide, Advance, ForgetStream, Journal, DecideEpoch, MoveCursor, ForgetCursor,
+        KeepTime,
+    )  # fmt: skip
 )
 NodeVerb = CreateNode | DeleteNode | Configure | Move | Purge | Retain
 Verb = NodeVerb | Post | Retire | Return | Discharged | HalfVerb

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class HalfSetInfo:
-    """One set that is not decided. Ages are milliseconds by the broker's clock; `destinations` is how many
+    """One set that is not decided. Ages are milliseconds that passed; `destinations` is how many
     messages are for each queue.
 
     `home` is the store that decides about it and `store` the one that has its messages, where it is not this
@@ -63,7 +63,7 @@ class SetAdministration:
             count=staged.count,
             byte_count=staged.byte_count,
             age_ms=max(0, self._sets.now_ms() - staged.begun_at_ms),
-            deadline_ms=staged.deadline_ms,
+            deadline_ms=self._sets.shown(staged.deadline_ms),
             container_id=staged.container_id,
             destinations={part.destination: part.count for part in staged.parts.values() if not staged.store},
             home=staged.home,

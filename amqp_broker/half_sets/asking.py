@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 SUBJECT: Final = "check-set"
 
 
-def write_set_check(group: str, asked: OpenSet, now_ms: int) -> bytes:
-    """The check about a set, encoded."""
+def write_set_check(group: str, asked: OpenSet, now_ms: int, deadline_ms: int) -> bytes:
+    """The check about a set, encoded; `deadline_ms` is by the clock on the wall."""
     staged = asked.staged
     named: dict[str, Any] = {
         "half_set": staged.set_id,
@@ -35,7 +35,7 @@ def write_set_check(group: str, asked: OpenSet, now_ms: int) -> bytes:
         "half_group": group,
         "half_attempt": Int(asked.attempts + 1),
         "half_age_ms": Long(asked.age_ms(now_ms)),
-        "half_deadline": Long(staged.deadline_ms),
+        "half_deadline": Long(deadline_ms),
     }
     if staged.home:
         named["half_home"] = staged.home

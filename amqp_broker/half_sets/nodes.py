@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from amqp_broker.coordinator import Resolver, SetState
 from amqp_broker.frames import Accepted, DecodeError, Error, Message, Properties, Rejected
 from amqp_broker.half_sets.answers import internal_error
@@ -111,6 +113,8 @@ class SetRequests:
             for each in producer.sets.values()
             if (epoch is None or each.epoch == epoch) and each.state is not SetState.VOIDED
         ][:SETS_SHOWN]
+        if found is not None:
+            found = attrs.evolve(found, decided_at_ms=self._nodes.clock.shown(found.decided_at_ms))
         payload = write_status(request.correlation_id, self._nodes.store_id, found, latest, shown)
         return partial(self._reply, queue, payload, answer)
 

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
 
-LONGEST_SLEEP_S: Final = 60.0  # the wall clock may be set while we wait
 AGE_REASON: Final = "maximum age"
 AGE_RETRY_MS: Final = 60_000  # what could not be voided because the store was full is tried again
 DECISIONS_SEARCHED: Final = 1_000  # of a producer, the newest, where a request names no epoch
@@ -94,8 +93,12 @@ class SetService:
         return [each for producer in self.producers.values() for each in producer.sets.values()]
 
     def now_ms(self) -> int:
-        """The broker's wall clock."""
-        return self._nodes.wall_clock_ms()
+        """The broker's time."""
+        return self._nodes.clock.now_ms()
+
+    def shown(self, at_ms: int) -> int:
+        """What the clock on the wall shows at a time of the broker's."""
+        return self._halves.shown(at_ms)
 
     def max_age_ms(self, group: str) -> int:
         """How old a set of this group may become."""
@@ -370,7 +373,7 @@ class SetService:
     def _rearm(self) -> None:
         now = trio.current_time()
         if self._deadlines:
-            wait_s = min(max(0, self._deadlines[0][0] - self.now_ms()) / 1000, LONGEST_SLEEP_S)
+            wait_s = max(0, self._deadlines[0][0] - self.now_ms()) / 1000
             self._nodes.timers.set(now + wait_s, self)
         if self._waiting:
             self._nodes.timers.set(next(iter(self._waiting.values())) + self._patience_s(), self)

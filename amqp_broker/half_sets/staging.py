@@ -161,7 +161,7 @@ class StagingSink(Sink):
         self.processed(1)
 
     def _stage(self, deliveries: list[Delivery]) -> None:
-        now_ms = self._nodes.wall_clock_ms()
+        now_ms = self._nodes.clock.now_ms()
         sequences = not self._queue.sequences.off
         queue_id = self.part.queue_id
         records: list[Record] = []

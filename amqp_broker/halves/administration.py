@@ -43,7 +43,7 @@ class HalfRefusedByHand(Exception):
 
 @attrs.frozen
 class HalfMessage:
-    """One half message. Ages are milliseconds by the broker's clock, times those of the Unix epoch.
+    """One half message. Ages are milliseconds that passed, times those of the clock on the wall.
 
     `lifecycle` is one of the words of RocketMQ's picture: transaction pending, parked, rollback, ready, in
     flight, acknowledged. `half_id` has the type that the producer gave it.
@@ -104,6 +104,7 @@ class HalfAdministration:
         return await self._nodes.writer.ask(look)
 
     def _describe(self, half: Half, store: Store) -> HalfMessage:
+        shown = self._service.shown
         return HalfMessage(
             group=half.group,
             half_id=half_id_value(half.half_id),
@@ -111,13 +112,13 @@ class HalfAdministration:
             state=half.state,
             destination=half.destination,
             attempts=half.attempts,
-            age_ms=max(0, self._nodes.wall_clock_ms() - half.put_at_ms),
-            due_at_ms=half.due_at_ms,
-            deadline_ms=half.deadline_ms,
+            age_ms=max(0, self._nodes.clock.now_ms() - half.put_at_ms),
+            due_at_ms=shown(half.due_at_ms),
+            deadline_ms=shown(half.deadline_ms),
             container_id=half.container_id,
             size_bytes=half.size_bytes,
             resolver=half.resolver,
-            resolved_at_ms=half.resolved_at_ms,
+            resolved_at_ms=half.resolved_at_ms and shown(half.resolved_at_ms),
             reason=half.reason,
         )
 
@@ -146,7 +147,7 @@ class HalfAdministration:
         service = self._service
         found = service.groups.get(group)
         counted = service.counted(group)
-        now_ms = self._nodes.wall_clock_ms()
+        now_ms = self._nodes.clock.now_ms()
         return HalfFigures(
             group=group,
             prepared=0 if found is None else found.count(HalfState.PREPARED),
@@ -194,4 +195,5 @@ class HalfAdministration:
 
     async def events(self, from_seq: int = 0, count: int = PAGE) -> list[Event]:
         """The event log from `from_seq` on: every put, ask, answer, decision, parking and resumption."""
-        return await self._nodes.writer.ask(lambda store: store.events(from_seq, count))
+        found = await self._nodes.writer.ask(lambda store: store.events(from_seq, count))
+        return [attrs.evolve(event, at_ms=self._service.shown(event.at_ms)) for event in found]

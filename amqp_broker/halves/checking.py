@@ -104,10 +104,12 @@ class CheckSource(Source):
         """The check; a body that makes it too large for the link is left out."""
         now_ms = self._service.now_ms()
         if isinstance(half, OpenSet):
-            return write_set_check(self._group.name, half, now_ms)
-        check = write_check(self._group.name, half, body, now_ms)
+            deadline_ms = self._service.shown(half.staged.deadline_ms)
+            return write_set_check(self._group.name, half, now_ms, deadline_ms)
+        deadline_ms = self._service.shown(half.deadline_ms)
+        check = write_check(self._group.name, half, body, now_ms, deadline_ms)
         if too_large(self.link, Check(half, check)):
-            check = write_check(self._group.name, half, body, now_ms, body_bytes=0)
+            check = write_check(self._group.name, half, body, now_ms, deadline_ms, body_bytes=0)
         return check
 
     def settle_released(self, half: OpenHalf) -> None:
@@ -326,7 +328,7 @@ class ParkedSource(Source):
         if half.state is not HalfState.PARKED:
             self._shown.discard(half.half_id)
         else:
-            copy = Check(None, parked_body(half, body))
+            copy = Check(None, parked_body(half, body, self._service.shown(half.put_at_ms)))
             if too_large(self.link, copy):
                 self.connection.log.warning("parked.too_large", group=self._group.name, **half.names())
                 self._shown.add(half.half_id)

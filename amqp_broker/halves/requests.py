@@ -232,10 +232,12 @@ def _resolution_by_sections(payload: bytes) -> Resolution:
 
 
 def write_check(
-    group: str, half: OpenHalf, body: bytes, now_ms: int, body_bytes: int = CHECK_BODY_BYTES
-) -> bytes:
+    group: str, half: OpenHalf, body: bytes, now_ms: int, deadline_ms: int,
+    body_bytes: int = CHECK_BODY_BYTES,
+) -> bytes:  # fmt: skip
     """The check about a half message whose stored bytes after the header are `body`, encoded; a body of more
-    than `body_bytes` is left out. Its sections are repeated octet for octet.
+    than `body_bytes` is left out. Its sections are repeated octet for octet. `deadline_ms` is by the clock on
+    the wall.
     """
     message = Message(body)
     named = dict(message.application_properties or {})
@@ -246,7 +248,7 @@ def write_check(
             "half_destination": half.destination,
             "half_attempt": Int(half.attempts + 1),
             "half_age_ms": Long(half.age_ms(now_ms)),
-            "half_deadline": Long(half.deadline_ms),
+            "half_deadline": Long(deadline_ms),
         }
     )
     sections = message.body or encode_section("data", b"")
@@ -280,8 +282,10 @@ def delivered_body(half: OpenHalf, body: bytes, reason: str) -> bytes:
     return encode_section("message-annotations", annotations) + _without_annotations(message)
 
 
-def parked_body(half: OpenHalf, body: bytes) -> bytes:
-    """A parked half message as it is shown: octet for octet, with annotations that say what it is."""
+def parked_body(half: OpenHalf, body: bytes, put_at_ms: int) -> bytes:
+    """A parked half message as it is shown: octet for octet, with annotations that say what it is, and when
+    it was put by the clock on the wall.
+    """
     message = Message(body)
     annotations = dict(message.message_annotations or {})
     annotations.update(
@@ -289,7 +293,7 @@ def parked_body(half: OpenHalf, body: bytes) -> bytes:
             Symbol(HALF_ID_ANNOTATION): half_id_value(half.half_id),
             Symbol("x-opt-half-destination"): half.destination,
             Symbol("x-opt-half-attempts"): Int(half.attempts),
-            Symbol("x-opt-half-put-at"): Timestamp(half.put_at_ms),
+            Symbol("x-opt-half-put-at"): Timestamp(put_at_ms),
         }
     )
     return encode_section("message-annotations", annotations) + _without_annotations(message)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from amqp_broker.coordinator import (
+    NEVER_MS,
     PARK_POLICY,
     HalfAnswer,
     HalfGroup,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 BODY_CACHE_BYTES: Final = 32 << 20  # bodies of open half messages that are kept in memory: the newest
 MAX_GROUPS: Final = 1_024  # at once; idle ones that peers made by using them are forgotten
-LONGEST_SLEEP_S: Final = 60.0  # the wall clock may be set while we wait
 
 
 VoidSet = Callable[[StagedSet, str], Operation]
@@ -131,9 +131,13 @@ class HalfService:
 
     # What operations ask for
 
+    def shown(self, at_ms: int) -> int:
+        """What the clock on the wall shows, or showed, at a time of the broker's."""
+        return at_ms if at_ms == NEVER_MS else self._nodes.clock.shown(at_ms)
+
     def now_ms(self) -> int:
-        """The broker's wall clock."""
-        return self._nodes.wall_clock_ms()
+        """The broker's time."""
+        return self._nodes.clock.now_ms()
 
     def find(
         self, group: HalfGroup, half_id: bytes, now_ms: int, looked: Looked = NOT_LOOKED
@@ -142,7 +146,7 @@ class HalfService:
         half = group.open.get(half_id)
         if half is not None:
             at_ms, resolver = half.resolved_at_ms, half.resolver
-            return Found(half.state, half.digest, half.destination, half, at_ms, resolver)
+            return Found(half.state, half.digest, half.destination, half, self.shown(at_ms), resolver)
         if half_id in looked:
             stored = looked[half_id]
         else:
@@ -154,8 +158,8 @@ class HalfService:
         if stored is None or 0 < stored.expires_at_ms <= now_ms:
             return None  # the store may be later than that with forgetting it
         return Found(
-            HalfState(stored.state), stored.digest, stored.destination, None, stored.resolved_at_ms,
-            stored.resolver,
+            HalfState(stored.state), stored.digest, stored.destination, None,
+            self.shown(stored.resolved_at_ms), stored.resolver,
         )  # fmt: skip
 
     def look_up(self, group: HalfGroup, half_ids: list[bytes]) -> Looked:
@@ -372,7 +376,7 @@ class HalfService:
         """Be woken for the earliest deadline of `group`, too."""
         earliest = group.next_deadline_ms()
         if earliest is not None:
-            wait_s = min(max(0, earliest - self.now_ms()) / 1000, LONGEST_SLEEP_S)
+            wait_s = max(0, earliest - self.now_ms()) / 1000
             wait_s = max(wait_s, self._pace.wait_s(trio.current_time()))
             self._nodes.timers.set(trio.current_time() + wait_s, self)
 

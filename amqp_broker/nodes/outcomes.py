@@ -131,6 +131,8 @@ class OutcomeQuestions(RequestSink):
         if transaction is not None:
             return PENDING if transaction.state is TransactionState.DISCHARGING else LIVE, None
         committed_at_ms = store.discharged(txn_id)
+        if committed_at_ms is not None:
+            committed_at_ms = self._nodes.clock.shown(committed_at_ms)
         return NOT_COMMITTED if committed_at_ms is None else COMMITTED, committed_at_ms
 
 

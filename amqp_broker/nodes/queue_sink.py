@@ -114,7 +114,7 @@ class QueueSink(Sink):
 
     def _post_run(self, deliveries: list[Delivery], transaction: Transaction | None) -> None:
         queue = self.queue
-        now_ms = self._nodes.wall_clock_ms()
+        now_ms = self._nodes.clock.now_ms()
         persistent = queue.persistent
         queue_id = queue.queue_id
         mapped: list[bytes] = []

@@ -110,7 +110,7 @@ class QueueSource(Consumer):
             return
         records = list(pending)
         link = self.link
-        prepare(records, self._nodes.wall_clock_ms())
+        prepare(records, self._nodes.clock.now_ms())
         transactional = self.transactions.acquires(self)
         taken = self.transactions.send(self, records) if transactional else link.send(records)
         if taken == len(records):
@@ -277,12 +277,12 @@ class QueueSource(Consumer):
         return verbs
 
     def _outcome_events(self, records: list[Record], state: Any) -> Unit:
-        now_ms = self._nodes.wall_clock_ms()
+        now_ms = self._nodes.clock.now_ms()
         return message_events.settled(self.queue, records, state, self.container_id, now_ms)
 
     def _log_delivered(self, records: list[Record]) -> None:
         """With the next group, or a little later: nobody waits for it."""
-        now_ms = self._nodes.wall_clock_ms()
+        now_ms = self._nodes.clock.now_ms()
         verbs = message_events.delivered(self.queue, records, self.container_id, now_ms)
         self._nodes.writer.defer(Step(verbs, told=True))
 

@@ -54,7 +54,7 @@ class Operation:
 
     def prepare(self, now_ms: int) -> Unit:
         """Judge it, and the verbs that do it; empty when nothing has to be stored. `now_ms` is the time of
-        the group, in milliseconds of the Unix epoch. Raises Refused or a StoreError when it can't be, NotYet
+        the group, by the broker's clock. Raises Refused or a StoreError when it can't be, NotYet
         when that is not known before the group so far is stored.
         """
         raise AssertionError("an operation says what it does")

@@ -35,6 +35,7 @@ from typing import Final, TypeVar
 
 import trio
 
+from amqp_broker.clock import BrokerClock
 from amqp_broker.links import Account, MemoryBudget
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.operation import NotYet, Operation, OperationFault, Refused
@@ -113,15 +114,15 @@ class Group:
 
 
 class Writer:
-    """Owns the store: nobody else calls it while the broker runs. `now_ms` is the clock on the wall."""
+    """Owns the store: nobody else calls it while the broker runs."""
 
     def __init__(
-        self, store: Store, timers: Timers, now_ms: Callable[[], int], memory: MemoryBudget | None = None
+        self, store: Store, timers: Timers, clock: BrokerClock, memory: MemoryBudget | None = None
     ) -> None:
         self._store = store
         self._memory = memory or MemoryBudget()
         self._timers = timers
-        self._now_ms = now_ms
+        self._clock = clock
         self._pace = Pace()
         self._waiting: list[Operation] = []
         self._due = False  # some of them do not wait for company
@@ -344,8 +345,8 @@ class Writer:
 
     async def _housekeeping(self, thread: CommitThread) -> bool:
         """A bounded step of the store's own work, in the worker; True if more waits."""
-        now = trio.current_time()
-        self._housekeeping_at = now + HOUSEKEEPING_EVERY_S
+        self._housekeeping_at = trio.current_time() + HOUSEKEEPING_EVERY_S
+        now = self._clock.now_ms() / 1_000
         more = False
 
         def step() -> None:
@@ -412,14 +413,14 @@ class Writer:
         if self._kept and operations[0].waits_for_space():
             self._kept.extend(operations)  # one by one: there was no room for the one before it either
             return None
-        now_ms = self._now_ms()
+        now_ms = self._clock.now_ms()
         for _ in range(ROUNDS):
             units = self._prepare(group, now_ms)
             group.stores = any(units)
             if not group.stores:
                 break
             try:
-                errors = self._store.apply(units)
+                errors = self._apply(units)
             except StoreFailed:
                 raise
             except Exception as error:
@@ -436,6 +437,13 @@ class Writer:
             self._leave_alone(group)
         self.operations_begun += len(group.operations)
         return group
+
+    def _apply(self, units: list[Unit]) -> list[Exception | None]:
+        """With what time it is, once in a while: no group is stored for that alone."""
+        time_kept = self._clock.to_be_kept()
+        if time_kept is None:
+            return self._store.apply(units)
+        return self._store.apply([[time_kept], *units])[1:]
 
     def _prepare(self, group: Group, now_ms: int) -> list[Unit]:
         """The verbs of each operation that is not refused; what can't be judged yet goes back."""

@@ -87,7 +87,7 @@ class _Making:
             queue.number(again)
             unit += [Post(queue.queue_id, again), queue.archive_verb(again[0].offset, len(again))]
         if queue.events:
-            unit += message_events.made_log(queue, former, again, self._nodes.wall_clock_ms())
+            unit += message_events.made_log(queue, former, again, self._nodes.clock.now_ms())
         self._made.posted_again += len(again)
         self._made.archived += len(records) - len(again)
         return unit

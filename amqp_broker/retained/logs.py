@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import attrs
 
+from amqp_broker.clock import BrokerClock
 from amqp_broker.configuration_tables import LOG_KIND, QUEUE_KIND
 from amqp_broker.event_types import event_fields, event_type
 from amqp_broker.frames import Header, OffsetStamp, Properties, encode_composite, encode_flat_map
@@ -73,14 +74,17 @@ class RetainedLog(Protocol):
         """The next messages at or after `start`."""
 
     def offset_at(self, store: Store, at_ms: int) -> int:
-        """The first offset of that time or later; the next offset if there is none."""
+        """The first offset of that time of the clock on the wall, or later; the next offset if there is
+        none.
+        """
 
 
 class QueueLog:
     """The messages of a queue that retains them, settled ones included."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, clock: BrokerClock) -> None:
         self.queue = queue
+        self._clock = clock
         self.address = queue.name
         self.log_id = queue.queue_id
         self.kind = LOG_KIND if isinstance(queue, Log) else QUEUE_KIND
@@ -107,7 +111,9 @@ class QueueLog:
         for lost in found.quarantined:
             self._log.error("retained.damaged", queue=self.address, offset=lost.offset, reason=lost.reason)
         records = found.records
+        shown = self._clock.shown
         for record in records:
+            record.enqueued_at_ms = shown(record.enqueued_at_ms)
             if record.annotations is not None:
                 replace_annotations(record)
             key = (record.priority, record.delivery_count)
@@ -119,7 +125,7 @@ class QueueLog:
 
     def offset_at(self, store: Store, at_ms: int) -> int:
         """By the times of publication."""
-        return store.offset_at(self.log_id, at_ms)
+        return store.offset_at(self.log_id, self._clock.time_of(at_ms))
 
 
 def _header(key: tuple[int, int]) -> bytes:
@@ -133,7 +139,8 @@ def _header(key: tuple[int, int]) -> bytes:
 class EventLog:
     """The store's event log: offsets are the numbers of the events. `end` is as of the last look."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: BrokerClock) -> None:
+        self._clock = clock
         self.address = EVENTS
         self.log_id = EVENTS_ID
         self.kind = EVENTS_KIND
@@ -146,7 +153,8 @@ class EventLog:
 
     def page(self, store: Store, start: int, messages: int, size: int) -> Page:
         """Each event as a message: its type is the subject, its fields are a map."""
-        records = [_event_message(event) for event in store.events(start, messages)]
+        shown = self._clock.shown
+        records = [_event_message(event, shown(event.at_ms)) for event in store.events(start, messages)]
         kept = _within(records, size)
         unchanged = STAMP.write(kept)
         assert not unchanged, "an event has no annotations"
@@ -155,6 +163,7 @@ class EventLog:
 
     def offset_at(self, store: Store, at_ms: int) -> int:
         """By bisection: events stand in the order of their commits, and so nearly in that of their times."""
+        at_ms = self._clock.time_of(at_ms)
         low, high = store.event_range()
         while low < high:
             middle = (low + high) // 2
@@ -166,15 +175,15 @@ class EventLog:
         return low
 
 
-def _event_message(event: Event) -> Record:
+def _event_message(event: Event, at_ms: int) -> Record:
     kind = event_type(event.kind)
-    fields: dict[str, str | int] = {"type": kind, "lsn": event.seq, "time": event.at_ms}
+    fields: dict[str, str | int] = {"type": kind, "lsn": event.seq, "time": at_ms}
     fields.update(event_fields(event))
     subject = _subjects.get(kind)
     if subject is None:
         subject = _subjects[kind] = section("properties", Properties(subject=kind))
     body = subject + _VALUE + encode_flat_map(fields)
-    return Record(event.seq, body, enqueued_at_ms=event.at_ms, header_bytes=_EVENT_HEADER)
+    return Record(event.seq, body, enqueued_at_ms=at_ms, header_bytes=_EVENT_HEADER)
 
 
 def _within(records: Sequence[Record], size: int) -> list[Record]:

@@ -46,7 +46,7 @@ class RetainedService:
         self.limits = nodes.config.limits
         self.turns = nodes.turns
         self.cursors = Cursors(nodes, self.turns)
-        self.events = EventLog()
+        self.events = EventLog(nodes.clock)
         self._logs: dict[Queue, QueueLog] = {}
         self._waiting: dict[RetainedLog, dict[Waiter, int]] = {}
         self._readers = 0
@@ -79,7 +79,7 @@ class RetainedService:
         found = self._logs.get(queue)
         if found is None:
             check_retains(queue.name, queue.retains)
-            found = self._logs[queue] = QueueLog(queue)
+            found = self._logs[queue] = QueueLog(queue, self.nodes.clock)
         return found
 
     def log_at(self, principal: Principal, address: object) -> RetainedLog:

@@ -65,7 +65,7 @@ class SequenceAdministration:
         else:
             local = sequences_of(found).local
             streams = [local[name] for name in sorted(local) if name > after][:count]
-        return [_shown(queue, stream) for stream in streams]
+        return [self._info(queue, stream) for stream in streams]
 
     async def reset(self, queue: str, stream: str) -> bool:
         """Have a stream begin anew, and belong to nobody; False if there was none. Raises StoreError."""
@@ -88,6 +88,12 @@ class SequenceAdministration:
             raise failures[0]
         return was[0]
 
+    def _info(self, queue: str, stream: Stream) -> StreamInfo:
+        return StreamInfo(
+            queue, stream.stream, stream.owner, stream.seq_id, stream.seq_no, stream.former,
+            stream.reject_count, self._nodes.clock.shown(stream.last_access_ms),
+        )  # fmt: skip
+
     def _queue(self, name: str) -> Queue | None:
         try:
             return self._nodes.queues.find(parse_address(name).name)
@@ -95,8 +101,3 @@ class SequenceAdministration:
             return None
 
 
-def _shown(queue: str, stream: Stream) -> StreamInfo:
-    return StreamInfo(
-        queue, stream.stream, stream.owner, stream.seq_id, stream.seq_no, stream.former, stream.reject_count,
-        stream.last_access_ms,
-    )  # fmt: skip

@@ -33,8 +33,8 @@ class SequenceService:
         return self.nodes.writer.lookup(lambda store: store.stream(queue_id, name))
 
     def now_ms(self) -> int:
-        """Milliseconds of the Unix epoch."""
-        return self.nodes.wall_clock_ms()
+        """The broker's time."""
+        return self.nodes.clock.now_ms()
 
     # Judging
 

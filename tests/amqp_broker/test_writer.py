@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from amqp_broker.broker import wall_clock_ms
+from amqp_broker.clock import BrokerClock
 from amqp_broker.operations.operation import Operation
 from amqp_broker.operations.pace import DEFER_S, INLINE_COMMIT_S, READ_TURN_S
 from amqp_broker.operations.writer import IDLE_AFTER_S, Writer
@@ -107,9 +107,16 @@ async def timed(writer: Writer, timers: Timers) -> None:
         nursery.cancel_scope.cancel()
 
 
+def kept_clock() -> BrokerClock:
+    """One whose time was kept just now: nothing is stored of it for a second."""
+    clock = BrokerClock()
+    clock.to_be_kept()
+    return clock
+
+
 async def run_with(store: Store, nursery: trio.Nursery) -> Writer:
     timers = Timers()
-    writer = Writer(store, timers, wall_clock_ms)
+    writer = Writer(store, timers, kept_clock())
     nursery.start_soon(timed, writer, timers)
     await trio.testing.wait_all_tasks_blocked()
     return writer
@@ -203,7 +210,7 @@ def test_after_an_io_error_nobody_is_answered() -> None:
         store = new_store()
         store.broken = True
         job = Note(post(0), store)
-        writer = Writer(store, Timers(), wall_clock_ms)
+        writer = Writer(store, Timers(), kept_clock())
         writer.submit(job)
         with pytest.raises(StoreFailed):
             await writer.run()
@@ -242,7 +249,7 @@ def test_stopping_commits_what_was_submitted() -> None:
 
     async def main() -> None:
         store = new_store()
-        writer = Writer(store, Timers(), wall_clock_ms)
+        writer = Writer(store, Timers(), kept_clock())
         jobs = [Note(post(offset), store) for offset in range(3)]
         for job in jobs:
             writer.submit(job)

@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.mutants import (
     choice_faults,
+    clock_faults,
     door_faults,
     log_faults,
     outcome_faults,
@@ -315,5 +316,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     + set_faults.FAULTS
     + retained_faults.FAULTS
     + log_faults.FAULTS
+    + clock_faults.FAULTS
     + door_faults.FAULTS
 )

@@ -40,7 +40,7 @@ FAULTS: Final = (
         (f"{STORE_TESTS}::test_sqlite_store[check_retention_begins_at_the_next_message-cache]",),
     ),
     Mutant(
-        "times of publication follow a wall clock that goes back",
+        "times of publication follow a clock that goes back",
         "persistence/group_writer.py",
         "at_ms = max(at_ms, max([record.enqueued_at_ms for record in pending.records]))\n",
         "at_ms = max([record.enqueued_at_ms for record in pending.records])\n",

@@ -18,6 +18,7 @@ from amqp_broker.persistence import (
     ForgetStream,
     Hold,
     Journal,
+    KeepTime,
     Post,
     Reschedule,
     Store,
@@ -32,6 +33,8 @@ from amqp_broker.persistence import (
 )
 from amqp_broker.persistence.half_checks import (
     GROUP,
+    KEEP_MS,
+    PUT_AT_MS,
     body,
     decide,
     half,
@@ -41,6 +44,7 @@ from amqp_broker.persistence.half_checks import (
 )
 from amqp_broker.persistence.half_keeping_checks import KEEP_S, LATE_S, forget_all
 from amqp_broker.persistence.halves import BY_POLICY, COMMITTED, EVENT_RUN_MAX, PARKED, PREPARED, ROLLED_BACK
+from amqp_broker.persistence.keep_clock import AWAY_MS
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from amqp_broker.persistence.store_checks import do, do_units, messages, new_queue
@@ -265,6 +269,27 @@ def test_age_goes_on_after_a_restart(tmp_path: Path) -> None:
     assert (stored(store, 1), len(store.events(0, 9))) == (ROLLED_BACK, 2)
     forget_all(store, 86_400.0 + LATE_S)
     assert (stored(store, 1), len(store.events(0, 9))) == (None, 1)
+    store.close()
+    assert check_directory(tmp_path) == []
+
+
+def test_age_goes_on_with_the_time_that_is_told(tmp_path: Path) -> None:
+    """However often the store is opened again: what has elapsed counts, to the second, and nothing else."""
+    begun_ms, late_ms = PUT_AT_MS, 2 * AWAY_MS
+    store = small_store(tmp_path)
+    do(store, KeepTime(begun_ms, ""), hold(1), decide(1, ROLLED_BACK), Journal(event(1)), Journal(event(2)))
+    for day in range(1, 8):
+        if day == 7:
+            forget_all(store, (begun_ms + KEEP_MS) / 1000 - 1)
+            assert (stored(store, 1), len(store.events(0, 99))) == (ROLLED_BACK, 8)
+        do(store, KeepTime(begun_ms + day * 86_400_000, ""), Journal(event(day)))
+        store.close()
+        store = small_store(tmp_path)
+        recovered = store.recover()
+        assert recovered.now_ms == begun_ms + day * 86_400_000
+    assert KEEP_MS == 7 * 86_400_000
+    forget_all(store, (begun_ms + KEEP_MS + late_ms) / 1000)
+    assert (stored(store, 1), len(store.events(0, 99))) == (None, 7)
     store.close()
     assert check_directory(tmp_path) == []
 

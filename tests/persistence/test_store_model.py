@@ -27,7 +27,6 @@ from amqp_broker.persistence import (
     Return,
     Unit,
 )
-from amqp_broker.persistence.retain_clock import RetainClock
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.persistence.store_checks import fields, read_all, read_all_retained
 
@@ -347,7 +346,6 @@ class StoreModel(RuleBasedStateMachine):
         self.store.close()
         assert check_directory(self.directory) == []
         self.store = self.open()
-        self.model._clock = RetainClock()
 
     @rule(applied=st.booleans())
     def crash(self, applied: bool) -> None:
@@ -362,7 +360,6 @@ class StoreModel(RuleBasedStateMachine):
         for file in before.iterdir():
             shutil.copy(file, self.directory)
         old, self.store = self.store, self.open()
-        self.model._clock = RetainClock()
         if applied:
             self.model.abandon()
             self.units = []

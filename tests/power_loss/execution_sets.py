@@ -6,7 +6,7 @@ are one, offsets have no holes, and no cursor is ahead. `set_differences` compar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 from zlib import crc32
 
@@ -35,10 +35,12 @@ from amqp_broker.persistence.event_sizes import size_of
 from amqp_broker.persistence.halves import Columns
 from amqp_broker.persistence.sqlite import SqliteStore
 from tests.power_loss.execution import NO_SUCH_QUEUE, SMALL_PAGE_MESSAGES, Executor
+from tests.power_loss.plan import Plan
 from tests.power_loss.plan_sets import (
     CURSORS,
     EVENTS,
     GROUP,
+    IDLE_JUMP_MS,
     PRODUCERS,
     START_MS,
     Archive,
@@ -55,6 +57,7 @@ from tests.power_loss.plan_sets import (
     Say,
     Send,
     SetGroup,
+    SetPlan,
     SetSnapshot,
     SetStep,
     Settle,
@@ -72,6 +75,20 @@ Key = TypeVar("Key", str, tuple[str, int], tuple[str, str])
 
 class SetExecutor(Executor):
     """One store and the names of its nodes."""
+
+    def run(
+        self, plan: Plan | SetPlan, tell: Callable[[str], None], *, acknowledge_first: bool = False
+    ) -> None:
+        """As there, by the clock of the plan's messages."""
+        assert isinstance(plan, SetPlan)
+        self.now = (START_MS + plan.snapshots[0].idles * IDLE_JUMP_MS) / 1_000
+        super().run(plan, tell, acknowledge_first=acknowledge_first)
+
+    def idle(self) -> None:
+        """Let the store do all of its housekeeping."""
+        self.now += IDLE_JUMP_MS / 1_000
+        while self.store.idle(self.now):
+            pass
 
     def learn(self, group: SetGroup, units: list[list[Verb]]) -> None:
         """Remember the ids of nodes that a committed group made."""

@@ -20,7 +20,7 @@ GROUP: Final = "g"
 PRODUCERS: Final = ("p0", "p1")
 QUEUES: Final = ("bytes", "time")
 KEEP: Final = {"bytes": (0, 1_500), "time": (1_500_000, 0)}
-"""(keep_ms, keep_bytes): the second one forgets within two steps of idleness."""
+"""(keep_ms, keep_bytes): the second one forgets with the next idleness."""
 
 CURSORS: Final = ("one", "two")
 EVENTS: Final = "$events"
@@ -30,9 +30,7 @@ MAX_SETS: Final = 6
 MAX_LIVE: Final = 25
 START_MS: Final = 1_700_000_000_000
 IDLE_JUMP_MS: Final = 1_000_000_000
-"""The wall clock goes on by this with each idleness: more than the store's own clock does meanwhile, so that
-what is sent later is younger than all before.
-"""
+"""The clock goes on by this with each idleness: what was sent before it is over then."""
 
 Winners = tuple[DecidedSet, ...]
 Settings = Mapping[str, str | int]

@@ -55,15 +55,14 @@ def test_a_check_goes_out_by_credit_and_comes_back_with_its_link() -> None:
         await at.settle()
         sender.send([Message(half("h"))])
         await at.settle()
-        now_ms = [at.broker.nodes.wall_clock_ms() + 1_000]
-        at.broker.nodes.wall_clock_ms = lambda: now_ms[0]
+        at.broker.clock._began_ms += 1_000
         first = at.attach_receiver("$half-check/g", 1)
         await at.settle()
         source = at.context("down")
         assert isinstance(source, CheckSource) and len(at.received) == 1
         first.detach()
         await at.settle()
-        now_ms[0] += 10_000
+        at.broker.clock._began_ms += 10_000
         at.attach_receiver("$half-check/g", 1, "again")
         await at.settle()
         assert len(at.received) == 2
