@@ -161,6 +161,7 @@ def _learn(body: bytes, holes: list[int], head: int, shape: int, learned: _Learn
 
 def _is_flat(body: bytes, at: int, end: int) -> bool:
     """Whether what is left is nothing, data sections, or one amqp-value without inner structure."""
+    begin = at
     while at < end:
         if end - at < 4 or body[at] != 0 or body[at + 1] != _SMALLULONG:
             return False
@@ -168,6 +169,8 @@ def _is_flat(body: bytes, at: int, end: int) -> bool:
         code = body[at + 3]
         at += 4
         if kind == _VALUE:
+            if at != begin + 4:
+                return False
             if code in _FIXED:
                 return at + _FIXED[code] == end
             if code == 0x45:
