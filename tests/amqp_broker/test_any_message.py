@@ -8,11 +8,11 @@ import tempfile
 from typing import Any
 
 import attrs
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from amqp_broker.configuration import BrokerConfig, HalfGroupConfig, QueuePolicy
-from amqp_broker.frames import Accepted, Message, Modified, Properties, Source, encode_message
+from amqp_broker.frames import Accepted, Header, Message, Modified, Properties, Source, encode_message
 from amqp_broker.links import ReceiverLink
 from amqp_broker.testing import memory_config, run_with_virtual_clock
 from tests.links.pair import Message as Sendable
@@ -52,7 +52,8 @@ async def read_all(at: Served, *addresses: str) -> dict[str, int]:
     counts = {}
     for address in addresses:
         at.received.clear()
-        receiver = at.attach_receiver(Source(address=address, filter=filters("first")), 99, f"reads {address}")
+        source = Source(address=address, filter=filters("first"))
+        receiver = at.attach_receiver(source, 99, f"reads {address}")
         await at.settle()
         sound(at)
         counts[address] = len(at.received)
@@ -98,6 +99,8 @@ async def consume(at: Served, outcome: Any, name: str) -> int:
 
 @settings(max_examples=15, deadline=None)
 @given(FAMILIES)
+@example([encode_message(header=Header(delivery_count=2**32 - 1), body=b"x")])
+@example([encode_message(header=Header(ttl=2**32 - 1), body=b"x")])
 def test_what_is_taken_is_told_kept_read_and_delivered(payloads: list[bytes]) -> None:
     """Post, event log, reading by offset, an outcome that annotates, a restart, and all of it again."""
 
