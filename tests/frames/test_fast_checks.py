@@ -230,6 +230,13 @@ def test_what_is_malformed_is_refused(name: str) -> None:
         assert agrees(body) is False
 
 
+@pytest.mark.parametrize("section", [b"\x00\x53\x75\xa0\x00", encode_section("amqp-sequence", [])])
+def test_the_number_of_sections_is_bounded(section: bytes) -> None:
+    """Three million empty ones fit into a message of 16 MiB, and each costs a step."""
+    assert agrees(section * 60_000)
+    assert not agrees(section * 66_000)
+
+
 @pytest.mark.parametrize(
     "body",
     [
