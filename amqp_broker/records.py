@@ -25,6 +25,8 @@ from amqp_broker.frames import (
 from amqp_broker.persistence import Record
 
 DEFAULT_PRIORITY: Final = 4  # 3.2.1
+UINT_MAX: Final = 2**32 - 1
+"""What a ttl and a delivery-count can say: who sends a message may begin with any."""
 _HEADER_CACHE_ENTRIES: Final = (
     4_096  # distinct headers without a ttl: counts and priorities, far fewer in practice
 )
@@ -112,7 +114,7 @@ def _encode_header(record: Record, ttl_ms: int | None) -> bytes:
             priority=record.priority,
             ttl=ttl_ms,
             first_acquirer=not record.acquired_before,
-            delivery_count=record.delivery_count,
+            delivery_count=min(record.delivery_count, UINT_MAX),
         )
     )
 
@@ -123,7 +125,8 @@ def prepare(records: list[Record], now_ms: int) -> None:
     """
     for record in records:
         if record.expires_at_ms:
-            record.header_bytes = _encode_header(record, max(1, record.expires_at_ms - now_ms))
+            left_ms = max(1, min(record.expires_at_ms - now_ms, UINT_MAX))
+            record.header_bytes = _encode_header(record, left_ms)
         elif not record.header_bytes:
             record.header_bytes = _plain_header(record)
 

@@ -94,7 +94,7 @@ def read_composite(decoder: Decoder, declaration: CompositeDeclaration, end: int
     pos = decoder.pos
     data = decoder.data
     if depth < 2:
-        raise DecodeError(f"values nest deeper than {DEPTH_MAX} at byte {pos}")
+        raise DecodeError(f"values nest deeper than DEPTH_MAX ({DEPTH_MAX}) at byte {pos}")
     if pos + 2 < end and data[pos] == 0xC0 and 0 < data[pos + 1] <= end - pos - 2:
         stop = pos + 2 + data[pos + 1]
         count = data[pos + 2]
@@ -272,7 +272,7 @@ def _read_any(decoder: Decoder, field: FieldDeclaration, code: int, end: int, de
         found = find_declaration(decoder, end)
         if not isinstance(found, CompositeDeclaration):
             if depth <= 0:
-                raise DecodeError(f"values nest deeper than {DEPTH_MAX} at byte {start}")
+                raise DecodeError(f"values nest deeper than DEPTH_MAX ({DEPTH_MAX}) at byte {start}")
             return Described(found, decoder.value(end, depth - 1))
         if requires not in found.provides:
             raise DecodeError(
@@ -299,7 +299,7 @@ def read_map(decoder: Decoder, end: int, depth: int, symbol_keyed: bool, path: s
     decoded.
     """
     if depth <= 0:
-        raise DecodeError(f"values nest deeper than {DEPTH_MAX} at byte {decoder.pos}")
+        raise DecodeError(f"values nest deeper than DEPTH_MAX ({DEPTH_MAX}) at byte {decoder.pos}")
     code = decoder.data[decoder.pos]
     decoder.pos += 1
     stop, count = decoder.compound(code, end)

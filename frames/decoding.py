@@ -268,7 +268,7 @@ class Decoder:
 
 
 def _too_deep(pos: int) -> DecodeError:
-    return DecodeError(f"values nest deeper than {DEPTH_MAX} at byte {pos}")
+    return DecodeError(f"values nest deeper than DEPTH_MAX ({DEPTH_MAX}) at byte {pos}")
 
 
 def decode_value(data: bytes, offset: int = 0, nodes_max: int = 0) -> tuple[object, int]:

@@ -132,7 +132,7 @@ def ascii_octets(text: str) -> bytes:
 def deeper(depth: int) -> int:
     """One level less of nesting. Raises EncodeError at the limit that decoders have."""
     if depth <= 0:
-        raise EncodeError(f"values nest deeper than {DEPTH_MAX}")
+        raise EncodeError(f"values nest deeper than DEPTH_MAX ({DEPTH_MAX})")
     return depth - 1
 
 

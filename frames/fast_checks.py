@@ -21,7 +21,7 @@ from typing import Any, Final
 from amqp_broker.frames.decoding import Decoder
 from amqp_broker.frames.errors import DecodeError
 from amqp_broker.frames.fast_sections import PLAIN, body_shape
-from amqp_broker.frames.limits import DEPTH_MAX, SECTION_NODES_MAX
+from amqp_broker.frames.limits import DEPTH_MAX, SECTION_NODES_MAX, SECTIONS_MAX
 from amqp_broker.frames.message import Message
 
 # A peer chooses its layouts; bounded memos cannot be filled without end, they start again instead.
@@ -44,6 +44,7 @@ _NULL: Final = 0x40
 _SYM8: Final = 0xA3
 _STR8: Final = 0xA1
 _FIELDS: Final = 13
+_HEAD_SECTIONS: Final = 3  # at most, without header and delivery-annotations
 # Annotations of so many values, each of which holds at most so many, have fewer than SECTION_NODES_MAX.
 _FEW_VALUES: Final = 62
 _INNER_NODES: Final = 1_024
@@ -161,13 +162,20 @@ def _learn(body: bytes, holes: list[int], head: int, shape: int, learned: _Learn
 
 def _is_flat(body: bytes, at: int, end: int) -> bool:
     """Whether what is left is nothing, data sections, or one amqp-value without inner structure."""
+    begin = at
+    sections = _HEAD_SECTIONS
     while at < end:
+        sections += 1
+        if sections > SECTIONS_MAX:
+            return False
         if end - at < 4 or body[at] != 0 or body[at + 1] != _SMALLULONG:
             return False
         kind = body[at + 2]
         code = body[at + 3]
         at += 4
         if kind == _VALUE:
+            if at != begin + 4:
+                return False
             if code in _FIXED:
                 return at + _FIXED[code] == end
             if code == 0x45:

@@ -24,6 +24,9 @@ PERFORMATIVE_NODES_MAX: Final = 1_024
 SECTION_NODES_MAX: Final = 65_536
 """Values in one section of a message that is decoded for the broker's own use (annotations, properties)."""
 
+SECTIONS_MAX: Final = 65_536
+"""Sections of one message. Nothing else bounds empty ones: five octets each are three million in 16 MiB."""
+
 REPR_CHARACTERS_MAX: Final = 256
 """What a frame, a composite or a value prints of itself: one line of a log."""
 

@@ -18,7 +18,7 @@ from typing import Any
 from amqp_broker.frames.composite_decoding import decode_composite, read_resolved
 from amqp_broker.frames.decoding import Decoder, decode_value, skip_data, skip_value
 from amqp_broker.frames.errors import DecodeError
-from amqp_broker.frames.limits import DEPTH_MAX, SECTION_NODES_MAX, ZERO_WIDTH_ELEMENTS_MAX
+from amqp_broker.frames.limits import DEPTH_MAX, SECTION_NODES_MAX, SECTIONS_MAX, ZERO_WIDTH_ELEMENTS_MAX
 from amqp_broker.frames.primitive_types import name_of_code
 from amqp_broker.frames.printing import cut, shorten
 from amqp_broker.frames.sections import (
@@ -43,6 +43,8 @@ from amqp_broker.frames.sections import (
 from amqp_broker.frames.values import Array, Described, Symbol, Ulong
 
 Body = Data | AmqpSequence | AmqpValue
+
+_ADDED_SECTIONS = 2  # beyond SECTIONS_MAX: the header and message-annotations that a broker adds
 
 
 class Message:
@@ -85,6 +87,8 @@ class Message:
         What is inside of the body is for the receiver to judge.
         """
         self.check_sections()
+        if len(self._codes) > SECTIONS_MAX:
+            raise _too_many_sections(self._starts[SECTIONS_MAX])
         for code in (DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, FOOTER):
             self._annotations(code)
         self._composite(HEADER)
@@ -227,6 +231,8 @@ class Message:
         end = len(data)
         if start == end:
             return False
+        if len(self._codes) >= SECTIONS_MAX + _ADDED_SECTIONS:
+            raise _too_many_sections(start)
         code, at = _section_code(data, start, end)
         self._check_order(code, start)
         if at >= end:
@@ -291,6 +297,10 @@ class Message:
             return Data(value)
         assert isinstance(value, list)
         return AmqpSequence(value)
+
+
+def _too_many_sections(start: int) -> DecodeError:
+    return DecodeError(f"expected at most SECTIONS_MAX ({SECTIONS_MAX}) sections, found more at byte {start}")
 
 
 def _check_outer_form(data: bytes, at: int, end: int) -> None:

@@ -20,7 +20,7 @@ from amqp_broker.log import Log
 from amqp_broker.log_setup import logger
 from amqp_broker.persistence import EVENT_LOG, Event, Record, Store
 from amqp_broker.queue import Queue
-from amqp_broker.records import replace_annotations
+from amqp_broker.records import UINT_MAX, replace_annotations
 from amqp_broker.retained.filters import AT_OFFSET, AT_TIME, FIRST, LAST, Start
 
 EVENTS: Final = "$events"
@@ -131,7 +131,7 @@ class QueueLog:
 def _header(key: tuple[int, int]) -> bytes:
     if len(_headers) >= _HEADERS_MAX:
         _headers.clear()
-    header = Header(durable=True, priority=key[0], delivery_count=key[1])
+    header = Header(durable=True, priority=key[0], delivery_count=min(key[1], UINT_MAX))
     found = _headers[key] = encode_composite(header)
     return found
 

@@ -312,6 +312,47 @@ def _invalid(broker: Broker, payload: bytes) -> None:
     broker.still_serves()
 
 
+@scenario("3.2.4/field-types", "3.2.4-types", "2.8.15-decode-error", profile="full")
+def field_types(broker: Broker) -> None:
+    """Properties whose fields are of other types than declared, or more of them, are refused."""
+    _invalid(broker, described(PROPERTIES, list32(b"\x41")) + data(b"a message-id that is a boolean"))
+    _invalid(broker, described(PROPERTIES, list32(*[b"\x40"] * 14)) + data(b"fourteen fields"))
+    _invalid(broker, described(PROPERTIES, list32(b"\x40", string32("user"))) + data(b"no binary"))
+
+
+@scenario("3.2.5/keys-and-values", "3.2.5-simple", profile="full")
+def keys_and_values(broker: Broker) -> None:
+    """Application-properties with a symbol as key, or with a list, a map or an array, are refused."""
+    key = string32("key")
+    for entries in (
+        (b"\xa3\x03key", b"\x41"),
+        (key, b"\x45"),
+        (key, map32()),
+        (key, b"\xe0\x03\x01\x50\x07"),
+        (b"\x40", b"\x41"),
+    ):
+        _invalid(broker, described(APPLICATION_PROPERTIES, map32(*entries)) + data(b"x"))
+
+
+@scenario("3.2.10/keys", "3.2.10-keys", profile="full")
+def annotation_keys(broker: Broker) -> None:
+    """Annotations of each kind with a string as key are refused."""
+    entry = (string32("x-opt-key"), b"\x41")
+    for code in (DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS):
+        _invalid(broker, described(code, map32(*entry)) + data(b"x"))
+    _invalid(broker, data(b"x") + described(FOOTER, map32(*entry)))
+
+
+@scenario("3.2.10/counts", "3.2.10-keys", "2.8.15-decode-error", profile="full")
+def annotation_counts(broker: Broker) -> None:
+    """Annotations whose count is odd, or is more than their octets can hold, are refused, and never meet a
+    consumer.
+    """
+    for count in (1, 2**31, 2**32 - 1):
+        section_of = b"\xd1\x00\x00\x00\x05" + count.to_bytes(4, "big") + b"\x41"
+        _invalid(broker, described(MESSAGE_ANNOTATIONS, section_of) + data(b"x"))
+
+
 @scenario("3.2/sections-out-of-order", "3.2-order", profile="full")
 def sections_out_of_order(broker: Broker) -> None:
     """A header after the body is no message of this format: it is refused."""

@@ -90,6 +90,17 @@ def test_annotations_of_a_modified_outcome_are_merged() -> None:
     assert record.annotations is not None and record.body.startswith(record.annotations)
 
 
+def test_a_header_says_no_more_than_its_fields_can() -> None:
+    """A count of tries at its end stays there; a clock that went back makes no ttl longer than it can be."""
+    most = 2**32 - 1
+    payload = encode_message(header=Header(ttl=most, delivery_count=most), body=b"x")
+    record = record_of(payload, 0, NOW, 1, True)
+    record.delivery_count += 1
+    prepare([record], NOW - 1_000)
+    header = Message(record.header_bytes).header
+    assert (header.delivery_count, header.ttl) == (most, most)
+
+
 @pytest.mark.parametrize(
     "payload",
     [

@@ -313,7 +313,7 @@ def test_depth_within_a_performative_is_bounded() -> None:
     entry = b"\xa3\x01k" + bomb
     info = b"\xd1" + (len(entry) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x02" + entry
     body = b"\xa3\x01c\x40" + info
-    with pytest.raises(DecodeError, match="deeper than 32"):
+    with pytest.raises(DecodeError, match="deeper than DEPTH_MAX"):
         decode_composite(
             b"\x00\x53\x1d\xd0" + (len(body) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x03" + body
         )
@@ -355,11 +355,11 @@ def test_composites_in_maps_of_composites_are_bounded() -> None:
         unsettled = b"\xd1" + (len(pair) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x02" + pair
         body = b"\xa1\x00\x43\x41\x40\x40\x40\x40" + unsettled
         attach = b"\x00\x53\x12\xd0" + (len(body) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x08" + body
-    with pytest.raises(DecodeError, match="deeper than 32"):
+    with pytest.raises(DecodeError, match="deeper than DEPTH_MAX"):
         decode_composite(attach)
     accepted = DECLARATIONS[Accepted]
     assert read_composite(Decoder(b"\x45", 0, 9), accepted, 1, 2) == Accepted()
-    with pytest.raises(DecodeError, match="deeper than 32"):
+    with pytest.raises(DecodeError, match="deeper than DEPTH_MAX"):
         read_composite(Decoder(b"\x45", 0, 9), accepted, 1, 1)
 
 

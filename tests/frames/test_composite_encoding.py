@@ -147,7 +147,7 @@ def test_composites_nest_no_deeper_than_decoders_take() -> None:
     deep: Any = True
     for _ in range(40):
         deep = [deep]
-    with pytest.raises(EncodeError, match="deeper than 32"):
+    with pytest.raises(EncodeError, match="deeper than DEPTH_MAX"):
         encode_composite(Error(condition="c", info={"k": deep}))
 
 

@@ -150,7 +150,7 @@ def test_depth_is_bounded_like_the_decoders() -> None:
     endless: list[Any] = []
     endless.append(endless)
     for value in ([deepest], endless):
-        with pytest.raises(EncodeError, match="deeper than 32"):
+        with pytest.raises(EncodeError, match="deeper than DEPTH_MAX"):
             encode_value(value)
 
 

@@ -17,6 +17,7 @@ from amqp_broker.frames import (
     Data,
     DecodeError,
     Described,
+    Header,
     Int,
     Long,
     Message,
@@ -95,6 +96,33 @@ def test_small_messages_of_real_clients_and_their_mutants(bodies: list[bytes], d
     for body in bodies:
         assert agrees(body)
         agrees(data.draw(mutated(st.just(body))))
+
+
+SECTIONS = st.sampled_from(
+    [
+        encode_section("header", Header()),
+        encode_section("delivery-annotations", {"x-opt-hop": 1}),
+        encode_section("message-annotations", {"x-opt-a": 1}),
+        encode_section("message-annotations", {}),
+        encode_section("properties", Properties(message_id="m")),
+        encode_section("properties", Properties()),
+        encode_section("application-properties", {"a": "b"}),
+        encode_section("data", b""),
+        encode_section("data", b"x" * 300),
+        encode_section("amqp-sequence", []),
+        encode_section("amqp-value", None),
+        encode_section("amqp-value", "text"),
+        encode_section("amqp-value", 300),
+        encode_section("footer", {"x-opt-sum": b"1"}),
+    ]
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(SECTIONS, max_size=4))
+def test_order_and_repetition(sections: list[bytes]) -> None:
+    """Well-formed sections in any order, as often as one likes: only some of it is a message."""
+    agrees(b"".join(sections))
 
 
 def typical(number: int) -> bytes:
@@ -179,6 +207,8 @@ MALFORMED_BODIES = {
     "a footer with a string as key": DATA + described(0x78, b"\xc1\x05\x02\xa1\x01k\x41"),
     "a value of an unknown constructor": described(0x77, b"\x47"),
     "two values": described(0x77, b"\x41") * 2,
+    "data and a value": DATA + described(0x77, b"\x41"),
+    "data and a text": DATA + described(0x77, b"\xa1\x01x"),
     "a value and data": described(0x77, b"\x41") + DATA,
     "data and a sequence": DATA + described(0x76, b"\x45"),
     "data that is text": described(0x75, b"\xa1\x01x"),
@@ -198,6 +228,13 @@ def test_what_is_malformed_is_refused(name: str) -> None:
     bodies.append(encode_section("message-annotations", {"x-opt-a": 1}) + bodies[0])
     for body in bodies[: 1 if "annotations" in name else 2]:
         assert agrees(body) is False
+
+
+@pytest.mark.parametrize("section", [b"\x00\x53\x75\xa0\x00", encode_section("amqp-sequence", [])])
+def test_the_number_of_sections_is_bounded(section: bytes) -> None:
+    """Three million empty ones fit into a message of 16 MiB, and each costs a step."""
+    assert agrees(section * 60_000)
+    assert not agrees(section * 66_000)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ CURSORS: Final = ("tests/amqp_broker/test_retained_cursors.py",)
 DAMAGE: Final = ("tests/amqp_broker/test_retained_damage.py",)
 OFFSETS: Final = ("tests/amqp_broker/test_retained_offsets.py",)
 NODE: Final = ("tests/amqp_broker/test_retained_node.py",)
+MALFORMED: Final = ("tests/amqp_broker/nodes/test_malformed.py",)
 OCTETS: Final = (f"{READING[0]}::test_the_bare_message_is_the_same_octets",)
 
 FAULTS: Final = (
@@ -97,6 +98,27 @@ FAULTS: Final = (
         'b"".join((_SECTION, map_head, added, entries))',
         'b"".join((_SECTION, map_head, added, entries[:0]))',
         OCTETS,
+    ),
+    Mutant(
+        "a row that cannot be stamped ends the page",
+        "frames/fast_stamps.py",
+        "                unchanged.append((place, error.description))\n",
+        "                raise ValueError(place) from error\n",
+        MALFORMED,
+    ),
+    Mutant(
+        "what is in the sections of a message is not looked at",
+        "frames/fast_checks.py",
+        "    Message(body).check()\n",
+        "    Message(body).check_sections()\n",
+        MALFORMED,
+    ),
+    Mutant(
+        "a layout is believed of another message of its length",
+        "frames/fast_checks.py",
+        "                if parts[::2] != layout.constants:\n                    continue\n",
+        "",
+        ("tests/frames/test_fast_checks.py",),
     ),
     Mutant(
         "readers use as much time as they like",
