@@ -210,7 +210,7 @@ class Queue:
     def paged(
         self, records: Sequence[Record], next_offset: int, grown: int, lost: int = 0, gone: int = 0
     ) -> None:
-        """A page was read, as `Backlog.paged` says. Its messages have `grown` octets more than the store has."""
+        """A page was read, as `Backlog.paged` says. Its messages are larger by `grown` octets by now."""
         self.byte_count += grown
         self.backlog.paged(records, next_offset, lost, gone)
         if self.in_memory:
