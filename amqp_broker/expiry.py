@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from amqp_broker.expiries import NEVER, Expiries
+from amqp_broker.log import Log
 from amqp_broker.operations.operation import Operation
 from amqp_broker.operations.posting import Step
 from amqp_broker.persistence import Configure, NoSuchNode, Record, RecoveredNode, Store, Unit
@@ -82,7 +83,7 @@ class ExpirySweep:
         by_id = {queue.queue_id: queue for queue in self._nodes.queues.queues()}
         for node in nodes:
             queue = by_id.get(node.queue_id)
-            if queue is not None and not queue.archives and node.settings.get(EXPIRES):
+            if queue is not None and not isinstance(queue, Log) and node.settings.get(EXPIRES):
                 expiries = queue.may_expire(node.first_offset, node.next_offset)
                 expiries.kept = True
                 self.arm(queue, expiries)

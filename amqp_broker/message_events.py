@@ -8,6 +8,10 @@ its end.
 Verbs of the store, which go into the unit of what they tell of, so that both are stored or neither is; only
 `deliver` is a step of its own, which nobody waits for. One event for each run of messages: what they have in
 common stands once, what differs in columns. All of it is called only where `queue.events` is true.
+
+Each operation says its own events beside its verbs. One tap behind all of them was thought of, and left: the
+verbs do not hold what an event tells (who, in which transaction, with which outcome and for the which time,
+what was refused), so each operation would have to say it all the same, at a second place.
 """
 
 from __future__ import annotations
@@ -16,7 +20,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.frames import Accepted, Error, Modified, Rejected, Released, peek_identity
-from amqp_broker.persistence import Event, Log, Record, Unit
+from amqp_broker.log import Log
+from amqp_broker.persistence import Event, Journal, Record, Unit
 from amqp_broker.places import Place
 
 if TYPE_CHECKING:
@@ -287,7 +292,7 @@ def _fields(queue: Queue, container: str, txn_id: bytes) -> dict[str, str | int]
 def _fields_of_new(queue: Queue, container: str, txn_id: bytes) -> dict[str, str | int]:
     """Of messages that become available; in a log that is also their end."""
     fields = _fields(queue, container, txn_id)
-    if queue.archives:
+    if isinstance(queue, Log):
         fields["outcome"] = ARCHIVED
     return fields
 
@@ -304,7 +309,7 @@ def _runs(records: Sequence[Record]) -> Iterable[Sequence[Record]]:
 
 def log_run(
     kind: str, now_ms: int, shared: dict[str, str | int], count: int, columns: dict[str, Values]
-) -> Log:
+) -> Journal:
     """One event; a column whose values are all the same is a field of all."""
     fields = dict(shared)
     own: dict[str, Values] = {}
@@ -314,4 +319,4 @@ def log_run(
             own[name] = values
         elif first is not None:
             fields[name] = first
-    return Log(Event(kind, now_ms, fields, 0, count, own))
+    return Journal(Event(kind, now_ms, fields, 0, count, own))

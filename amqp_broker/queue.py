@@ -1,7 +1,7 @@
 """A queue: first in, first out, competing consumers, each message to one of them. Pure: no I/O, no clock, no
 engine.
 
-    make_available --> backlog --assign--> consumer (ACQUIRED) --retire--> gone (ARCHIVED: in a log at once)
+    make_available --> backlog --assign--> consumer (ACQUIRED) --retire--> gone (ARCHIVED)
                           ^                   |
                           +-----give_back-----+
 
@@ -19,7 +19,7 @@ from amqp_broker.compilation import mypyc_attr
 from amqp_broker.expiries import Expiries
 from amqp_broker.links import Account, Holdings, MemoryBudget
 from amqp_broker.nodes.ends import Sink, Source
-from amqp_broker.persistence import Record
+from amqp_broker.persistence import Post, Record, Unit
 from amqp_broker.places import Places
 from amqp_broker.records import octets
 
@@ -88,14 +88,13 @@ class QueueLimits:
 
 
 class Queue:
-    """One queue and the distribution of its messages."""
+    """One queue and the distribution of its messages; the base of `Log`."""
 
     __slots__ = (
         "_excluded",
         "_in_transactions",
         "_kept",
         "_volatile_bytes",
-        "archives",
         "backlog",
         "blocked",
         "byte_count",
@@ -138,7 +137,6 @@ class Queue:
         self.limits = limits
         self.persistent = persistent
         self.retains = False  # settled messages are kept
-        self.archives = False  # a log: messages are for readers by offset, and in no backlog
         self.stores_all = False  # also those that are not durable: no offset comes twice
         self.told_stranded = False  # the log says that messages are too large for all links
         self.events = False  # whether the event log tells what becomes of each message
@@ -180,14 +178,22 @@ class Queue:
             offset += 1
         self.next_offset = offset
 
+    def post_verbs(self, records: Sequence[Record], durable_count: int) -> Unit:
+        """What the store has to take of numbered messages, of which `durable_count` are durable."""
+        if not durable_count:
+            return []
+        if durable_count == len(records):
+            return [Post(self.queue_id, records)]
+        return [Post(self.queue_id, run) for run in _durable_runs(records)]
+
+    def fresh(self, records: Sequence[Record], now_ms: int) -> Sequence[Record]:
+        """Those whose time to live has not run out."""
+        return fresh(records, now_ms)
+
     def make_available(self, records: Sequence[Record], size: int, account: Account | None = None) -> None:
         """Make numbered messages of `size` body bytes in all available, once their commit has returned. What
         only memory has of them is kept for `account`; without one, for the broker itself.
         """
-        if self.archives:
-            if records:
-                self.backlog.available_to = records[-1].offset + 1
-            return
         self.message_count += len(records)
         self.byte_count += size
         volatile = 0
@@ -228,8 +234,12 @@ class Queue:
             self.memory.cache.give_back(-octets)
 
     def forget(self) -> None:
-        """The queue is gone: no message of it is kept any more."""
+        """The queue is gone, with all its messages."""
         self.deleted = True
+        self.forget_messages()
+
+    def forget_messages(self) -> None:
+        """Memory keeps nothing of what there is."""
         self.backlog.clear()
         self._kept.clear()
         self._cached(-self.cached_bytes)
@@ -247,14 +257,17 @@ class Queue:
             self.expiries.unread.append((first_offset, end))
         return self.expiries
 
-    def make_stored_available(self, first_offset: int, count: int, size: int) -> None:
-        """The same for `count` messages that are on disk only, numbered without holes."""
-        if self.archives:
-            self.backlog.available_to = first_offset + count
-            return
+    def make_stored_available(
+        self, first_offset: int, count: int, size: int, *, may_expire: bool = False
+    ) -> None:
+        """The same for `count` messages that are on disk only, numbered without holes; some may have a
+        ttl.
+        """
         self.message_count += count
         self.byte_count += size
         self.backlog.add_stored(first_offset, count)
+        if may_expire:
+            self.may_expire(first_offset, first_offset + count)
         if self.in_memory:
             self._kept.add(self.memory.own, size + count * RECORD_OVERHEAD_BYTES)
 
@@ -544,6 +557,19 @@ class Queue:
 def fresh(records: Sequence[Record], now_ms: int) -> list[Record]:
     """Those of `records` whose time to live has not run out."""
     return [record for record in records if not 0 < record.expires_at_ms <= now_ms]
+
+
+def _durable_runs(records: Sequence[Record]) -> list[list[Record]]:
+    runs: list[list[Record]] = []
+    follows = False
+    for record in records:
+        if record.durable:
+            if follows:
+                runs[-1].append(record)
+            else:
+                runs.append([record])
+        follows = record.durable
+    return runs
 
 
 def shown_to(browser: Consumer, records: Sequence[Record], now_ms: int) -> list[Record]:

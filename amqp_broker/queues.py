@@ -13,6 +13,7 @@ from amqp_broker.configuration import STRICT, BrokerConfig
 from amqp_broker.configuration_tables import QueuePolicy
 from amqp_broker.frames import Error
 from amqp_broker.links import MemoryBudget
+from amqp_broker.log import Log
 from amqp_broker.persistence import CreateNode, DeleteNode, RecoveredNode, Unit
 from amqp_broker.queue import Queue, QueueLimits
 
@@ -121,11 +122,11 @@ class Queues:
         limits = QueueLimits(
             policy.max_messages or UNBOUNDED, policy.max_bytes or UNBOUNDED, policy.max_volatile_bytes
         )
-        queue = Queue(name, queue_id, limits, persistent=persistent, memory=self._memory)
+        kind = Log if policy.archives and persistent else Queue
+        queue = kind(name, queue_id, limits, persistent=persistent, memory=self._memory)
         self._queues[name] = queue
         queue.in_memory = self._config.memory
         queue.retains = policy.retains and persistent
-        queue.archives = policy.archives and persistent
         queue.stores_all = (policy.retains or policy.events) and persistent
         queue.events = policy.events
         queue.backlog.window_messages = self._config.limits.queue_window_messages

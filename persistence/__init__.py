@@ -26,7 +26,7 @@ from amqp_broker.persistence.halves import (
     ForgetStream,
     Half,
     Hold,
-    Log,
+    Journal,
     Reschedule,
     Stream,
 )
@@ -82,7 +82,7 @@ __all__ = [
     "ForgetStream",
     "Half",
     "Hold",
-    "Log",
+    "Journal",
     "MemoryStore",
     "MoveCursor",
     "Move",

@@ -10,7 +10,7 @@ import attrs
 from amqp_broker.persistence.errors import NoSuchNode
 from amqp_broker.persistence.half_checks import PUT_AT_MS
 from amqp_broker.persistence.half_keeping_checks import LATE_S, forget_all
-from amqp_broker.persistence.halves import EVENT_RUN_MAX, Advance, Event, ForgetStream, Log, Stream
+from amqp_broker.persistence.halves import EVENT_RUN_MAX, Advance, Event, ForgetStream, Journal, Stream
 from amqp_broker.persistence.store import Store
 from amqp_broker.persistence.store_check_helpers import do, do_units, messages, new_queue, offsets
 from amqp_broker.persistence.verbs import DeleteNode, Post, Purge, Unit
@@ -19,9 +19,9 @@ MakeStore = Callable[[], Store]
 MakeEventStore = Callable[[int], Store]  # (event_keep_ms)
 
 
-def event(number: int, at_ms: int = PUT_AT_MS) -> Log:
+def event(number: int, at_ms: int = PUT_AT_MS) -> Journal:
     """One that differs from the others."""
-    return Log(Event(f"half.{number}", at_ms, {"number": number, "text": f'"{number} ü\n'}))
+    return Journal(Event(f"half.{number}", at_ms, {"number": number, "text": f'"{number} ü\n'}))
 
 
 def check_streams_keep_what_they_were_given(make_store: MakeStore) -> None:
@@ -120,14 +120,14 @@ def check_events_are_numbered_without_gaps(make_store: MakeStore) -> None:
     store.close()
 
 
-def run(count: int, at_ms: int = PUT_AT_MS) -> Log:
+def run(count: int, at_ms: int = PUT_AT_MS) -> Journal:
     """A run of entries of which each has its own number, and every third one no text."""
     numbers: list[str | int | None] = list(range(count))
     texts: list[str | int | None] = [None if n % 3 == 2 else f'"{n} ü' for n in range(count)]
-    return Log(Event("put", at_ms, {"queue": "q"}, 0, count, {"number": numbers, "text": texts}))
+    return Journal(Event("put", at_ms, {"queue": "q"}, 0, count, {"number": numbers, "text": texts}))
 
 
-def entries(log: Log) -> list[Event]:
+def entries(log: Journal) -> list[Event]:
     """What a store tells of a run."""
     event = log.event
     found = []
@@ -142,7 +142,7 @@ def check_runs_of_events_are_told_one_by_one(make_store: MakeStore) -> None:
     """Each entry has its number and its own fields, wherever a page begins and ends."""
     store = make_store()
     assert store.event_range() == (1, 1)
-    logs = [event(0), run(1), run(7), Log(Event("plain", 1, {"a": 1}, 0, 3)), event(1), run(300), run(2)]
+    logs = [event(0), run(1), run(7), Journal(Event("plain", 1, {"a": 1}, 0, 3)), event(1), run(300), run(2)]
     do(store, *logs[:3])
     assert store.event_range() == (1, 10)
     do_units(store, [[each] for each in logs[3:]])
@@ -188,12 +188,12 @@ def check_runs_have_as_many_values_as_entries(make_store: MakeStore) -> None:
     ]
     for each in wrong:
         try:
-            store.apply([[Log(each)]])
+            store.apply([[Journal(each)]])
         except AssertionError:
             pass
         else:
             raise AssertionError(f"taken: {each}")
-    do(store, Log(Event("k", 1, {}, 0, EVENT_RUN_MAX)))
+    do(store, Journal(Event("k", 1, {}, 0, EVENT_RUN_MAX)))
     assert store.event_range() == (1, 1 + EVENT_RUN_MAX)
     store.close()
 

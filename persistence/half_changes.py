@@ -21,7 +21,7 @@ from amqp_broker.persistence.halves import (
     ForgetStream,
     Half,
     Hold,
-    Log,
+    Journal,
     Reschedule,
     Stream,
     keeps_body,
@@ -149,7 +149,7 @@ class HalfChanges:
         assert key not in self.decisions and not self._is_decided(*key), f"epoch {key} is decided twice"
         self.decisions[key] = decision
 
-    def _log(self, verb: Log) -> None:
+    def _log(self, verb: Journal) -> None:
         event = verb.event
         problem = event.problem()
         assert problem is None, f"event {event.kind!r} cannot be logged: {problem}"
@@ -198,7 +198,7 @@ _ADD: Final[dict[type[object], Callable[..., None]]] = {
     Advance: HalfChanges._advance,
     ForgetStream: HalfChanges._forget_stream,
     DecideEpoch: HalfChanges._decide_epoch,
-    Log: HalfChanges._log,
+    Journal: HalfChanges._log,
     MoveCursor: HalfChanges._move_cursor,
     ForgetCursor: HalfChanges._forget_cursor,
 }

@@ -16,7 +16,7 @@ from amqp_broker.persistence.halves import (
     Event,
     Half,
     Hold,
-    Log,
+    Journal,
     Reschedule,
 )
 from amqp_broker.persistence.store import Store
@@ -212,7 +212,8 @@ def check_mistakes_of_the_caller(make_store: MakeStore) -> None:
         [decide(1, COMMITTED), again[1]],
     ]
     for verbs in wrong:
-        assert is_a_mistake(store, [Post(queue_id, messages(0, 1))], [Log(Event("k", 1, {})), *verbs]), verbs
+        unit = [Journal(Event("k", 1, {})), *verbs]
+        assert is_a_mistake(store, [Post(queue_id, messages(0, 1))], unit), verbs
         assert is_a_mistake(store, *[[verb] for verb in verbs]), verbs
     assert [stored(store, number) for number in range(5)] == [None, PREPARED, COMMITTED, ROLLED_BACK, None]
     assert (offsets(store, queue_id), store.events(0, 9)) == ([], [])
@@ -228,7 +229,7 @@ def check_refused_and_abandoned_units_leave_no_half(make_store: MakeStore) -> No
     do(store, hold(1))
     units: list[Unit] = [
         [hold(2), decide(1, COMMITTED), Post(queue_id + 9, messages(0, 1))],
-        [hold(3), Log(Event("three", 3, {}))],
+        [hold(3), Journal(Event("three", 3, {}))],
     ]
     errors = do_units(store, units)
     assert [type(error) for error in errors] == [NoSuchNode, type(None)]

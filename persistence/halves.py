@@ -183,7 +183,7 @@ class Event:
 
 
 @attrs.define
-class Log:
+class Journal:
     """Append an event; its `seq` is written when the unit is applied."""
 
     event: Event

@@ -13,7 +13,7 @@ from typing import Final
 
 from amqp_broker.persistence.epochs import DecideEpoch
 from amqp_broker.persistence.errors import NodeExists, NoSuchNode, StoreError, StoreFull
-from amqp_broker.persistence.halves import Advance, Decide, Hold, Log, Reschedule
+from amqp_broker.persistence.halves import Advance, Decide, Hold, Journal, Reschedule
 from amqp_broker.persistence.retention import EVENT_LOG, MoveCursor, Retain
 from amqp_broker.persistence.verbs import (
     Configure,
@@ -80,7 +80,7 @@ class NodeTable:
                 return StoreFull(_FULL)
             if verb.queue_id not in self._names:
                 return NoSuchNode(f"post to node {verb.queue_id}, which does not exist")
-        elif kind is Retire or kind is Return or kind is Log:
+        elif kind is Retire or kind is Return or kind is Journal:
             return None
         elif kind is Decide:
             assert isinstance(verb, Decide)

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from amqp_broker.persistence.epochs import DecideEpoch
-from amqp_broker.persistence.halves import Advance, Decide, ForgetStream, Hold, Log, Reschedule
+from amqp_broker.persistence.halves import Advance, Decide, ForgetStream, Hold, Journal, Reschedule
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.retention import ForgetCursor, MoveCursor, Retain
 
@@ -115,9 +115,11 @@ class Discharged:
 
 
 # halves.py, epochs.py, and the cursors of retention.py
-HalfVerb = Hold | Reschedule | Decide | Advance | ForgetStream | Log | DecideEpoch | MoveCursor | ForgetCursor
+HalfVerb = (
+    Hold | Reschedule | Decide | Advance | ForgetStream | Journal | DecideEpoch | MoveCursor | ForgetCursor
+)
 HALF_VERBS: Final = frozenset(
-    (Hold, Reschedule, Decide, Advance, ForgetStream, Log, DecideEpoch, MoveCursor, ForgetCursor)
+    (Hold, Reschedule, Decide, Advance, ForgetStream, Journal, DecideEpoch, MoveCursor, ForgetCursor)
 )
 NodeVerb = CreateNode | DeleteNode | Configure | Move | Purge | Retain
 Verb = NodeVerb | Post | Retire | Return | Discharged | HalfVerb

@@ -32,9 +32,9 @@ from amqp_broker.half_sets.answers import (
 from amqp_broker.half_sets.operations import Answer, SetOperation, stored_parts
 from amqp_broker.half_sets.reading import PAGE_MESSAGES, named
 from amqp_broker.half_sets.requests import CommitRequest, VoidRequest
+from amqp_broker.log import Log
 from amqp_broker.message_events import put_by_set
 from amqp_broker.operations.operation import NotYet, Refused
-from amqp_broker.operations.posting import archive_verb
 from amqp_broker.persistence import DecidedSet, DecideEpoch, Decision, DeleteNode, Move, Unit
 
 if TYPE_CHECKING:
@@ -162,11 +162,11 @@ class CommitEpoch(SetOperation):
 
     def _archived(self) -> Unit:
         """Into a log the messages move as one range, which is archived as one."""
-        firsts: dict[Queue, int] = {}
+        firsts: dict[Log, int] = {}
         for queue, first_offset, _ in self._moves:
-            if queue.archives:
+            if isinstance(queue, Log):
                 firsts.setdefault(queue, first_offset)
-        return [archive_verb(queue, first, queue.next_offset - first) for queue, first in firsts.items()]
+        return [log.archive_verb(first, log.next_offset - first) for log, first in firsts.items()]
 
     def _events_of(self, part: SetPart, queue: Queue, first_offset: int, now_ms: int) -> Unit:
         """What the messages are called was read before; only a queue with events pays that."""
@@ -199,9 +199,9 @@ class CommitEpoch(SetOperation):
         self.producer.decided.pop(self._request.epoch, None)
         for queue, first_offset, part in moves:
             queue.pending_posts -= 1
-            queue.make_stored_available(first_offset, part.count, part.byte_count)
-            if part.may_expire and not queue.archives:
-                queue.may_expire(first_offset, first_offset + part.count)
+            queue.make_stored_available(
+                first_offset, part.count, part.byte_count, may_expire=part.may_expire
+            )
         for staged in self._ended:
             self.service.ended(staged)
         for queue in dict.fromkeys([queue for queue, _, _ in moves]):

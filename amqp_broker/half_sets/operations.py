@@ -34,7 +34,7 @@ from amqp_broker.half_sets.requests import SealRequest
 from amqp_broker.half_sets.settings import SET_KIND, settings_of
 from amqp_broker.halves.addresses import HalfAddress, set_address
 from amqp_broker.operations.operation import NotYet, Operation, Refused, error_of
-from amqp_broker.persistence import Configure, CreateNode, Event, Log, Unit
+from amqp_broker.persistence import Configure, CreateNode, Event, Journal, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
@@ -123,10 +123,10 @@ class SetOperation(Operation):
         """Read it, page by page, and call `then`."""
         then()
 
-    def log(self, kind: str, now_ms: int, **fields: str | int) -> Log:
+    def log(self, kind: str, now_ms: int, **fields: str | int) -> Journal:
         """An entry of the event log."""
         known: dict[str, str | int] = {"group": self.producer.group, "producer": self.producer.name}
-        return Log(Event(kind, now_ms, {**known, **fields}))
+        return Journal(Event(kind, now_ms, {**known, **fields}))
 
 
 def stored_parts(staged: StagedSet) -> list[SetPart]:

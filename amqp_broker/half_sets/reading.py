@@ -11,7 +11,7 @@ from zlib import crc32
 
 from amqp_broker.log_setup import logger
 from amqp_broker.message_events import put_by_set
-from amqp_broker.persistence import Log, Record, Store
+from amqp_broker.persistence import Journal, Record, Store
 
 if TYPE_CHECKING:
     from amqp_broker.coordinator import SetPart
@@ -69,7 +69,7 @@ class NameReading:
         self._then = then
         self._room = NAMED_MESSAGES
         self._at = 0
-        self._told: list[tuple[int, Log]] = []
+        self._told: list[tuple[int, Journal]] = []
         self._count = 0
 
     def start(self) -> None:
@@ -96,7 +96,7 @@ class NameReading:
         else:
             self.start()
 
-    def _next(self, told: list[tuple[int, Log]] | None) -> None:
+    def _next(self, told: list[tuple[int, Journal]] | None) -> None:
         _, part = self._placed.popleft()
         part.told = told
         self._room -= part.count
@@ -105,15 +105,15 @@ class NameReading:
         self.start()
 
 
-def told_of(queue: Queue, part: SetPart, records: list[Record], before: int) -> list[tuple[int, Log]]:
+def told_of(queue: Queue, part: SetPart, records: list[Record], before: int) -> list[tuple[int, Journal]]:
     """What the event log will say of some messages of a part, `before` of which others are."""
     staged = part.owner
-    told: list[tuple[int, Log]] = []
+    told: list[tuple[int, Journal]] = []
     for verb in put_by_set(
         queue, 0, len(records), staged.producer.group, staged.set_id, staged.producer.name, staged.epoch,
         0, records,
     ):  # fmt: skip
-        assert isinstance(verb, Log), "what is told goes into the event log"
+        assert isinstance(verb, Journal), "what is told goes into the event log"
         told.append((before, verb))
         before += verb.event.count
     return told
@@ -128,7 +128,7 @@ def named(part: SetPart) -> bool:
 
 def name(store: Store, queue: Queue, part: SetPart) -> None:
     """The same as NameReading, at once: for the few that were staged while others were read."""
-    told: list[tuple[int, Log]] = []
+    told: list[tuple[int, Journal]] = []
     at = count = 0
     while count < part.count:
         page = store.read(part.queue_id, at, PAGE_MESSAGES, PAGE_BYTES)
@@ -140,6 +140,6 @@ def name(store: Store, queue: Queue, part: SetPart) -> None:
     part.told = told if count == part.count else []
 
 
-def _count(told: list[tuple[int, Log]]) -> int:
+def _count(told: list[tuple[int, Journal]]) -> int:
     before, last = told[-1]
     return before + last.event.count

@@ -33,7 +33,7 @@ from amqp_broker.halves.operations import NOT_LOOKED, Answer, HalfChange, Looked
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.operation import Operation
 from amqp_broker.operations.posting import Step
-from amqp_broker.persistence import Event, Half, Log, Reschedule, RowDamaged, Store, Unit
+from amqp_broker.persistence import Event, Half, Journal, Reschedule, RowDamaged, Store, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.halves.checking import CheckSource, ParkedSource
@@ -313,7 +313,7 @@ class HalfService:
             }
             self._pace.taken()
             self.counted(group.name).asks += 1
-            events.append(Log(Event("half.asked", now_ms, fields)))
+            events.append(Journal(Event("half.asked", now_ms, fields)))
             if isinstance(half, OpenSet):
                 source.ask(half, b"")
             else:
@@ -345,7 +345,7 @@ class HalfService:
     def attempt(self, group: HalfGroup, half: OpenHalf, now_ms: int) -> Unit:
         """An answer that leaves it undecided is kept, with what the event log says of it."""
         fields: dict[str, str | int] = {"group": group.name, **half.names(), "attempts": half.attempts}
-        unit: Unit = [Log(Event("half.answered", now_ms, fields))]
+        unit: Unit = [Journal(Event("half.answered", now_ms, fields))]
         if isinstance(half, OpenSet):
             assert self.keep_ask is not None, "sets are asked about, so they have a service"
             return unit + self.keep_ask(half)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from amqp_broker.coordinator import OpenHalf, shown_half_id
 from amqp_broker.message_events import RUN_ENTRIES, Values, homeless, log_run, put_by_halves
-from amqp_broker.operations.posting import post_verbs
 from amqp_broker.persistence import Record, Unit
 
 if TYPE_CHECKING:
@@ -132,5 +131,5 @@ class HalfUnit:
             return self._rest
         posts: Unit = []
         for queue, records in self._posts.items():
-            posts.extend(post_verbs(queue, records, len(records)))
+            posts.extend(queue.post_verbs(records, len(records)))
         return posts + self._rest

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from amqp_broker.addresses import Address
 from amqp_broker.authorisation import BROWSE, RECEIVE, SEND
 from amqp_broker.configuration_tables import TRANSACTION_MESSAGES
+from amqp_broker.log import Log
 from amqp_broker.nodes.ends import Sink, Source
 from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import PostRule, QueueSink, RelayedSink
@@ -66,7 +67,7 @@ class QueueNodes:
                 f"($half/<group>/{queue.name})",
             )
         answer = attachment.answer = target_answer(attachment.target, queue.name)
-        if queue.archives:
+        if isinstance(queue, Log):
             answer.capabilities = (*(no_queue(answer.capabilities) or ()), LOG)
         rule = await self.rules.open(attachment, queue)
         sink = QueueSink(
@@ -78,7 +79,7 @@ class QueueNodes:
 
     async def source(self, attachment: Attachment, queue: Queue, *, temporary: bool = False) -> Source:
         """For a link that receives from `queue`. Raises NodeRefused."""
-        if queue.archives:
+        if isinstance(queue, Log):
             return await self.open_log(attachment, queue)
         attach = attachment.attach
         answer = attachment.answer = source_answer(attachment.source, queue.name)

@@ -72,6 +72,10 @@ class Operation:
         """Operations that do the same one after the other, for when the store refuses it as a whole."""
         return [self]
 
+    def judges(self) -> bool:
+        """Whether what it answers depends on what the operations before it leave."""
+        return True
+
     def waits_for_space(self) -> bool:
         """Whether a full store is no answer: it is tried again until there is room."""
         return False

@@ -18,8 +18,8 @@ from amqp_broker.links import Account, Delivery, OutgoingDelivery
 from amqp_broker.message_events import Origin, put
 from amqp_broker.nodes.ends import Sink
 from amqp_broker.operations.operation import Operation, OperationFault
-from amqp_broker.persistence import Post, Record, Retire, Return, Unit
-from amqp_broker.queue import Consumer, Queue, fresh
+from amqp_broker.persistence import Record, Retire, Return, Unit
+from amqp_broker.queue import Consumer, Queue
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
@@ -54,22 +54,6 @@ def retire_verbs(queue_id: int, records: Sequence[Record]) -> Unit:
         last = offset
     unit.append(Retire(queue_id, first, last))
     return unit
-
-
-def post_verbs(queue: Queue, records: Sequence[Record], durable_count: int) -> Unit:
-    """What the store has to take of numbered messages, of which `durable_count` are durable."""
-    if not durable_count:
-        return []
-    if queue.archives:
-        return [Post(queue.queue_id, records), archive_verb(queue, records[0].offset, len(records))]
-    if durable_count == len(records):
-        return [Post(queue.queue_id, records)]
-    return [Post(queue.queue_id, run) for run in _durable_runs(records)]
-
-
-def archive_verb(queue: Queue, first_offset: int, count: int) -> Retire:
-    """What makes messages of a log ARCHIVED, in the unit that posts them: it retains, so they are kept."""
-    return Retire(queue.queue_id, first_offset, first_offset + count - 1)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -140,24 +124,38 @@ class Posting(Arrival):
             self.begin()
 
     def prepare(self, now_ms: int) -> Unit:
-        """Number them. Of what had to wait for a discharge, what has outlived its ttl by now is left out, but
-        in a log nothing expires.
+        """Number them. Of what had to wait for a discharge, what has outlived its ttl by now is left out.
         """
         queue = self.queue
         if self.reserved:
             for record in self.records:
-                if record.expires_at_ms and not queue.archives:
-                    self.records = fresh(self.records, now_ms)
+                if record.expires_at_ms:
+                    self.records = queue.fresh(self.records, now_ms)
                     self.durable_count = sum([record.durable for record in self.records])
                     break
         self.begin()
         records = self.records
         self.number(records)
-        unit = post_verbs(queue, records, self.durable_count)
+        unit = queue.post_verbs(records, self.durable_count)
         if queue.events:
             origin = self.origin
             unit.extend(put(queue, records, origin.container, now_ms, origin.txn_id, origin.places))
         return unit
+
+    def judges(self) -> bool:
+        """It is taken as it is."""
+        return False
+
+    def parts(self) -> Sequence[Operation]:
+        """Each message for itself; what is reserved comes as a whole."""
+        if self.reserved or len(self.records) < 2:
+            return [self]
+        parts = [
+            Posting(self._nodes, self.queue, [record], self.origin, self.sink, [delivery])
+            for record, delivery in zip(self.records, self.deliveries, strict=True)
+        ]
+        self.end()
+        return parts
 
     def at_once(self) -> None:
         """Nothing of it is for the store, and nothing in its queue stands before it: it is there now."""
@@ -208,19 +206,6 @@ class Posting(Arrival):
         return 0 if self.reserved else self.size_bytes + self.operations * RECORD_OVERHEAD_BYTES
 
 
-def _durable_runs(records: Sequence[Record]) -> list[list[Record]]:
-    runs: list[list[Record]] = []
-    follows = False
-    for record in records:
-        if record.durable:
-            if follows:
-                runs[-1].append(record)
-            else:
-                runs.append([record])
-        follows = record.durable
-    return runs
-
-
 class Settlement(Operation):
     """The outcome of a run of deliveries to one consumer. `retired` messages leave the queue with its commit;
     those that returned are there already.
@@ -262,6 +247,10 @@ class Settlement(Operation):
                 self.nodes.pump(self.queue)
         elif verbs:
             self.nodes.store(verbs)  # memory has them back already, and what the outcome changed
+
+    def judges(self) -> bool:
+        """The receiver has decided."""
+        return False
 
     def waits_for_space(self) -> bool:
         """The receiver has decided: its outcome waits for room, and nothing is delivered once more."""
@@ -308,6 +297,10 @@ class Step(Operation):
         """Whoever waits is told."""
         if self._then is not None:
             self._then(error)
+
+    def judges(self) -> bool:
+        """Verbs stand for themselves."""
+        return False
 
     def waits_for_space(self) -> bool:
         """Events promise nothing: where there is no room, they are left out."""

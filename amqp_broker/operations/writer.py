@@ -10,7 +10,9 @@
 | `prepare` raises Refused or a StoreError | it is left out, and refused after the commit                    |
 | `prepare` raises NotYet                  | the group ends before it; it is the first of the next one       |
 | `prepare` raises anything else           | our own fault: as refused, and its connection ends              |
-| the store refuses some of the units      | undo all; again without those (a run is taken in parts)         |
+| the store refuses some of the units      | undo all; again without those (a run is taken in parts). What   |
+|                                          | was judged behind the first of them is judged again; where that |
+|                                          | takes many rounds, each is a group of its own                   |
 | the store has no room for the group, or  | undo all; each is a group of its own, in order: the one that it |
 | raises what nobody expected              | was is refused, waits for room, or is at fault                  |
 | `commit` raises StoreFailed              | nobody is told anything; the broker ends                        |
@@ -44,6 +46,7 @@ T = TypeVar("T")
 Read = tuple[Callable[[Store], None], Callable[[Exception], None] | None]
 
 HOUSEKEEPING_EVERY_S: Final = 1.0  # a step of it also where there is never a pause
+ROUNDS: Final = 8  # in which a group is made again without what the store refused
 IDLE_AFTER_S: Final = (
     0.2  # without work for so long, the writer offers the store time for its own (checkpoints)
 )
@@ -410,7 +413,7 @@ class Writer:
             self._kept.extend(operations)  # one by one: there was no room for the one before it either
             return None
         now_ms = self._now_ms()
-        while True:
+        for _ in range(ROUNDS):
             units = self._prepare(group, now_ms)
             group.stores = any(units)
             if not group.stores:
@@ -429,6 +432,8 @@ class Writer:
             refused = [pair for pair in zip(group.prepared, errors, strict=True) if pair[1] is not None]
             group.undo()
             self._leave_out(group, refused)
+        else:
+            self._leave_alone(group)
         self.operations_begun += len(group.operations)
         return group
 
@@ -461,9 +466,17 @@ class Writer:
         return units
 
     def _leave_out(self, group: Group, refused: list[tuple[Operation, Exception | None]]) -> None:
-        """The store refused some: they are taken in parts, wait for room, or are told."""
+        """The store refused some: they are taken in parts, wait for room, or are told. Those behind the first
+        one are judged again, if that may make a difference: what they were judged by did not happen.
+        """
+        first = group.operations.index(refused[0][0])
+        for operation in group.operations[first + 1 :]:
+            if operation in group.errors and not isinstance(group.errors[operation], OperationFault):
+                del group.errors[operation]
         for operation, error in refused:
             assert error is not None
+            if operation is not refused[0][0] and operation.judges():
+                continue
             parts = operation.parts()
             at = group.operations.index(operation)
             if len(parts) > 1:
@@ -473,6 +486,14 @@ class Writer:
                 self._kept.append(operation)
             else:
                 group.errors[operation] = error
+
+    def _leave_alone(self, group: Group) -> None:
+        """Each that has no answer yet is a group of its own."""
+        rest = [operation for operation in group.operations if operation not in group.errors]
+        group.operations = [operation for operation in group.operations if operation in group.errors]
+        group.stores = False
+        self._put_back(rest)
+        self._alone += len(rest)
 
     def _one_by_one(self, group: Group, error: Exception) -> None:
         """The store could not do the group. Each operation is tried for itself; one that was alone has its

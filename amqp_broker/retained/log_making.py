@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from amqp_broker import message_events
+from amqp_broker.log import Log
 from amqp_broker.log_setup import logger
-from amqp_broker.operations.posting import archive_verb, retire_verbs
+from amqp_broker.operations.posting import retire_verbs
 from amqp_broker.persistence import Post, Record, Retire, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
-    from amqp_broker.queue import Queue
 
 PAGE_MESSAGES: Final = 1_000  # of one commit
 PAGE_BYTES: Final = 4 << 20
@@ -40,21 +40,14 @@ class Made:
 async def make_logs(nodes: NodeService) -> None:
     """For every log that messages wait in; before anybody is served. Raises StoreError."""
     for queue in nodes.queues.queues():
-        if queue.archives and queue.message_count:
+        if isinstance(queue, Log) and queue.message_count:
             made = await _Making(nodes, queue).run()
-            _begin(queue)
+            queue.take_no_room()
             logger("retained").info("queue.made_log", queue=queue.name, **attrs.asdict(made))
 
 
-def _begin(queue: Queue) -> None:
-    """What waited for consumers is archived: nothing of it is for them any more."""
-    queue.message_count = queue.byte_count = 0
-    queue.backlog.clear()
-    queue.backlog.available_to = queue.next_offset
-
-
 class _Making:
-    def __init__(self, nodes: NodeService, queue: Queue) -> None:
+    def __init__(self, nodes: NodeService, queue: Log) -> None:
         self._nodes = nodes
         self._queue = queue
         self._made = Made()
@@ -92,7 +85,7 @@ class _Making:
         again = [record for record in records if record.offset < first_kept]
         if again:
             queue.number(again)
-            unit += [Post(queue.queue_id, again), archive_verb(queue, again[0].offset, len(again))]
+            unit += [Post(queue.queue_id, again), queue.archive_verb(again[0].offset, len(again))]
         if queue.events:
             unit += message_events.made_log(queue, former, again, self._nodes.wall_clock_ms())
         self._made.posted_again += len(again)

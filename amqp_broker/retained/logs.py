@@ -15,6 +15,7 @@ from amqp_broker.configuration_tables import LOG_KIND, QUEUE_KIND
 from amqp_broker.event_types import event_fields, event_type
 from amqp_broker.frames import Header, OffsetStamp, Properties, encode_composite, encode_flat_map
 from amqp_broker.frames import encode_section as section
+from amqp_broker.log import Log
 from amqp_broker.log_setup import logger
 from amqp_broker.persistence import EVENT_LOG, Event, Record, Store
 from amqp_broker.queue import Queue
@@ -82,7 +83,7 @@ class QueueLog:
         self.queue = queue
         self.address = queue.name
         self.log_id = queue.queue_id
-        self.kind = LOG_KIND if queue.archives else QUEUE_KIND
+        self.kind = LOG_KIND if isinstance(queue, Log) else QUEUE_KIND
         self._log = logger("retained")
 
     def bounds(self, store: Store) -> Bounds:

@@ -13,7 +13,7 @@ from amqp_broker.frames import Error, Rejected
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.message_events import places_of, put, refused
 from amqp_broker.operations.operation import Operation
-from amqp_broker.operations.posting import Arrival, post_verbs
+from amqp_broker.operations.posting import Arrival
 from amqp_broker.persistence import Advance, ForgetStream, Record, RowDamaged, Stream, Unit
 from amqp_broker.places import Place
 from amqp_broker.queue import Queue
@@ -80,7 +80,7 @@ class SequencedPosting(Arrival):
         self._taken, self.outcomes = judge(judging, self._records, self._places)
         self._changes = judging.changes(now_ms)
         self.number(self._taken)
-        unit = post_verbs(queue, self._taken, sum([record.durable for record in self._taken]))
+        unit = queue.post_verbs(self._taken, sum([record.durable for record in self._taken]))
         if queue.events:
             places, container = places_of(self._records, self._places), self._owner.container_id
             unit.extend(put(queue, self._taken, container, now_ms, b"", places))
@@ -94,6 +94,20 @@ class SequencedPosting(Arrival):
         changes, self._changes = self._changes, []
         self._service.positions.undo(self, changes)
         super().undo()
+
+    def parts(self) -> Sequence[Operation]:
+        """Each message for itself."""
+        if len(self._records) < 2:
+            return [self]
+        parts = [
+            SequencedPosting(
+                self._service, self._owner, self._principal, self.link, [delivery], self.queue, [record],
+                [place], self._told,
+            )
+            for delivery, record, place in zip(self.deliveries, self._records, self._places, strict=True)
+        ]  # fmt: skip
+        self.end()
+        return parts
 
     def stored(self) -> None:
         """The messages are there, and their streams have moved."""

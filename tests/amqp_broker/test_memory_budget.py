@@ -303,7 +303,7 @@ def test_the_log_says_when_it_begins_and_when_it_is_over() -> None:
 
         def storm(real: Broker) -> list[tuple[str, dict[str, Any]]]:
             told: list[tuple[str, dict[str, Any]]] = []
-            real._log = _Recorder(told)
+            real._log = _Recorder(told)  # type: ignore[assignment]
             accounts = [type(real.memory.cache)(real.memory, lambda: None) for _ in range(3)]
             for account in accounts:
                 account.hold(BUDGET // 4)

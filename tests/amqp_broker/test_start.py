@@ -35,7 +35,7 @@ from amqp_broker.persistence import (
     Event,
     Half,
     Hold,
-    Log,
+    Journal,
     MoveCursor,
     Post,
     Record,
@@ -81,7 +81,7 @@ def fill(directory: Path) -> None:
     do(store, Hold(half, b"\0Su\xa0\0"))
     do(store, Advance(Stream(queue_id, "stream", "owner", 1, 1)), Discharged(b"transaction", 1))
     do(store, Retain(queue_id, 1_000_000, 0), MoveCursor("cursor", queue_id, 0, 1))
-    do(store, Log(Event("noted", 1, {"at": 1})))
+    do(store, Journal(Event("noted", 1, {"at": 1})))
     store.close()
 
 

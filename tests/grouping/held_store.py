@@ -25,6 +25,10 @@ DECOY: Final = b"decoy"
 """The end of a message for which there is always room: what makes a commit that can be held."""
 
 
+def _messages(unit: Unit) -> int:
+    return sum(len(verb.records) for verb in unit if isinstance(verb, Post))
+
+
 def _wants_room(verb: Verb) -> bool:
     if isinstance(verb, Post):
         return not all(record.body.endswith(DECOY) for record in verb.records)
@@ -49,7 +53,7 @@ class HeldStore:
         self.busy = False
         self.room = "enough"
         """What the disk has room for: `enough`; or nothing new, and then `units` are refused each for itself,
-        `groups` or `commits` as a whole unless they are one unit; or `nothing`.
+        `groups` or `commits` as a whole unless they are one unit; or `nothing`; or for units of one message.
         """
         self.slow = False
         self.spinning = False
@@ -67,8 +71,11 @@ class HeldStore:
         self._check()
         if self.on_apply is not None:
             self.on_apply(units)
-        full = self.room != "enough"
-        refused = [full and any(_wants_room(verb) for verb in unit) for unit in units]
+        if self.room == "one":
+            refused = [_messages(unit) > 1 for unit in units]
+        else:
+            full = self.room != "enough"
+            refused = [full and any(_wants_room(verb) for verb in unit) for unit in units]
         together = len(units) > 1 and any(refused)
         if self.room == "nothing" and any(units) or self.room == "groups" and together:
             raise StoreFull(FULL)

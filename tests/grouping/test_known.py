@@ -328,6 +328,27 @@ def test_outcomes_beside_a_full_disk(stores: Stores, room: str) -> None:
     same(stores, holding(2), Disk(-1, room), post, settle, Disk(-1, "enough"), post)
 
 
+@ROOMS
+@pytest.mark.parametrize("links", [1, 2])
+def test_stream_beside_a_full_disk(stores: Stores, room: str, links: int) -> None:
+    """What follows what had no room is judged without it: the stream did not begin."""
+    setup: list[Step] = [AttachSender(who, "stream", "s") for who in range(links)]
+    steps = [
+        Send(step % links, "stream", ("sequenced", seq_id, seq_no, seq_no - 1))
+        for step, (seq_id, seq_no) in enumerate([(1, 1), (1, 2), (1, 1), (2, 1), (2, 2)])
+    ]
+    same(stores, setup, Disk(-1, room), *steps, Disk(-1, "enough"), Send(0, "stream", ("sequenced", 1, 1, 0)))
+
+
+@pytest.mark.parametrize("kind", ["plain", "sequenced"])
+def test_run_that_has_room_message_by_message(stores: Stores, kind: str) -> None:
+    """A run that is too large for the room there is comes in as far as its messages do."""
+    plain = kind == "plain"
+    messages = [("plain", f"m{n}", True) if plain else ("sequenced", 1, n, n - 1) for n in (1, 2, 3)]
+    steps = [Send(0, "to", message) for message in messages]
+    same(stores, [AttachSender(0, "to", "s")], Disk(-1, "one"), *steps, Disk(-1, "enough"), steps[-1])
+
+
 # Cursors
 
 

@@ -9,14 +9,15 @@ from tests.mutants.mutant import Mutant
 LOGS: Final = "tests/amqp_broker/test_logs.py"
 MAKING: Final = "tests/amqp_broker/test_log_making.py"
 WAYS: Final = f"{LOGS}::test_every_way_in_is_archived_at_once"
+LOG_FILE: Final = "amqp_broker/log.py"
 MAKING_FILE: Final = "amqp_broker/retained/log_making.py"
 
 FAULTS: Final = (
     Mutant(
         "what is posted to a log waits on disk for a consumer",
-        "amqp_broker/operations/posting.py",
-        "[Post(queue.queue_id, records), archive_verb(queue, records[0].offset, len(records))]",
-        "[Post(queue.queue_id, records)]",
+        LOG_FILE,
+        "[Post(self.queue_id, records), self.archive_verb(records[0].offset, len(records))]",
+        "[Post(self.queue_id, records)]",
         (f"{WAYS}[disk-posted]",),
     ),
     Mutant(
@@ -29,29 +30,29 @@ FAULTS: Final = (
     Mutant(
         "of several sets that are committed to a log the first one is archived",
         "amqp_broker/half_sets/deciding.py",
-        "archive_verb(queue, first, queue.next_offset - first)",
-        "archive_verb(queue, first, 1)",
+        "log.archive_verb(first, log.next_offset - first)",
+        "log.archive_verb(first, 1)",
         (f"{WAYS}[disk-sets]",),
     ),
     Mutant(
         "a half message that is committed to a log waits on disk for a consumer",
         "amqp_broker/halves/units.py",
-        "post_verbs(queue, records, len(records))",
-        "post_verbs(queue, records, len(records))[:1]",
+        "queue.post_verbs(records, len(records))",
+        "queue.post_verbs(records, len(records))[:1]",
         (f"{WAYS}[disk-halves]",),
     ),
     Mutant(
         "messages of a log take room in memory",
-        "amqp_broker/queue.py",
-        "        if self.archives:\n            if records:\n",
-        "        if False:\n            if records:\n",
+        LOG_FILE,
+        "        if records:\n",
+        "        super().make_available(records, size)\n        if records:\n",
         (f"{WAYS}[disk-posted]",),
     ),
     Mutant(
         "sets of a log take room in memory",
-        "amqp_broker/queue.py",
-        "        if self.archives:\n            self.backlog.available_to = first_offset + count\n",
-        "        if False:\n            self.backlog.available_to = first_offset + count\n",
+        LOG_FILE,
+        "        self.backlog.available_to = first_offset + count\n",
+        "        super().make_stored_available(first_offset, count, size)\n",
         (f"{WAYS}[disk-sets]",),
     ),
     Mutant(
@@ -64,8 +65,8 @@ FAULTS: Final = (
     Mutant(
         "a consumer takes messages from a log",
         "amqp_broker/nodes/queues.py",
-        "        if queue.archives:\n            return await",
-        "        if queue.archives and attachment.source.distribution_mode == COPY:\n"
+        "        if isinstance(queue, Log):\n            return await",
+        "        if isinstance(queue, Log) and attachment.source.distribution_mode == COPY:\n"
         "            return await",
         (f"{LOGS}::test_nobody_takes_messages[memory-move]",),
     ),
@@ -78,22 +79,22 @@ FAULTS: Final = (
     ),
     Mutant(
         "a time to live ends in a transaction for a log, too",
-        "amqp_broker/operations/posting.py",
-        "                if record.expires_at_ms and not queue.archives:\n",
-        "                if record.expires_at_ms:\n                    now_ms += 1000\n",
+        LOG_FILE,
+        "        return records\n",
+        "        return super().fresh(records, now_ms + 1000)\n",
         (f"{WAYS}[memory-in_transactions]",),
     ),
     Mutant(
         "the event log lets messages of a log wait for ever",
         "amqp_broker/message_events.py",
-        '    if queue.archives:\n        fields["outcome"] = ARCHIVED\n',
+        '    if isinstance(queue, Log):\n        fields["outcome"] = ARCHIVED\n',
         "",
         (f"{WAYS}[memory-posted]",),
     ),
     Mutant(
         "what has expired does not become a part of the log",
         "amqp_broker/expiry.py",
-        "if queue is not None and not queue.archives and node.settings.get(EXPIRES):",
+        "if queue is not None and not isinstance(queue, Log) and node.settings.get(EXPIRES):",
         "if queue is not None and node.settings.get(EXPIRES):",
         (f"{MAKING}::test_nothing_expires_any_more_when_a_queue_is_a_log",),
     ),

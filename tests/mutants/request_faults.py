@@ -258,8 +258,8 @@ FAULTS: Final = (
     Mutant(
         "the time to live begins with the commit",
         POSTING,
-        "                if record.expires_at_ms and not queue.archives:\n",
-        "                if record.expires_at_ms and not queue.archives:\n"
+        "                if record.expires_at_ms:\n",
+        "                if record.expires_at_ms:\n"
         "                    record.expires_at_ms = now_ms + 60000\n",
         scenarios("4.4.1/expires"),
         "capacity and ttl",

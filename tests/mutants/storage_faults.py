@@ -48,7 +48,7 @@ _BOUNDS: Final = (
     Mutant(
         "ttl is not judged at the commit",
         POSTING,
-        "                    self.records = fresh(self.records, now_ms)\n",
+        "                    self.records = queue.fresh(self.records, now_ms)\n",
         "",
         (f"{EVENT_TESTS}::test_expiry_before_the_discharge_is_no_put",),
         "capacity and ttl",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import Event, Log, MemoryStore, MoveCursor, Store, event_table
+from amqp_broker.persistence import Event, Journal, MemoryStore, MoveCursor, Store, event_table
 from amqp_broker.persistence.event_sizes import ROW_BYTES, size_of_event
 from amqp_broker.persistence.half_keeping_checks import forget_all
 from amqp_broker.persistence.retention import EVENT_LOG
@@ -39,11 +39,11 @@ def test_the_oldest_go_beyond_the_bound(make_store: MakeStore) -> None:
     """Exactly those that are too many, though they are young, and though a cursor has not read them."""
     store = make_store(KEPT * EACH)
     forget_all(store, 0.0)
-    do(store, *[Log(logged(number)) for number in range(KEPT)], MoveCursor("c", EVENT_LOG, 1, 5))
+    do(store, *[Journal(logged(number)) for number in range(KEPT)], MoveCursor("c", EVENT_LOG, 1, 5))
     forget_all(store, 0.0)
     assert store.event_range() == (1, KEPT + 1), "as many as are allowed"
     for number in range(KEPT, 4 * KEPT):
-        do(store, Log(logged(number)))
+        do(store, Journal(logged(number)))
         forget_all(store, 0.0)
         assert store.event_range() == (number + 2 - KEPT, number + 2)
     assert [event.fields["number"] for event in store.events(0, 99)][0] == f"{3 * KEPT:05}"
@@ -58,10 +58,10 @@ def test_runs_go_whole_and_the_last_row_stays(make_store: MakeStore) -> None:
     numbers: list[str | int | None] = [*range(1_000)]
     run = Event("put", 2, {}, 0, len(numbers), {"offset": numbers})
     assert size_of_event(run) > 2_000 + ROW_BYTES
-    do(store, Log(logged(0)), Log(run))
+    do(store, Journal(logged(0)), Journal(run))
     forget_all(store, 0.0)
     assert store.event_range() == (2, 1_002)
-    do(store, Log(logged(1)))
+    do(store, Journal(logged(1)))
     forget_all(store, 0.0)
     assert store.event_range() == (1_002, 1_003)
     store.close()
@@ -72,9 +72,9 @@ def test_abandoned_events_do_not_count(make_store: MakeStore) -> None:
     store = make_store(KEPT * EACH)
     forget_all(store, 0.0)
     for _ in range(3):
-        store.apply([[Log(logged(number))] for number in range(KEPT)])
+        store.apply([[Journal(logged(number))] for number in range(KEPT)])
         store.abandon()
-    do(store, *[Log(logged(number)) for number in range(KEPT)])
+    do(store, *[Journal(logged(number)) for number in range(KEPT)])
     forget_all(store, 0.0)
     assert store.event_range() == (1, KEPT + 1)
     store.close()
@@ -83,7 +83,7 @@ def test_abandoned_events_do_not_count(make_store: MakeStore) -> None:
 def test_no_bound_is_the_default(make_store: MakeStore) -> None:
     """0 keeps by time only."""
     store = make_store(0)
-    do(store, *[Log(logged(number)) for number in range(50)])
+    do(store, *[Journal(logged(number)) for number in range(50)])
     forget_all(store, 0.0)
     assert store.event_range() == (1, 51)
     store.close()
@@ -96,15 +96,15 @@ def test_what_was_there_is_counted_in_steps(
     """After a restart, also with a new bound, and while more is logged: then the bound holds as before."""
     monkeypatch.setattr(event_table, "FORGET_ROWS", rows)
     store = small_store(tmp_path)
-    do(store, *[Log(logged(number)) for number in range(20)])
+    do(store, *[Journal(logged(number)) for number in range(20)])
     store.close()
     for first in (15, 25):
         store = small_store(tmp_path, event_keep_bytes=KEPT * EACH)
         store.idle(0.0)
-        do(store, *[Log(logged(number)) for number in range(5)])
+        do(store, *[Journal(logged(number)) for number in range(5)])
         forget_all(store, 0.0)
         assert store.event_range() == (first + 1, first + 11)
-        do(store, *[Log(logged(number)) for number in range(5)])
+        do(store, *[Journal(logged(number)) for number in range(5)])
         forget_all(store, 0.0)
         assert store.event_range() == (first + 6, first + 16)
         store.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import Event, Log, RowDamaged, StoreError
+from amqp_broker.persistence import Event, Journal, RowDamaged, StoreError
 from amqp_broker.persistence.checksums import event_checksum
 from amqp_broker.persistence.halves import EVENT_RUN_MAX
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
@@ -17,15 +17,15 @@ from amqp_broker.persistence.store_checks import do
 from tests.persistence.stores import edit, small_store
 
 
-def run(count: int, first_offset: int) -> Log:
+def run(count: int, first_offset: int) -> Journal:
     """One row, in which each entry has its offset."""
     offsets: list[str | int | None] = [*range(first_offset, first_offset + count)]
-    return Log(Event("put", 5, {"address": "q"}, 0, count, {"offset": offsets}))
+    return Journal(Event("put", 5, {"address": "q"}, 0, count, {"offset": offsets}))
 
 
 def fill(store: SqliteStore) -> list[Event]:
     """Rows 1 to 10, 11, 12 to 21, 22 to 31; returns all entries."""
-    do(store, run(10, 100), Log(Event("half.put", 6, {"half_id": "x"})), run(10, 200), run(10, 300))
+    do(store, run(10, 100), Journal(Event("half.put", 6, {"half_id": "x"})), run(10, 200), run(10, 300))
     return store.events(0, 99)
 
 

@@ -13,7 +13,7 @@ from amqp_broker.persistence import (
     Event,
     Half,
     Hold,
-    Log,
+    Journal,
     Post,
     Reschedule,
     Retire,
@@ -83,7 +83,7 @@ def test_checker_finds_damage(sql: str, findings: list[str], tmp_path: Path) -> 
     for one, expected in zip(found, findings, strict=True):
         assert expected in one
     store = small_store(tmp_path)
-    do(store, hold(50), decide(3, COMMITTED), Log(event(20)), Advance(stream(queue_id, 20)))
+    do(store, hold(50), decide(3, COMMITTED), Journal(event(20)), Advance(stream(queue_id, 20)))
     assert (stored(store, 50), stored(store, 3)) == (PREPARED, COMMITTED)
     forget_all(store, 0.0)
     forget_all(store, KEEP_S + LATE_S)
@@ -148,11 +148,11 @@ def test_damaged_rows_are_told_and_never_believed(tmp_path: Path) -> None:
     assert [one.seq_no for one in store.streams(queue_id, "stream-1", 3)] == [2, 4, 5]
     assert [one.seq for one in store.events(2, 3)] == [2, 4, 5]
     refused: list[Unit] = [
-        [Log(event(99)), decide(2, COMMITTED), Post(queue_id, messages(0, 1))],
+        [Journal(event(99)), decide(2, COMMITTED), Post(queue_id, messages(0, 1))],
         [hold(0)],
         [Reschedule(GROUP, half_id(2), PREPARED, 1, 2, 3)],
     ]
-    last = Log(event(20))
+    last = Journal(event(20))
     errors = do_units(store, [*refused, [last, hold(50)]])
     assert [type(error) for error in errors] == [RowDamaged] * 3 + [type(None)]
     assert (last.event.seq, stored(store, 50), offsets(store, queue_id)) == (21, PREPARED, [])
@@ -167,7 +167,7 @@ def test_damaged_pages_are_told_and_the_store_goes_on(tmp_path: Path) -> None:
     queue_id = fill(store)
     do(store, *[Hold(half(number), body(number) * 30) for number in range(100, 200)])
     do(store, *[decide(number, ROLLED_BACK) for number in range(100, 200)])
-    do(store, *[Log(event(number)) for number in range(20, 200)])
+    do(store, *[Journal(event(number)) for number in range(20, 200)])
     store.close()
     data = bytearray((tmp_path / DATABASE_NAME).read_bytes())
     for text in (b"container-150", body(150) * 30, b'"id-100"', b"stream-5"):
@@ -184,7 +184,7 @@ def test_damaged_pages_are_told_and_the_store_goes_on(tmp_path: Path) -> None:
     with pytest.raises(RowDamaged):
         store.events(90, 50)
     assert stored(store, 102) == ROLLED_BACK
-    do(store, Post(queue_id, messages(0, 2)), Log(event(0)), hold(201))
+    do(store, Post(queue_id, messages(0, 2)), Journal(event(0)), hold(201))
     forget_all(store, 0.0)
     forget_all(store, KEEP_S + LATE_S)
     do(store, Retire(queue_id, 0, 0), decide(201, COMMITTED))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import Advance, Event, ForgetStream, Log, Post, Reschedule, Retire, Stream
+from amqp_broker.persistence import Advance, Event, ForgetStream, Journal, Post, Reschedule, Retire, Stream
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm
 from amqp_broker.persistence.half_checks import GROUP, body, decide, half_id, hold
 from amqp_broker.persistence.halves import COMMITTED, PARKED, PREPARED, ROLLED_BACK
@@ -22,7 +22,7 @@ from tests.persistence.stores import run_child, small_store
 WORK = """
 import sys
 from pathlib import Path
-from amqp_broker.persistence import Advance, Event, Log, Post, Stream
+from amqp_broker.persistence import Advance, Event, Journal, Post, Stream
 from amqp_broker.persistence.half_checks import GROUP, body, decide, half_id, hold
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.persistence.store_checks import do, do_units, messages, new_queue
@@ -32,13 +32,13 @@ queue_id, plain = new_queue(store), new_queue(store, "plain")
 offset = 0
 for number in range(20):
     print("begin", number, flush=True)
-    units = [[hold(number), Log(Event("half.put", number, {"number": number}))]]
+    units = [[hold(number), Journal(Event("half.put", number, {"number": number}))]]
     if number % 3 == 0:
         units.append([decide(number - 1, "rolled-back")] if number else [])
     else:
         units.append([decide(number - 1, "committed"), Post(queue_id, messages(offset, 1))])
         offset += 1
-    units[1].append(Log(Event("half.decided", number, {"number": number - 1})))
+    units[1].append(Journal(Event("half.decided", number, {"number": number - 1})))
     units.append([Post(plain, messages(number, 1)), Advance(Stream(plain, "s", "o", 1, number + 1))])
     do_units(store, units)
     print("done", number, flush=True)
@@ -74,7 +74,7 @@ def test_kill(point: str, nth: int, tmp_path: Path) -> None:
         store.close()
         return
     check_groups(store, groups)
-    next_event = Log(Event("next", 1, {}))
+    next_event = Journal(Event("next", 1, {}))
     do(store, hold(groups), next_event)
     assert next_event.event.seq == 2 * groups + 1
     store.close()
@@ -114,7 +114,7 @@ def test_other_groups_pass_none_of_them(tmp_path: Path) -> None:
     try:
         store = small_store(tmp_path)
         queue_id = new_queue(store)
-        do(store, Post(queue_id, messages(0, 5)), Retire(queue_id, 0, 1), Log(Event("k", 1, {})))
+        do(store, Post(queue_id, messages(0, 5)), Retire(queue_id, 0, 1), Journal(Event("k", 1, {})))
         do(store, ForgetStream(queue_id, "s"))
         assert passed == []
         do(store, hold(1), hold(2))

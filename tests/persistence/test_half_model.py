@@ -20,7 +20,7 @@ from amqp_broker.persistence import (
     ForgetStream,
     Half,
     Hold,
-    Log,
+    Journal,
     MemoryStore,
     Post,
     Purge,
@@ -53,7 +53,7 @@ def twin_of(unit: Unit) -> Unit:
 def own(verb: Verb) -> Verb:
     if isinstance(verb, Post):
         return Post(verb.queue_id, [Record(record.offset, record.body) for record in verb.records])
-    return Log(attrs.evolve(verb.event)) if isinstance(verb, Log) else verb
+    return Journal(attrs.evolve(verb.event)) if isinstance(verb, Journal) else verb
 
 
 class HalfModel(RuleBasedStateMachine):
@@ -145,13 +145,13 @@ class HalfModel(RuleBasedStateMachine):
 
     @rule(at_ms=TIMES, count=st.integers(1, 3), ends=ENDS)
     def log(self, at_ms: int, count: int, ends: bool) -> None:
-        self.add([Log(Event("k", at_ms, {"n": n, "s": "\n"})) for n in range(count)], ends)
+        self.add([Journal(Event("k", at_ms, {"n": n, "s": "\n"})) for n in range(count)], ends)
 
     @rule(at_ms=TIMES, count=st.sampled_from([1, 2, 5, 400]), columns=st.booleans(), ends=ENDS)
     def log_run(self, at_ms: int, count: int, columns: bool, ends: bool) -> None:
         texts: list[str | int | None] = [None if n % 3 else f"{n} \u00fc" for n in range(count)]
         own = {"t": texts, "n": [*range(count)]} if columns else {}
-        self.add([Log(Event("run", at_ms, {"q": 1}, 0, count, own))], ends)
+        self.add([Journal(Event("run", at_ms, {"q": 1}, 0, count, own))], ends)
 
     @rule(first=st.integers(-1, 1000), count=st.integers(0, 20))
     def read_events(self, first: int, count: int) -> None:
@@ -162,7 +162,7 @@ class HalfModel(RuleBasedStateMachine):
         """A unit of its own that cannot happen, with everything that it would have done."""
         half = Half("refused", b"id", "q", PREPARED, b"", 1, 2, 3, "c", 1)
         position = Advance(Stream(self.queue_ids[0], "refused", "o", 1, 1))
-        self.add([Hold(half, b"body"), position, Log(Event("refused", 1, {})), REFUSED], ends)
+        self.add([Hold(half, b"body"), position, Journal(Event("refused", 1, {})), REFUSED], ends)
 
     @rule(odds=st.integers(0, 9))
     def delete(self, odds: int) -> None:
@@ -257,7 +257,7 @@ class HalfModel(RuleBasedStateMachine):
 
 def numbers_of(units: list[Unit]) -> list[int]:
     """Of the events."""
-    return [verb.event.seq for unit in units for verb in unit if isinstance(verb, Log)]
+    return [verb.event.seq for unit in units for verb in unit if isinstance(verb, Journal)]
 
 
 def told_by(store: Store, queue_ids: list[int]) -> list[object]:

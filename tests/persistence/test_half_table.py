@@ -17,7 +17,7 @@ from amqp_broker.persistence import (
     Event,
     ForgetStream,
     Hold,
-    Log,
+    Journal,
     Post,
     Reschedule,
     Store,
@@ -57,7 +57,7 @@ def fill(store: SqliteStore) -> int:
     do(store, *[decide(number, ROLLED_BACK) for number in range(5, 40, 8)])
     do(store, *[Reschedule(GROUP, half_id(number), PARKED, 15, 0, 1) for number in range(2, 40, 4)])
     do(store, *[Advance(stream(queue_id, number)) for number in range(10)])
-    do(store, *[Log(event(number)) for number in range(20)])
+    do(store, *[Journal(event(number)) for number in range(20)])
     return queue_id
 
 
@@ -96,7 +96,7 @@ def test_all_of_it_survives_a_reopening_and_a_crash(tmp_path: Path) -> None:
     store = small_store(tmp_path / "data")
     queue_id = fill(store)
     new = Stream(queue_id, "new", "owner", 1, 1)
-    later: Unit = [hold(50), decide(3, COMMITTED), Log(event(20)), Advance(new)]
+    later: Unit = [hold(50), decide(3, COMMITTED), Journal(event(20)), Advance(new)]
     store.apply([later])
     shutil.copytree(tmp_path / "data", tmp_path / "crashed")
     store.abandon()
@@ -105,7 +105,7 @@ def test_all_of_it_survives_a_reopening_and_a_crash(tmp_path: Path) -> None:
         assert check_directory(tmp_path / name) == []
         store = small_store(tmp_path / name)
         check_filled(store, queue_id)
-        log = Log(event(20))
+        log = Journal(event(20))
         do(store, *later[:2], log, later[3])
         assert log.event.seq == 21
         assert (stored(store, 50), stored(store, 3)) == (PREPARED, COMMITTED)
@@ -142,9 +142,9 @@ def test_full_disk_refuses_what_is_new_and_settling_goes_on(tmp_path: Path) -> N
         [hold(9)],
         [decide(0, COMMITTED), Post(queue_id, messages(0, 1))],
         [Advance(stream(queue_id, 2))],
-        [decide(1, ROLLED_BACK), Log(event(0)), hold(8)],
+        [decide(1, ROLLED_BACK), Journal(event(0)), hold(8)],
     ]
-    logs = [Log(event(number)) for number in range(2)]
+    logs = [Journal(event(number)) for number in range(2)]
     taken: list[Unit] = [
         [decide(1, ROLLED_BACK), logs[0]],
         [Reschedule(GROUP, half_id(2), PARKED, 1, 2, 3)],
@@ -174,7 +174,7 @@ def test_group_that_finds_the_disk_full_leaves_everything_as_it_was(tmp_path: Pa
     ((pages,),) = store._connection.execute("PRAGMA page_count").fetchall()
     store._connection.execute(f"PRAGMA max_page_count={pages + 2}").fetchall()
     unit: Unit = [
-        hold(50), decide(50, COMMITTED), hold(51), decide(3, COMMITTED), Log(event(20)),
+        hold(50), decide(50, COMMITTED), hold(51), decide(3, COMMITTED), Journal(event(20)),
         Advance(stream(queue_id, 11)), Hold(half(52), bytes(MIB)),
     ]  # fmt: skip
     with pytest.raises(StoreFull):
@@ -192,14 +192,14 @@ def test_group_that_finds_the_disk_full_leaves_everything_as_it_was(tmp_path: Pa
 def test_last_event_is_kept_so_that_no_number_comes_twice(tmp_path: Path) -> None:
     """Over a restart, when all others are forgotten."""
     store = small_store(tmp_path, event_keep_ms=1000)
-    do(store, *[Log(event(number)) for number in range(20)])
+    do(store, *[Journal(event(number)) for number in range(20)])
     forget_all(store, 0.0)
     forget_all(store, 1000.0)
     assert [one.seq for one in store.events(0, 99)] == [20]
     store.close()
     assert check_directory(tmp_path) == []
     store = small_store(tmp_path, event_keep_ms=1000)
-    log = Log(event(20))
+    log = Journal(event(20))
     do(store, log)
     assert log.event.seq == 21
     store.close()
@@ -210,7 +210,7 @@ def test_events_are_forgotten_in_steps(tmp_path: Path) -> None:
     store = small_store(tmp_path, synchronous="OFF", event_keep_ms=1000)
     forget_all(store, 0.0)
     many = keep_clock.FORGET_ROWS + 500
-    do(store, *[Log(event(number)) for number in range(many)])
+    do(store, *[Journal(event(number)) for number in range(many)])
     forget_all(store, 1.0)
     steps = [(store.idle(1000.0), count(store, "event")) for _ in range(2)]
     assert steps == [(True, 500), (False, 1)]
@@ -223,7 +223,7 @@ def test_runs_are_forgotten_in_steps(tmp_path: Path) -> None:
     store = small_store(tmp_path, synchronous="OFF", event_keep_ms=1000)
     forget_all(store, 0.0)
     rows = keep_clock.FORGET_EVENTS // EVENT_RUN_MAX + 4
-    do(store, *[Log(Event("k", 1, {}, 0, EVENT_RUN_MAX)) for _ in range(rows)])
+    do(store, *[Journal(Event("k", 1, {}, 0, EVENT_RUN_MAX)) for _ in range(rows)])
     forget_all(store, 1.0)
     steps = [(store.idle(1000.0), count(store, "event")) for _ in range(2)]
     assert steps == [(True, 4), (False, 1)]
@@ -235,7 +235,7 @@ def test_numbers_go_on_behind_a_run_after_a_restart(tmp_path: Path) -> None:
     """A run that is the last row takes all its numbers with it, also when only it is left."""
     store = small_store(tmp_path, event_keep_ms=1000)
     numbers: list[str | int | None] = [*range(7)]
-    do(store, Log(event(1)), Log(Event("put", 2, {}, 0, 7, {"offset": numbers})))
+    do(store, Journal(event(1)), Journal(Event("put", 2, {}, 0, 7, {"offset": numbers})))
     forget_all(store, 0.0)
     for _ in range(2):
         store.close()
@@ -245,7 +245,7 @@ def test_numbers_go_on_behind_a_run_after_a_restart(tmp_path: Path) -> None:
         forget_all(store, 0.0)
         forget_all(store, 1000.0)
         assert [one.fields["offset"] for one in store.events(0, 99)] == [*range(7)]
-    log = Log(event(20))
+    log = Journal(event(20))
     do(store, log)
     assert log.event.seq == 9
     store.close()
@@ -255,7 +255,7 @@ def test_numbers_go_on_behind_a_run_after_a_restart(tmp_path: Path) -> None:
 def test_age_goes_on_after_a_restart(tmp_path: Path) -> None:
     """What an earlier process has counted is not counted anew, but for the last minutes."""
     store = small_store(tmp_path)
-    do(store, hold(1), decide(1, ROLLED_BACK), Log(event(1)), Log(event(2)))
+    do(store, hold(1), decide(1, ROLLED_BACK), Journal(event(1)), Journal(event(2)))
     forget_all(store, 0.0)
     forget_all(store, 6 * 86_400.0)
     store.close()
@@ -351,7 +351,7 @@ def test_memory_does_not_grow_with_streams_and_halves(
         for begin in range(first, first + count, 100):
             chosen = range(begin, begin + 100)
             do(store, *[Advance(stream(queue_id, number)) for number in chosen])
-            do(store, *[hold(number) for number in chosen], *[Log(event(number)) for number in chosen])
+            do(store, *[hold(number) for number in chosen], *[Journal(event(number)) for number in chosen])
             for number in chosen:
                 store.stream(queue_id, f"stream-{number}")
                 store.half(GROUP, half_id(number))

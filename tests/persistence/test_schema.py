@@ -16,7 +16,7 @@ from amqp_broker.persistence import (
     Decision,
     Discharged,
     Event,
-    Log,
+    Journal,
     MoveCursor,
     Post,
     Retain,
@@ -161,7 +161,7 @@ def test_version_2_is_migrated(tmp_path: Path) -> None:
     assert [store.discharged(name) for name in (b"\x01" * 16, b"two", b"id")] == [1000, 2000, None]
     assert offsets(store, 1) == [0, 3, 4, 5]
     event = Event("half.put", 5, {"half_id": "1"})
-    do(store, hold(1), Advance(Stream(1, "s", "me", 1, 2)), Log(event), Discharged(b"id", 5))
+    do(store, hold(1), Advance(Stream(1, "s", "me", 1, 2)), Journal(event), Discharged(b"id", 5))
     store.close()
     assert check_directory(tmp_path) == []
     assert edit(tmp_path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]

@@ -182,7 +182,7 @@ def _half_verb(step: PutHalf | Ask | DecideHalf | Note) -> Verb:
             expires_at_ms = step.at_ms + KEEP_MS
             return halves.Decide(*step.key, step.state, step.at_ms, step.resolver, step.reason, expires_at_ms)
         case Note():
-            return halves.Log(halves.Event("noted", step.at_ms, {"at": step.at_ms}))
+            return halves.Journal(halves.Event("noted", step.at_ms, {"at": step.at_ms}))
 
 
 def read_snapshot(store: SqliteStore, page_messages: int = PAGE_MESSAGES) -> Snapshot:

@@ -21,7 +21,7 @@ from amqp_broker.persistence import (
     DeleteNode,
     Event,
     ForgetCursor,
-    Log,
+    Journal,
     Move,
     MoveCursor,
     Post,
@@ -91,7 +91,7 @@ class SetExecutor(Executor):
             case Say():
                 columns: Columns = {"offset": [*step.offsets]} if len(step.offsets) > 1 else {}
                 fields = dict(step.fields) | ({"offset": step.offsets[0]} if len(step.offsets) == 1 else {})
-                return Log(Event(step.kind, step.at_ms, fields, 0, max(len(step.offsets), 1), columns))
+                return Journal(Event(step.kind, step.at_ms, fields, 0, max(len(step.offsets), 1), columns))
             case Fail():
                 return Post(NO_SUCH_QUEUE, [Record(0, b"refused")])
             case Point():

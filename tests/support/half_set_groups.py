@@ -13,7 +13,7 @@ from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import Header, encode_message
 from amqp_broker.half_sets.administration import HalfSetInfo
 from amqp_broker.operations.posting import Step
-from amqp_broker.persistence import Event, Log
+from amqp_broker.persistence import Event, Journal
 from tests.support.half_sets import half_sets
 from tests.support.halves import FaultyBroker
 from tests.support.wire_client import WireSender
@@ -75,7 +75,7 @@ def together(broker: FaultyBroker, *asked: tuple[WireSender, bytes]) -> list[Any
 
 async def _something_else(broker: Broker) -> None:
     """Its commit holds the writer: what comes meanwhile shares the next group."""
-    broker.writer.submit(Step([Log(Event("test", 0, {}))]))
+    broker.writer.submit(Step([Journal(Event("test", 0, {}))]))
     while not broker.writer._in_worker:
         await trio.sleep(0)
 
