@@ -44,5 +44,5 @@ class Log(Queue):
     def take_no_room(self) -> None:
         """What waited for consumers before its queue became a log is archived: nothing of it is for them."""
         self.message_count = self.byte_count = 0
-        self.backlog.clear()
+        self.forget_messages()
         self.backlog.available_to = self.next_offset

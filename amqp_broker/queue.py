@@ -217,7 +217,7 @@ class Queue:
     def paged(
         self, records: Sequence[Record], next_offset: int, grown: int, lost: int = 0, gone: int = 0
     ) -> None:
-        """A page was read, as `Backlog.paged` says; its messages have `grown` octets more than there."""
+        """A page was read, as `Backlog.paged` says. Its messages are larger by `grown` octets by now."""
         self.byte_count += grown
         self.backlog.paged(records, next_offset, lost, gone)
         if self.in_memory:
@@ -235,8 +235,12 @@ class Queue:
             self.memory.cache.give_back(-octets)
 
     def forget(self) -> None:
-        """The queue is gone: no message of it is kept any more."""
+        """The queue is gone, with all its messages."""
         self.deleted = True
+        self.forget_messages()
+
+    def forget_messages(self) -> None:
+        """Memory keeps nothing of what there is."""
         self.backlog.clear()
         self._kept.clear()
         self._cached(-self.cached_bytes)

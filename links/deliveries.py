@@ -9,7 +9,15 @@ from amqp_broker.frames import Delivery
 if TYPE_CHECKING:
     from amqp_broker.links.sender_link import SenderLink
 
-__all__ = ["Delivery", "OutgoingDelivery", "PartialDelivery", "Sendable", "SendingDelivery", "in_words"]
+__all__ = [
+    "Delivery",
+    "OutgoingDelivery",
+    "PartialDelivery",
+    "Sendable",
+    "SendingDelivery",
+    "SentCopy",
+    "in_words",
+]
 
 
 class Sendable(Protocol):
@@ -49,6 +57,15 @@ class OutgoingDelivery:
 
     def __repr__(self) -> str:
         return f"<OutgoingDelivery {self.delivery_id} on {self.link.name!r}>"
+
+
+class SentCopy:
+    """What is left of a message once a copy of it was sent: whoever reads by offset may still tell which."""
+
+    __slots__ = ("offset",)
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
 
 
 class PartialDelivery:

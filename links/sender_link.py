@@ -16,7 +16,7 @@ from amqp_broker.frames import (
     TransferEncoder,
     encode_uint,
 )
-from amqp_broker.links.deliveries import OutgoingDelivery, Sendable, SendingDelivery, in_words
+from amqp_broker.links.deliveries import OutgoingDelivery, Sendable, SendingDelivery, SentCopy, in_words
 from amqp_broker.links.dispositions import decode_state, encode_state, txn_id_of
 from amqp_broker.links.errors import LocalProtocolError
 from amqp_broker.links.events import FlowReceived, WorkLost
@@ -41,6 +41,8 @@ class SenderLink(Link):
         super().__init__(session, name, handle, SENDER)
         self.flow_state = SenderCredit(session.settings.initial_delivery_count)
         self.unsettled_count = 0
+        self.copies = False
+        """What is sent has an offset and is not needed then: a `SentCopy` stands for it while unsettled."""
         self.remote_max_message_size = 0
         """Octets; 0 is none."""
         self.blocked = False
@@ -268,6 +270,8 @@ class SenderLink(Link):
             session.window.sent(taken)
             if not settled:
                 self.unsettled_count += taken
+                if self.copies:
+                    self._forget_copies(first, number)
         if taken < limit and waiting < output_limit:
             self._begin_large(messages[start + taken], encoder, settled)
             return taken + 1
@@ -324,7 +328,17 @@ class SenderLink(Link):
                 return True
         return False
 
+    def _forget_copies(self, first: int, end: int) -> None:
+        """They are out: memory does not keep them until the peer settles."""
+        unsettled = self.session.unsettled_out
+        for number in range(first, end):
+            delivery = unsettled.get(number)
+            if delivery is not None:
+                delivery.message = SentCopy(delivery.message.offset)
+
     def _sent(self) -> None:
+        if self.copies and self._sending is not None:
+            self._forget_copies(self._sending.number, self._sending.number + 1)
         self._sending = None
         self._sending_encoder = None
         self.session.connection.sending_links.discard(self)

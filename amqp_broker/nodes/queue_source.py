@@ -43,6 +43,7 @@ class QueueSource(Consumer):
             connection, link, queue, browser=browser, settled=settled, default_outcome=default_outcome,
             outcomes=outcomes, temporary=temporary, largest=link.remote_max_message_size,
         )  # fmt: skip
+        link.copies = browser
         self._nodes = nodes
         self.transactions = transactions
         self.suspect: OutgoingDelivery | None = None

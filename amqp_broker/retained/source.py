@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.frames import Accepted, Error, Received, Rejected, TransactionalState, Ulong
 from amqp_broker.nodes.ends import Source
 from amqp_broker.persistence import NoSuchNode, Record, Store, StoreFailed
@@ -49,12 +50,14 @@ class RetainedSource(Source):
         position: int, until: int | None, cursor: CursorReading | None,
     ) -> None:  # fmt: skip
         super().__init__(connection, link)
+        link.copies = True
         self._service = service
         self._log = log
         self._position = position
         self._until = until
         self._cursor = cursor
         self._page: list[Record] = []
+        self._page_bytes = 0
         self._sent = 0  # of the page
         self._wanted = 0
         self._reading = False
@@ -102,10 +105,18 @@ class RetainedSource(Source):
         largest = self.link.remote_max_message_size
         if largest:
             records = self._not_too_large(records, largest)
-        self._page = records
-        self._sent = 0
+        self._keep(records)
         self._position = max(self._position, page.next_offset)
         self._go_on()
+
+    def _keep(self, records: list[Record]) -> None:
+        """The page that is being sent, which counts as memory of the connection."""
+        account = self.connection.account
+        account.give_back(self._page_bytes)
+        self._page = records
+        self._sent = 0
+        self._page_bytes = sum([len(record.body) + RECORD_OVERHEAD_BYTES for record in records])
+        account.hold(self._page_bytes)
 
     def _end_without_progress(self) -> None:
         """The store has nothing where there should be something: said rather than asked again for ever."""
@@ -198,8 +209,7 @@ class RetainedSource(Source):
             if link.credit > 0:
                 self.connection.wait_for_output(self)
             return False
-        self._page = []
-        self._sent = 0
+        self._keep([])
         return True
 
     def _complete(self) -> bool:
@@ -301,7 +311,7 @@ class RetainedSource(Source):
     def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
         """Nothing was held but the cursor."""
         self._detached = True
-        self._page = []
+        self._keep([])
         self._service.forget_reader(self)
         self._service.wait_no_more(self._log, self)
         if self.holds is not None:

@@ -65,6 +65,29 @@ def test_what_is_larger_than_the_peer_takes_is_not_sent() -> None:
     assert peer.frames() == []
 
 
+class Numbered(Message):
+    """A message with an offset, as what is read by one."""
+
+    def __init__(self, offset: int, body: bytes) -> None:
+        super().__init__(body)
+        self.offset = offset
+
+
+def test_copies_are_forgotten_when_they_are_out() -> None:
+    """Of what is only a copy memory keeps the offset while it is unsettled, not its octets: those of a large
+    one as soon as its last transfer is written.
+    """
+    peer, link = attached(frame=512)
+    link.copies = True
+    assert link.send([Numbered(5, b"small"), Numbered(6, bytes(2_000))]) == 2
+    small, large = peer.server.sessions[0].unsettled_out.values()
+    assert (small.message.offset, hasattr(small.message, "body")) == (5, False)
+    assert b"".join(frame.payload for frame in peer.frames()) == b"small" + bytes(2_000)
+    assert (large.message.offset, hasattr(large.message, "body")) == (6, False)
+    peer.say(Disposition(role=RECEIVER, first=0, last=1, settled=True, state=Accepted()))
+    assert [each.message.offset for each in of_type(peer.events, OutcomesReceived)[0].deliveries] == [5, 6]
+
+
 def test_what_is_sent() -> None:
     """2.7.5: id, tag, format, settled, and the message's bytes unchanged: header_bytes, then body."""
     peer, link = attached()

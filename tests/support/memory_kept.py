@@ -6,7 +6,6 @@ from typing import Final
 
 from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.broker import Broker
-from amqp_broker.log import Log
 from amqp_broker.queue import Queue
 
 EVERYTHING: Final = 1_000_000
@@ -41,7 +40,7 @@ def _faults_of(queue: Queue) -> list[str]:
     everything = queue.byte_count + queue.message_count * RECORD_OVERHEAD_BYTES
     kept = everything if queue.in_memory else queue._volatile_bytes
     faults: list[str] = []
-    if not isinstance(queue, Log) and queue._kept.used_bytes != kept:
+    if queue._kept.used_bytes != kept:
         faults.append(f"{queue.name} keeps {kept} octets, and counts {queue._kept.used_bytes}")
     loaded = queue.backlog.peek(0, EVERYTHING)
     copies = sum(len(record.body) + RECORD_OVERHEAD_BYTES for record in loaded if record.durable)
