@@ -77,6 +77,8 @@ TRANSACTION_BYTES: Final = 64 * MIB  # messages that only the transaction keeps 
 # Half messages.
 HALF_ASKS_PER_S: Final = 500  # checks: a flood of due ones leaves the broker to its other work
 
+HALF_KEEP_BYTES: Final = GIB  # bodies of what policy rolled back, for inspection; 0 for no bound
+
 MAX_HALF_SETS: Final = 10_000  # parts of sets at once, one for each destination of each: hidden nodes
 HALF_SET_DESTINATIONS: Final = 64  # of one set: a task writes to a few addresses
 HALF_SET_BYTES: Final = 4 * GIB  # staged on disk and not decided, in all: beyond it senders get no credit
@@ -165,6 +167,7 @@ class BrokerLimits:
     half_set_destinations: int = _limit(HALF_SET_DESTINATIONS, 1, 10_000, "destinations")
     half_set_bytes: int = _limit(HALF_SET_BYTES, 64 * KIB, 1 << 50, "bytes")
     half_set_wait_ms: int = _limit(HALF_SET_WAIT_MS, 100, HOUR_MS, "milliseconds")
+    half_keep_bytes: int = _limit(HALF_KEEP_BYTES, 0, 1 << 50, "bytes, 0 for no bound")
     half_asks_per_s: int = _limit(HALF_ASKS_PER_S, 1, 1_000_000, "checks a second")
 
     address_bytes: int = _limit(ADDRESS_BYTES, 1, ADDRESS_BYTES, "bytes")

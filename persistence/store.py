@@ -136,7 +136,9 @@ class Store(Protocol):
         """The same of several at once, None for those that there are not; what is damaged is left out."""
 
     def half_body(self, group: str, half_id: bytes) -> bytes | None:
-        """The body of a half message that is open, or was rolled back by policy; None if there is none."""
+        """The body of a half message that is open, or was rolled back by policy and is within the bound of
+        bytes; None if there is none.
+        """
 
     def open_halves(self) -> list[Half]:
         """The prepared and the parked ones of all groups, the oldest first. What is damaged is left out."""

@@ -185,8 +185,8 @@ def _written(folder: Path, toml: str) -> Path:
 
 def test_archive_and_report(tmp_path: Path) -> None:
     """Each line, on a fresh broker."""
-    if importlib.util.find_spec("pyarrow") is None:
-        pytest.skip("pyarrow comes with the extra pipeline")
+    if importlib.util.find_spec("pyspark") is None:
+        pytest.skip("pyspark comes with the extra pipeline")
     command = tmp_path / "amqp-broker"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m amqp_broker "$@"\n')
     command.chmod(0o755)
