@@ -68,6 +68,10 @@ class MemoryLedger:
         found = self._streams.get((queue_id, stream))
         return None if found is None else attrs.evolve(found)
 
+    def stream_count(self) -> int:
+        """See `Store`."""
+        return len(self._streams)
+
     def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
         """See `Store`."""
         names = sorted([name for queue, name in self._streams if queue == queue_id and name > after])

@@ -373,6 +373,9 @@ class MemoryStore:
     def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
         return self._between_groups("streams").streams(queue_id, after, count)
 
+    def stream_count(self) -> int:
+        return self._between_groups("stream_count").stream_count()
+
     def decision(self, group: str, producer: str, epoch: int) -> Decision | None:
         return self._between_groups("decision").decision(group, producer, epoch)
 

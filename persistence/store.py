@@ -155,6 +155,9 @@ class Store(Protocol):
     def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
         """Up to `count` streams of a queue whose name is after `after`, in the order of their names."""
 
+    def stream_count(self) -> int:
+        """How many streams there are in all queues."""
+
     def decision(self, group: str, producer: str, epoch: int) -> Decision | None:
         """What was decided about an epoch of a producer; None if nothing was, or it is forgotten.
 
