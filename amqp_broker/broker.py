@@ -304,6 +304,7 @@ def open_store(config: BrokerConfig) -> Store:
         return MemoryStore(
             event_keep_ms=config.limits.event_keep_ms,
             event_keep_bytes=config.limits.event_keep_bytes,
+            half_keep_bytes=config.limits.half_keep_bytes,
             store_id=str(uuid.uuid4()),
         )
     from amqp_broker.persistence.sqlite import SqliteStore
@@ -313,6 +314,7 @@ def open_store(config: BrokerConfig) -> Store:
         allow_unsafe_sqlite=config.allow_unsafe_sqlite,
         event_keep_ms=config.limits.event_keep_ms,
         event_keep_bytes=config.limits.event_keep_bytes,
+        half_keep_bytes=config.limits.half_keep_bytes,
     )
 
 

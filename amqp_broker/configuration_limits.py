@@ -83,6 +83,8 @@ TRANSACTION_BYTES: Final = 64 * MIB  # messages that only the transaction keeps 
 # Half messages.
 HALF_ASKS_PER_S: Final = 500  # checks: a flood of due ones leaves the broker to its other work
 
+HALF_KEEP_BYTES: Final = GIB  # bodies of what policy rolled back, for inspection; 0 for no bound
+
 MAX_HALF_SETS: Final = 10_000  # parts of sets at once, one for each destination of each: hidden nodes
 HALF_SET_DESTINATIONS: Final = 64  # of one set: a task writes to a few addresses
 HALF_SET_BYTES: Final = 4 * GIB  # staged on disk and not decided, in all: beyond it senders get no credit
@@ -90,6 +92,12 @@ HALF_SET_WAIT_MS: Final = 30_000  # without room for so long a link is detached:
 
 EVENT_KEEP_BYTES: Final = 0  # without bound, as `retention_bytes`: time is what readers can plan with
 EVENT_KEEP_MS: Final = 7 * 24 * HOUR_MS  # the event log: a week to read what happened to half messages
+
+MAX_HALF_GROUPS: Final = 1_024  # at once; idle ones that peers made by using them are forgotten
+
+# Sequences.
+MAX_STREAMS: Final = 10_000_000  # rows of about 200 bytes on disk, for ever: a shop has one for each till
+MAX_TEMPORARY_STREAMS: Final = 1_024  # of a queue that no store knows: its streams are in memory only
 
 # Nodes.
 ADDRESS_BYTES: Final = 255  # also what a file system and a str8 take, although no address becomes a path
@@ -179,7 +187,13 @@ class BrokerLimits:
     half_set_destinations: int = _limit(HALF_SET_DESTINATIONS, 1, 10_000, "destinations")
     half_set_bytes: int = _limit(HALF_SET_BYTES, 64 * KIB, 1 << 50, "bytes")
     half_set_wait_ms: int = _limit(HALF_SET_WAIT_MS, 100, HOUR_MS, "milliseconds")
+    half_keep_bytes: int = _limit(HALF_KEEP_BYTES, 0, 1 << 50, "bytes, 0 for no bound")
     half_asks_per_s: int = _limit(HALF_ASKS_PER_S, 1, 1_000_000, "checks a second")
+
+    max_half_groups: int = _limit(MAX_HALF_GROUPS, 1, 1_000_000, "groups")
+
+    max_streams: int = _limit(MAX_STREAMS, 1, 1 << 40, "streams")
+    max_temporary_streams: int = _limit(MAX_TEMPORARY_STREAMS, 1, 1_000_000, "streams")
 
     address_bytes: int = _limit(ADDRESS_BYTES, 1, ADDRESS_BYTES, "bytes")
     max_nodes: int = _limit(MAX_NODES, 1, 10_000_000, "nodes")

@@ -9,7 +9,7 @@ from typing import Final
 from amqp_broker.persistence.checksums import event_checksum, half_checksum, is_sound, stream_checksum
 from amqp_broker.persistence.event_table import EVENT_COLUMNS, run_of
 from amqp_broker.persistence.half_rows import COLUMNS, body_checksum
-from amqp_broker.persistence.halves import BY_POLICY, COMMITTED, DECIDED, OPEN, ROLLED_BACK
+from amqp_broker.persistence.halves import COMMITTED, DECIDED, OPEN
 from amqp_broker.persistence.stream_table import STREAM_COLUMNS
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
@@ -47,13 +47,13 @@ def _halves(unit: UnitOfWork) -> Iterator[str]:
 
 
 def _bodies(unit: UnitOfWork) -> Iterator[str]:
-    # What an older broker rolled back because somebody asked for it has its body still.
+    # What an older broker rolled back because somebody asked for it has its body still; what policy rolled
+    # back has it up to a bound.
     sql = (
         "SELECT h.id, b.id FROM half h LEFT JOIN half_body b ON b.id=h.id "
-        "WHERE (b.id IS NULL AND (h.forget_ms=0 OR (h.state=? AND h.resolver=?))) "
-        "OR (b.id IS NOT NULL AND h.state=?) ORDER BY h.id"
+        "WHERE (b.id IS NULL AND h.forget_ms=0) OR (b.id IS NOT NULL AND h.state=?) ORDER BY h.id"
     )
-    for number, body_number in unit.query(sql, (ROLLED_BACK, BY_POLICY, COMMITTED)):
+    for number, body_number in unit.query(sql, (COMMITTED,)):
         if body_number is None:
             yield f"half message {number}: its body is kept, but there is none"
         else:

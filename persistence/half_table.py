@@ -3,7 +3,8 @@
 `half` has a row for each: the open ones, and the decided ones until they are forgotten, under a number of its
 own, with an index by name. So what is put and decided about the same time lies together, a decision writes
 pages that others write too, and only a put touches the page of its name. `half_body` has the bodies, by the
-same number. Open ones and those rolled back have small indexes besides, for lists and for the start; decided
+same number; those that policy rolled back keep theirs, up to a bound in bytes, whose sum stands in `meta`.
+Open ones and those rolled back have small indexes besides, for lists and for the start; decided
 ones one by the time when they are forgotten. The name is the key, not a hash of it: names that count up, as
 many clients make them, then share pages, lists come in order, and no two are taken for one.
 
@@ -82,19 +83,34 @@ _UPDATE: Final = (
     "reason=?, expires_at_ms=?, queue=?, offset=?, forget_ms=?, checksum=? WHERE id=?"
 )
 _INSERT_BODY: Final = "INSERT INTO half_body VALUES (?, ?, ?)"
+KEPT_KEY: Final = "half_kept_bytes"
+_KEPT: Final = "SELECT CAST(value AS BLOB) FROM meta WHERE key=?"
+_SAVE_KEPT: Final = "REPLACE INTO meta VALUES (?, ?)"
+_COUNT_KEPT: Final = (  # all bodies are looked at: only where an older version, or an administrator, was last
+    "SELECT coalesce(sum(h.size_bytes), 0) FROM half_body b CROSS JOIN half h ON h.id=b.id "
+    "WHERE h.forget_ms>0"
+)
+_KEPT_OF: Final = "SELECT h.size_bytes FROM half h JOIN half_body b ON b.id=h.id WHERE h.id=?"
+_OLDEST_KEPT: Final = (
+    "SELECT b.id, h.size_bytes FROM half_body b CROSS JOIN half h ON h.id=b.id WHERE h.forget_ms>0 "
+    "ORDER BY b.id LIMIT ?"
+)
 _DELETE: Final = "DELETE FROM half WHERE id=?"
 _DELETE_BODY: Final = "DELETE FROM half_body WHERE id=?"
 _EXPIRED: Final = (
-    "SELECT id, size_bytes FROM half INDEXED BY half_forget WHERE forget_ms>0 AND forget_ms<=? "
-    "ORDER BY forget_ms LIMIT ?"
+    "SELECT id, size_bytes, EXISTS (SELECT 1 FROM half_body b WHERE b.id=half.id) "
+    "FROM half INDEXED BY half_forget WHERE forget_ms>0 AND forget_ms<=? ORDER BY forget_ms LIMIT ?"
 )
 
 
 class HalfTable:
     """The tables `half` and `half_body`; memory holds nothing of them but what was just asked for or put."""
 
-    def __init__(self, unit: UnitOfWork) -> None:
+    def __init__(self, unit: UnitOfWork, keep_bytes: int = 0) -> None:
         self._unit = unit
+        self._keep_bytes = keep_bytes  # of bodies of what policy rolled back; 0 for no bound
+        self._kept_bytes = 0
+        self._kept_then = 0  # if the group under way commits
         self._next_number = 1
         self._known: dict[Key, Row | None] = {}  # sound rows as the last commit left them
         self._recent: dict[Key, Found] = {}  # the same of open ones, as they were written
@@ -104,6 +120,14 @@ class HalfTable:
         """Raises StoreCorrupt, StoreFailed."""
         ((last,),) = self._unit.query(_LAST)
         self._next_number = last + 1
+        self._kept_bytes = self._kept_then = self._stored_kept()
+
+    def _stored_kept(self) -> int:
+        for (value,) in self._unit.query(_KEPT, (KEPT_KEY,)):
+            if isinstance(value, bytes) and value.isdigit():
+                return int(value)
+        ((counted,),) = self._unit.query(_COUNT_KEPT)
+        return int(counted)
 
     # Reading
 
@@ -170,9 +194,12 @@ class HalfTable:
         found = self.find(group, half_id)
         if found is None or not keeps_body(found[1]):
             return None
-        for body, checksum in self._read(_BODY, (found[0],)):
+        rows = self._read(_BODY, (found[0],))
+        for body, checksum in rows:
             if isinstance(body, bytes) and body_checksum(found[0], body) == checksum:
                 return body
+        if not rows and found[1].state not in OPEN:
+            return None  # beyond the bound
         raise RowDamaged(f"the body of half message {half_id!r} of {group!r} is damaged")
 
     def open_ones(self) -> list[Half]:
@@ -214,8 +241,11 @@ class HalfTable:
         replaced: list[Parameters] = []
         bodiless: list[Parameters] = []
         written = self._written = []
+        kept_bytes = 0
         for key, change in changes.halves.items():
             written.append((key, (change.number or number, change.half)))
+            if change.decided and keeps_body(change.half):
+                kept_bytes += change.half.size_bytes
             if change.number:
                 updated.append(changed_of(change, change.number, stamp))
                 if not keeps_body(change.half):
@@ -230,6 +260,7 @@ class HalfTable:
         if changes.holds:
             fault_point("hold.before_halves")
             if replaced:
+                kept_bytes -= self._kept_of(replaced)
                 self._delete(replaced)
             self._unit.execute_many(_INSERT, new)
             fault_point("hold.after_halves")
@@ -244,11 +275,22 @@ class HalfTable:
             fault_point("decide.after_halves")
             self._unit.execute_many(_DELETE_BODY, bodiless)
             fault_point("decide.after_bodies")
+        self._count_kept(kept_bytes)
         return number
+
+    def _kept_of(self, numbers: list[Parameters]) -> int:
+        return sum([size for number in numbers for (size,) in self._unit.query(_KEPT_OF, number)])
+
+    def _count_kept(self, more: int) -> None:
+        """In the transaction that makes it so."""
+        self._kept_then = self._kept_bytes + more
+        if more:
+            self._unit.execute(_SAVE_KEPT, (KEPT_KEY, str(self._kept_then)))
 
     def keep(self, next_number: int) -> None:
         """The group is durable."""
         self._next_number = next_number
+        self._kept_bytes = self._kept_then
         self._known.clear()
         recent = self._recent
         for key, found in self._written:
@@ -259,26 +301,53 @@ class HalfTable:
             del recent[next(iter(recent))]
 
     def forget_step(self, clock_ms: int) -> tuple[int, bool]:
-        """Forget some that were decided and kept long enough, oldest first: how many, and whether more waits.
+        """Forget some that were decided and kept long enough, oldest first, or else bodies beyond their
+        bound: how many, and whether more waits.
 
         Raises StoreFull (nothing happened), StoreCorrupt, StoreFailed.
         """
         rows = self._unit.query(_EXPIRED, (clock_ms, FORGET_HALVES))
         if not rows:
-            return 0, False
+            return self._drop_bodies()
         size = 0
+        kept_bytes = 0
         numbers: list[Parameters] = []
-        for number, size_bytes in rows:
+        for number, size_bytes, has_body in rows:
             numbers.append((number,))
             size += size_bytes
+            kept_bytes += size_bytes if has_body else 0
             if size > FORGET_BYTES:
                 break
         self._known.clear()
         self._unit.begin()
         self._delete(numbers)
+        self._count_kept(-kept_bytes)
         fault_point("expire.before_commit")
         self._unit.commit()
+        self._kept_bytes = self._kept_then
         return len(numbers), len(numbers) < len(rows) or len(rows) == FORGET_HALVES
+
+    def _drop_bodies(self) -> tuple[int, bool]:
+        """Some bodies of what policy rolled back, beyond the bound; the oldest first."""
+        excess = self._kept_bytes - self._keep_bytes
+        if not self._keep_bytes or excess <= 0:
+            return 0, False
+        size = 0
+        numbers: list[Parameters] = []
+        for number, size_bytes in self._unit.query(_OLDEST_KEPT, (FORGET_HALVES,)):
+            numbers.append((number,))
+            size += size_bytes
+            if size >= min(excess, FORGET_BYTES):
+                break
+        if not numbers:
+            return 0, False
+        self._unit.begin()
+        self._unit.execute_many(_DELETE_BODY, numbers)
+        self._count_kept(-size)
+        fault_point("expire.before_commit")
+        self._unit.commit()
+        self._kept_bytes = self._kept_then
+        return len(numbers), size < excess
 
     def _delete(self, numbers: list[Parameters]) -> None:
         self._unit.execute_many(_DELETE_BODY, numbers)

@@ -28,9 +28,11 @@ _SAVE_META: Final = "REPLACE INTO meta VALUES (?, ?)"
 class Ledger:
     """The tables, and the clock by which they forget."""
 
-    def __init__(self, unit: UnitOfWork, event_keep_ms: int, event_keep_bytes: int = 0) -> None:
+    def __init__(
+        self, unit: UnitOfWork, event_keep_ms: int, event_keep_bytes: int = 0, half_keep_bytes: int = 0
+    ) -> None:
         self._unit = unit
-        self.halves = HalfTable(unit)
+        self.halves = HalfTable(unit, half_keep_bytes)
         self.streams = StreamTable(unit)
         self.events = EventTable(unit, event_keep_ms, event_keep_bytes)
         self.epochs = EpochTable(unit)

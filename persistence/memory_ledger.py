@@ -22,10 +22,12 @@ MEMORY_EVENTS: Final = 1_000_000  # kept at most, as soon as `idle` runs: about 
 class MemoryLedger:
     """What the last commit left."""
 
-    def __init__(self, event_keep_ms: int, event_keep_bytes: int = 0) -> None:
+    def __init__(self, event_keep_ms: int, event_keep_bytes: int = 0, half_keep_bytes: int = 0) -> None:
         assert event_keep_ms > 0 and event_keep_bytes >= 0, f"keep events for {event_keep_ms} ms"
         self._event_keep_ms = event_keep_ms
         self._event_keep_bytes = event_keep_bytes
+        self._half_keep_bytes = half_keep_bytes
+        self._kept_bytes = 0  # of bodies of half messages that are decided
         self._event_bytes = 0  # counted only where they are bounded
         self._clock = KeepClock()
         self._halves: dict[Key, Half] = {}  # oldest first
@@ -68,6 +70,10 @@ class MemoryLedger:
         """See `Store`."""
         found = self._streams.get((queue_id, stream))
         return None if found is None else attrs.evolve(found)
+
+    def stream_count(self) -> int:
+        """See `Store`."""
+        return len(self._streams)
 
     def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
         """See `Store`."""
@@ -133,6 +139,8 @@ class MemoryLedger:
                 self._bodies[key] = change.body
             if not keeps_body(change.half):
                 self._bodies.pop(key, None)
+            if change.decided and key in self._bodies:
+                self._kept_bytes += change.half.size_bytes
             if change.decided:
                 keep_ms = change.half.expires_at_ms - change.half.resolved_at_ms
                 heappush(self._forget, (max(stamp + keep_ms, 1), key))
@@ -168,6 +176,8 @@ class MemoryLedger:
         while self._forget and self._forget[0][0] <= clock_ms and halves < FORGET_HALVES:
             self._drop(heappop(self._forget)[1])
             halves += 1
+        if self._half_keep_bytes and self._kept_bytes > self._half_keep_bytes:
+            self._drop_bodies()
         old = 0
         for run, event_stamp in self._events[: min(FORGET_ROWS, len(self._events) - 1)]:
             too_many = self._next_seq - run.seq > MEMORY_EVENTS
@@ -181,8 +191,17 @@ class MemoryLedger:
         return halves == FORGET_HALVES or old == FORGET_ROWS
 
     def _drop(self, key: Key) -> None:
-        self._halves.pop(key, None)
-        self._bodies.pop(key, None)
+        half = self._halves.pop(key, None)
+        if self._bodies.pop(key, None) is not None and half is not None:
+            self._kept_bytes -= half.size_bytes
+
+    def _drop_bodies(self) -> None:
+        """Of what policy rolled back, the oldest first, down to the bound."""
+        for key, half in self._halves.items():
+            if self._kept_bytes <= self._half_keep_bytes:
+                return
+            if half.state not in OPEN and self._bodies.pop(key, None) is not None:
+                self._kept_bytes -= half.size_bytes
 
 
 def _first_seq(kept: tuple[Event, int]) -> int:

@@ -148,8 +148,8 @@ class MemoryStore:
     """A `Store` that forgets everything at the end of the process. It never refuses for want of room.
 
     Outcomes of transactions are forgotten after `discharge_keep_ms`, and beyond `discharge_keep_count`;
-    events after `event_keep_ms`, and beyond `event_keep_bytes` (0: no such bound). `store_id` is the name of
-    the log.
+    events after `event_keep_ms`, and beyond `event_keep_bytes`; bodies of half messages that policy rolled
+    back beyond `half_keep_bytes` (0: no such bound). `store_id` is the name of the log.
     """
 
     def __init__(
@@ -159,13 +159,14 @@ class MemoryStore:
         discharge_keep_count: int = KEEP_COUNT,
         event_keep_ms: int = KEEP_EVENTS_MS,
         event_keep_bytes: int = 0,
+        half_keep_bytes: int = 0,
         store_id: str = "",
     ) -> None:
         self._nodes = NodeTable()
         self._queues: dict[int, _Queue] = {}
         self._outcomes: dict[bytes, int] = {}  # in the order of their commits
         self._generations = Generations(discharge_keep_ms, discharge_keep_count)
-        self._ledger = MemoryLedger(event_keep_ms, event_keep_bytes)
+        self._ledger = MemoryLedger(event_keep_ms, event_keep_bytes, half_keep_bytes)
         self._half_changes: HalfChanges | None = None  # of the group under way
         self._pending: list[Verb] = []
         self._numbering: dict[int, int] = {}  # next offsets, as the group under way leaves them
@@ -371,6 +372,9 @@ class MemoryStore:
 
     def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
         return self._between_groups("streams").streams(queue_id, after, count)
+
+    def stream_count(self) -> int:
+        return self._between_groups("stream_count").stream_count()
 
     def decision(self, group: str, producer: str, epoch: int) -> Decision | None:
         return self._between_groups("decision").decision(group, producer, epoch)

@@ -24,6 +24,7 @@ from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.group import EVERYTHING, NodeState
 from amqp_broker.persistence.half_rows import COLUMNS
+from amqp_broker.persistence.half_table import KEPT_KEY
 from amqp_broker.persistence.node_rows import NODE_COLUMNS, QUARANTINED, TOMBSTONE_NODE, mend_nodes
 from amqp_broker.persistence.quarantine import put_into_quarantine
 from amqp_broker.persistence.reader import Damage
@@ -131,6 +132,7 @@ def _remove_half(unit: UnitOfWork, number: int) -> str:
     unit.execute(_PUT_AWAY, (0, number, 0, f"half message, {REASON}", evidence))
     unit.execute("REINDEX half")
     unit.execute("DELETE FROM half WHERE id=?", (number,))
+    unit.execute("DELETE FROM meta WHERE key=?", (KEPT_KEY,))  # the next start counts anew
     fault_point("quarantine.before_commit")
     unit.commit()
     try:

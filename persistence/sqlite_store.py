@@ -95,10 +95,12 @@ class SqliteStore(StoreReads):
         discharge_keep_count: int = KEEP_COUNT,
         event_keep_ms: int = KEEP_EVENTS_MS,
         event_keep_bytes: int = 0,
+        half_keep_bytes: int = 0,
     ) -> None:
         """Open or make the store. Sizes in bytes; `ballast_bytes` 0 is no ballast. Outcomes of transactions
         are forgotten after `discharge_keep_ms`, and beyond `discharge_keep_count`; events after
-        `event_keep_ms`, and beyond `event_keep_bytes` (0: no such bound).
+        `event_keep_ms`, and beyond `event_keep_bytes`; bodies of half messages that policy rolled back
+        beyond `half_keep_bytes` (0: no such bound).
 
         `synchronous`, `free_bytes` (room on the disk) and `run_cache_messages` are for tests. Raises
         StoreInUse, StoreTooNew, StoreCorrupt, StoreFailed, StoreFull, UnsafeSqlite, and OSError for the
@@ -118,7 +120,7 @@ class SqliteStore(StoreReads):
             self._space = SpaceGuard(ballast, low_water_bytes, ballast_bytes, free_bytes)
             self._runs = RunCache(self._unit, run_cache_messages)
             self._outcomes = Outcomes(self._unit, discharge_keep_ms, discharge_keep_count)
-            self._ledger = Ledger(self._unit, event_keep_ms, event_keep_bytes)
+            self._ledger = Ledger(self._unit, event_keep_ms, event_keep_bytes, half_keep_bytes)
             self._begin()
             opened.pop_all()
 

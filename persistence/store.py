@@ -138,7 +138,9 @@ class Store(Protocol):
         """The same of several at once, None for those that there are not; what is damaged is left out."""
 
     def half_body(self, group: str, half_id: bytes) -> bytes | None:
-        """The body of a half message that is open, or was rolled back by policy; None if there is none."""
+        """The body of a half message that is open, or was rolled back by policy and is within the bound of
+        bytes; None if there is none.
+        """
 
     def open_halves(self) -> list[Half]:
         """The prepared and the parked ones of all groups, the oldest first. What is damaged is left out."""
@@ -154,6 +156,9 @@ class Store(Protocol):
 
     def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
         """Up to `count` streams of a queue whose name is after `after`, in the order of their names."""
+
+    def stream_count(self) -> int:
+        """How many streams there are in all queues."""
 
     def decision(self, group: str, producer: str, epoch: int) -> Decision | None:
         """What was decided about an epoch of a producer; None if nothing was, or it is forgotten.

@@ -65,6 +65,10 @@ class StoreReads(ABC):
         found = self._ask(self._ledger.streams.find, queue_id, stream)
         return found if queue_id in self._nodes else None  # those of a deleted queue are swept later
 
+    def stream_count(self) -> int:
+        """See `Store`."""
+        return self._ask(self._ledger.streams.count)
+
     def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
         """See `Store`."""
         found = self._ask(self._ledger.streams.page, queue_id, after, count)

@@ -54,6 +54,11 @@ class StreamTable:
             return stream_of(row)
         return None
 
+    def count(self) -> int:
+        """See `Store.stream_count`. Raises RowDamaged, StoreFailed."""
+        ((count,),) = self._read("SELECT count(*) FROM stream", ())
+        return int(count)
+
     def page(self, queue_id: int, after: str, count: int) -> list[Stream]:
         """See `Store.streams`."""
         return sound_page(

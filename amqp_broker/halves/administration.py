@@ -138,7 +138,9 @@ class HalfAdministration:
         return IN_FLIGHT if there else ACKNOWLEDGED
 
     async def body(self, group: str, half_id: object) -> bytes | None:
-        """The stored bytes after the header, also of one that was rolled back, while it is remembered."""
+        """The stored bytes after the header, also of one that the broker's policy rolled back, while it is
+        remembered and `half_keep_bytes` has room for it.
+        """
         key = half_id_of(half_id) or b""
         return await self._nodes.writer.ask(lambda store: store.half_body(group, key))
 

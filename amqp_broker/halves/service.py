@@ -34,6 +34,7 @@ from amqp_broker.log_setup import logger
 from amqp_broker.operations.operation import Operation
 from amqp_broker.operations.posting import Step
 from amqp_broker.persistence import Event, Half, Journal, Reschedule, RowDamaged, Store, Unit
+from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
     from amqp_broker.halves.checking import CheckSource, ParkedSource
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from amqp_broker.queue import Queue
 
 BODY_CACHE_BYTES: Final = 32 << 20  # bodies of open half messages that are kept in memory: the newest
-MAX_GROUPS: Final = 1_024  # at once; idle ones that peers made by using them are forgotten
 
 
 VoidSet = Callable[[StagedSet, str], Operation]
@@ -74,13 +74,21 @@ class HalfService:
     # Groups
 
     def group(self, name: str) -> HalfGroup | None:
-        """The group of this name, made on first use where the configuration allows it."""
+        """The group of this name, made on first use where the configuration allows it. Raises NodeRefused at
+        the bound.
+        """
         found = self.groups.get(name)
         if found is None and self._nodes.config.half_groups_on_first_use:
-            if len(self.groups) >= MAX_GROUPS:
+            most = self._nodes.config.limits.max_half_groups
+            if len(self.groups) >= most:
                 self._forget_idle_groups()
-            if len(self.groups) < MAX_GROUPS:
-                found = self.groups[name] = HalfGroup(name, HalfSettings())
+            if len(self.groups) >= most:
+                raise NodeRefused(
+                    "amqp:resource-limit-exceeded",
+                    f"there are {len(self.groups)} groups of half messages in use, as many as "
+                    "limits.max_half_groups allows",
+                )
+            found = self.groups[name] = HalfGroup(name, HalfSettings())
         return found
 
     def _forget_idle_groups(self) -> None:

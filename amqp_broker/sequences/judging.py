@@ -35,13 +35,20 @@ class _View:
 
 class Judging:
     """`find` tells where a stream stands before the run, `who` is the principal that sends it, `may_use`
-    whether the access list lets it use streams of others.
+    whether the access list lets it use streams of others. `check_room` raises TooManyStreams where the run
+    may not make so many new ones.
     """
 
-    def __init__(self, find: Callable[[str], Stream], who: str, may_use: Callable[[], bool]) -> None:
+    def __init__(
+        self, find: Callable[[str], Stream], who: str, may_use: Callable[[], bool],
+        check_room: Callable[[int], None],
+    ) -> None:  # fmt: skip
         self._find = find
         self._who = who
         self._may_use = may_use
+        self._check_room = check_room
+        self.made = 0
+        """How many streams begin in the run."""
         self._views: dict[str, _View] = {}
         self._lost: dict[str, Rejected] = {}  # streams that cannot be read, and what is said of them
 
@@ -61,9 +68,13 @@ class Judging:
             return False, self._foreign(view)
         answer, after = accept(view.position, place.numbering)
         if answer is _ACCEPT:
-            full = None if room is None else room()
+            begins = not view.stream.seq_id and not view.accepted
+            full = self._no_room() if begins else None
+            if full is None and room is not None:
+                full = room()
             if full is not None:
                 return False, full
+            self.made += begins
             view.position = after
             view.owner = view.owner or self._who
             view.accepted = True
@@ -107,6 +118,13 @@ class Judging:
             condition, text = "amqp:resource-limit-exceeded", str(error)
         rejected = self._lost[name] = Rejected(error=Error(condition=condition, description=text))
         return rejected
+
+    def _no_room(self) -> Rejected | None:
+        try:
+            self._check_room(self.made + 1)
+        except TooManyStreams as error:
+            return Rejected(error=Error(condition="amqp:resource-limit-exceeded", description=str(error)))
+        return None
 
     def _foreign(self, view: _View) -> Rejected:
         return self._same(

@@ -35,8 +35,8 @@ class SequencedPosting(Arrival):
     """
 
     __slots__ = (
-        "_changes", "_owner", "_places", "_principal", "_records", "_service", "_size_bytes", "_taken",
-        "_told",
+        "_changes", "_made", "_owner", "_places", "_principal", "_records", "_service", "_size_bytes",
+        "_taken", "_told",
         "deliveries", "link", "outcomes",
     )  # fmt: skip
 
@@ -61,6 +61,7 @@ class SequencedPosting(Arrival):
         self._places = places
         self._taken: list[Record] = []
         self._changes: list[Stream] = []
+        self._made = 0
         self.link = link
         self.deliveries = deliveries
         self.outcomes: list[Any] = []
@@ -79,6 +80,8 @@ class SequencedPosting(Arrival):
         judging = service.judging(queue, self._principal)
         self._taken, self.outcomes = judge(judging, self._records, self._places)
         self._changes = judging.changes(now_ms)
+        self._made = judging.made if queue.persistent else 0
+        service.positions.make(self._made)
         self.number(self._taken)
         unit = queue.post_verbs(self._taken, sum([record.durable for record in self._taken]))
         if queue.events:
@@ -93,6 +96,8 @@ class SequencedPosting(Arrival):
         """The offsets are free again, and the streams where they were."""
         changes, self._changes = self._changes, []
         self._service.positions.undo(self, changes)
+        made, self._made = self._made, 0
+        self._service.positions.make(-made)
         super().undo()
 
     def parts(self) -> Sequence[Operation]:
@@ -175,7 +180,7 @@ def advances(queue: Queue, streams: list[Stream]) -> Unit:
 class Reset(Operation):
     """An administrator has a stream begin anew; `then(there was one, error)` follows once it is stored."""
 
-    __slots__ = ("_change", "_name", "_queue", "_service", "_then", "_was")
+    __slots__ = ("_change", "_made", "_name", "_queue", "_service", "_then", "_was")
 
     def __init__(
         self,
@@ -189,6 +194,7 @@ class Reset(Operation):
         self._name = name
         self._then = then
         self._was = False
+        self._made = 0
         self._change = Stream(queue.queue_id, name, "", 0, 0)
 
     def prepare(self, now_ms: int) -> Unit:
@@ -199,11 +205,15 @@ class Reset(Operation):
         except (RowDamaged, TooManyStreams) as error:
             self._was = isinstance(error, RowDamaged)  # what cannot be read is mended by a new beginning
         positions.change(self, self._change)
+        self._made = -1 if self._was and self._queue.persistent else 0
+        positions.make(self._made)
         return [ForgetStream(self._queue.queue_id, self._name)] if self._queue.persistent else []
 
     def undo(self) -> None:
         """It stands where it stood."""
         self._service.positions.undo(self, [self._change])
+        made, self._made = self._made, 0
+        self._service.positions.make(-made)
 
     def stored(self) -> None:
         """The administrator is told."""

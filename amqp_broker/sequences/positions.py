@@ -23,21 +23,29 @@ if TYPE_CHECKING:
     from amqp_broker.queue import Queue
 
 REMEMBERED_STREAMS: Final = 16_384  # of the whole broker, about 8 MiB; what is older is read from the store
-LOCAL_STREAMS: Final = 1_024  # of a queue that no store knows: its streams are in memory only
 
 Lookup = Callable[[int, str], Stream | None]
 Key = tuple[int, str]
 
 
 class TooManyStreams(Exception):
-    """A queue that lives in memory has as many streams as it may have."""
+    """There are as many streams as there may be, in the broker or in a queue that lives in memory."""
 
 
 class StreamPositions:
-    """All streams of the broker; `lookup` asks the store, between two commits."""
+    """All streams of the broker; `lookup` and `count` ask the store, between two commits. There may be
+    `most_stored`, and `most_local` in each queue that no store knows.
+    """
 
-    def __init__(self, lookup: Lookup, remembered: int = REMEMBERED_STREAMS) -> None:
+    def __init__(
+        self, lookup: Lookup, count: Callable[[], int], most_stored: int, most_local: int,
+        remembered: int = REMEMBERED_STREAMS,
+    ) -> None:  # fmt: skip
         self._lookup = lookup
+        self._count = count
+        self._most_stored = most_stored
+        self._most_local = most_local
+        self._stored: int | None = None  # with those of the group under way; None until somebody makes one
         self._most = remembered
         self._remembered: dict[Key, Stream] = {}  # the one that was not used for longest first
         self._pending: dict[Key, list[tuple[Any, Stream]]] = {}
@@ -66,9 +74,10 @@ class StreamPositions:
         local = sequences_of(queue).local
         stream = local.get(name)
         if stream is None:
-            if len(local) >= LOCAL_STREAMS:
+            if len(local) >= self._most_local:
                 raise TooManyStreams(
-                    f"temporary queue {queue.name!r} has {LOCAL_STREAMS} streams, and no more can be had"
+                    f"temporary queue {queue.name!r} has {len(local)} streams, as many as "
+                    "limits.max_temporary_streams allows"
                 )
             stream = Stream(queue.queue_id, name, "", 0, 0)
         return stream
@@ -79,6 +88,20 @@ class StreamPositions:
             del self._remembered[next(iter(self._remembered))]
 
     # What operations do
+
+    def check_room(self, more: int) -> None:
+        """Whether the store may have so many more than the group under way leaves. Raises TooManyStreams."""
+        if self._stored is None:
+            self._stored = self._count()
+        if self._stored + more > self._most_stored:
+            raise TooManyStreams(f"there are {self._stored} streams, as many as limits.max_streams allows")
+
+    def make(self, more: int) -> None:
+        """The group under way makes so many, or takes them away."""
+        if more:
+            if self._stored is None:
+                self._stored = self._count()
+            self._stored += more
 
     def change(self, operation: object, stream: Stream) -> None:
         """It leaves the stream so, if it is stored."""

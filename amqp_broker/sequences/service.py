@@ -26,11 +26,17 @@ class SequenceService:
 
     def __init__(self, nodes: NodeService) -> None:
         self.nodes = nodes
-        self.positions = StreamPositions(self._stored_stream)
+        limits = nodes.config.limits
+        self.positions = StreamPositions(
+            self._stored_stream, self._stored_count, limits.max_streams, limits.max_temporary_streams
+        )
         self._tentative: dict[Transaction, dict[Key, Stream]] = {}
 
     def _stored_stream(self, queue_id: int, name: str) -> Stream | None:
         return self.nodes.writer.lookup(lambda store: store.stream(queue_id, name))
+
+    def _stored_count(self) -> int:
+        return self.nodes.writer.lookup(lambda store: store.stream_count())
 
     def now_ms(self) -> int:
         """The broker's time."""
@@ -45,7 +51,9 @@ class SequenceService:
         find = partial(self.positions.find, queue)
         if tentative:
             find = partial(self._find_tentative, tentative, queue)
-        return Judging(find, principal.rule_name, partial(self.may_use, principal, queue))
+        check_room = self.positions.check_room if queue.persistent else _room_for_all
+        may_use = partial(self.may_use, principal, queue)
+        return Judging(find, principal.rule_name, may_use, check_room)
 
     def _find_tentative(self, tentative: dict[Key, Stream], queue: Queue, name: str) -> Stream:
         return tentative.get((queue.queue_id, name)) or self.positions.find(queue, name)
@@ -69,3 +77,7 @@ class SequenceService:
     async def position(self, queue: Queue, name: str) -> Stream:
         """Where a stream stands. Raises RowDamaged, TooManyStreams."""
         return await self.nodes.writer.ask(lambda _store: self.positions.find(queue, name))
+
+
+def _room_for_all(more: int) -> None:
+    """A queue in memory says so when a stream is looked for."""

@@ -62,6 +62,8 @@ class SequencedEnlistment(Operation):
         self._counts: list[tuple[str, int]] = []  # refusals, by stream
         self._found: list[Stream] = []  # the streams, as the messages before found them
         self._left: list[Stream] = []  # those that move, as this run leaves them
+        self._begun = 0  # of them, those that begin
+        self._made = 0  # the same, while they are counted
         self._tentative = service.tentative_of(transaction)
         self._before: dict[tuple[int, str], Stream] = {}
         self.failure: TransactionRollback | None = None
@@ -94,6 +96,7 @@ class SequencedEnlistment(Operation):
         self._found = judging.seen
         self._counts = judging.refusals()
         self._left = [stream for stream in judging.changes(now_ms) if _moved(stream, self._found)]
+        self._begun = judging.made if self.queue.persistent else 0
         for stream in self._left:
             tentative[stream.queue_id, stream.stream] = stream
         for delivery, outcome in zip(self._deliveries, self.outcomes, strict=True):
@@ -166,7 +169,13 @@ class SequencedEnlistment(Operation):
                     f"stream {found.stream!r} was at id {found.seq_id}, number {found.seq_no} for this "
                     f"transaction, and is at id {now.seq_id}, number {now.seq_no} by now"
                 )
+        try:
+            positions.check_room(self._begun)
+        except TooManyStreams as error:
+            raise _moved_on(str(error)) from None
         unit = self._posting.prepare(now_ms)
+        self._made = self._begun
+        positions.make(self._made)
         if self.queue.events:
             txn_id = self.transaction.txn_id
             unit.extend(refused(self.queue, self._places, self.outcomes, self._container, now_ms, txn_id))
@@ -177,6 +186,8 @@ class SequencedEnlistment(Operation):
     def undo(self) -> None:
         """The offsets are free again, and the streams where they were."""
         self._service.positions.undo(self, self._left)
+        made, self._made = self._made, 0
+        self._service.positions.make(-made)
         if self._posting is not None:
             self._posting.undo()
 

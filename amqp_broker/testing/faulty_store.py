@@ -85,6 +85,10 @@ class FaultyStore:
         """As the real store."""
         return self._store.stream(queue_id, stream)
 
+    def stream_count(self) -> int:
+        """See `Store`."""
+        return self._store.stream_count()
+
     def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
         """As the real store."""
         return self._store.streams(queue_id, after, count)

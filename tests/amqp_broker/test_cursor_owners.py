@@ -10,7 +10,6 @@ from typing import Any
 
 import attrs
 import pytest
-import trio
 
 from amqp_broker.authorisation import ANONYMOUS, Principal
 from amqp_broker.broker import Broker, open_broker
@@ -26,7 +25,7 @@ from amqp_broker.embedding import memory_config
 from amqp_broker.frames import Accepted, AmqpValue, Properties, Source, Ulong, encode_message
 from amqp_broker.links import ReceiverLink, SenderLink
 from amqp_broker.testing import run_with_virtual_clock
-from tests.links.pair import Message
+from tests.links.pair import Message, taken
 from tests.support.by_hand import Served, text
 from tests.support.retained import filters
 
@@ -72,6 +71,10 @@ class User(Served):
         """Send one request."""
         properties = Properties(subject=subject, reply_to=self.replies, correlation_id="c")
         link.send([Message(encode_message(properties=properties, body=AmqpValue(body)))])
+
+    async def hear(self) -> None:
+        """Have the broker read what was sent; nothing is committed yet."""
+        await self._handle(self.pair.server.receive_data(taken(self.pair.client), self.pair.now))
 
     async def ask(self, subject: str, link: SenderLink | None = None, **body: Any) -> str:
         """What becomes of a request: accepted, or a condition."""
@@ -181,17 +184,19 @@ def test_moves_of_one_group_are_judged_in_their_order() -> None:
         asks, wants = await ann.link(), await bob.link()
         ann.tell(asks, "move", cursor="n", positions={"kept.a": Ulong(1)})
         bob.tell(wants, "move", cursor="n", positions={"kept.a": Ulong(2)})
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(ann.settle)
-            nursery.start_soon(bob.settle)
+        for user in (ann, bob):
+            await user.hear()
+        await ann.settle()
+        await bob.settle()
         assert (ann.conditions, bob.conditions) == (["accepted"], [FOREIGN])
         ann.outcomes.clear()
         bob.outcomes.clear()
         ann.tell(asks, "forget", cursor="n")
         bob.tell(wants, "move", cursor="n", positions={"kept.a": Ulong(2)})
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(ann.settle)
-            nursery.start_soon(bob.settle)
+        for user in (ann, bob):
+            await user.hear()
+        await ann.settle()
+        await bob.settle()
         assert (ann.conditions, bob.conditions) == (["accepted"], ["accepted"])
         assert await ann.move(3, "n") == FOREIGN
 

@@ -9,10 +9,11 @@ import attrs
 import pytest
 
 from amqp_broker.broker import Broker
-from amqp_broker.configuration import HalfGroupConfig
+from amqp_broker.configuration import BrokerLimits, HalfGroupConfig
 from amqp_broker.coordinator import half_id_of
 from amqp_broker.frames import Accepted, Error, Message, Modified, Rejected, Released, Symbol
 from amqp_broker.halves.administration import HalfMessage, HalfRefusedByHand
+from amqp_broker.testing import memory_config, running_broker
 from tests.support.broker_clients import at_rest, counts, receive, session_to, settle_down
 from tests.support.halves import (
     PATIENT,
@@ -407,12 +408,10 @@ def test_figures_of_a_group(broker: JumpingBroker) -> None:
         assert half_id_of("1") is not None
 
 
-def test_idle_groups_of_peers_make_room_for_others(
-    broker: JumpingBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_groups_of_peers_make_room_for_others() -> None:
     """Names that a peer made up are forgotten; a group with something open is not."""
-    monkeypatch.setattr("amqp_broker.halves.service.MAX_GROUPS", 4)
-    with session_to(broker) as session:
+    limits = BrokerLimits(max_half_groups=4)
+    with running_broker(memory_config(limits=limits)) as broker, session_to(broker) as session:
         put = putter(session, "kept")
         tell(put, half("1"))
         for number in range(10):

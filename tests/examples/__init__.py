@@ -1,0 +1,1 @@
+"""The examples and the README's snippets, run as they stand."""

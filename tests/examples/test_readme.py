@@ -1,0 +1,259 @@
+"""Every snippet of the README runs as it stands there, each on a fresh broker. Those for clients in other
+languages run in the step `clients` of `.ci/run`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+import trio
+import trustme
+
+import amqp_broker
+from amqp_broker import Resolution, connect
+from amqp_broker.configuration import BrokerConfig, load_configuration
+from amqp_broker.embedding import RunningBroker, memory_config, running_broker
+from amqp_broker.frames import Message
+from tests.examples.client_snippets import LANGUAGES
+from tests.examples.snippets import Snippet, readme_snippets, snippet
+from tests.support.broker_clients import counts, receive, session_to
+from tests.support.wire_client import PATIENCE_S
+from tests.tidy.sources import ROOT
+
+CI: Final = (ROOT / ".ci" / "run").read_text()
+
+
+def executed(found: Snippet, **names: object) -> dict[str, object]:
+    """What a snippet in Python leaves behind, with `names` around it."""
+    space: dict[str, object] = {**names}
+    exec(compile(found.text, f"README: {found.title}", "exec"), space)
+    return space
+
+
+def on_a_fresh_broker(found: Snippet, then: Callable[[RunningBroker], None], **names: object) -> None:
+    """Run a snippet in Python, and look at the broker."""
+    with running_broker(memory_config()) as broker:
+        executed(Snippet(found.language, found.at(broker.port)), **names)
+        then(broker)
+
+
+# Python
+
+
+def test_connect() -> None:
+    """One message, which says what the snippet says."""
+
+    def look(broker: RunningBroker) -> None:
+        with session_to(broker) as session:
+            assert counts(broker, "greetings")[0] == 1
+            (got,) = receive(session.attach_receiver("r", "greetings", credit=2), 1)
+        assert Message(got.payload).body_sections()[0].value == "hello"
+
+    on_a_fresh_broker(snippet("with connect("), look)
+
+
+def test_the_methods_of_a_transaction_are_those_of_the_example() -> None:
+    """Which tests/interop runs: it needs proton."""
+    found = textwrap.indent(snippet("def on_transaction_declared").text, "    ")
+    assert found in (ROOT / "examples" / "in_transactions.py").read_text()
+
+
+def test_a_producer_of_half_messages() -> None:
+    """The half message is committed, and its destination has it."""
+    found = snippet("def place_order")
+
+    def look(broker: RunningBroker) -> None:
+        assert counts(broker, "shipments")[0] == 1
+
+    asked: list[str] = []
+    on_a_fresh_broker(found, look, order_exists=asked.append)
+    assert asked == []
+    with running_broker(memory_config()) as broker:
+        space = executed(
+            Snippet(found.language, found.at(broker.port)), order_exists=lambda half_id: half_id == "order-17"
+        )
+        check = space["check"]
+        assert callable(check)
+        assert check(type("Half", (), {"half_id": "order-17"})) is Resolution.COMMIT
+        assert check(type("Half", (), {"half_id": "order-18"})) is Resolution.ROLLBACK
+
+
+def test_the_fixture(tmp_path: Path) -> None:
+    """A test module that is the snippet, and the import that it needs."""
+    found = snippet("def test_mine")
+    module = tmp_path / "test_readme_snippet.py"
+    module.write_text(f"from amqp_broker import connect\n\n\n{found.text}")
+    plugins = ["-p", "amqp_broker.testing.pytest_plugin", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, "-c", os.devnull, str(module)]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_in_a_thread() -> None:
+    """The broker of the snippet lives as long as its block."""
+    space = executed(
+        snippet("with running_broker()"), running_broker=amqp_broker.running_broker, connect=connect
+    )
+    assert "broker" in space
+
+
+def test_in_trio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a store of its own in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    body = textwrap.indent(snippet("async with open_broker").text, "    ")
+    space: dict[str, object] = {"open_broker": amqp_broker.open_broker, "BrokerConfig": BrokerConfig}
+    exec(f"async def main():\n{body}", space)
+    main = space["main"]
+    assert callable(main)
+    trio.run(main)
+    assert (tmp_path / "messages").is_dir()
+
+
+# TOML
+
+
+@contextmanager
+def served(folder: Path, toml: str, *arguments: str) -> Iterator[str]:
+    """A broker process with this configuration; the URL that it listens on."""
+    (folder / "readme.toml").write_text(toml)
+    command = [sys.executable, "-W", "error", "-m", "amqp_broker", "serve", "--config", "readme.toml"]
+    command += arguments
+    with subprocess.Popen(
+        command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None and process.stderr is not None
+        line = process.stdout.readline()
+        try:
+            assert line.startswith("listening on "), line + process.stderr.read()
+            yield line.split()[-1]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate()
+        assert process.returncode == 0
+
+
+TOML: Final = [each for each in readme_snippets() if each.language == "toml"]
+TABLES: Final = [each for each in TOML if "listener" not in each.text]
+
+
+@pytest.mark.parametrize("found", TABLES, ids=lambda found: found.text.split("\n")[1])
+def test_a_table_of_the_configuration(found: Snippet, tmp_path: Path) -> None:
+    """A broker serves with it, and the queue or group that it names does what any other does."""
+    with served(tmp_path, found.text, "--memory", "--listen", "amqp://127.0.0.1:0") as url:
+        name = re.search(r'^(?:pattern|name) = "(\w+)"$', found.text, re.MULTILINE)
+        assert name is not None
+        with connect(url) as connection:
+            connection.open_sender(name[1]).send("hello")
+
+
+def test_the_file(tmp_path: Path) -> None:
+    """With certificates where it wants them: it serves TLS, and the policy is that of the file."""
+    found = snippet("data_dir =")
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "certificate.pem")
+    certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
+    authority.cert_pem.write_to_path(tmp_path / "clients.pem")
+    toml = found.text.replace("/etc/amqp-broker", str(tmp_path)).replace("/var/lib/amqp-broker", "data")
+    assert load_configuration(_written(tmp_path, toml)).policy_of("orders.new").create == "strict"
+    with served(tmp_path, toml.replace("0.0.0.0:5671", "127.0.0.1:0")) as url:
+        assert url.startswith("amqps://127.0.0.1:")
+
+
+def _written(folder: Path, toml: str) -> Path:
+    path = folder / "whole.toml"
+    path.write_text(toml)
+    return path
+
+
+# Shell
+
+
+def test_archive_and_report(tmp_path: Path) -> None:
+    """Each line, on a fresh broker."""
+    if importlib.util.find_spec("pyspark") is None:
+        pytest.skip("pyspark comes with the extra pipeline")
+    command = tmp_path / "amqp-broker"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m amqp_broker "$@"\n')
+    command.chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    with running_broker(memory_config()) as broker:
+        with connect(broker.url) as connection:
+            connection.open_sender("orders").send("one")
+        script = snippet("amqp-broker pipeline archive").at(broker.port)
+        done = subprocess.run(
+            ["sh", "-e"], input=script, cwd=tmp_path, env=environment, capture_output=True, text=True,
+            timeout=PATIENCE_S,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "report.html").exists()
+
+
+# All of them
+
+ELSEWHERE: Final = {
+    "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/amqp-broker serve": "step_readme_run",
+    "python3 -m venv .venv && .venv/bin/pip install -e '.[test]' && .venv/bin/python -m pytest": (
+        "step_readme_test"
+    ),
+    "python3 -m venv .venv && .venv/bin/pip install '.[pipeline]' && .venv/bin/python -m "
+    "amqp_broker.pipeline.demo": "step_pipeline",
+}
+"""Commands that install the package, and the steps of `.ci/run` that take them from the README."""
+
+
+def test_no_snippet_of_the_readme_is_left_out() -> None:
+    """A new one needs a test here, or a language in the step `clients`."""
+    here = Path(__file__).read_text()
+    left = [
+        found.title
+        for found in readme_snippets()
+        if found not in TABLES
+        and found.title not in ELSEWHERE
+        and not any(found.title.startswith(language.title) for language in LANGUAGES)
+        and not any(found.title.startswith(title) for title in re.findall(r'snippet\("([^"]+)"\)', here))
+    ]
+    assert left == []
+
+
+def test_the_other_languages_run_in_the_step_of_the_clients() -> None:
+    """Five of them, each with a program whose library is the snippet's."""
+    step = CI.split("step_clients()")[1].split("\n}\n")[0]
+    assert "tests.examples.client_snippets" in step
+    assert len({language.name for language in LANGUAGES}) == 5
+    for language in LANGUAGES:
+        assert snippet(language.title).language in (language.name.lower(), "javascript")
+
+
+@pytest.mark.parametrize(("command", "step"), ELSEWHERE.items(), ids=lambda each: each[-20:])
+def test_commands_that_install_are_taken_from_the_readme(command: str, step: str) -> None:
+    """`.ci/run` finds each by its end, and finds one."""
+    body = CI.split(f"{step}()")[1].split("\n}\n")[0]
+    pattern = re.search(r"grep -m1 -E '([^']+)' README.md", body)
+    assert pattern is not None, f"{step} takes nothing from the README"
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert [line for line in lines if re.search(pattern[1], line)] == [command]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node is not here")
+def test_a_snippet_in_another_language_is_inserted_as_it_stands(tmp_path: Path) -> None:
+    """What is built is the README's text with another port."""
+    (language,) = [each for each in LANGUAGES if each.name == "JavaScript"]
+    text = snippet(language.title).at(1)
+    language.commands(tmp_path, text)
+    assert (tmp_path / "snippet.js").read_text() == text
+    assert text.replace("1", "") == snippet(language.title).text.replace("5672", "").replace("1", "")
