@@ -36,7 +36,6 @@ if TYPE_CHECKING:
         WorkLost,
     )
     from amqp_broker.nodes.ends import Sink, Source
-    from amqp_broker.transactions import Transactions
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -51,6 +50,19 @@ class Expiring:
 
     def expire(self, now: float) -> None:
         """Do what is due; a spurious call is harmless."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class TransactionalWork(Expiring):
+    """The transactions of one connection, as it knows them: it tells what of their work is lost."""
+
+    __slots__ = ()
+
+    def lose(self, txn_id: object, part: str, why: str) -> None:
+        """Work that named a transaction is not done: that can't be committed without it."""
+
+    def lose_outcomes(self, event: OutcomesLost) -> None:
+        """An outcome in a transaction for deliveries that are not unsettled any more."""
 
 
 class Connection:
@@ -71,7 +83,7 @@ class Connection:
         self.links: dict[ReceiverLink | SenderLink, None] = {}
         """Those that something stands behind."""
         self.expiring: dict[Expiring, None] = {}
-        self.transactions: Transactions | None = None
+        self.transactions: TransactionalWork | None = None
         """Those that its peer declares."""
         self.fault: Exception | None = None
         """Of the broker, which met what the peer asked for."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
-from amqp_broker.connection import Expiring
+from amqp_broker.connection import TransactionalWork
 from amqp_broker.coordinator import (
     TXN_ID_BYTES,
     ControlLinkTerminated,
@@ -68,7 +68,7 @@ SERIAL_MASK: Final = 0xFFFFFFFF  # of delivery-ids on the wire
 TXN_IDS_AT_ONCE: Final = 16  # of random bytes: a system call for each declare would be noticed
 
 
-class Transactions(Expiring):
+class Transactions(TransactionalWork):
     """Serves one connection."""
 
     def __init__(self, connection: Connection, nodes: NodeService) -> None:

@@ -250,6 +250,14 @@ _MESSAGES: Final = (
         "lost part",
     ),
     Mutant(
+        "messages behind the one that ended their link are passed over",
+        "amqp_broker/nodes/queue_sink.py",
+        "        self.lose(deliveries[start:])\n",
+        "",
+        (f"{PARTS_TESTS}::test_postings_behind_one_that_ended_the_link",),
+        "lost part",
+    ),
+    Mutant(
         "a transfer that ends its link is passed over",
         "links/session_frames.py",
         "        _lose_transfer(session, head.handle, head.delivery_id, named, error.description)\n",

@@ -195,13 +195,16 @@ def test_a_malformed_posting(address: str | None) -> None:
     in_work(main)
 
 
-def test_postings_behind_one_that_ended_the_link() -> None:
-    """The first of them is outside of the transaction."""
+@pytest.mark.parametrize("between", [False, True])
+def test_postings_behind_one_that_ended_the_link(between: bool) -> None:
+    """The first of them is outside of the transaction; in one run with it, or in another one."""
 
     async def main(at: Served, work: Work) -> None:
-        sender = work.sender("q")
+        sender, other = work.sender("q"), at.attach_sender("elsewhere")
         await at.settle()
         sender.send([Message(MALFORMED)])
+        if between:
+            other.send([text(b"between")], settled=True)
         sender.send_in([text(b"x")], work.state())
         await work.cannot_commit("on link 'to q' can't be done")
 
