@@ -7,6 +7,7 @@ from typing import Final
 from tests.mutants import (
     choice_faults,
     log_faults,
+    memory_faults,
     outcome_faults,
     request_faults,
     retain_faults,
@@ -314,4 +315,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     + set_faults.FAULTS
     + retained_faults.FAULTS
     + log_faults.FAULTS
+    + memory_faults.FAULTS
 )
