@@ -174,6 +174,8 @@ def test_reading_waits_before_anything_is_refused() -> None:
         writing.start()
         while not broker.call(_waiting):
             pass
+        for _ in range(50):
+            round_trip(other)
         receiver = other.attach_receiver("down", "q")
         found = 0
         receiver.flow(100)

@@ -20,8 +20,8 @@ FAULTS: Final = (
     Mutant(
         "a transaction that is over still counts as memory",
         "amqp_broker/transactions.py",
-        "        self.connection.account.give_back(_kept_bytes(transaction.posted, transaction.posted_bytes))\n",
-        "",
+        "account.give_back(_kept_bytes(transaction.posted, transaction.posted_bytes))\n",
+        "account.give_back(0)\n",
         (f"{WIRE}::test_open_transactions_do_not_fill_the_memory",),
     ),
     Mutant(
