@@ -23,6 +23,7 @@ PRESSED_PART: Final = 16  # of the budget, that an account could still have when
 STEPS: Final = 256  # of the budget: relief of others is looked for each time that so much was given back
 SMALL_PART: Final = 64  # of the budget: who holds less is never the cause that others wait
 CACHE_PART: Final = 4  # of the budget, for copies of what is on disk, too
+READ_BYTES: Final = 524_288  # of messages in one read of 64 KiB, with what they cost beside their octets
 CONNECTION_BYTES: Final = 16_384  # what a connection costs without anything on it, about
 SESSION_BYTES: Final = 2_048
 LINK_BYTES: Final = 4_096
@@ -138,9 +139,11 @@ class Account:
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing more fits, and it is this account that holds much: its peer can wait."""
+        """Whether what one read may bring does not fit, and it is this account that holds much: its peer can
+        wait.
+        """
         budget = self.budget
-        return self.used_bytes * SMALL_PART >= budget.limit_bytes and not self.fits(1)
+        return self.used_bytes * SMALL_PART >= budget.limit_bytes and not self.fits(READ_BYTES)
 
     def look_again(self) -> None:
         """There is more room, or it holds less: it is relieved when there is enough."""

@@ -164,14 +164,18 @@ def test_who_does_not_listen_is_detached_with_the_name() -> None:
 
 
 def test_reading_waits_before_anything_is_refused() -> None:
-    """Back-pressure first: as long as a consumer makes room, a sender with old credit is read slower and
-    nothing of it is refused.
+    """Back-pressure first: a sender with old credit is not read where all is used up, and when a consumer
+    comes in time nothing of it is refused.
     """
     with two_sessions(config(30_000)) as (broker, session, other):
         sender = session.attach_sender("up", "q")
         numbers = [sender.send(message(BODY), settled=False) for _ in range(2_000)]
         writing = threading.Thread(target=session.connection.flush)
         writing.start()
+        while not broker.call(_waiting):
+            pass
+        for _ in range(50):
+            round_trip(other)
         receiver = other.attach_receiver("down", "q")
         found = 0
         receiver.flow(100)
@@ -266,6 +270,10 @@ def test_a_connection_that_goes_leaves_only_its_messages() -> None:
             pass
         without_faults(broker)
         assert used_bytes(broker) - before == len(encode_message(body=BODY)) + RECORD_OVERHEAD_BYTES
+
+
+def _waiting(broker: Broker) -> bool:
+    return any(task._reads_again_at is not None for task in broker._connections)
 
 
 def _connections(broker: Broker) -> int:

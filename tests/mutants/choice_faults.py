@@ -447,8 +447,8 @@ _ORDER: Final = (
     Mutant(
         "posts are available before the commit",
         SERVICE,
-        "            refused = self._table.enlist(transaction, posting)\n",
-        "            refused = self._table.enlist(transaction, posting)\n"
+        "            refused = self.enlist(transaction, posting)\n",
+        "            refused = self.enlist(transaction, posting)\n"
         "            queue.number(posting.records)\n"
         "            queue.make_available(posting.records, posting.size_bytes)\n"
         "            self._nodes.pump(queue)\n",
@@ -464,8 +464,8 @@ _ORDER: Final = (
     Mutant(
         "copying links see posts before the commit",
         SERVICE,
-        "            refused = self._table.enlist(transaction, posting)\n",
-        "            refused = self._table.enlist(transaction, posting)\n"
+        "            refused = self.enlist(transaction, posting)\n",
+        "            refused = self.enlist(transaction, posting)\n"
         "            queue.number(posting.records)\n"
         "            queue.acquire_in_transaction(posting.records)\n"
         "            self._nodes.pump(queue)\n",

@@ -9,6 +9,7 @@ from tests.mutants import (
     clock_faults,
     door_faults,
     log_faults,
+    memory_faults,
     outcome_faults,
     request_faults,
     retain_faults,
@@ -318,4 +319,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     + log_faults.FAULTS
     + clock_faults.FAULTS
     + door_faults.FAULTS
+    + memory_faults.FAULTS
 )

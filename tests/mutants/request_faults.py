@@ -216,7 +216,7 @@ FAULTS: Final = (
     Mutant(
         "what has ended is still called live",
         SERVICE,
-        "        self._nodes.live_transactions.leave(ended.transaction)\n",
+        "        self._nodes.live_transactions.leave(transaction)\n",
         "",
         scenarios("4.3/asked-after-the-end", "4.3/asked-afterwards"),
         "question",
