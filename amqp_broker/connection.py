@@ -10,13 +10,13 @@ of the engine are all that happens. Outside of its turns only `run_in_turn`, `of
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.authorisation import ANONYMOUS, Principal
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import Connection as Engine
-from amqp_broker.links import ReceiverLink, SenderLink
+from amqp_broker.links import OutcomesReceived, ReceiverLink, SenderLink
 from amqp_broker.mailbox import Mailbox
 from amqp_broker.message_events import Origin
 
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
         DeliveriesReceived,
         FlowReceived,
         LinkDetached,
-        OutcomesReceived,
     )
     from amqp_broker.nodes.ends import Sink, Source
+
+OCTETS_AT_ONCE: Final = 65_536  # of maps that are read and written before others have their turn: about 5 ms
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -50,7 +51,7 @@ class Connection:
 
     __slots__ = (
         "_offers", "_origin", "_sending", "_stalled", "_wake", "engine", "fault", "links", "log", "mail",
-        "names", "principal", "expiring",
+        "names", "principal", "expiring", "rest", "spent_octets",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, names: LinkNames, log: Any, wake: Callable[[], None]) -> None:
@@ -64,6 +65,10 @@ class Connection:
         self.expiring: dict[Expiring, None] = {}
         self.fault: Exception | None = None
         """Of the broker, which met what the peer asked for."""
+        self.spent_octets = 0
+        """Of maps that were worked on since others had their turn."""
+        self.rest: OutcomesReceived | None = None
+        """What is left of an event that is too much work at once."""
         self._origin: Origin | None = None  # since something was posted
         self._wake = wake
         self._offers: dict[Source, None] = {}
@@ -168,14 +173,33 @@ class Connection:
             sink.on_deliveries(event.deliveries)
 
     def on_outcomes(self, event: OutcomesReceived) -> None:
-        """A run of deliveries got the same state from their receiver."""
+        """A run of deliveries got the same state from their receiver. While there is a `rest`, or much was
+        `spent_octets`, others are to have a turn, and then `go_on` has to follow.
+        """
         source: Source | None = event.link.context
         if source is None:
             return
+        deliveries = event.deliveries
         if not source.ended:
-            source.on_outcomes(event.deliveries, event.state, event.settled)
+            count = source.at_once(deliveries, event.state)
+            if count < len(deliveries):
+                self.rest = OutcomesReceived(event.link, deliveries[count:], event.state, event.settled)
+                deliveries = deliveries[:count]
+            source.on_outcomes(deliveries, event.state, event.settled)
         elif event.settled:
-            source.unheard(event.deliveries)
+            source.unheard(deliveries)
+
+    @property
+    def pauses(self) -> bool:
+        """Whether others are to have a turn before the next event."""
+        return self.spent_octets >= OCTETS_AT_ONCE
+
+    def go_on(self) -> None:
+        """Others had their turn."""
+        self.spent_octets = 0
+        rest, self.rest = self.rest, None
+        if rest is not None:
+            self.on_outcomes(rest)
 
     def unheard(self, event: OutcomesReceived) -> None:
         """A fault of the broker kept it from being heard, or from being heard to its end."""

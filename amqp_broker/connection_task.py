@@ -274,6 +274,7 @@ class ConnectionTask:
             self._signalled = self._signalled or engine.takes_data()
 
     async def _handle(self, events: list[Any]) -> None:
+        connection = self.connection
         dispatch = self._dispatch
         while events:
             answered = False
@@ -282,6 +283,9 @@ class ConnectionTask:
                 handler = dispatch.get(type(event))
                 if handler is not None:
                     handler(event)
+                    while connection.pauses:
+                        await trio.lowlevel.checkpoint()
+                        connection.go_on()
                 else:
                     await self._answers[type(event)](event)
                     answered = True

@@ -116,6 +116,12 @@ class Source:
     def on_outcomes(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         """The receiver gave a run of deliveries this state."""
 
+    def at_once(self, deliveries: list[OutgoingDelivery], state: Any) -> int:
+        """How many of the first of them `on_outcomes` may be given before others have a turn: at least one.
+        What they cost is `spent_octets` of the connection.
+        """
+        return len(deliveries)
+
     def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
         """The link is gone; `unsettled` is what was sent on it and nobody settled. `broken`: its peer went
         without a word.

@@ -46,12 +46,8 @@ FAULTS: Final = (
     Mutant(
         "modified changes nothing in a transaction",
         "amqp_broker/nodes/queue_source.py",
-        "        if type(outcome) is Modified:\n"
-        "            self._change(records, outcome)\n"
-        "        self._return(records)\n"
-        "\n"
-        "    def _return",
-        "        self._return(records)\n\n    def _return",
+        "            self._change(items, outcome)\n",
+        "            pass\n",
         scenarios("4.4.2/modified", "4.4.3/commit-returns"),
         "outcomes",
     ),

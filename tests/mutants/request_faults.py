@@ -245,8 +245,9 @@ FAULTS: Final = (
     Mutant(
         "what a lost connection had acquired stays acquired",
         SERVICE,
-        "        elif work.effect is Effect.RELEASE:\n",
-        "        elif work.effect is Effect.RELEASE and consumer.link.attached:\n",
+        "        elif work.effect is Effect.RELEASE:\n            self._release",
+        "        elif work.effect is Effect.RELEASE and consumer.link.attached:\n"
+        "            self._release",
         scenarios("4.4/many-cut-at-once", "4.4/cut-anywhere"),
         "10",
     ),

@@ -107,6 +107,8 @@ class Served:
                 handler = self._links.get(type(event))
                 if handler is not None:
                     handler(event)
+                    while self.connection.pauses:
+                        self.connection.go_on()
                 elif isinstance(event, AttachReceived):
                     answered = True
                     await answer_attach(
