@@ -22,6 +22,7 @@ from amqp_broker.message_events import Origin
 
 if TYPE_CHECKING:
     from amqp_broker.links import (
+        CreditDrained,
         CreditReceived,
         DeliveriesReceived,
         FlowReceived,
@@ -215,6 +216,12 @@ class Connection:
         source: Source | None = link.context
         if source is not None:
             source.on_credit()
+
+    def on_drained(self, event: CreditDrained) -> None:
+        """The peer gave back the credit of a link on which it sends."""
+        sink: Sink | None = event.link.context
+        if sink is not None:
+            sink.on_drained()
 
     def on_flow(self, event: FlowReceived) -> None:
         """A flow of a link on which we send named a transaction, or none after one (4.4.3)."""

@@ -101,7 +101,7 @@ class ConnectionTask:
             SessionBegun: self._on_nothing,
             SessionEnded: self._on_nothing,
             LinkAttached: self._on_nothing,
-            CreditDrained: self._on_nothing,
+            CreditDrained: connection.on_drained,
             ConnectionOpened: self._on_opened,
             ConnectionClosed: self._on_closed,
         }

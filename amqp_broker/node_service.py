@@ -16,6 +16,7 @@ from amqp_broker import message_events
 from amqp_broker.addresses import Address, AddressError, parse_address
 from amqp_broker.authorisation import CREATE, Authoriser, Principal
 from amqp_broker.configuration import BrokerConfig
+from amqp_broker.credit import CreditShares
 from amqp_broker.expiries import Expiries
 from amqp_broker.expiry import ExpirySweep, Swept
 from amqp_broker.frames import Error
@@ -263,10 +264,10 @@ class NodeService:
 
     def drained(self, queue: Queue) -> None:
         """Senders that waited for room are given credit again, each in its own task's turn."""
-        if queue.blocked and queue.roomy():
-            blocked, queue.blocked = queue.blocked, []
-            for sink in blocked:
-                sink.unblock()
+        if queue.scarce:
+            if queue.shares is None:
+                queue.shares = CreditShares(queue, self.timers, self.config.limits.idle_credit_ms / 1000)
+            queue.shares.share()
 
     # The end of a queue
 

@@ -125,7 +125,7 @@ class SetRequests:
         return partial(self._reply, queue, payload, answer)
 
     def _reply(self, queue: Queue, payload: bytes, answer: Answer) -> None:
-        if queue.deleted or queue.full():
+        if queue.deleted or not queue.find_room():
             why = "was deleted" if queue.deleted else "is full"
             condition = "amqp:resource-deleted" if queue.deleted else "amqp:resource-limit-exceeded"
             error = Error(condition=condition, description=f"properties.reply-to: queue {queue.name!r} {why}")

@@ -126,7 +126,7 @@ class QueueNode(Node):
         queue = nodes.queues.find(parsed)
         if queue is None:
             raise NodeRefused("amqp:not-found", f"no queue {parsed.name!r}")
-        if queue.full():
+        if not queue.find_room():
             raise NodeRefused("amqp:resource-limit-exceeded", f"queue {parsed.name!r} is full")
         return RelayedSink(relay, queue, nodes, relay.transactions, relay.rule)
 

@@ -28,8 +28,8 @@ FAULTS: Final = (
     Mutant(
         "the end of a sender spoils its transactions",
         "amqp_broker/nodes/queue_sink.py",
-        "        queue.producers.discard(self)\n",
-        "        queue.producers.discard(self)\n"
+        "        queue.produce_no_more(self)\n",
+        "        queue.produce_no_more(self)\n"
         "        for t in self.transactions._table.live():\n"
         "            self.transactions._table.fail(t, 'x')\n",
         scenarios("4.1/posting-link-closed"),

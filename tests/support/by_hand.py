@@ -14,6 +14,7 @@ from amqp_broker.link_names import LinkNames
 from amqp_broker.links import (
     AttachReceived,
     ConnectionSettings,
+    CreditDrained,
     CreditReceived,
     DeliveriesReceived,
     Delivery,
@@ -63,6 +64,7 @@ class Served:
             DeliveriesReceived: self.connection.on_deliveries,
             OutcomesReceived: self.connection.on_outcomes,
             CreditReceived: self.connection.on_credit,
+            CreditDrained: self.connection.on_drained,
             FlowReceived: self.connection.on_flow,
             LinkDetached: self.connection.on_detached,
         }
