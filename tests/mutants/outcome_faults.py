@@ -62,8 +62,8 @@ FAULTS: Final = (
     Mutant(
         "plain outcomes of others are lost beside a transaction",
         "amqp_broker/nodes/queue_source.py",
-        "                deliveries = self.transactions.dispose_plainly(",
-        "                deliveries = [] and self.transactions.dispose_plainly(",
+        "            deliveries = self.transactions.dispose_plainly(",
+        "            deliveries = [] and self.transactions.dispose_plainly(",
         scenarios("4.4.2/plain-beside"),
         "outcomes",
     ),

@@ -90,8 +90,8 @@ _BOUNDS: Final = (
     Mutant(
         "an outcome beyond the limits is left out of the commit",
         TABLE,
-        "            transaction.fail(self._too_much(transaction))\n",
-        "",
+        "                return\n            transaction.fail(self._too_much(transaction))\n",
+        "                return\n",
         (f"{BOUNDS_TESTS}::test_work_beyond_the_limits_leaves_only_the_rollback",),
         "limits",
     ),
