@@ -174,8 +174,6 @@ class QueueSource(Consumer):
             return
         if self.transactions.holds_any:
             deliveries = self.transactions.dispose_plainly(self, deliveries, state, settled)
-        for delivery in deliveries:
-            delivery.decided = True
         if deliveries:
             self.apply(deliveries, outcome, settled)
 
@@ -265,6 +263,7 @@ class QueueSource(Consumer):
     def _retire(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         records = [delivery.message for delivery in deliveries]
         verbs = self._retire_verbs(records, state)
+        _decided(deliveries)
         self._settle([] if settled else deliveries, records, state, verbs)
 
     def _reject(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
@@ -275,9 +274,11 @@ class QueueSource(Consumer):
         records = [delivery.message for delivery in deliveries]
         if self.queue.events:
             verbs = self._outcome_events(records, state)
+            _decided(deliveries)
             self._settle([] if settled else deliveries, [], state, verbs)
             self._return(records)
             return
+        _decided(deliveries)
         self._return(records)
         if not settled:
             self.link.settle(deliveries, state)
@@ -289,6 +290,7 @@ class QueueSource(Consumer):
         verbs = return_verbs(self.queue.queue_id, records) if effects else []
         if self.queue.events:
             verbs.extend(self._outcome_events(records, state))
+        _decided(deliveries)
         self._settle([] if settled else deliveries, [], state, verbs)
         self._return(records)
 
@@ -406,6 +408,12 @@ class QueueSource(Consumer):
             self._nodes.pump(queue)
         if self.temporary:
             self._nodes.drop_temporary(queue)
+
+
+def _decided(deliveries: list[OutgoingDelivery]) -> None:
+    """What becomes of them happens now: what could fail has been done, and nothing decides once more."""
+    for delivery in deliveries:
+        delivery.decided = True
 
 
 def _has_outcome(state: object) -> bool:
