@@ -64,6 +64,7 @@ ADDRESS_OPERATIONS_BURST: Final = 32_000  # a host with a few programs that all 
 OUTCOME_WAIT_MS: Final = 2_000  # a detach, end or close is answered behind the outcomes of what came before
 OUTPUT_BUFFER_BYTES: Final = 256 * KIB  # four full frames; beyond it queues are not asked for more
 WRITE_STALL_TIMEOUT_MS: Final = 60_000  # a peer that reads nothing for so long gets its deliveries taken back
+IDLE_CREDIT_MS: Final = 5_000  # unused credit for a full queue, while others wait: asked back after so long
 LINK_CREDIT: Final = 2_048  # what a sending client may have under way: as many as may be unsettled
 
 # Idle.
@@ -168,6 +169,7 @@ class BrokerLimits:
     outcome_wait_ms: int = _limit(OUTCOME_WAIT_MS, 0, HOUR_MS, "milliseconds")
     output_buffer_bytes: int = _limit(OUTPUT_BUFFER_BYTES, 4 * KIB, GIB, "bytes")
     write_stall_timeout_ms: int = _limit(WRITE_STALL_TIMEOUT_MS, 100, HOUR_MS, "milliseconds")
+    idle_credit_ms: int = _limit(IDLE_CREDIT_MS, 100, HOUR_MS, "milliseconds")
     link_credit: int = _limit(LINK_CREDIT, 1, 1_000_000, "messages")
 
     idle_time_out_ms: int = _limit(IDLE_TIME_OUT_MS, 100, UINT_MAX, "milliseconds")

@@ -112,7 +112,7 @@ class ConnectionTask:
             SessionBegun: self._on_nothing,
             SessionEnded: self._on_nothing,
             LinkAttached: self._on_nothing,
-            CreditDrained: self._on_nothing,
+            CreditDrained: connection.on_drained,
             ConnectionOpened: self._on_opened,
             ConnectionClosed: self._on_closed,
         }
@@ -323,6 +323,7 @@ class ConnectionTask:
             self._signalled = self._signalled or engine.takes_data()
 
     async def _handle(self, events: list[Any]) -> None:
+        connection = self.connection
         dispatch = self._dispatch
         while events:
             answered = False
@@ -331,8 +332,11 @@ class ConnectionTask:
                 handler = dispatch.get(type(event))
                 if handler is not None:
                     handler(event)
-                    while self.connection.held_for is not None:
-                        await self.connection.released()()
+                    while connection.pauses:
+                        await trio.lowlevel.checkpoint()
+                        connection.go_on()
+                    while connection.held_for is not None:
+                        await connection.released()()
                 else:
                     await self._answers[type(event)](event)
                     answered = True

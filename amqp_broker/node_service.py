@@ -15,6 +15,7 @@ from amqp_broker.addresses import TEMPORARY_PREFIX, AddressError, parse_address
 from amqp_broker.authorisation import CREATE, Authoriser, Principal
 from amqp_broker.clock import BrokerClock
 from amqp_broker.configuration import BrokerConfig
+from amqp_broker.credit import CreditShares
 from amqp_broker.expiries import Expiries
 from amqp_broker.expiry import ExpirySweep, Swept
 from amqp_broker.link_names import LinkNames
@@ -281,10 +282,10 @@ class NodeService:
         if queue in self._without_page:
             del self._without_page[queue]
             self._page(queue)
-        if queue.blocked and queue.roomy():
-            blocked, queue.blocked = queue.blocked, []
-            for sink in blocked:
-                sink.unblock()
+        if queue.scarce:
+            if queue.shares is None:
+                queue.shares = CreditShares(queue, self.timers, self.config.limits.idle_credit_ms / 1000)
+            queue.shares.share()
 
     # The end of a queue
 

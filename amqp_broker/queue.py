@@ -26,8 +26,10 @@ from amqp_broker.records import octets
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
+    from amqp_broker.credit import CreditShares
     from amqp_broker.links import SenderLink
 
+MISSED_PERIODS: Final = 2  # in the first one unused credit is asked back
 RESUME_PART: Final = 0.8  # of a full queue's capacity: below it senders are given credit again
 
 
@@ -109,6 +111,7 @@ class Queue:
         "limits",
         "memory",
         "message_count",
+        "missed",
         "name",
         "next_offset",
         "pending_posts",
@@ -119,9 +122,13 @@ class Queue:
         "reserved_bytes",
         "reserved_messages",
         "retains",
+        "scarce",
         "sequences",
+        "shares",
         "stores_all",
         "told_stranded",
+        "wished",
+        "_octets_full",
     )
 
     def __init__(
@@ -153,7 +160,12 @@ class Queue:
         self.reserved_messages = 0
         self.reserved_bytes = 0
         self._in_transactions: dict[int, Record] = {}
-        self.producers: set[Sink] = set()
+        self.producers: dict[Sink, int] = {}  # each with the credit that it may have
+        self.wished = 0  # all of that
+        self.scarce = False  # not all of them can have as much: what is out is counted
+        self.missed = 0  # somebody who has no credit found no room: for so many periods one is kept for him
+        self.shares: CreditShares | None = None  # of a queue with senders
+        self._octets_full = False
         self.deleted = False
         self.blocked: list[Sink] = []  # who waits for room
         self.expired: list[Record] = []
@@ -213,6 +225,7 @@ class Queue:
             self._kept.add(account or self.memory.own, volatile)
         if volatile < octets:
             self._cached(octets - volatile - spilled)
+        self.count_credit()
 
     def paged(
         self, records: Sequence[Record], next_offset: int, grown: int, lost: int = 0, gone: int = 0
@@ -271,15 +284,73 @@ class Queue:
             self._kept.add(self.memory.own, size + count * RECORD_OVERHEAD_BYTES)
         if may_expire:
             self.may_expire(first_offset, first_offset + count)
+        self.count_credit()
 
-    def full(self) -> bool:
-        """Whether senders should get no more credit."""
+    # Room, and the credit that stands for it
+
+    def produce(self, sink: Sink, credit: int) -> None:
+        """A link begins to post here, and may have so much credit."""
+        self.producers[sink] = credit
+        self.wished += credit
+        self.count_credit()
+
+    def produce_no_more(self, sink: Sink) -> None:
+        """It is gone, and its credit with it."""
+        self.wished -= self.producers.pop(sink, 0)
+        if sink in self.blocked:
+            self.blocked.remove(sink)
+
+    def count_credit(self) -> None:
+        """From the moment on when not every link can have what it may, each credit is counted."""
         limits = self.limits
-        return (
-            self.message_count + self.reserved_messages >= limits.max_messages
+        if not self.scarce and (
+            self.message_count + self.reserved_messages + self.wished >= limits.max_messages
             or self.byte_count + self.reserved_bytes >= limits.max_bytes
             or self._volatile_bytes >= limits.max_volatile_bytes
+        ):
+            self.scarce = True
+            for sink in self.producers:
+                sink.link.renews_no_more()
+            if self.shares is not None:
+                self.shares.watch()
+
+    def plenty(self) -> bool:
+        """Whether every link can have as much credit as it may, and there is some room beyond."""
+        used = self.message_count + self.reserved_messages
+        most = self.limits.max_messages
+        return used + self.wished < most and used <= most * RESUME_PART and not self.octets_full()
+
+    def octets_full(self) -> bool:
+        """Whether a bound of octets was reached, until there is some room again."""
+        limits = self.limits
+        part = RESUME_PART if self._octets_full else 1.0
+        size = self.byte_count + self.reserved_bytes
+        self._octets_full = (
+            size >= limits.max_bytes * part or self._volatile_bytes >= limits.max_volatile_bytes * part
         )
+        return self._octets_full
+
+    def room(self) -> int:
+        """How many messages can come beside those for which there is credit; only while it is counted."""
+        if self.octets_full():
+            return 0
+        out = sum([sink.out() for sink in self.producers])
+        return max(0, self.limits.max_messages - self.message_count - self.reserved_messages - out)
+
+    def full(self) -> bool:
+        """Whether there is no room for a message without credit."""
+        return self.scarce and self.room() == 0
+
+    def find_room(self) -> bool:
+        """Whether there is room for one. If not, credit that lies unused is asked back, and a later one has
+        a chance.
+        """
+        if not self.full():
+            return True
+        self.missed = MISSED_PERIODS
+        if self.shares is not None:
+            self.shares.watch()
+        return False
 
     def reserve(self, records: Sequence[Record]) -> int:
         """Keep room for messages that a transaction posts, in their order; returns how many of them have
@@ -299,31 +370,24 @@ class Queue:
             count += 1
         self.reserved_messages += count
         self.reserved_bytes += size
+        self.count_credit()
         return count
 
     def reserve_one(self, size: int, *, anyway: bool = False) -> bool:
         """Keep room for one message of `size` bytes; False if there is none (and `anyway` is not asked
         for).
         """
-        if self.full() and not anyway:
+        if not anyway and not self.find_room():
             return False
         self.reserved_messages += 1
         self.reserved_bytes += size
+        self.count_credit()
         return True
 
     def unreserve(self, messages: int, size: int) -> None:
         """Give back what `reserve` kept: the messages are there now, or never will be."""
         self.reserved_messages -= messages
         self.reserved_bytes -= size
-
-    def roomy(self) -> bool:
-        """Whether a queue that was full has drained far enough to take from its senders again."""
-        limits = self.limits
-        return (
-            self.message_count + self.reserved_messages <= limits.max_messages * RESUME_PART
-            and self.byte_count + self.reserved_bytes <= limits.max_bytes * RESUME_PART
-            and self._volatile_bytes <= limits.max_volatile_bytes * RESUME_PART
-        )
 
     def assign(self, now_ms: int) -> list[tuple[Consumer, list[Record]]]:
         """Distribute what is loaded over the consumers with demand, in even shares, the longest waiting
@@ -485,6 +549,7 @@ class Queue:
         self.byte_count += size
         if not record.durable:
             self._volatile_bytes += size
+        self.count_credit()
         if self.deleted:
             return
         if record.durable and not self.in_memory:

@@ -145,28 +145,43 @@ def changed(record: Record) -> None:
     record.header_bytes = b""
 
 
-def annotated(record: Record, annotations: dict[str, object]) -> bytes:
-    """The message's message-annotations section with those of a modified outcome merged into it (3.4.5)."""
-    message = Message(record.body)
-    merged = dict(message.message_annotations or {})
-    merged.update({Symbol(key): value for key, value in annotations.items()})
-    return encode_section("message-annotations", merged)
+class AnnotationsRefused(Exception):
+    """Message-annotations can't have those of a modified outcome, too."""
 
 
-def takes_annotations(record: Record, annotations: dict[str, object], most: int) -> bool:
-    """Whether the message-annotations have at most `most` octets, or as many as now, with those of a modified
-    outcome. To those that cannot be read nothing is added: an older version took such.
+def annotations_bytes(record: Record) -> int:
+    """The octets of the message-annotations that a message has."""
+    return Message(record.body).after_message_annotations_offset
+
+
+def added_bytes(annotations: dict[str, object]) -> int:
+    """The octets that the annotations of a modified outcome take by themselves."""
+    return len(encode_section("message-annotations", annotations))
+
+
+def annotated(record: Record, annotations: dict[str, object], most: int) -> bytes:
+    """The message's message-annotations section with those of a modified outcome merged into it (3.4.5).
+
+    Raises AnnotationsRefused where one of the two has more than `most` octets, or what the message has can't
+    be read.
     """
+    message = Message(record.body)
+    if message.after_message_annotations_offset > most:
+        raise AnnotationsRefused("the message came with more")
     try:
-        size = len(annotated(record, annotations))
-    except DecodeError:
-        return False
-    return size <= most or size <= Message(record.body).after_message_annotations_offset
+        merged = dict(message.message_annotations or {})
+    except DecodeError as error:
+        raise AnnotationsRefused(f"those of the message are malformed: {error}") from None
+    merged.update({Symbol(key): value for key, value in annotations.items()})
+    section = encode_section("message-annotations", merged)
+    if len(section) > most:
+        raise AnnotationsRefused(f"got {len(section)}")
+    return section
 
 
-def annotate(record: Record, annotations: dict[str, object]) -> None:
-    """Merge the message-annotations of a modified outcome into the message (3.4.5)."""
-    record.annotations = annotated(record, annotations)
+def annotate(record: Record, section: bytes) -> None:
+    """Give a message these message-annotations."""
+    record.annotations = section
     replace_annotations(record)
 
 

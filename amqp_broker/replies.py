@@ -42,7 +42,7 @@ def no_room(queue: Queue) -> Error | None:
     """Why a reply can't be posted there now."""
     if queue.deleted:
         condition, why = "amqp:resource-deleted", "was deleted"
-    elif queue.full():
+    elif not queue.find_room():
         condition, why = "amqp:resource-limit-exceeded", "is full"
     else:
         return None

@@ -350,6 +350,10 @@ class Transactions(TransactionalWork):
             else:
                 consumer.detach(error.error())
 
+    def given(self, delivery: OutgoingDelivery) -> Any:
+        """The outcome that a transaction has for it so far."""
+        return self._table.given(delivery) if self._table.holds_any else None
+
     # Acquisition
 
     def on_flow(self, consumer: QueueSource, txn_id: object) -> None:
@@ -509,7 +513,7 @@ class Transactions(TransactionalWork):
             consumer.queue.retire(records_of(work))
             self._nodes.drained(consumer.queue)
         elif work.effect is Effect.RETURN:
-            consumer.give_back(records_of(work), work.outcome)
+            consumer.give_back(work.items, work.outcome)
         elif work.effect is Effect.RELEASE:
             self._release(consumer, work)
         elif work.effect is Effect.LEFT:

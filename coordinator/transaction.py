@@ -104,6 +104,8 @@ class Transaction:
         """An outcome for what it holds: the last one wins, and settling is for good."""
         if held.outcome is None and outcome is not None and held.kind is not Kind.RETIREMENT:
             self.retired += 1
+        self.size_bytes += held.item.merged_bytes - held.merged_bytes
+        held.merged_bytes = held.item.merged_bytes
         held.outcome = outcome
         held.settled = held.settled or settled
 

@@ -178,6 +178,8 @@ class TransactionTable:
                 fresh.append(item)
             elif held.transaction is transaction:
                 transaction.give(held, outcome, settled)
+                if not self._fits(transaction, 0, 0) and transaction.state is _LIVE:
+                    transaction.fail(self._too_much(transaction))
             elif held.transaction.state is _DISCHARGING:
                 if outcome is not None:
                     self._wait_for(held, Late(state, settled, transaction, outcome))
@@ -228,6 +230,11 @@ class TransactionTable:
             self._acquiring.pop(holder, None)
         else:
             self._acquiring[holder] = self.find(txn_id)
+
+    def given(self, item: Any) -> Any:
+        """The outcome that a live transaction has for a delivery, if one holds it."""
+        held = self._held.get(item)
+        return None if held is None else held.outcome
 
     def acquires(self, holder: Any) -> bool:
         """Whether what is sent to `holder` now belongs to a transaction; `acquiring` says to which."""
@@ -389,7 +396,7 @@ class TransactionTable:
         self, transaction: Transaction, holder: Any, items: list[Any], outcome: Any, settled: bool,
         disposed: Disposed,
     ) -> None:  # fmt: skip
-        size = sum([len(item.message.body) for item in items])
+        size = sum([len(item.message.body) + item.merged_bytes for item in items])
         if transaction.state in (_LIVE, _DISCHARGING):
             if self._fits(transaction, len(items), size):
                 retirement = Kind.RETIREMENT

@@ -26,7 +26,9 @@ class Held:
     itself when it was sent settled; `holder` is the broker's consumer, which outlives its link here.
     """
 
-    __slots__ = ("holder", "item", "kind", "late", "left", "outcome", "settled", "transaction")
+    __slots__ = (
+        "holder", "item", "kind", "late", "left", "merged_bytes", "outcome", "settled", "transaction",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -43,6 +45,7 @@ class Held:
         self.item = item
         self.outcome: Any = outcome
         self.settled = settled or kind is Kind.ACQUISITION_SETTLED
+        self.merged_bytes = 0  # counted for what the outcome makes of the message
         self.left = False  # settled by the end of its link, and not by the controller
         self.late: Late | None = None
 

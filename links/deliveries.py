@@ -31,12 +31,13 @@ class Sendable(Protocol):
 class OutgoingDelivery:
     """A delivery that we sent unsettled. `state` is the last delivery-state that the receiver told, or None;
     `decided` is the caller's: what becomes of the message is settled, and no later state changes it (3.4).
+    `merged` is the caller's, too: message-annotations as outcomes make them, each with its outcome.
 
     `number` is the delivery-id before it is cut to 32 bits; it only grows within a session. `message` is the
     Sendable that the caller gave.
     """
 
-    __slots__ = ("decided", "number", "link", "message", "state")
+    __slots__ = ("decided", "merged", "number", "link", "message", "state")
 
     def __init__(self, number: int, link: SenderLink, message: Any) -> None:
         self.number = number
@@ -44,6 +45,19 @@ class OutgoingDelivery:
         self.message = message
         self.state: object = None
         self.decided = False
+        self.merged: list[tuple[Any, bytes]] | None = None
+
+    @property
+    def merged_bytes(self) -> int:
+        """What `merged` takes."""
+        return 0 if self.merged is None else sum([len(section) for _, section in self.merged])
+
+    def merged_by(self, outcome: Any) -> bytes | None:
+        """The annotations that this very outcome makes."""
+        for given, section in self.merged or ():
+            if given is outcome:
+                return section
+        return None
 
     @property
     def delivery_id(self) -> int:

@@ -114,6 +114,10 @@ class ReceiverLink(Link):
             if draining or room != state.outstanding:
                 self._send_flow(room, False)
 
+    def renews_no_more(self) -> None:
+        """Credit is given by hand (`flow`) from now on; what the sender has stays."""
+        self.flow_state.kept = False
+
     def flow(
         self, credit: int, drain: bool = False, echo: bool = False, properties: dict[str, Any] | None = None
     ) -> None:

@@ -143,6 +143,10 @@ class ReceiverCredit:
         self.limit = self.delivery_count + credit
         self.allowed = max(self.allowed, self.limit)
 
+    def forfeit(self) -> None:
+        """What was taken back so long ago that its sender has heard of it is not taken as normal any more."""
+        self.allowed = self.limit
+
     def flow_received(self, delivery_count: int) -> None:
         """The sender's flow: it may have advanced its delivery-count (drain)."""
         advanced = extend(delivery_count, self.delivery_count)

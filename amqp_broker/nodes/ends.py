@@ -60,6 +60,25 @@ class Sink:
     def unblock(self) -> None:
         """There is room again in what the sink waits for. From any task."""
 
+    # For a queue whose credit is scarce (`CreditShares`); from any task
+
+    def out(self) -> int:
+        """How many messages its peer may still send, or has sent and they are not decided."""
+        return 0
+
+    def offered(self, count: int) -> int:
+        """There is room for `count` messages, and it waits: how many it takes. Less than 0: it waits on."""
+        if count <= 0:
+            return -1
+        self.unblock()
+        return 0
+
+    def period_over(self, waits: bool) -> None:
+        """So long its peer had its credit; `waits`: others have none."""
+
+    def on_drained(self) -> None:
+        """The peer has given its credit back. In a turn of its connection."""
+
     # For those who make sinks
 
     @property
@@ -146,6 +165,12 @@ class Source:
 
     def on_outcomes(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         """The receiver gave a run of deliveries this state."""
+
+    def at_once(self, deliveries: list[OutgoingDelivery], state: Any) -> int:
+        """How many of the first of them `on_outcomes` may be given before others have a turn: at least one.
+        What they cost is `spent_octets` of the connection.
+        """
+        return len(deliveries)
 
     def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
         """The link is gone; `unsettled` is what was sent on it and nobody settled. `broken`: its peer went

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.coordinator import TransactionError
+from amqp_broker.credit import CreditShares
 from amqp_broker.frames import Accepted, DecodeError, Error, TransactionalState
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.nodes.ends import Sink
@@ -55,7 +56,10 @@ class PostRule:
 class QueueSink(Sink):
     """One link that sends to a queue. `transactions` are those of its connection."""
 
-    __slots__ = ("_nodes", "_placed", "_rule", "blocked", "credit", "queue", "temporary")
+    __slots__ = (
+        "_asked_back", "_given", "_granted", "_nodes", "_placed", "_rule", "_seen", "credit", "queue",
+        "temporary",
+    )  # fmt: skip
 
     def __init__(
         self, connection: Connection, link: ReceiverLink, queue: Queue, nodes: NodeService,
@@ -65,7 +69,10 @@ class QueueSink(Sink):
         self.queue = queue
         self.credit = nodes.config.limits.link_credit
         self.temporary = temporary
-        self.blocked = False
+        self._granted = 0  # more credit, that its peer is told of in the next turn
+        self._given = 0  # by the last grant
+        self._seen = -1  # deliveries when the last period was over
+        self._asked_back = 0  # for so many periods
         self.transactions = transactions
         link.keeps_messages = True
         self._nodes = nodes
@@ -75,8 +82,15 @@ class QueueSink(Sink):
     def begin(self) -> int:
         """The link begins to post; the credit that it begins with."""
         queue = self.queue
-        queue.producers.add(self)
-        return 0 if self._block() else self.credit
+        if queue.shares is None:
+            idle_s = self._nodes.config.limits.idle_credit_ms / 1000
+            queue.shares = CreditShares(queue, self._nodes.timers, idle_s)
+        queue.produce(self, self.credit)
+        if not queue.scarce:
+            return self.credit
+        queue.blocked.append(self)
+        queue.shares.share()
+        return 0
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
         """A run of complete messages."""
@@ -211,39 +225,111 @@ class QueueSink(Sink):
         self.processed(len(posting.deliveries))
 
     def processed(self, count: int) -> None:
-        """So many deliveries are done with: credit is renewed, unless the queue is full."""
+        """So many deliveries are done with: credit is renewed, as far as the queue has room."""
         if not self.attached:
             return
-        if not self.blocked and self._block():
-            self.link.set_credit(0)
         self.link.processed(count)
+        if self.queue.scarce:
+            self._wait_for_credit()
+            self._nodes.drained(self.queue)
 
-    def _block(self) -> bool:
-        """Wait for room, if the queue has none."""
-        queue = self.queue
-        if not queue.full():
-            return False
-        self.blocked = True
-        queue.blocked.append(self)
-        return True
+    # Credit, while it is scarce
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it waits for credit."""
+        return self in self.queue.blocked
+
+    def out(self) -> int:
+        """What its peer may still send, of all that it was ever given; and what is not decided."""
+        flow = self.link.flow_state
+        return max(0, flow.acceptable()) + flow.unprocessed + self._granted
+
+    def _wait_for_credit(self) -> None:
+        """It has used up half of what it was given; or the queue has no room for what it may send."""
+        link = self.link
+        if link.credit > 0 and self.queue.octets_full():
+            link.flow(0)
+        if link.credit * 2 <= self._given and not self._granted and not self.blocked:
+            self.queue.blocked.append(self)
+
+    def offered(self, count: int) -> int:
+        """Credit for its peer, who is told in the next turn. What was taken back from it is its own again."""
+        flow = self.link.flow_state
+        bound = min(self.credit, flow.unsettled_limit - flow.unsettled) - self.out()
+        count = min(count, bound)
+        if self._asked_back or self.queue.octets_full():
+            return -1
+        if count <= 0 and flow.acceptable() <= flow.outstanding:
+            return -1
+        self._granted = max(0, count)
+        self.connection.run_in_turn(self._grant)
+        return self._granted
+
+    def _grant(self) -> None:
+        granted, self._granted = self._granted, 0
+        if self.attached:
+            self._given = max(0, self.link.flow_state.acceptable()) + granted
+            self.link.flow(self._given)
+
+    def period_over(self, waits: bool) -> None:
+        """Ask for unused credit, take it a period later, and have it for others after one more."""
+        flow = self.link.flow_state
+        used = flow.delivery_count != self._seen
+        self._seen = flow.delivery_count
+        if not self.attached or self._granted:
+            return
+        if flow.acceptable() <= 0:
+            self._asked_back = 0
+            if not flow.unprocessed and not self.blocked:
+                self.queue.blocked.append(self)
+        elif used or not waits:
+            self._asked_back = 0
+        elif self._asked_back < 2:
+            self._asked_back += 1
+            self.connection.run_in_turn(self._ask_back)
+        else:
+            self._asked_back = 0
+            flow.forfeit()
+            self._wait_for_credit()
+
+    def _ask_back(self) -> None:
+        link = self.link
+        if self.attached and self._asked_back:
+            if self._asked_back == 1 and link.credit > 0:
+                link.flow(link.credit, drain=True)
+            else:
+                link.flow(0)
+
+    def on_drained(self) -> None:
+        """What nobody used goes to others; it waits behind them."""
+        self._asked_back = 0
+        if self.queue.scarce:
+            self._wait_for_credit()
+            self._nodes.drained(self.queue)
 
     def _unblock(self) -> None:
-        if self.attached:
-            self.blocked = False
+        if not self.attached:
+            return
+        self._asked_back = 0
+        if self.queue.scarce:  # again
+            self._wait_for_credit()
+            self._nodes.drained(self.queue)
+        else:
             self.link.set_credit(self.credit)
 
     def on_leaving(self) -> None:
         """A queue that was made for the link goes with it."""
-        self.queue.producers.discard(self)
         if self.temporary:
             self.temporary = False
+            self.queue.produce_no_more(self)
             self._nodes.drop_temporary(self.queue)
 
     def on_detached(self) -> None:
         """The link is gone: nobody waits for room."""
         queue = self.queue
-        if self in queue.blocked:
-            queue.blocked.remove(self)
+        queue.produce_no_more(self)
+        self._nodes.drained(queue)
         if self._rule is not None:
             self._rule.on_detached()
 

@@ -11,13 +11,22 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker import message_events
+from amqp_broker.connection import OCTETS_AT_ONCE
 from amqp_broker.frames import Accepted, Error, Modified, Received, Rejected, Released, TransactionalState
 from amqp_broker.links import OutgoingDelivery, SenderLink
 from amqp_broker.nodes.termini import OUTCOMES
 from amqp_broker.operations.posting import Settlement, Step, retire_verbs, return_verbs
 from amqp_broker.persistence import Record, Unit
 from amqp_broker.queue import Consumer, Queue
-from amqp_broker.records import annotate, changed, prepare, takes_annotations
+from amqp_broker.records import (
+    AnnotationsRefused,
+    added_bytes,
+    annotate,
+    annotated,
+    annotations_bytes,
+    changed,
+    prepare,
+)
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
@@ -157,21 +166,70 @@ class QueueSource(Consumer):
         elif self.browser:
             if not settled:
                 self.link.settle(deliveries, state)
-        elif type(outcome) is Modified and outcome.message_annotations and self._grow(deliveries, outcome):
-            self.lose(deliveries, state, "it adds more message-annotations than a message may have")
-            self._refuse_annotations(outcome, deliveries)
-            return
-        elif transactional:
-            self.transactions.dispose(self, deliveries, state, settled)
+        elif type(outcome) is Modified and outcome.message_annotations:
+            self._on_annotated(deliveries, state, outcome, settled)
         else:
-            if self.transactions.holds_any:
-                deliveries = self.transactions.dispose_plainly(self, deliveries, state, settled)
-            for delivery in deliveries:
-                delivery.decided = True
-            if deliveries:
-                handler(self, deliveries, outcome, settled)
-        if self.demand == 0:
+            self._decide(deliveries, state, outcome, settled)
+        if self.demand == 0 and not self.ended:
             self.on_credit()
+
+    def _decide(self, deliveries: list[OutgoingDelivery], state: Any, outcome: Any, settled: bool) -> None:
+        if type(state) is TransactionalState:
+            self.transactions.dispose(self, deliveries, state, settled)
+            return
+        if self.transactions.holds_any:
+            deliveries = self.transactions.dispose_plainly(self, deliveries, state, settled)
+        if deliveries:
+            self.apply(deliveries, outcome, settled)
+
+    # Annotations of modified (3.4.5): maps are read, merged and written once, a bounded part in each turn
+
+    def at_once(self, deliveries: list[OutgoingDelivery], state: Any) -> int:
+        """All of them, unless there are maps to be merged."""
+        outcome = state.outcome if type(state) is TransactionalState else state
+        if type(outcome) is not Modified or not outcome.message_annotations or self.browser:
+            return len(deliveries)
+        connection = self.connection
+        added = added_bytes(outcome.message_annotations)
+        count = 0
+        for delivery in deliveries:
+            count += 1
+            if not delivery.decided:
+                connection.spent_octets += annotations_bytes(delivery.message) + added
+                if connection.spent_octets >= OCTETS_AT_ONCE:
+                    break
+        return count
+
+    def _on_annotated(
+        self, deliveries: list[OutgoingDelivery], state: Any, outcome: Modified, settled: bool
+    ) -> None:
+        """Each delivery for itself, as far as a read may join them: up to the first that is refused."""
+        for count, delivery in enumerate(deliveries):
+            try:
+                self._merge(delivery, outcome)
+            except AnnotationsRefused as refused:
+                if count:
+                    self._decide(deliveries[:count], state, outcome, settled)
+                why = "it adds more message-annotations than a message may have"
+                self.lose(deliveries[count:], state, why)
+                if not self.ended:
+                    self._refuse_annotations(delivery, outcome, refused)
+                if settled:
+                    self.unheard(deliveries[count:])
+                return
+        self._decide(deliveries, state, outcome, settled)
+
+    def _merge(self, delivery: OutgoingDelivery, outcome: Any) -> None:
+        """What the outcome makes of the message is known from now on. What a transaction has for it so far
+        stays known, too: its commit may be under way.
+        """
+        if delivery.merged_by(outcome) is not None:
+            return
+        most = self._nodes.config.limits.annotations_bytes
+        section = annotated(delivery.message, outcome.message_annotations, most)
+        given = self.transactions.given(delivery)
+        delivery.merged = [pair for pair in delivery.merged or () if pair[0] is given]
+        delivery.merged.append((outcome, section))
 
     def apply(self, deliveries: list[OutgoingDelivery], outcome: Any, settled: bool) -> None:
         """Do what an outcome says with deliveries that no transaction holds."""
@@ -188,36 +246,31 @@ class QueueSource(Consumer):
         description = f"expected one of the outcomes that the source offers ({offered}), got {state!r:.120}"
         self.detach(Error(condition="amqp:not-allowed", description=description))
 
-    def _grow(self, deliveries: list[OutgoingDelivery], outcome: Modified) -> bool:
-        """Whether some of the messages would have more message-annotations than they may."""
-        return not all(self._takes(delivery.message, outcome) for delivery in deliveries)
-
-    def _takes(self, record: Record, outcome: Any) -> bool:
-        most = self._nodes.config.limits.annotations_bytes
-        return takes_annotations(record, outcome.message_annotations, most)
-
-    def _refuse_annotations(self, outcome: Modified, deliveries: list[OutgoingDelivery]) -> None:
-        """Detach: what was to be added (3.4.5) is not, so the outcome is not told as done. Everything else of
-        it is: without the count of the try, the message would come back for ever.
+    def _refuse_annotations(
+        self, delivery: OutgoingDelivery, outcome: Modified, refused: AnnotationsRefused
+    ) -> None:
+        """Detach: what was to be added is not, so the outcome is not told as done. Everything else of it is:
+        without the count of the try, the message would come back for ever.
         """
-        bare = Modified(
-            delivery_failed=outcome.delivery_failed, undeliverable_here=outcome.undeliverable_here
-        )
         self.demand = 0
-        free = self.transactions.holder_gone(self, deliveries, left=False)
-        for delivery in deliveries:
-            delivery.decided = True
+        free = self.transactions.holder_gone(self, [delivery], left=False)
+        delivery.decided = True
         if free:
+            bare = Modified(
+                delivery_failed=outcome.delivery_failed, undeliverable_here=outcome.undeliverable_here
+            )
             self._modify(free, bare, True)
         most = self._nodes.config.limits.annotations_bytes
         description = (
-            f"expected message-annotations of at most {most} octets with those of modified, got more"
+            f"expected message-annotations of at most {most} octets (limits.annotations_bytes) with those of "
+            f"modified: {refused}"
         )
         self.detach(Error(condition="amqp:resource-limit-exceeded", description=description))
 
     def _retire(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         records = [delivery.message for delivery in deliveries]
         verbs = self._retire_verbs(records, state)
+        _decided(deliveries)
         self._settle([] if settled else deliveries, records, state, verbs)
 
     def _reject(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
@@ -228,9 +281,11 @@ class QueueSource(Consumer):
         records = [delivery.message for delivery in deliveries]
         if self.queue.events:
             verbs = self._outcome_events(records, state)
+            _decided(deliveries)
             self._settle([] if settled else deliveries, [], state, verbs)
             self._return(records)
             return
+        _decided(deliveries)
         self._return(records)
         if not settled:
             self.link.settle(deliveries, state)
@@ -238,31 +293,37 @@ class QueueSource(Consumer):
     def _modify(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         records = [delivery.message for delivery in deliveries]
         effects = bool(state.delivery_failed or state.message_annotations)
-        self._change(records, state)
+        self._change(deliveries, state)
         verbs = return_verbs(self.queue.queue_id, records) if effects else []
         if self.queue.events:
             verbs.extend(self._outcome_events(records, state))
+        _decided(deliveries)
         self._settle([] if settled else deliveries, [], state, verbs)
         self._return(records)
 
-    def _change(self, records: list[Record], state: Any) -> None:
+    def _change(self, deliveries: list[OutgoingDelivery], state: Any) -> None:
         """What `modified` does to messages (3.4.5)."""
         queue = self.queue
-        for record in records:
+        for delivery in deliveries:
+            record: Record = delivery.message
             if state.delivery_failed:
                 record.delivery_count += 1
-            if state.message_annotations and self._takes(record, state):
+            if state.message_annotations:
+                section = delivery.merged_by(state)
+                assert section is not None, "it was merged when the outcome came"
                 before = len(record.body)
-                annotate(record, state.message_annotations)
+                annotate(record, section)
                 queue.grew(record, len(record.body) - before)
             if state.undeliverable_here:
                 queue.exclude(record, self)
 
-    def give_back(self, records: list[Record], outcome: Any) -> None:
-        """Messages return to their places as an outcome says, which the store knows already."""
+    def give_back(self, items: list[Any], outcome: Any) -> None:
+        """Messages, or what they were delivered as, return to their places as an outcome says, which the
+        store knows already.
+        """
         if type(outcome) is Modified:
-            self._change(records, outcome)
-        self._return(records)
+            self._change(items, outcome)
+        self._return([item if isinstance(item, Record) else item.message for item in items])
 
     def _return(self, records: list[Record]) -> None:
         for record in records:
@@ -306,15 +367,9 @@ class QueueSource(Consumer):
     # The end of the link
 
     def unheard(self, deliveries: list[OutgoingDelivery]) -> None:
-        """What nobody has decided goes back to its place, as the default outcome says."""
-        if self.browser:
-            return
-        held = [delivery for delivery in deliveries if not delivery.decided]
-        held = self.transactions.holder_gone(self, held, left=False)
-        for delivery in held:
-            delivery.decided = True
-        if held:
-            self.apply(held, self.default_outcome, True)
+        """They go back to their places as if they had stayed unsettled until the end of the link."""
+        if not self.browser:
+            self._leave(deliveries, False)
 
     def left(self, deliveries: list[OutgoingDelivery]) -> None:
         """These were unsettled at the end of the link, and nobody said anything of them.
@@ -360,6 +415,12 @@ class QueueSource(Consumer):
             self._nodes.pump(queue)
         if self.temporary:
             self._nodes.drop_temporary(queue)
+
+
+def _decided(deliveries: list[OutgoingDelivery]) -> None:
+    """What becomes of them happens now: what could fail has been done, and nothing decides once more."""
+    for delivery in deliveries:
+        delivery.decided = True
 
 
 def _has_outcome(state: object) -> bool:

@@ -116,7 +116,7 @@ class QueueNode(Node):
     def relayed(self, relay: RelaySink) -> Sink:
         """A queue that has room."""
         queue = self.sites[0].made
-        if queue.full():
+        if not queue.find_room():
             raise NodeRefused("amqp:resource-limit-exceeded", f"queue {queue.name!r} is full")
         return RelayedSink(relay, queue, self._queues.nodes, relay.transactions, relay.rule)
 

@@ -17,7 +17,6 @@ from amqp_broker.operations.operation import Batch, NotYet, Operation, Refused, 
 from amqp_broker.operations.posting import retire_verbs
 from amqp_broker.persistence import Discharged, Record, Return, Unit
 from amqp_broker.queue import Consumer
-from amqp_broker.records import annotated
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
@@ -39,11 +38,13 @@ def stored_by(work: Work) -> Unit:
     if not failed and not outcome.message_annotations:
         return []
     unit: Unit = []
-    for record in records_of(work):
+    for delivery in work.items:
+        record: Record = delivery.message
         if record.durable:
             annotations = record.annotations
             if outcome.message_annotations:
-                annotations = annotated(record, outcome.message_annotations)
+                annotations = delivery.merged_by(outcome)
+                assert annotations is not None, "it was merged when the outcome came"
             unit.append(Return(queue_id, record.offset, record.delivery_count + failed, annotations))
     return unit
 

@@ -145,9 +145,9 @@ def test_full_by_count_and_roomy_again() -> None:
     one = consumer(queue, 10)
     ((_, held),) = queue.assign(0)
     queue.retire(held[:1])
-    assert not queue.roomy()
+    assert not queue.plenty() and not queue.full()
     queue.retire(held[1:3])
-    assert queue.roomy() and not queue.full()
+    assert queue.plenty() and not queue.full()
     assert one.demand == 0
 
 
@@ -159,7 +159,7 @@ def test_full_by_memory() -> None:
     records = post(queue, 4, durable=False)
     assert queue.full()
     queue.retire(records)
-    assert queue.roomy()
+    assert queue.plenty()
 
 
 def test_recovered_messages_may_have_been_acquired() -> None:

@@ -14,7 +14,7 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.persistence import Record
-from amqp_broker.records import annotate, changed, prepare, record_of
+from amqp_broker.records import annotate, annotated, changed, prepare, record_of
 
 NOW = 1_000_000
 
@@ -83,7 +83,7 @@ def test_annotations_of_a_modified_outcome_are_merged() -> None:
     payload = encode_message(message_annotations={"x-opt-a": "old", "x-opt-b": "kept"}, body=b"x")
     record = record_of(payload, 0, NOW, 1, True)
     bare = Message(record.body).bare
-    annotate(record, {"x-opt-a": "new"})
+    annotate(record, annotated(record, {"x-opt-a": "new"}, 1_000))
     message = Message(record.body)
     assert message.message_annotations == {Symbol("x-opt-a"): "new", Symbol("x-opt-b"): "kept"}
     assert message.bare == bare

@@ -156,7 +156,7 @@ def test_the_anonymous_terminus_judges_by_each_messages_node(broker: RunningBrok
     """Its link may name the stream; where a node is full the stream does not move."""
     with session_to(broker) as session:
         for address in ("small", "off"):
-            session.attach_sender(f"make-{address}", address)
+            session.attach_sender(f"make-{address}", address).detach()  # its credit is room, too
         relay = attached_sender(session, "relay", None, "s")
         assert properties_of(relay) is None
 

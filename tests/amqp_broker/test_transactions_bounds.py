@@ -22,8 +22,10 @@ from amqp_broker.frames import (
     Declared,
     Discharge,
     Disposition,
+    Properties,
     Rejected,
     TransactionalState,
+    encode_message,
 )
 from amqp_broker.persistence import Store
 from amqp_broker.testing import ScriptedFaults
@@ -204,20 +206,23 @@ def test_room_is_kept_at_the_post() -> None:
     """Row "capacity and TTL": nobody else can take what an open transaction has posted, whole or in part."""
     with virtual() as broker, session_to(broker) as session, session_to(broker, "other") as other:
         controller, sender = Controller(session), sender_to(session, "small")
-        rival = sender_to(other, "small")
         first, second = controller.declare(), controller.declare()
         assert [type(state) for state in post(sender, first, b"1", b"2")] == [Accepted, Accepted]
-        outcomes = post(sender, second, b"3", b"4")
-        assert isinstance(outcomes[0], Accepted) and condition_of(outcomes[1]) == TOO_MUCH
-        (state,) = post(rival, Controller(other).declare(), b"5")
-        assert condition_of(state) == TOO_MUCH
+        assert [type(state) for state in post(sender, second, b"3")] == [Accepted]
         late = other.attach_sender("late", "small")
         round_trip(session, other)
         assert late.credit == 0 and sender.credit == 0
+        relay = other.attach_sender("relay", None)
+        other.connection.pump_until(lambda: relay.may_send)
+        number = relay.send(encode_message(properties=Properties(to="small"), body=b"5"))
+        other.connection.pump_until(lambda: number in relay.outcomes)
+        assert condition_of(relay.outcomes[number]) == TOO_MUCH
         controller.roll_back(second)
         controller.commit(first)
         assert counts(broker, "small")[0] == 2
-        other.connection.pump_until(lambda: late.may_send)
+        number = relay.send(encode_message(properties=Properties(to="small"), body=b"5"))
+        other.connection.pump_until(lambda: number in relay.outcomes)  # who was refused has his chance first
+        assert isinstance(relay.outcomes[number], Accepted) and late.credit == 0
 
 
 def small_transactions() -> BrokerConfig:

@@ -14,10 +14,11 @@ DECLARE = Declare()
 
 
 class Delivery:
-    """An outgoing delivery: `message` has a body."""
+    """An outgoing delivery: `message` has a body, and what an outcome makes of it a size."""
 
-    def __init__(self, body: bytes = b"x") -> None:
+    def __init__(self, body: bytes = b"x", merged_bytes: int = 0) -> None:
         self.message = Record(0, body)
+        self.merged_bytes = merged_bytes
 
 
 class Posting:

@@ -341,10 +341,13 @@ class AtRest(RuleBasedStateMachine):
                 else:
                     wanted = self._queue(receiver).wanted_by(receiver)
                     assert not wanted, f"{receiver!r} waits for {wanted!r}"
-            for sender in client.senders:
-                taken = len(self.books.queues[sender.queue].messages) + self.books.reserved(sender.queue)[0]
-                if taken <= MAX_MESSAGES * 0.8:
-                    assert sender.link.credit > 0, f"{sender!r} has no credit"
+        for name, queue in self.books.queues.items():
+            taken = len(queue.messages) + self.books.reserved(name)[0]
+            senders = [each for client in self.clients for each in client.senders if each.queue == name]
+            credit = sum([sender.link.credit for sender in senders])
+            assert credit <= max(0, MAX_MESSAGES - taken), f"{credit} may come beside {taken} in {name!r}"
+            if senders and taken <= MAX_MESSAGES * 0.8:
+                assert credit > 0, f"nobody has credit for {name!r}"
 
     # What the broker counts
 

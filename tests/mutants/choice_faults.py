@@ -319,7 +319,7 @@ _MESSAGES: Final = (
         "        table = self._table\n        self._disposed(\n",
         "        table = self._table\n"
         "        if hasattr(state.outcome, 'delivery_failed'):\n"
-        "            consumer._change([one.message for one in deliveries], state.outcome)\n"
+        "            consumer._change(deliveries, state.outcome)\n"
         "        self._disposed(\n",
         scenarios("4.4.2/rollback-then-released"),
         "delivery-count",

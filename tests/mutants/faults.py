@@ -215,8 +215,8 @@ _QUEUE: Final = (
     Mutant(
         "what a link held stays with it when it goes",
         "amqp_broker/nodes/queue_source.py",
-        "        if held:\n",
-        "        if held and not self.queue:\n",
+        "        self.left(held)\n",
+        "        if not self.queue:\n            self.left(held)\n",
         BROKER,
     ),
     Mutant(

@@ -46,12 +46,8 @@ FAULTS: Final = (
     Mutant(
         "modified changes nothing in a transaction",
         "amqp_broker/nodes/queue_source.py",
-        "        if type(outcome) is Modified:\n"
-        "            self._change(records, outcome)\n"
-        "        self._return(records)\n"
-        "\n"
-        "    def _return",
-        "        self._return(records)\n\n    def _return",
+        "            self._change(items, outcome)\n",
+        "            pass\n",
         scenarios("4.4.2/modified", "4.4.3/commit-returns"),
         "outcomes",
     ),
@@ -66,8 +62,8 @@ FAULTS: Final = (
     Mutant(
         "plain outcomes of others are lost beside a transaction",
         "amqp_broker/nodes/queue_source.py",
-        "                deliveries = self.transactions.dispose_plainly(",
-        "                deliveries = [] and self.transactions.dispose_plainly(",
+        "            deliveries = self.transactions.dispose_plainly(",
+        "            deliveries = [] and self.transactions.dispose_plainly(",
         scenarios("4.4.2/plain-beside"),
         "outcomes",
     ),

@@ -31,8 +31,8 @@ FAULTS: Final = (
     Mutant(
         "the end of a sender spoils its transactions",
         "amqp_broker/nodes/queue_sink.py",
-        "        self.queue.producers.discard(self)\n",
-        "        self.queue.producers.discard(self)\n"
+        "        queue.produce_no_more(self)\n",
+        "        queue.produce_no_more(self)\n"
         "        for t in self.transactions._table.live():\n"
         "            self.transactions._table.fail(t, 'x')\n",
         scenarios("4.1/posting-link-closed"),
@@ -240,8 +240,9 @@ FAULTS: Final = (
     Mutant(
         "what a lost connection had acquired stays acquired",
         SERVICE,
-        "        elif work.effect is Effect.RELEASE:\n",
-        "        elif work.effect is Effect.RELEASE and consumer.link.attached:\n",
+        "        elif work.effect is Effect.RELEASE:\n            self._release",
+        "        elif work.effect is Effect.RELEASE and consumer.link.attached:\n"
+        "            self._release",
         scenarios("4.4/many-cut-at-once", "4.4/cut-anywhere"),
         "10",
     ),

@@ -14,6 +14,7 @@ from amqp_broker.link_names import LinkNames
 from amqp_broker.links import (
     AttachReceived,
     ConnectionSettings,
+    CreditDrained,
     CreditReceived,
     DeliveriesReceived,
     Delivery,
@@ -66,6 +67,7 @@ class Served:
             DeliveriesReceived: self.connection.on_deliveries,
             OutcomesReceived: self.connection.on_outcomes,
             CreditReceived: self.connection.on_credit,
+            CreditDrained: self.connection.on_drained,
             FlowReceived: self.connection.on_flow,
             LinkDetached: self.connection.on_detached,
             LinkLeaving: self.connection.on_leaving,
@@ -113,6 +115,8 @@ class Served:
                 handler = self._links.get(type(event))
                 if handler is not None:
                     handler(event)
+                    while self.connection.pauses:
+                        self.connection.go_on()
                     while self.connection.held_for is not None:
                         await self.connection.released()()
                 elif isinstance(event, AttachReceived):

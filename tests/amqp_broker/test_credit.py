@@ -1,0 +1,291 @@
+"""Credit for a queue with a bound: never more than there is room, and nobody waits for ever (paper 2.3.9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amqp_broker.broker import Broker, open_broker
+from amqp_broker.configuration import BrokerConfig, BrokerLimits, QueuePolicy
+from amqp_broker.frames import Accepted, Properties, Released
+from amqp_broker.links import SenderLink
+from amqp_broker.queue import Queue
+from amqp_broker.testing import memory_config, run_with_virtual_clock
+from tests.support.by_hand import Served, text
+
+MOST = 10
+PERIOD_S = 1.0
+LIMITS = attrs.evolve(BrokerLimits(), idle_credit_ms=1_000, link_credit=100)
+
+
+def bounded(**policy: Any) -> BrokerConfig:
+    """Of a queue q, mostly with room for ten messages."""
+    bounds = policy or {"max_messages": MOST}
+    return memory_config(queue_policies=(QueuePolicy(pattern="q", **bounds),), limits=LIMITS)
+
+
+class Sender:
+    """A connection with one link that sends to q; a polite one gives credit back when it is asked to."""
+
+    def __init__(self, broker: Broker, name: str, *, polite: bool) -> None:
+        self.at = Served(broker)
+        self.link: SenderLink = self.at.attach_sender("q", name)
+        self.polite = polite
+
+    def send(self, count: int) -> int:
+        """As many as there is credit for."""
+        return self.link.send([text(b"x")] * min(count, self.link.credit))
+
+
+class Scene:
+    """A broker, senders to q, one that takes from it, and one that sends through the anonymous terminus."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.senders: list[Sender] = []
+        self.taker = Served(broker)
+        self.relay: SenderLink | None = None
+
+    async def begin(self) -> Scene:
+        """The queue is there."""
+        self.receiver = self.taker.attach_receiver("q", 0)
+        self.relay = self.taker.attach_sender(None, "relay")
+        await self.taker.settle()
+        return self
+
+    @property
+    def queue(self) -> Queue:
+        """The queue q."""
+        (queue,) = self.broker.nodes.queues.queues()
+        return queue
+
+    async def attach(self, *, polite: bool = True) -> Sender:
+        """One more sender."""
+        sender = Sender(self.broker, f"s{len(self.senders)}", polite=polite)
+        self.senders.append(sender)
+        await self.rest()
+        return sender
+
+    async def rest(self) -> None:
+        """Until nothing moves; the bound holds."""
+        for _ in range(4):
+            for sender in self.senders:
+                await sender.at.settle()
+                if sender.polite and sender.link.drain:
+                    sender.link.drained()
+            await self.taker.settle()
+        self.check()
+
+    def check(self) -> None:
+        """What is there and what may come is no more than there is room for."""
+        queue = self.queue
+        out = sum(sink.out() for sink in queue.producers)
+        credit = sum(each.link.credit for each in self.senders if each.link.attached)
+        assert credit <= out, f"senders have credit {credit}, and the broker knows of {out}"
+        there = queue.message_count + queue.reserved_messages
+        assert there + out <= queue.limits.max_messages, f"{there} messages and {out} may come"
+
+    async def take(self, count: int, outcome: Any) -> None:
+        """So many leave the queue, or come back."""
+        self.taker.received.clear()
+        self.receiver.flow(count)
+        await self.rest()
+        self.receiver.settle(self.taker.received, outcome)
+        self.receiver.processed(len(self.taker.received))
+        self.receiver.flow(0)
+        await self.rest()
+
+    async def period(self) -> None:
+        """Time goes by."""
+        await trio.sleep(PERIOD_S * 1.01)
+        await self.rest()
+
+
+def scene(main: Any, config: BrokerConfig | None = None) -> None:
+    """Run `main` with one."""
+
+    async def run() -> None:
+        async with open_broker(config or bounded()) as broker:
+            await main(await Scene(broker).begin())
+
+    run_with_virtual_clock(run)
+
+
+def test_a_bound_is_a_bound() -> None:
+    """One sender that sends whatever it may fills the queue, and no more; room is credit again."""
+
+    async def main(at: Scene) -> None:
+        sender = await at.attach()
+        sent = 0
+        for _ in range(5):
+            sent += sender.send(1_000)
+            await at.rest()
+        assert sent == at.queue.message_count == MOST and sender.link.credit == 0
+        await at.take(3, Accepted())
+        assert sender.link.credit == 3
+
+    scene(main)
+
+
+def test_three_senders_share_the_room() -> None:
+    """Not the full credit for each: together they have what there is room for."""
+
+    async def main(at: Scene) -> None:
+        senders = [await at.attach() for _ in range(3)]
+        assert sum(each.link.credit for each in senders) == MOST
+        for _ in range(6):
+            await at.period()
+        assert all(each.link.credit > 0 for each in senders)
+
+    scene(main)
+
+
+@pytest.mark.parametrize("polite", [True, False])
+def test_credit_that_lies_unused_comes_to_others(polite: bool) -> None:
+    """Asked for, or taken back; who sends gets on, up to the whole room."""
+
+    async def main(at: Scene) -> None:
+        for _ in range(4):
+            await at.attach(polite=polite)
+        busy = await at.attach()
+        sent = 0
+        for _ in range(60):
+            sent += busy.send(1)
+            await at.period()
+        assert sent == MOST
+
+    scene(main)
+
+
+def test_who_sends_late_on_credit_that_was_taken_back_is_heard_within_a_period() -> None:
+    """What was under way when credit was taken back is taken as normal (2.6.7)."""
+
+    async def main(at: Scene) -> None:
+        idle = await at.attach(polite=False)
+        await at.attach()
+        for _ in range(3):
+            await at.period()
+        assert idle.link.credit == 0 and at.queue.message_count == 0
+        sink = idle.at.context("s0")
+        assert sink.out() > 0  # it may still come
+        await at.period()
+        assert sink.out() == idle.link.credit
+
+    scene(main)
+
+
+def test_the_anonymous_terminus_takes_no_room_that_was_promised() -> None:
+    """Full is full for a message without credit, too; unused credit makes room for a later one."""
+
+    async def main(at: Scene) -> None:
+        await at.attach()
+        assert at.relay is not None
+        for _ in range(6):
+            at.relay.send([text(b"r", properties=Properties(to="q"))])
+            await at.rest()
+            await at.period()
+        assert at.taker.conditions[0] == "amqp:resource-limit-exceeded"
+        assert "accepted" in at.taker.conditions
+
+    scene(main)
+
+
+def test_with_plenty_of_room_nothing_is_counted() -> None:
+    """Every link has all that it may, and renews it by itself; again when there is room again."""
+
+    async def main(at: Scene) -> None:
+        sender = await at.attach()
+        assert sender.link.credit == 100 and not at.queue.scarce
+        while at.queue.message_count < 150:
+            assert sender.send(10) == 10
+            await at.taker.settle()
+            await sender.at.settle()
+        assert at.queue.scarce
+        while sender.send(1_000):
+            await sender.at.settle()
+        assert at.queue.message_count == 200
+        for _ in range(3):
+            at.receiver.flow(50)
+            await at.taker.settle()
+            at.receiver.settle(at.taker.received, Accepted())
+            at.taker.received.clear()
+            await at.taker.settle()
+            await sender.at.settle()
+        assert not at.queue.scarce and sender.link.credit == 100
+
+    scene(main, bounded(max_messages=200))
+
+
+def test_octets_stop_credit_when_they_are_there() -> None:
+    """At the bound of octets no credit is given, and what there is goes back; below four fifths it comes."""
+
+    async def main(at: Scene) -> None:
+        sender = await at.attach()
+        assert sender.link.send([text(b"x" * 400)] * 3) == 3
+        await sender.at.settle()
+        await at.taker.settle()
+        assert at.queue.message_count == 3 and sender.link.credit == 0
+        at.receiver.flow(2)
+        await at.taker.settle()
+        at.receiver.settle(at.taker.received, Accepted())
+        await at.taker.settle()
+        await sender.at.settle()
+        assert sender.link.credit == 100
+
+    scene(main, bounded(max_bytes=1_000))
+
+
+operations = st.one_of(
+    st.tuples(st.just("attach"), st.booleans(), st.just(0)),
+    st.tuples(st.just("send"), st.integers(0, 4), st.integers(1, 12)),
+    st.tuples(st.just("send"), st.integers(0, 4), st.integers(1, 12)),
+    st.tuples(st.just("take"), st.booleans(), st.integers(1, 12)),
+    st.tuples(st.just("detach"), st.integers(0, 4), st.just(0)),
+    st.tuples(st.just("relay"), st.just(0), st.just(0)),
+    st.tuples(st.just("period"), st.just(0), st.just(0)),
+)
+
+
+async def do(at: Scene, what: str, who: int, count: int) -> None:
+    """One step of a pattern."""
+    attached = [each for each in at.senders if each.link.attached]
+    if what == "attach" and len(attached) < 5:
+        await at.attach(polite=bool(who))
+    elif what == "send" and attached:
+        attached[who % len(attached)].send(count)
+    elif what == "detach" and attached:
+        attached[who % len(attached)].link.detach()
+    elif what == "relay" and at.relay is not None and at.relay.credit:
+        at.relay.send([text(b"r", properties=Properties(to="q"))])
+    elif what == "take":
+        await at.take(count, Accepted() if who else Released())
+    elif what == "period":
+        await at.period()
+    await at.rest()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(operations, min_size=3, max_size=25))
+def test_whatever_they_do_the_bound_holds_and_each_gets_on(steps: list[tuple[str, Any, int]]) -> None:
+    """Any pattern of senders, messages and outcomes; then each in turn, while the others only hold credit."""
+
+    async def main(at: Scene) -> None:
+        for what, who, count in steps:
+            await do(at, what, who, count)
+        await at.attach()
+        for sender in [each for each in at.senders if each.link.attached]:
+            sent = 0
+            for _ in range(40):
+                sent += sender.send(3)
+                await at.take(MOST, Accepted())
+                await at.period()
+                if sent >= 12:
+                    break
+            assert sent >= 12, "a sender does not get on"
+
+    scene(main)
