@@ -74,8 +74,8 @@ class Judging:
                 full = room()
             if full is not None:
                 return False, full
-            self.made += begins
             view.position = after
+            self.made += begins
             view.owner = view.owner or self._who
             view.accepted = True
             view.counted = 0

@@ -4,10 +4,8 @@ languages run in the step `clients` of `.ci/run`.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -29,7 +27,6 @@ from amqp_broker.frames import Message
 from tests.examples.client_snippets import LANGUAGES
 from tests.examples.snippets import Snippet, readme_snippets, snippet
 from tests.support.broker_clients import counts, receive, session_to
-from tests.support.wire_client import PATIENCE_S
 from tests.tidy.sources import ROOT
 
 CI: Final = (ROOT / ".ci" / "run").read_text()
@@ -180,30 +177,10 @@ def _written(folder: Path, toml: str) -> Path:
     return path
 
 
-# Shell
-
-
-def test_archive_and_report(tmp_path: Path) -> None:
-    """Each line, on a fresh broker."""
-    if importlib.util.find_spec("pyspark") is None:
-        pytest.skip("pyspark comes with the extra pipeline")
-    command = tmp_path / "amqp-broker"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m amqp_broker "$@"\n')
-    command.chmod(0o755)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    with running_broker(memory_config()) as broker:
-        with connect(broker.url) as connection:
-            connection.open_sender("orders").send("one")
-        script = snippet("amqp-broker pipeline archive").at(broker.port)
-        done = subprocess.run(
-            ["sh", "-e"], input=script, cwd=tmp_path, env=environment, capture_output=True, text=True,
-            timeout=PATIENCE_S,
-        )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "report.html").exists()
-
-
 # All of them
+
+ON_SPARK: Final = "amqp-broker pipeline archive"
+"""What tests/pipeline/spark/test_readme.py runs, in the step `pipeline`."""
 
 ELSEWHERE: Final = {
     "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/amqp-broker serve": "step_readme_run",
@@ -224,6 +201,7 @@ def test_no_snippet_of_the_readme_is_left_out() -> None:
         for found in readme_snippets()
         if found not in TABLES
         and found.title not in ELSEWHERE
+        and not found.title.startswith(ON_SPARK)
         and not any(found.title.startswith(language.title) for language in LANGUAGES)
         and not any(found.title.startswith(title) for title in re.findall(r'snippet\("([^"]+)"\)', here))
     ]
@@ -249,7 +227,6 @@ def test_commands_that_install_are_taken_from_the_readme(command: str, step: str
     assert [line for line in lines if re.search(pattern[1], line)] == [command]
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="Node is not here")
 def test_a_snippet_in_another_language_is_inserted_as_it_stands(tmp_path: Path) -> None:
     """What is built is the README's text with another port."""
     (language,) = [each for each in LANGUAGES if each.name == "JavaScript"]
