@@ -1,4 +1,8 @@
-"""Where the broker's own nodes send their replies: a queue that exists, named by properties.reply-to."""
+"""Where the broker's own nodes send their replies: a queue that exists, named by properties.reply-to.
+
+    request --> PendingReply (or why there can be none: nothing is done) --> what is asked for
+            --> send: it is accepted | refuse: it is rejected | failed
+"""
 
 from __future__ import annotations
 
@@ -6,47 +10,79 @@ from typing import TYPE_CHECKING, Any
 
 from amqp_broker.addresses import AddressError, parse_address
 from amqp_broker.authorisation import SEND, Principal
-from amqp_broker.frames import AmqpValue, Error, Properties, encode_message
+from amqp_broker.frames import Accepted, AmqpValue, Error, Properties, Rejected, encode_message
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
+    from amqp_broker.nodes.requests import Request
     from amqp_broker.queue import Queue
 
 
-def reply_queue(nodes: NodeService, principal: Principal, reply_to: object) -> Queue | Error:
-    """The queue that `principal` wants the reply in, or why there can be none."""
+def _reply_queue(nodes: NodeService, principal: Principal, reply_to: object) -> Queue:
+    """The queue that `principal` wants the reply in. Raises NodeRefused."""
     if reply_to is None:
         description = "expected the address of a queue in properties.reply-to, got null"
-        return Error(condition="amqp:invalid-field", description=description)
+        raise NodeRefused("amqp:invalid-field", description)
     try:
         parsed = parse_address(reply_to, nodes.config.limits.address_bytes)
     except AddressError as error:
-        return Error(condition="amqp:invalid-field", description=f"properties.reply-to: {error}")
+        raise NodeRefused("amqp:invalid-field", f"properties.reply-to: {error}") from None
     if not nodes.authoriser.authorise(principal, SEND, parsed):
-        return Error(
-            condition="amqp:unauthorized-access",
-            description=f"{principal.rule_name!r} may not send to {parsed.name!r}",
+        raise NodeRefused(
+            "amqp:unauthorized-access", f"{principal.rule_name!r} may not send to {parsed.name!r}"
         )
     queue = nodes.queues.find(parsed.name)
     if queue is None:
-        return Error(condition="amqp:not-found", description=f"properties.reply-to: no queue {parsed.name!r}")
+        raise NodeRefused("amqp:not-found", f"properties.reply-to: no queue {parsed.name!r}")
     try:
         nodes.queues.site_by_name(queue.name).check_replies()
     except NodeRefused as refused:
-        return Error(condition=refused.error.condition, description=f"properties.reply-to: {refused}")
+        raise NodeRefused(str(refused.error.condition), f"properties.reply-to: {refused}") from None
     return queue
 
 
-def no_room(queue: Queue) -> Error | None:
-    """Why a reply can't be posted there now."""
-    if queue.deleted:
-        condition, why = "amqp:resource-deleted", "was deleted"
-    elif not queue.find_room():
-        condition, why = "amqp:resource-limit-exceeded", "is full"
-    else:
-        return None
-    return Error(condition=condition, description=f"properties.reply-to: queue {queue.name!r} {why}")
+class PendingReply:
+    """How a request is answered, once. The place for the reply is kept from the request on: what was done is
+    never answered `rejected` because there was no place for telling it. In a queue that is gone by then
+    nobody waits for the reply.
+    """
+
+    __slots__ = ("_nodes", "_queue", "request")
+
+    def __init__(self, nodes: NodeService, request: Request, reply_to: object) -> None:
+        """Raises NodeRefused: why there can be no reply."""
+        queue = _reply_queue(nodes, request.principal, reply_to)
+        if not queue.find_room():
+            raise NodeRefused(
+                "amqp:resource-limit-exceeded", f"properties.reply-to: queue {queue.name!r} is full"
+            )
+        queue.reserve_one(0, anyway=True)
+        self._nodes = nodes
+        self._queue = queue
+        self.request = request
+
+    def send(self, payload: bytes) -> None:
+        """It is done, and this is the reply."""
+        queue = self._queue
+        queue.unreserve(1, 0)
+        if not queue.deleted:
+            self._nodes.post(queue, payload)
+        self.request.answer(Accepted())
+
+    def refuse(self, error: Error) -> None:
+        """Nothing of it was done."""
+        self._give_back()
+        self.request.answer(Rejected(error=error))
+
+    def failed(self, error: Exception) -> None:
+        """A fault of the broker met it: nothing was done."""
+        self._give_back()
+        self.request.failed(error)
+
+    def _give_back(self) -> None:
+        self._queue.unreserve(1, 0)
+        self._nodes.drained(self._queue)
 
 
 def ok_reply(correlation_id: Any, body: dict[str, Any]) -> bytes:

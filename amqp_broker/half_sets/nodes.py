@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from amqp_broker.coordinator import Resolver, SetState
-from amqp_broker.frames import Accepted, DecodeError, Error, Message, Properties, Rejected
+from amqp_broker.frames import DecodeError, Message, Properties, Rejected
 from amqp_broker.half_sets.answers import internal_error
 from amqp_broker.half_sets.deciding import CommitEpoch, VoidSets
 from amqp_broker.half_sets.enlisting import EnlistSet, VoteSets
-from amqp_broker.half_sets.operations import Answer, SealSet, SetOperation
+from amqp_broker.half_sets.operations import SealSet, SetOperation
 from amqp_broker.half_sets.requests import (
     SET_SUBJECTS,
     CommitRequest,
@@ -28,13 +28,13 @@ from amqp_broker.halves.requests import HalfRefused
 from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.operations.posting import Question
 from amqp_broker.persistence import RowDamaged
-from amqp_broker.replies import no_room, reply_queue
+from amqp_broker.queues import NodeRefused
+from amqp_broker.replies import PendingReply
 
 if TYPE_CHECKING:
     from amqp_broker.half_sets.service import SetService
     from amqp_broker.node_service import NodeService
     from amqp_broker.nodes.requests import Request
-    from amqp_broker.queue import Queue
 
 SETS_SHOWN: Final = 1_000  # in the reply to a status request: the oldest
 
@@ -92,14 +92,15 @@ class SetRequests:
         sets.enter(operation)
 
     def _tell_status(self, group: str, request: StatusRequest, asked: Request) -> None:
-        queue = reply_queue(self._nodes, asked.principal, request.reply_to)
-        if isinstance(queue, Error):
-            asked.answer(Rejected(error=queue))
+        try:
+            reply = PendingReply(self._nodes, asked, request.reply_to)
+        except NodeRefused as refused:
+            asked.answer(Rejected(error=refused.error))
             return
-        look = partial(self._look, group, request, queue, asked.answer)
-        self._nodes.writer.submit(Question(look, asked.failed, asked.connection))
+        look = partial(self._look, group, request, reply)
+        self._nodes.writer.submit(Question(look, reply.failed, asked.connection))
 
-    def _look(self, group: str, request: StatusRequest, queue: Queue, answer: Answer) -> Callable[[], None]:
+    def _look(self, group: str, request: StatusRequest, reply: PendingReply) -> Callable[[], None]:
         """What is decided and what is staged, as the requests before it leave it."""
         sets, epoch = self._sets, request.epoch
         producer = sets.known(group, request.producer)
@@ -107,7 +108,7 @@ class SetRequests:
             found = None if epoch is None else sets.decision(producer, epoch)
             latest = sets.latest_decision(producer)
         except RowDamaged as damaged:
-            return partial(answer, Rejected(error=internal_error(f"the store: {damaged}")))
+            return partial(reply.refuse, internal_error(f"the store: {damaged}"))
         shown = [
             each
             for each in producer.sets.values()
@@ -116,12 +117,4 @@ class SetRequests:
         if found is not None:
             found = attrs.evolve(found, decided_at_ms=self._nodes.clock.shown(found.decided_at_ms))
         payload = write_status(request.correlation_id, self._nodes.store_id, found, latest, shown)
-        return partial(self._reply, queue, payload, answer)
-
-    def _reply(self, queue: Queue, payload: bytes, answer: Answer) -> None:
-        error = no_room(queue)
-        if error is not None:
-            answer(Rejected(error=error))
-            return
-        self._nodes.post(queue, payload)
-        answer(Accepted())
+        return partial(reply.send, payload)

@@ -16,14 +16,12 @@ first, then the store.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.authorisation import TRANSACT
 from amqp_broker.coordinator import TransactionState
 from amqp_broker.frames import (
-    Accepted,
     AmqpValue,
     DecodeError,
     Error,
@@ -37,12 +35,12 @@ from amqp_broker.nodes.node import Attachment
 from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.nodes.requests import Request, RequestNode, RequestSink
 from amqp_broker.persistence import OutcomesDamaged
-from amqp_broker.replies import no_room, reply_queue
+from amqp_broker.queues import NodeRefused
+from amqp_broker.replies import PendingReply
 
 if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
     from amqp_broker.persistence import Store
-    from amqp_broker.queue import Queue
 
 OUTCOME_ADDRESS: Final = "$transactions"
 TXN_ID_BYTES_MAX: Final = 32  # 4.5.4: binary of at most 32 octets
@@ -51,10 +49,6 @@ COMMITTED: Final = "committed"
 PENDING: Final = "pending"
 LIVE: Final = "live"
 NOT_COMMITTED: Final = "not-committed"
-
-Answer = Callable[[Any], None]
-"""Takes the outcome of a question: accepted when its reply is posted, rejected when there can be none."""
-
 
 class OutcomeNode(RequestNode):
     """The node; the right to transact is asked for with each question."""
@@ -97,34 +91,28 @@ class OutcomeQuestions(RequestSink):
                 "expected the txn-id in properties.correlation-id, as binary or as a string of hex digits, "
                 f"got {properties.correlation_id!r:.80}"
             )
-        queue = reply_queue(self._nodes, principal, properties.reply_to)
-        if isinstance(queue, Error):
-            return queue
-        look = partial(self._look, txn_id, properties.correlation_id, queue, request.answer)
-        self._nodes.writer.read(look, request.failed)
+        try:
+            reply = PendingReply(self._nodes, request, properties.reply_to)
+        except NodeRefused as refused:
+            return refused.error
+        self._nodes.writer.read(partial(self._look, txn_id, properties.correlation_id, reply), reply.failed)
         return None
 
-    def _look(self, txn_id: bytes, correlation_id: Any, queue: Queue, answer: Answer, store: Store) -> None:
-        full = no_room(queue)
-        if full is not None:
-            answer(Rejected(error=full))
-            return
+    def _look(self, txn_id: bytes, correlation_id: Any, reply: PendingReply, store: Store) -> None:
         try:
             word, committed_at_ms = self._outcome(txn_id, store)
         except OutcomesDamaged as damaged:
-            answer(Rejected(error=Error(condition="amqp:internal-error", description=f"unknown: {damaged}")))
+            reply.refuse(Error(condition="amqp:internal-error", description=f"unknown: {damaged}"))
             return
-        self._nodes.post(
-            queue,
+        reply.send(
             encode_message(
                 properties=Properties(correlation_id=correlation_id, subject=word),
                 application_properties=None
                 if committed_at_ms is None
                 else {"committed_at_ms": Long(committed_at_ms)},
                 body=AmqpValue(word),
-            ),
+            )
         )
-        answer(Accepted())
 
     def _outcome(self, txn_id: bytes, store: Store) -> tuple[str, int | None]:
         transaction = self._nodes.live_transactions.find(txn_id)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from amqp_broker.authorisation import Principal
-from amqp_broker.frames import Accepted, DecodeError, Error, Message, Properties, Rejected, Ulong
+from amqp_broker.frames import DecodeError, Error, Message, Properties, Rejected, Ulong
 from amqp_broker.nodes import requests
 from amqp_broker.nodes.ends import Sink
 from amqp_broker.nodes.node import Attachment
@@ -32,9 +32,8 @@ from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.nodes.requests import RequestNode, RequestSink
 from amqp_broker.operations.posting import Question
 from amqp_broker.persistence import RowDamaged, Store
-from amqp_broker.queue import Queue
 from amqp_broker.queues import NodeRefused
-from amqp_broker.replies import no_room, ok_reply, reply_queue
+from amqp_broker.replies import PendingReply, ok_reply
 from amqp_broker.retained.cursors import Holder, Positions, by_name
 from amqp_broker.retained.filters import INVALID, LOCKED, NO_ROOM, NOT_ALLOWED
 from amqp_broker.retained.logs import QueueLog, RetainedLog, begin_at
@@ -54,7 +53,7 @@ class Asked:
     """One request: how its asker is answered, once."""
 
     def __init__(
-        self, service: RetainedService, post: requests.Request, request: Request, queue: Queue
+        self, service: RetainedService, post: requests.Request, request: Request, pending: PendingReply
     ) -> None:
         self.service = service
         self.nodes = service.nodes
@@ -63,26 +62,21 @@ class Asked:
         self.connection = post.connection
         self.request = request
         self._post = post
-        self._queue = queue
+        self._pending = pending
 
     def reply(self, body: Reply) -> None:
         """It is done."""
-        error = no_room(self._queue)
-        if error is not None:
-            self._post.answer(Rejected(error=error))
-            return
-        self.nodes.post(self._queue, ok_reply(self.request.correlation_id, body))
-        self._post.answer(Accepted())
+        self._pending.send(ok_reply(self.request.correlation_id, body))
 
     def refuse(self, error: Exception) -> None:
-        """It can't be."""
+        """It can't be, and nothing of it was done."""
         if isinstance(error, NodeRefused):
             told = error.error
         elif isinstance(error, RowDamaged):
             told = Error(condition="amqp:internal-error", description=str(error))
         else:
             told = Error(condition="amqp:resource-limit-exceeded", description=str(error))
-        self._post.answer(Rejected(error=told))
+        self._pending.refuse(told)
 
     def look(self, question: Callable[[Store], Reply]) -> None:
         """Reply with the answer of `question` between two commits; it may raise NodeRefused."""
@@ -176,11 +170,14 @@ class RetainedRequests(RequestSink):
                 raise NodeRefused(
                     INVALID, f"expected the subject to be one of {names}, got {properties.subject!r:.80}"
                 )
-            queue = reply_queue(self._service.nodes, post.principal, properties.reply_to)
-            if isinstance(queue, Error):
-                post.answer(Rejected(error=queue))
-                return
-            operation(Asked(self._service, post, read_request(post.payload, properties), queue))
+            request = read_request(post.payload, properties)
+            asked = Asked(
+                self._service, post, request, PendingReply(self._service.nodes, post, properties.reply_to)
+            )
+            try:
+                operation(asked)
+            except NodeRefused as refused:
+                asked.refuse(refused)
         except NodeRefused as refused:
             post.answer(Rejected(error=refused.error))
         except DecodeError as error:
@@ -247,6 +244,7 @@ class RetainedRequests(RequestSink):
 
         def wanted(store: Store) -> Positions:
             there = self._service.cursors.positions(name, store)
+            self._check_readable(asked.principal, there)
             made: Positions = {}
             for address, log in logs.items():
                 if log.log_id not in there:
@@ -257,7 +255,7 @@ class RetainedRequests(RequestSink):
 
         def then(error: Exception | None) -> None:
             if error is None:
-                self._tell_moved(asked, move.left, {"log": self._service.nodes.store_id})
+                asked.reply({"log": self._service.nodes.store_id, **self._named(move.left)})
                 return
             if not known:
                 self._holds.pop(name, None)
@@ -278,6 +276,7 @@ class RetainedRequests(RequestSink):
         logs = {address: self._service.log_at(asked.principal, address) for address in positions}
 
         def wanted(store: Store) -> Positions:
+            self._check_readable(asked.principal, self._service.cursors.positions(name, store))
             for address, log in logs.items():
                 end = log.bounds(store).next_offset
                 if positions[address] > end:
@@ -289,7 +288,7 @@ class RetainedRequests(RequestSink):
 
         def then(error: Exception | None) -> None:
             if error is None:
-                self._tell_moved(asked, move.left, {})
+                asked.reply(self._named(move.left))
             else:
                 asked.refuse(error)
 
@@ -313,22 +312,15 @@ class RetainedRequests(RequestSink):
 
         self._service.cursors.forget(name, asked.principal, may, then).asker = asked.connection
 
-    def _tell_moved(self, asked: Asked, positions: Positions, more: Reply) -> None:
-        """Where the cursor stands behind a move."""
-        try:
-            asked.reply(self._positions_reply(asked.principal, positions, more))
-        except NodeRefused as refused:
-            asked.refuse(refused)
-
-    def _positions_reply(self, principal: Principal, positions: Positions, more: Reply) -> Reply:
-        self._check_readable(principal, positions)
+    def _named(self, positions: Positions) -> Reply:
         named = by_name(positions, self._service.addresses())
-        return {**more, "positions": {address: Ulong(offset) for address, offset in named.items()}}
+        return {"positions": {address: Ulong(offset) for address, offset in named.items()}}
 
     def _tell_positions(self, asked: Asked, name: str, more: Reply) -> None:
         def question(store: Store) -> Reply:
             positions = self._service.cursors.positions(name, store)
-            return self._positions_reply(asked.principal, positions, more)
+            self._check_readable(asked.principal, positions)
+            return {**more, **self._named(positions)}
 
         asked.look(question)
 

@@ -371,6 +371,21 @@ def test_cursor_forgotten_and_moved(stores: Stores) -> None:
     same(stores, setup, move, look, forget, again, look)
 
 
+@pytest.mark.parametrize("question", ["move", "hold", "forget"])
+@pytest.mark.parametrize("leave", ["link", "session"])
+def test_request_whose_reply_queue_goes(stores: Stores, question: str, leave: str) -> None:
+    """What was done is never told as refused because nobody waits for the reply any more."""
+    setup: list[Step] = [
+        AttachSender(0, "to", "r.d"),
+        Send(0, "to", ("plain", "m0", True)),
+        AttachReceiver(0, "replies", None, 100, settled=True),
+        AttachSender(0, "asks", "$retained"),
+    ]
+    positions = () if question == "forget" else (("r.d", 1),)
+    asks = Send(0, "asks", ("cursor", question, "c", positions))
+    same(stores, setup, asks, Leave(0, "replies" if leave == "link" else None, closed=leave == "link"))
+
+
 # Transactions in a pipeline
 
 IN_TRANSACTION: list[Step] = [
