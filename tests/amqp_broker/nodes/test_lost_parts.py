@@ -173,10 +173,10 @@ def test_a_posting_to_a_full_queue(settled: bool) -> None:
     """Sent settled or not; the room of what was taken is free again."""
 
     async def main(at: Served, work: Work) -> None:
-        sender = work.sender("small")
+        sender, to = work.sender(None), Properties(to="small")  # whose credit is not that of the queue
         await at.settle()
-        sender.send_in([text(b"1"), text(b"2")], work.state(), settled=settled)
-        await work.cannot_commit("queue 'small' is full", "on link 'to small'")
+        sender.send_in([text(b"1", properties=to), text(b"2", properties=to)], work.state(), settled=settled)
+        await work.cannot_commit("queue 'small' is full", "on link 'to None'")
         assert at.broker.nodes.queues._queues["small"].reserved_messages == 0
 
     in_work(main)
@@ -184,7 +184,7 @@ def test_a_posting_to_a_full_queue(settled: bool) -> None:
 
 @pytest.mark.parametrize("address", ["q", None])
 def test_a_malformed_posting(address: str | None) -> None:
-    """Its session ends, which is not that of the control link; so does what came behind it."""
+    """It is refused, and nothing else ends."""
 
     async def main(at: Served, work: Work) -> None:
         sender = work.sender(address)
@@ -202,7 +202,7 @@ def test_postings_behind_one_that_ended_the_link(between: bool) -> None:
     async def main(at: Served, work: Work) -> None:
         sender, other = work.sender("q"), at.attach_sender("elsewhere")
         await at.settle()
-        sender.send([Message(MALFORMED)])
+        sender.send([Message(MALFORMED)], settled=True)
         if between:
             other.send([text(b"between")], settled=True)
         sender.send_in([text(b"x")], work.state())
