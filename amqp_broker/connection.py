@@ -18,23 +18,27 @@ from amqp_broker.compilation import mypyc_attr
 from amqp_broker.frames import Error, TransactionalState
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import Connection as Engine
-from amqp_broker.links import Delivery, OutcomesReceived, ReceiverLink, SenderLink, in_words, no_memory
+from amqp_broker.links import (
+    CreditDrained,
+    CreditReceived,
+    DeliveriesReceived,
+    Delivery,
+    FlowReceived,
+    LinkDetached,
+    LinkLeaving,
+    OutcomesLost,
+    OutcomesReceived,
+    ReceiverLink,
+    SenderLink,
+    WorkLost,
+    in_words,
+    no_memory,
+)
 from amqp_broker.mailbox import Mailbox
 from amqp_broker.message_events import Origin
 
 if TYPE_CHECKING:
-    from amqp_broker.links import (
-        CreditDrained,
-        CreditReceived,
-        DeliveriesReceived,
-        Delivery,
-        FlowReceived,
-        LinkDetached,
-        LinkLeaving,
-        OutcomesLost,
-        OutgoingDelivery,
-        WorkLost,
-    )
+    from amqp_broker.links import OutgoingDelivery
     from amqp_broker.nodes.ends import Sink, Source
 
 OCTETS_AT_ONCE: Final = 65_536  # of maps that are read and written before others have their turn: about 5 ms
@@ -202,6 +206,20 @@ class Connection:
         until, self.held_for = self.held_for, None
         assert until is not None, "nothing is held"
         return until
+
+    def handlers(self) -> dict[type, Callable[[Any], None]]:
+        """What is called with which event of the engine."""
+        return {
+            DeliveriesReceived: self.on_deliveries,
+            OutcomesReceived: self.on_outcomes,
+            CreditReceived: self.on_credit,
+            CreditDrained: self.on_drained,
+            FlowReceived: self.on_flow,
+            LinkDetached: self.on_detached,
+            LinkLeaving: self.on_leaving,
+            WorkLost: self.on_work_lost,
+            OutcomesLost: self.on_outcomes_lost,
+        }
 
     def on_deliveries(self, event: DeliveriesReceived) -> None:
         """A run of complete messages on one link."""

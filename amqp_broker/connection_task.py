@@ -23,21 +23,14 @@ from amqp_broker.links import (
     AttachReceived,
     ConnectionClosed,
     ConnectionOpened,
-    CreditDrained,
-    CreditReceived,
-    DeliveriesReceived,
     DeliveriesSettled,
-    FlowReceived,
     LinkAttached,
     LinkDetached,
-    LinkLeaving,
-    OutcomesLost,
     OutcomesReceived,
     SaslInitReceived,
     SaslResponseReceived,
     SessionBegun,
     SessionEnded,
-    WorkLost,
 )
 from amqp_broker.links import Connection as Engine
 from amqp_broker.log_setup import logger
@@ -100,19 +93,11 @@ class ConnectionTask:
         self._reads_again_at: float | None = None  # while what was read waits for memory
         self._deadline = float("inf")
         self._dispatch: dict[type, Callable[[Any], None]] = {
-            DeliveriesReceived: connection.on_deliveries,
-            OutcomesReceived: connection.on_outcomes,
-            CreditReceived: connection.on_credit,
-            FlowReceived: connection.on_flow,
-            LinkDetached: connection.on_detached,
-            LinkLeaving: connection.on_leaving,
-            WorkLost: connection.on_work_lost,
-            OutcomesLost: connection.on_outcomes_lost,
+            **connection.handlers(),
             DeliveriesSettled: self._on_nothing,
             SessionBegun: self._on_nothing,
             SessionEnded: self._on_nothing,
             LinkAttached: self._on_nothing,
-            CreditDrained: connection.on_drained,
             ConnectionOpened: self._on_opened,
             ConnectionClosed: self._on_closed,
         }

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from amqp_broker.links import Account
 from amqp_broker.persistence import Post, Record, Retire, Unit
-from amqp_broker.queue import Queue
+from amqp_broker.queue import ARCHIVED, Queue
 
 
 class Log(Queue):
@@ -25,6 +25,10 @@ class Log(Queue):
     def archive_verb(self, first_offset: int, count: int) -> Retire:
         """What makes messages ARCHIVED, in the unit that brings them: a log retains, so they are kept."""
         return Retire(self.queue_id, first_offset, first_offset + count - 1)
+
+    def outcome_at_once(self) -> str:
+        """Nobody else will give it one."""
+        return ARCHIVED
 
     def fresh(self, records: Sequence[Record], now_ms: int) -> Sequence[Record]:
         """All of them: no time to live ends here."""

@@ -17,15 +17,12 @@ what was refused), so each operation would have to say it all the same, at a sec
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from amqp_broker.frames import Accepted, Error, Modified, Rejected, Released, peek_identity
-from amqp_broker.log import Log
 from amqp_broker.persistence import Event, Journal, Record, Unit
 from amqp_broker.places import Place
-
-if TYPE_CHECKING:
-    from amqp_broker.queue import Queue
+from amqp_broker.queue import ARCHIVED, Queue
 
 PUT: Final = "put"
 PUT_BY_DECISION: Final = "publish"
@@ -39,8 +36,6 @@ MESSAGE_EVENTS: Final = frozenset((PUT, PUT_BY_DECISION, DELIVER, SETTLE, DEAD, 
 RUN_ENTRIES: Final = 1_024  # of one event: what is read of a run is read as a whole
 TEXT_CHARACTERS: Final = 1_024  # of a message-id, a group-id or a reason: chosen by peers
 LONG_MAX: Final = 2**63 - 1
-ARCHIVED: Final = "archived"
-"""The outcome of a message of a log: it never waits for a consumer."""
 BECAME_LOG: Final = "its queue is a log now"
 OUTCOME_WORDS: Final[dict[type, str]] = {
     Accepted: "accepted", Rejected: "rejected", Released: "released", Modified: "modified",
@@ -292,8 +287,9 @@ def _fields(queue: Queue, container: str, txn_id: bytes) -> dict[str, str | int]
 def _fields_of_new(queue: Queue, container: str, txn_id: bytes) -> dict[str, str | int]:
     """Of messages that become available; in a log that is also their end."""
     fields = _fields(queue, container, txn_id)
-    if isinstance(queue, Log):
-        fields["outcome"] = ARCHIVED
+    outcome = queue.outcome_at_once()
+    if outcome:
+        fields["outcome"] = outcome
     return fields
 
 

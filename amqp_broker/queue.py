@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from amqp_broker.links import SenderLink
 
 MISSED_PERIODS: Final = 2  # in the first one unused credit is asked back
+ARCHIVED: Final = "archived"  # the outcome of a message of a log: it never waits for a consumer
 RESUME_PART: Final = 0.8  # of a full queue's capacity: below it senders are given credit again
 
 
@@ -198,6 +199,10 @@ class Queue:
         if durable_count == len(records):
             return [Post(self.queue_id, records)]
         return [Post(self.queue_id, run) for run in _durable_runs(records)]
+
+    def outcome_at_once(self) -> str:
+        """What a message that becomes available has come to by that; empty where it waits."""
+        return ""
 
     def fresh(self, records: Sequence[Record], now_ms: int) -> Sequence[Record]:
         """Those whose time to live has not run out."""

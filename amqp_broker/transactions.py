@@ -483,9 +483,9 @@ class Transactions(TransactionalWork):
         """The queues' part: nothing here touches an engine."""
         transaction = ended.transaction
         self._nodes.live_transactions.leave(transaction)
-        self.connection.account.give_back(_kept_bytes(transaction.posted, transaction.posted_bytes))
         queues: dict[Queue, None] = {}
         for posting in ended.postings:
+            self.connection.account.give_back(_kept_bytes(posting.operations, posting.size_bytes))
             if ended.committed:
                 posting.stored()
                 if isinstance(posting, Posting):

@@ -24,8 +24,7 @@ class Transaction:
 
     __slots__ = (
         "acquired", "container_id", "control", "deadline", "declared_at", "held", "holders", "operations",
-        "owner", "posted", "posted_bytes", "postings", "reason", "retired", "size_bytes", "state", "txn_id",
-        "waits",
+        "owner", "posted", "postings", "reason", "retired", "size_bytes", "state", "txn_id", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -46,7 +45,6 @@ class Transaction:
         self.operations = 0
         self.size_bytes = 0
         self.posted = 0
-        self.posted_bytes = 0
         self.retired = 0
         self.acquired = 0
         self.waits = 0
@@ -77,7 +75,6 @@ class Transaction:
         self.postings.append(posting)
         self.operations += posting.operations
         self.posted += posting.operations
-        self.posted_bytes += posting.size_bytes
         self.size_bytes += posting.size_bytes
 
     def hold(self, held: Held, size_bytes: int) -> None:

@@ -242,8 +242,9 @@ def test_a_posting_beyond_the_budget_is_refused_with_the_name() -> None:
         for at in range(700):
             sender.send(message(BODY), txn_id=first if at < 350 else second)
         session.connection.pump_until(lambda: len(sender.outcomes) == 700)
-        refused = refusals(sender)
-        assert refused and all(text.startswith(TOO_MUCH) and SETTING in text for text in refused)
+        too_much, *others = refusals(sender)
+        assert too_much.startswith(TOO_MUCH) and SETTING in too_much
+        assert all(SETTING in text for text in others), "what comes behind it is told why it is too late"
         controller.roll_back(second)
         controller.roll_back(first)
         session.connection.pump_until(lambda: sender.may_send)

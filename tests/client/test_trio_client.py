@@ -274,7 +274,7 @@ def test_refusals_say_why() -> None:
         faults.refuse_commit()
         with pytest.raises(MessageRefused, match="amqp:resource-limit-exceeded"):
             await sender.send("one")
-        faults.refuse_commit()
+        faults.refuse_commit(count=2)  # that of the first ones, and of the first one alone
         with pytest.raises(MessageRefused):
             await sender.send_many(range(200))
         session = await client.open_session()

@@ -85,9 +85,9 @@ FAULTS: Final = (
     ),
     Mutant(
         "the event log lets messages of a log wait for ever",
-        "amqp_broker/message_events.py",
-        '    if isinstance(queue, Log):\n        fields["outcome"] = ARCHIVED\n',
-        "",
+        LOG_FILE,
+        "        return ARCHIVED\n",
+        "        return super().outcome_at_once()\n",
         (f"{WAYS}[memory-posted]",),
     ),
     Mutant(

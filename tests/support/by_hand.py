@@ -14,19 +14,13 @@ from amqp_broker.link_names import LinkNames
 from amqp_broker.links import (
     AttachReceived,
     ConnectionSettings,
-    CreditDrained,
-    CreditReceived,
     DeliveriesReceived,
     Delivery,
-    FlowReceived,
     LinkDetached,
-    LinkLeaving,
-    OutcomesLost,
     OutcomesReceived,
     ReceiverLink,
     SenderLink,
     Session,
-    WorkLost,
 )
 from amqp_broker.links import Connection as Engine
 from amqp_broker.log_setup import logger
@@ -63,17 +57,7 @@ class Served:
         self.answers: list[int] = []
         """How many messages each disposition of the broker was about."""
         self.detached: list[LinkDetached] = []
-        self._links: dict[type, Callable[[Any], None]] = {
-            DeliveriesReceived: self.connection.on_deliveries,
-            OutcomesReceived: self.connection.on_outcomes,
-            CreditReceived: self.connection.on_credit,
-            CreditDrained: self.connection.on_drained,
-            FlowReceived: self.connection.on_flow,
-            LinkDetached: self.connection.on_detached,
-            LinkLeaving: self.connection.on_leaving,
-            WorkLost: self.connection.on_work_lost,
-            OutcomesLost: self.connection.on_outcomes_lost,
-        }
+        self._links: dict[type, Callable[[Any], None]] = self.connection.handlers()
         self.pair.open()
         self.session, _ = self.pair.begin()
 

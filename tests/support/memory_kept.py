@@ -22,9 +22,10 @@ def memory_faults(broker: Broker) -> list[str]:
     if memory.cache.used_bytes != copies:
         faults.append(f"the cache has {memory.cache.used_bytes} octets, queues and half messages {copies}")
     posted = [
-        transaction.posted * RECORD_OVERHEAD_BYTES + transaction.posted_bytes
+        posting.operations * RECORD_OVERHEAD_BYTES + posting.size_bytes
         for task in broker._connections
         for transaction in task.transactions._table.live()
+        for posting in transaction.postings
     ]
     own = [task._kept_bytes for task in broker._connections]
     expected = sum(queue._kept.used_bytes for queue in queues) + copies + sum(own) + sum(posted)
