@@ -60,6 +60,7 @@ LIMITS: Final = BrokerLimits(
     # Time jumps, and nobody is to be thrown out for a silence that nobody heard.
     idle_time_out_ms=1_000 * HOUR_MS,
     partial_idle_ms=HOUR_MS,
+    partial_total_ms=HOUR_MS,
     write_stall_timeout_ms=HOUR_MS,
 )
 SLOW_DISK_S: Final = 1e9  # for the writer's average: no commit is made in the loop any more
