@@ -138,7 +138,7 @@ def anonymous_terminus(broker: Broker) -> None:
     relay.expect_outcome(Accepted)
     halves.silent(consumer)
     relay.send(half("2", to=f"$half-other/{halves.group}"))
-    error_of(relay.expect_outcome(Rejected), NOT_FOUND)
+    error_of(relay.expect_outcome(Rejected), NOT_FOUND, "amqp:unauthorized-access")
     relay.send(resolution("1", "commit", to=f"$half-resolve/{halves.group}"))
     relay.expect_outcome(Accepted)
     expect_equal("the body", b"relayed", body_of(halves.next(consumer)))

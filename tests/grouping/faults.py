@@ -56,6 +56,17 @@ class Arm(Step):
         self.fault.armed = True
 
 
+@attrs.frozen
+class Disarm(Step):
+    """It strikes no more: what comes is the end of the connections."""
+
+    fault: Fault
+
+    def put(self, stage: Stage, key: int) -> None:
+        """Without a frame."""
+        self.fault.armed = False
+
+
 def kinds_of_operations() -> list[type[Operation]]:
     """All classes of operations that the broker has."""
     for module in pkgutil.walk_packages(amqp_broker.__path__, "amqp_broker."):

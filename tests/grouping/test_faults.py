@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.grouping.faults import STEPS, Arm, Fault, planted
+from tests.grouping.faults import STEPS, Arm, Disarm, Fault, planted
 from tests.grouping.held_store import DECOY
 from tests.grouping.pairs import KINDS, SCENE
 from tests.grouping.stage import Chunk, Observed, Program, run_program
@@ -30,8 +30,12 @@ def struck(kind: str, fault: Fault, room: str) -> tuple[Observed, int, int]:
     """
     post = Send(1, "a", ("plain", BESIDE, True))
     steps: tuple[Step, ...] = (Disk(-1, room), Arm(-1, fault), post, *KINDS[kind](0), post)
-    program = Program(SCENE, steps, "park", f"{kind}, {fault.step}, {room}")
-    plan = (Chunk(tuple(enumerate(steps)), held=True, merged=False),)
+    end = Disarm(-1, fault)
+    program = Program(SCENE, (*steps, end), "park", f"{kind}, {fault.step}, {room}")
+    plan = (
+        Chunk(tuple(enumerate(steps)), held=True, merged=False),
+        Chunk(((len(steps), end),), held=False, merged=False),
+    )
     with planted(fault):
         return run_program(program, plan, MemoryStores()), 2, len(steps) - 1
 
