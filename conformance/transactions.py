@@ -238,6 +238,22 @@ def elsewhere(address: str, body: bytes = b"elsewhere") -> bytes:
     return encode_composite(Properties(to=address)) + data(body)
 
 
+def fill(sender: Sender, address: str, txn_id: bytes) -> int:
+    """Posts through the anonymous terminus, whose credit is not the queue's, until a message is refused;
+    returns how many the queue took. Not applicable where it takes fifty.
+    """
+    outcomes = sender.session.outcomes
+    for count in range(50):
+        number = sender.send(elsewhere(address, b"%d" % count), state=within(txn_id), wait=False)
+        while number not in outcomes:
+            sender.peer.expect_frame(Disposition)
+        outcome = getattr(outcomes[number].state, "outcome", None)
+        if isinstance(outcome, Rejected):
+            error_of(outcome, TOO_MUCH)
+            return count
+    raise NotApplicable("the queue took 50 messages: there is no bound for it")
+
+
 def acquire(receiver: Receiver, txn_id: bytes, credit: int, **fields: Any) -> None:
     """Gives credit, and says that what it acquires belongs to a transaction (4.4.3)."""
     receiver.give_credit(credit, properties={"txn-id": txn_id}, **fields)

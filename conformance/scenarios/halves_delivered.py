@@ -16,11 +16,12 @@ from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
     TOO_MUCH,
     Controller,
+    anonymous_sender,
     expect_left,
-    post,
+    fill,
     send_half,
 )
-from amqp_broker.frames import Accepted, Detach, Disposition, Header, Rejected, Transfer
+from amqp_broker.frames import Accepted, Detach, Header, Transfer
 
 HALVES = "half-messages"
 
@@ -142,16 +143,10 @@ def cut(broker: Broker) -> None:
 def _bound(halves: Halves) -> int:
     """Returns how many ordinary messages the destination takes, and leaves none of them there."""
     control = Controller(halves.broker, halves.session("measures"))
-    sender = control.session.attach_sender(halves.queue)
     txn = control.declare()
-    for count in range(50):
-        (number,) = post(sender, txn, b"measures")
-        while number not in control.session.outcomes:
-            control.peer.expect_frame(Disposition)
-        if isinstance(getattr(control.session.outcomes[number].state, "outcome", None), Rejected):
-            control.roll_back(txn)
-            return count
-    raise NotApplicable("the queue took 50 messages: there is no bound for it")
+    count = fill(anonymous_sender(control.session), halves.queue, txn)
+    control.roll_back(txn)
+    return count
 
 
 @scenario("half.put/capacity", "half.put-capacity", profile=HALVES)

@@ -5,7 +5,6 @@ import time
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Sender
 from amqp_broker.conformance.messages import data
-from amqp_broker.conformance.outcomes import NotApplicable
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
     NEVER_DECLARED,
@@ -20,14 +19,13 @@ from amqp_broker.conformance.transactions import (
     expect_left,
     expect_provisional,
     expect_some_error,
-    expect_state,
+    fill,
     post,
     within,
 )
 from amqp_broker.frames import (
     Accepted,
     Discharge,
-    Disposition,
     Header,
     Rejected,
     encode_composite,
@@ -101,21 +99,6 @@ def _put(broker: Broker, sender: Sender, txn: bytes, body: bytes, *, settled: bo
     return sender.send(elsewhere(_bounded(broker), body), state=within(txn), settled=settled, wait=False)
 
 
-def _fill(broker: Broker, sender: Sender, txn: bytes) -> int:
-    """Posts until a message is refused, and returns how many the queue took."""
-    outcomes = sender.session.outcomes
-    for count in range(50):
-        number = _put(broker, sender, txn, b"%d" % count)
-        while number not in outcomes:
-            sender.peer.expect_frame(Disposition)
-        outcome = getattr(outcomes[number].state, "outcome", None)
-        if isinstance(outcome, Rejected):
-            error_of(outcome, TOO_MUCH)
-            return count
-        expect_state(outcome, Accepted)
-    raise NotApplicable("the queue took 50 messages: there is no bound for it")
-
-
 @scenario("4.4.1/queue-full", "4.4.1-05", "4.4.1-informs", profile="full")
 def queue_full(broker: Broker) -> None:
     """A post beyond the queue's capacity is provisionally rejected; the transaction cannot commit, and what
@@ -124,7 +107,7 @@ def queue_full(broker: Broker) -> None:
     control = Controller(broker)
     sender = anonymous_sender(control.session)
     txn = control.declare()
-    _fill(broker, sender, txn)
+    fill(sender, _bounded(broker), txn)
     control.refused(Discharge(txn_id=txn, fail=False), ROLLBACK)
     expect_left(broker, _bounded(broker))
 
@@ -135,7 +118,7 @@ def queue_full_settled(broker: Broker) -> None:
     control = Controller(broker)
     sender = anonymous_sender(control.session)
     txn = control.declare()
-    count = _fill(broker, sender, txn)
+    count = fill(sender, _bounded(broker), txn)
     control.roll_back(txn)
     txn = control.declare()
     sender.await_credit(count + 1)
@@ -152,7 +135,7 @@ def capacity_reserved(broker: Broker) -> None:
     control = Controller(broker)
     sender = anonymous_sender(control.session)
     txn = control.declare()
-    count = _fill(broker, sender, txn)
+    count = fill(sender, _bounded(broker), txn)
     stranger = Controller(broker, broker.session(container="stranger"))
     other = anonymous_sender(stranger.session)
     late = stranger.declare()

@@ -157,6 +157,9 @@ class _Judge:
         receipt = own[-1]
         if event.kind == "released":
             self._return(event.message, receipt)
+        elif event.kind == "dropped":  # with its connection; of the oldest one that is a failed try
+            self._return(event.message, receipt)
+            self._count_unknown.add(event.message)
         elif event.kind == "accept_sent":
             receipt.removed = True
         elif event.kind == "settled":

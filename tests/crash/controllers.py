@@ -23,7 +23,7 @@ from tests.support.controllers import Controller
 from tests.support.wire_client import PeerError, WireConnection, WireSender, WireSession
 
 ROLLBACK: Final = "amqp:transaction:rollback"
-NOWHERE: Final = "nowhere.at.all"
+NOWHERE: Final = "$nowhere"
 """No such queue, and the anonymous terminus makes none."""
 
 SMALL_BYTES: Final = (10, 50, 50, 400, 3_000)
@@ -210,7 +210,9 @@ class ControllingClient(Client):
     # Work
 
     def post(self, live: Live, outlet: WireSender, count: int, to: str | None = None) -> None:
-        """Post up to `count` messages."""
+        """Post up to `count` messages, unless the transaction takes no more."""
+        if live.doomed:
+            return
         count = min(count, outlet.credit, self.session.remote_window // FRAMES_OF_A_MESSAGE)
         producer = outlet.name
         first = self.numbers.get(producer, 0)
@@ -230,12 +232,12 @@ class ControllingClient(Client):
         return self.chance.choice(SMALL_BYTES)
 
     def post_nowhere(self, live: Live, outlet: WireSender, *, settled: bool) -> None:
-        """Something that can't be done, through the anonymous terminus: sent settled it dooms (4.4.2)."""
+        """Something that can't be done, through the anonymous terminus: it dooms (4.4.1, 4.4.4)."""
         if not outlet.may_send:
             return
         payload = encode_body(("nobody", 0), 10, live.txn, NOWHERE)
         delivery_id = outlet.send(payload, settled=settled, txn_id=live.txn_id)
-        live.doomed |= settled
+        live.doomed = True
         if not settled:
             live.refused.append((outlet, delivery_id))
 
@@ -289,7 +291,7 @@ class ControllingClient(Client):
             names = [*self.held.values(), *self._accepted]
             for live in self.lives.values():
                 names += [*live.kept.values(), *live.given.values()]
-            self.history.record("released", self.life, self.receiver.name, names)
+            self.history.record("dropped", self.life, self.receiver.name, names)
 
     def detach_control(self) -> None:
         """End the control link with what it declared, and attach another one; nothing may be under way."""

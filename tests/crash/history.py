@@ -23,6 +23,7 @@ Kind = Literal[
     "accepted",
     "received",
     "released",
+    "dropped",
     "accept_sent",
     "settled",
     "retired",

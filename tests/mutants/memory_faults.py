@@ -20,7 +20,7 @@ FAULTS: Final = (
     Mutant(
         "a transaction that is over still counts as memory",
         "amqp_broker/transactions.py",
-        "account.give_back(_kept_bytes(transaction.posted, transaction.posted_bytes))\n",
+        "account.give_back(_kept_bytes(posting.operations, posting.size_bytes))\n",
         "account.give_back(0)\n",
         (f"{WIRE}::test_open_transactions_do_not_fill_the_memory",),
     ),
