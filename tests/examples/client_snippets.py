@@ -126,13 +126,16 @@ def go_amqp(folder: Path, text: str) -> Commands:
 
 
 def fe2o3_amqp(folder: Path, text: str) -> Commands:
-    """Rust, as a package with the dependencies of the client program, which are compiled already."""
+    """Rust, as a package with the dependencies of the client program, which are compiled already, and a name
+    of its own: that program stays what it is.
+    """
     for name in ("Cargo.toml", "Cargo.lock"):
-        shutil.copy(CLIENTS / "fe2o3-amqp" / name, folder)
+        text_of = (CLIENTS / "fe2o3-amqp" / name).read_text(encoding="utf-8")
+        (folder / name).write_text(text_of.replace('name = "amqp-interop"', 'name = "readme-snippet"'))
     (folder / "src").mkdir()
     (folder / "src" / "main.rs").write_text(RUST % text)
     target = str(BUILD / "fe2o3-amqp")
-    return [["cargo", "run", "--quiet", "--locked", "--target-dir", target, "--bin", "amqp-interop"]]
+    return [["cargo", "run", "--quiet", "--locked", "--target-dir", target, "--bin", "readme-snippet"]]
 
 
 LANGUAGES: Final = (
