@@ -151,6 +151,7 @@ class Planted:
                 gc.collect()
 
 
+@pytest.mark.timeout(1200)  # hundreds of starts, each with a collection of all that the process has
 def test_a_fault_in_any_function_of_a_start_ends_it_with_a_sentence(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
