@@ -36,6 +36,7 @@ from amqp_broker.links import (
 )
 from amqp_broker.mailbox import Mailbox
 from amqp_broker.message_events import Origin
+from amqp_broker.nodes.refusals import LINK_ENDED
 
 if TYPE_CHECKING:
     from amqp_broker.links import OutgoingDelivery
@@ -225,7 +226,7 @@ class Connection:
         """A run of complete messages on one link."""
         sink: Sink | None = event.link.context
         if sink is None or sink.ended:
-            self.lose(event.link, event.deliveries, "its link has ended")
+            self.lose(event.link, event.deliveries, LINK_ENDED)
         elif self.account.pressed and event.link.keeps_messages:
             self._take_what_fits(sink, event.deliveries)
         else:
@@ -289,7 +290,7 @@ class Connection:
         source: Source | None = event.link.context
         deliveries = event.deliveries
         if source is None or source.ended:
-            self.lose_outcomes(event.link, deliveries, event.state, "the link has ended")
+            self.lose_outcomes(event.link, deliveries, event.state, LINK_ENDED)
             if source is not None and event.settled:
                 source.unheard(deliveries)
             return

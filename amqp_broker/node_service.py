@@ -283,9 +283,13 @@ class NodeService:
             del self._without_page[queue]
             self._page(queue)
         if queue.scarce:
-            if queue.shares is None:
-                queue.shares = CreditShares(queue, self.timers, self.config.limits.idle_credit_ms / 1000)
-            queue.shares.share()
+            self.shares_of(queue).share()
+
+    def shares_of(self, queue: Queue) -> CreditShares:
+        """What shares out the credit of `queue` while it is scarce."""
+        if queue.shares is None:
+            queue.shares = CreditShares(queue, self.timers, self.config.limits.idle_credit_ms / 1000)
+        return queue.shares
 
     # The end of a queue
 

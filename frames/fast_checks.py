@@ -58,6 +58,8 @@ _FIXED: Final[dict[int, int]] = {
 }  # fmt: skip
 _NARROW: Final = frozenset((0xA0, 0xA1, 0xA3))
 _WIDE: Final = frozenset((0xB0, 0xB1, 0xB3))
+_MAPS: Final = frozenset((0xC1, 0xD1))
+_LISTS: Final = frozenset((0xC0, 0xD0))
 _SYMBOLS: Final = frozenset((0xA3, 0xB3))
 _STRINGS: Final = frozenset((0xA1, 0xB1))
 _ID: Final = frozenset((0x40, 0x44, 0x53, 0x80, 0x98, 0xA0, 0xA1, 0xB0, 0xB1))
@@ -229,19 +231,18 @@ def _walk(body: bytes, end: int, holes: list[int]) -> int:
     return at
 
 
+def _compound(body: bytes, at: int) -> tuple[int, int, int]:
+    """Where a list or map ends, how many values its count says, and where the first of them is."""
+    if body[at] < 0xD0:
+        return at + 2 + body[at + 1], body[at + 2], at + 3
+    return at + 5 + int(_unpack_u32(body, at + 1)[0]), int(_unpack_u32(body, at + 5)[0]), at + 9
+
+
 def _walk_map(body: bytes, at: int, end: int, key_code: int, holes: list[int]) -> int:
     """Behind a map of simple values whose keys all have this constructor and are ASCII; -1: not certain."""
-    code = body[at]
-    if code == 0xC1:
-        stop = at + 2 + body[at + 1]
-        count = body[at + 2]
-        pos = at + 3
-    elif code == 0xD1:
-        stop = at + 5 + int(_unpack_u32(body, at + 1)[0])
-        count = int(_unpack_u32(body, at + 5)[0])
-        pos = at + 9
-    else:
+    if body[at] not in _MAPS:
         return -1
+    stop, count, pos = _compound(body, at)
     if stop > end or count & 1 or count >= SECTION_NODES_MAX:
         return -1
     keys: set[bytes] = set()
@@ -277,17 +278,9 @@ def _decode_value(body: bytes, at: int, end: int) -> int:
 
 def _walk_properties(body: bytes, at: int, end: int, holes: list[int]) -> int:
     """Behind the list of properties, each of its declared type; -1: not certain."""
-    code = body[at]
-    if code == 0xC0:
-        stop = at + 2 + body[at + 1]
-        count = body[at + 2]
-        pos = at + 3
-    elif code == 0xD0:
-        stop = at + 5 + int(_unpack_u32(body, at + 1)[0])
-        count = int(_unpack_u32(body, at + 5)[0])
-        pos = at + 9
-    else:
-        return at + 1 if code == 0x45 else -1
+    if body[at] not in _LISTS:
+        return at + 1 if body[at] == 0x45 else -1
+    stop, count, pos = _compound(body, at)
     if stop > end or count > _FIELDS:
         return -1
     for index in range(count):

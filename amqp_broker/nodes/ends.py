@@ -9,19 +9,16 @@ task; a sink or source that is told something elsewhere leaves mail for its conn
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.coordinator import TransactionError
 from amqp_broker.frames import Error, Rejected, TransactionalState, takes_rejected
 from amqp_broker.links import Delivery, OutgoingDelivery, ReceiverLink, SenderLink
-from amqp_broker.nodes.refusals import detach_error
+from amqp_broker.nodes.refusals import LINK_ENDED, detach_error
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
-
-
-ENDED: Final = "its link has ended"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -116,7 +113,7 @@ class Sink:
                 transaction = self.transactions.find(state.txn_id)
             except TransactionError as unknown:
                 self.detach(unknown.error())
-                return
+                continue
             self.transactions.refuse_posts(transaction, self.link, [delivery], error)
             self.processed(1)
 
@@ -126,7 +123,7 @@ class Sink:
         self.link.detach(error)
         self.on_leaving()
 
-    def lose(self, deliveries: list[Delivery], why: str = ENDED) -> None:
+    def lose(self, deliveries: list[Delivery], why: str = LINK_ENDED) -> None:
         """Nobody takes these messages: the transactions that they name can't be committed."""
         self.connection.lose(self.link, deliveries, why)
 

@@ -50,6 +50,7 @@ PENDING: Final = "pending"
 LIVE: Final = "live"
 NOT_COMMITTED: Final = "not-committed"
 
+
 class OutcomeNode(RequestNode):
     """The node; the right to transact is asked for with each question."""
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.coordinator import TransactionError
-from amqp_broker.credit import CreditShares
 from amqp_broker.frames import Accepted, DecodeError, Error, TransactionalState
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.nodes.ends import Sink
@@ -82,14 +81,12 @@ class QueueSink(Sink):
     def begin(self) -> int:
         """The link begins to post; the credit that it begins with."""
         queue = self.queue
-        if queue.shares is None:
-            idle_s = self._nodes.config.limits.idle_credit_ms / 1000
-            queue.shares = CreditShares(queue, self._nodes.timers, idle_s)
+        shares = self._nodes.shares_of(queue)
         queue.produce(self, self.credit)
         if not queue.scarce:
             return self.credit
         queue.blocked.append(self)
-        queue.shares.share()
+        shares.share()
         return 0
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:

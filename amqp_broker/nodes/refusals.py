@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from amqp_broker.frames import DecodeError, Error, Target
+
+LINK_ENDED: Final = "its link has ended"
+"""Why what came on a link is not done, although nothing is wrong with it."""
 
 
 def malformed_error(error: DecodeError) -> Error:

@@ -211,6 +211,23 @@ def test_postings_behind_one_that_ended_the_link(between: bool) -> None:
     in_work(main)
 
 
+def test_postings_behind_one_that_is_refused_for_memory_and_ends_the_link() -> None:
+    """Memory is short, and the first of a run names a transaction that nobody knows."""
+
+    async def main(at: Served, work: Work) -> None:
+        sender = work.sender("q")
+        await at.settle()
+        account = at.connection.account
+        account.budget.limit_bytes, account.pressed = 1, True
+        sender.send_in([text(b"x")], TransactionalState(txn_id=b"nobody's"))
+        sender.send_in([text(b"y")], work.state())
+        await at.settle()
+        account.budget.limit_bytes, account.pressed = 1 << 30, False
+        await work.cannot_commit("on link 'to q' can't be done")
+
+    in_work(main)
+
+
 def test_a_posting_that_is_sent_settled_where_its_answer_matters() -> None:
     """The link ends, and the answer is lost with it."""
 
