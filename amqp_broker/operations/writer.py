@@ -31,7 +31,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import trio
 
@@ -56,9 +56,12 @@ IDLE_AFTER_S: Final = (
 class CommitThread:
     """One thread that runs one blocking call at a time, and wakes the loop when it returned."""
 
+    at_work: ClassVar[set[CommitThread]] = set()
+    """Those of the process that run a call, which trio does not see."""
+
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._token = trio.lowlevel.current_trio_token()
+        self.token = trio.lowlevel.current_trio_token()
         self._task: trio.lowlevel.Task | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="amqp-broker-commit", daemon=True)
@@ -70,7 +73,7 @@ class CommitThread:
                 call()
             except BaseException as error:
                 self._error = error
-            self._token.run_sync_soon(self._resume)
+            self.token.run_sync_soon(self._resume)
 
     def _resume(self) -> None:
         assert self._task is not None
@@ -81,8 +84,12 @@ class CommitThread:
         """Run `call` in the thread; not cancellable, since a commit can't be called back."""
         self._task = trio.lowlevel.current_task()
         self._error = None
+        CommitThread.at_work.add(self)
         self._calls.put(call)
-        await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+        try:
+            await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+        finally:
+            CommitThread.at_work.discard(self)
         if self._error is not None:
             error, self._error = self._error, None
             raise error

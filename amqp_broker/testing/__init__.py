@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from amqp_broker.embedding import RunningBroker, memory_config, running_broker
     from amqp_broker.persistence import check_store
-    from amqp_broker.testing.clock import run_with_virtual_clock, virtual_clock
+    from amqp_broker.testing.clock import run_with_virtual_clock
     from amqp_broker.testing.scripted_faults import ScriptedFaults
     from amqp_broker.testing.streams import connected
     from amqp_broker.testing.traces import FrameTrace, TracedFrame
@@ -35,7 +35,6 @@ __all__ = [
     "memory_config",
     "run_with_virtual_clock",
     "running_broker",
-    "virtual_clock",
 ]
 
 _HOMES = {
@@ -48,7 +47,6 @@ _HOMES = {
     "memory_config": "amqp_broker.embedding",
     "run_with_virtual_clock": "amqp_broker.testing.clock",
     "running_broker": "amqp_broker.embedding",
-    "virtual_clock": "amqp_broker.testing.clock",
 }
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from amqp_broker.persistence import Store, StoreFailed, StoreFull
+from amqp_broker.testing.clock import HELD
 from amqp_broker.testing.traces import FrameTrace
 
 if TYPE_CHECKING:
@@ -82,9 +83,11 @@ class ScriptedFaults:
     def held_commits(self) -> Iterator[None]:
         """Inside the block commits wait; they go on when it ends."""
         self._gate.clear()
+        HELD.add(self)
         try:
             yield
         finally:
+            HELD.discard(self)
             self._gate.set()
 
     def reset_before_commit(self, nth: int = 1) -> None:
