@@ -100,6 +100,12 @@ def test_puts_tell_who_sent_what(broker: RunningBroker) -> None:
     ]  # fmt: skip
 
 
+def event_rows(store: Any) -> list[tuple[str, int]]:
+    """What kind of event each row of the log is, and how many messages it is about."""
+    rows: list[tuple[str, int]] = store._connection.execute("SELECT kind, count FROM event").fetchall()
+    return rows
+
+
 def test_one_row_for_a_run(tmp_path: Path) -> None:
     """Hundreds of messages in one write are a few rows of the store, and as many entries as messages."""
     config = attrs.evolve(config_with_events(), memory=False, data_dir=str(tmp_path / "data"))
@@ -109,11 +115,7 @@ def test_one_row_for_a_run(tmp_path: Path) -> None:
             left_at(session, "e.q", 500, take=True)
             round_trip(session)
         events = log_of(broker)
-        rows = broker.call(
-            lambda running: running.writer._store._connection.execute(
-                "SELECT kind, count FROM event"
-            ).fetchall()
-        )
+        rows = broker.call(lambda running: running.writer.ask(event_rows))
     assert len(events) == 1500
     assert len(rows) < 60, rows
     assert sum(count for _, count in rows) == 1500

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from amqp_broker.embedding import RunningBroker
 from amqp_broker.expiries import CHUNK_BITS, CROWDED_CHUNKS, NEVER, Expiries
 from amqp_broker.expiry import SWEEP_DISK_EVERY_MS, SWEEP_EVERY_MS
 from amqp_broker.frames import Accepted, Released
-from amqp_broker.persistence import Record
+from amqp_broker.persistence import Record, Store
 from tests.support.broker_clients import at_rest, bodies, counts, receive, send, session_to, settle_down
 from tests.support.half_sets import SetClient, seal_of
 from tests.support.halves import (
@@ -60,9 +61,10 @@ def pass_time(broker: RunningBroker, seconds: float) -> None:
 def stored(broker: RunningBroker, name: str = "q") -> int:
     """How many messages of a queue the store has."""
 
-    def there(running: Broker) -> int:
+    async def there(running: Broker) -> int:
         queue = running.nodes.queues._queues[name]
-        return len(running.writer._store.read(queue.queue_id, 0, 10_000, 1 << 30).records)
+        page = await running.writer.ask(lambda store: store.read(queue.queue_id, 0, 10_000, 1 << 30))
+        return len(page.records)
 
     found = broker.call(there)
     assert isinstance(found, int)
@@ -250,11 +252,10 @@ def test_a_page_read_before_the_commit_has_nothing_that_expired(broker: JumpingB
             send(sender, b"%d" % number, durable=True, ttl=None if number == 19 else 1_000)
         settle_down(broker, session)
 
-        def both(running: Broker) -> Any:
+        def both(running: Broker, store: Store) -> Any:
             queue = running.nodes.queues._queues["q"]
             expiries = queue.expiries
             assert expiries is not None
-            store = running.writer._store
             broker.clock.jump(2)
             expiries.unread.append((0, 20))
             while expiries.unread:
@@ -263,7 +264,8 @@ def test_a_page_read_before_the_commit_has_nothing_that_expired(broker: JumpingB
             running.nodes._read_page(queue, store)
             return gone
 
-        assert broker.call(both) == 15  # four are in the window
+        gone = broker.call(lambda running: running.writer.ask(partial(both, running)))
+        assert gone == 15  # four are in the window
         pass_time(broker, 2)
         assert counts(broker, "q") == (1, 7)
         receiver.flow(10)

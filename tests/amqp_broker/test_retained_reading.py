@@ -10,7 +10,7 @@ import attrs
 import pytest
 import trio
 
-from amqp_broker.broker import Broker, open_broker
+from amqp_broker.broker import open_broker
 from amqp_broker.configuration import QueuePolicy
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import (
@@ -25,7 +25,7 @@ from amqp_broker.frames import (
     Ulong,
     encode_message,
 )
-from amqp_broker.persistence import MemoryStore
+from amqp_broker.persistence import MemoryStore, Store
 from amqp_broker.testing import memory_config, running_broker
 from tests.support.broker_clients import (
     attach_with,
@@ -285,11 +285,11 @@ def test_what_retention_dropped_is_refused_as_a_range_and_passed_over_else() -> 
             send(session.attach_sender("late", "kept"), b"10")
             settle_down(broker, session)
 
-            def swept(running: Broker) -> None:
-                while running.writer._store.idle(trio.current_time()):
+            def sweep(store: Store) -> None:
+                while store.idle(trio.current_time()):
                     pass
 
-            broker.call(swept)
+            broker.call(lambda running: running.writer.ask(sweep))
             with pytest.raises(PeerError) as caught:
                 read(session, "kept", 3, until=10)
             error = caught.value.error

@@ -95,10 +95,8 @@ def left(broker: RunningBroker, name: str) -> list[bytes]:
 def was_committed(broker: RunningBroker, txn_id: bytes) -> bool:
     """Whether the store has the record of its discharge."""
 
-    def there(running: Broker) -> bool:
-        return running.writer._store.discharged(txn_id) is not None
-
-    return bool(broker.call(there))
+    found = broker.call(lambda running: running.writer.ask(lambda store: store.discharged(txn_id)))
+    return found is not None
 
 
 @contextmanager

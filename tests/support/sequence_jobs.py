@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import trio.testing
+import trio
 
 from amqp_broker.authorisation import ANONYMOUS, Principal
 from amqp_broker.broker import Broker, open_broker
@@ -94,5 +94,6 @@ async def bench(store: Store | None = None, names: Sequence[str] = ("q",)) -> As
     used = MemoryStore() if store is None else store
     async with open_broker(memory_config(), store=used) as broker:
         queues = [await broker.nodes.queues.create(name) for name in names]
-        await trio.testing.wait_all_tasks_blocked()
+        while not broker.writer.at_rest:
+            await trio.sleep(0.001)
         yield Bench(broker, used, queues[0])
