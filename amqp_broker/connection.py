@@ -10,6 +10,7 @@ of the engine are all that happens. Outside of its turns only `run_in_turn`, `of
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.authorisation import ANONYMOUS, Principal
@@ -202,6 +203,10 @@ class Connection:
         assert self.held_for is None, "one thing at a time is waited for"
         self.held_for = until
 
+    def hold_behind(self, call: Callable[[], None]) -> None:
+        """`call` belongs to what is heard now, and follows what is waited for."""
+        self.hold(partial(_behind, self.released(), call))
+
     def released(self) -> Callable[[], Awaitable[None]]:
         """What the rest waits for, to be done now; it may hold it again."""
         until, self.held_for = self.held_for, None
@@ -278,10 +283,16 @@ class Connection:
             count += 1
         if count:
             sink.on_deliveries(deliveries[:count])
-        if count < len(deliveries) and not sink.ended:
-            description = no_memory(self.account, f"a message on link {sink.link.name[:64]!r}")
-            error = Error(condition="amqp:resource-limit-exceeded", description=description)
-            sink.refuse_each(deliveries[count:], error)
+        rest = deliveries[count:]
+        if rest and self.held_for is None:
+            self._refuse(sink, rest)
+        elif rest:
+            self.hold_behind(partial(self._refuse, sink, rest))
+
+    def _refuse(self, sink: Sink, deliveries: list[Delivery]) -> None:
+        description = no_memory(self.account, f"a message on link {sink.link.name[:64]!r}")
+        error = Error(condition="amqp:resource-limit-exceeded", description=description)
+        sink.refuse_each(deliveries, error)
 
     def on_outcomes(self, event: OutcomesReceived) -> None:
         """A run of deliveries got the same state from their receiver. While there is a `rest`, or much was
@@ -361,6 +372,11 @@ class Connection:
     def _sent(self, link: SenderLink) -> None:
         for call in self._sending.pop(link, ()):
             call(link)
+
+
+async def _behind(until: Callable[[], Awaitable[None]], call: Callable[[], None]) -> None:
+    await until()
+    call()
 
 
 def _call(call: Callable[..., None], arguments: tuple[Any, ...]) -> None:

@@ -110,11 +110,6 @@ class ConnectionTask:
 
     # What others may call
 
-    def fail(self, error: Exception) -> None:
-        """A fault of the broker met what this peer asked for: it ends, and nobody else notices."""
-        self._fault = error
-        self.wake()
-
     def stop(self) -> None:
         """The broker stops: close the connection with `amqp:connection:forced` (2.8.15)."""
         error = Error(condition="amqp:connection:forced", description="the broker is stopping")

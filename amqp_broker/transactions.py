@@ -248,17 +248,21 @@ class Transactions(TransactionalWork):
         if not isinstance(found, Error):
             refused = self.enlist(transaction, found)
             if refused is None:
-                tell = partial(self._tell_request, transaction, link, delivery)
-                self._nodes.writer.collect(Provisional(self.connection, found, link, delivery, tell))
+                self.connection.hold(partial(self._judge, transaction, link, delivery, found))
                 return
             found.refused(refused)
             found = refused.error()
         self.refuse_posts(transaction, link, [delivery], found)
 
-    def _tell_request(
-        self, transaction: Transaction, link: ReceiverLink, delivery: Delivery, refusal: Error | None
+    async def _judge(
+        self, transaction: Transaction, link: ReceiverLink, delivery: Delivery, request: Any
     ) -> None:
-        """In a turn of the connection: the provisional outcome (4.4.1)."""
+        """The provisional outcome (4.4.1). What the peer said behind it is heard when it is known whether the
+        transaction can still commit.
+        """
+        provisional = Provisional(self.connection, request)
+        self._nodes.writer.submit(provisional)
+        refusal = await provisional.judged()
         if refusal is None:
             link.settle([delivery], TransactionalState(txn_id=transaction.txn_id, outcome=ACCEPTED))
         else:

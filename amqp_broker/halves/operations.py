@@ -66,7 +66,6 @@ class HalfOperation(Operation):
         "half",
         "half_id",
         "operations",
-        "refusal",
         "service",
         "size_bytes",
         "txn_id",
@@ -84,7 +83,6 @@ class HalfOperation(Operation):
         self.asker: Connection | None = None
         self.txn_id = b""
         self.half: OpenHalf | None = None  # that a group under way changes
-        self.refusal: Error | None = None  # that the controller is told: its transaction can't commit
 
     def provisional(self, now_ms: int) -> Error | None:
         """Why it can't be, as far as that is known by now; the discharge judges once more."""
@@ -103,8 +101,6 @@ class HalfOperation(Operation):
 
     def prepare(self, now_ms: int) -> Unit:
         """Decide what it means, by what there is now."""
-        if self.refusal is not None:
-            raise Refused(self.refusal)
         unit = HalfUnit(now_ms, self.txn_id)
         self.judge(unit, NOT_LOOKED)
         return unit.verbs()

@@ -65,6 +65,8 @@ class HalfSink(RequestSink):
             run = []
             if operation is None:
                 super().on_deliveries([delivery])
+                if self.held(deliveries[at + 1 :]):
+                    return
             else:
                 Request(self, delivery).answer(Rejected(error=operation))
         self._submit(run)

@@ -9,6 +9,7 @@ task; a sink or source that is told something elsewhere leaves mail for its conn
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from amqp_broker.compilation import mypyc_attr
@@ -82,6 +83,14 @@ class Sink:
     def attached(self) -> bool:
         """Whether the link has something behind it: else nobody hears an answer."""
         return self.link.context is not None
+
+    def held(self, rest: list[Delivery]) -> bool:
+        """Whether what was done last is waited for: then the `rest` of its run follows it."""
+        if self.connection.held_for is None:
+            return False
+        if rest:
+            self.connection.hold_behind(partial(self.on_deliveries, rest))
+        return True
 
     def processed(self, count: int) -> None:
         """So many deliveries are done with: credit is renewed."""

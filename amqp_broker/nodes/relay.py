@@ -79,6 +79,8 @@ class RelaySink(Sink):
                 node = self._node_for(delivery)
                 if all(site.queue is not None for site in node.sites):
                     self._pass(node.relayed(self), delivery)
+                    if self.held(deliveries[at + 1 :]):
+                        return
                     continue
             except (NodeRefused, DecodeError, TransactionError) as error:
                 self._refuse(delivery, error)

@@ -109,6 +109,8 @@ class RequestSink(Sink):
                 self.detach(SETTLED_ERROR)
             elif isinstance(delivery.state, TransactionalState):
                 self._enlist(delivery, delivery.state.txn_id)
+                if self.held(deliveries[at + 1 :]):
+                    return
             else:
                 self.receive(Request(self, delivery))
 

@@ -1,13 +1,15 @@
 """The commit of one transaction: everything in it is one batch, and its outcome is part of that.
 
-request --Provisional--> outcome that it would have by now
+request --Provisional--> outcome that it would have by now; its connection hears nothing meanwhile
 postings (room kept, invisible) --discharge--> Discharge: Post ..., Retire, Return ..., Discharged
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import trio
 
 from amqp_broker.coordinator import Effect, Transaction, TransactionRollback, Work
 from amqp_broker.frames import Error, Modified
@@ -116,47 +118,34 @@ class Discharge(Batch):
 
 
 class Provisional(Operation):
-    """The provisional outcome of a request in a transaction (4.4.1), judged at its place in the order: where
-    it can't be, the transaction can't commit, and its controller is told. `tell` runs in a turn of the
-    connection.
-    """
+    """What would become by now of a request in a transaction, at its place in the order."""
 
-    __slots__ = ("_connection", "_delivery", "_link", "_operation", "_refusal", "_tell")
+    __slots__ = ("_connection", "_judged", "_refusal", "_request")
 
-    def __init__(
-        self, connection: Connection, operation: Any, link: ReceiverLink, delivery: Delivery,
-        tell: Callable[[Error | None], None],
-    ) -> None:  # fmt: skip
+    def __init__(self, connection: Connection, request: Any) -> None:
         self._connection = connection
-        self._operation = operation
-        self._link = link
-        self._delivery = delivery
-        self._tell = tell
+        self._request = request
+        self._judged = trio.Event()
         self._refusal: Error | None = None
+
+    async def judged(self) -> Error | None:
+        """Why it can't be."""
+        await self._judged.wait()
+        return self._refusal
 
     def prepare(self, now_ms: int) -> Unit:
         """Nothing is stored before the discharge."""
-        self._refuse(self._operation.provisional(now_ms))
+        self._refusal = self._request.provisional(now_ms)
         return []
-
-    def _refuse(self, refused: Error | None) -> None:
-        self._refusal = refused
-        if refused is not None:
-            reason = TransactionRollback(refusal(self._link, [self._delivery], refused))
-            self._operation.refusal = reason.error()
-
-    def undo(self) -> None:
-        """It will be judged once more."""
-        self._operation.refusal = None
 
     def stored(self) -> None:
         """What it was judged by holds."""
-        self._connection.run_in_turn(self._tell, self._refusal)
+        self._judged.set()
 
     def refused(self, error: Exception) -> None:
         """A fault of the broker met it."""
-        self._refuse(error_of(error))
-        self._connection.run_in_turn(self._tell, self._refusal)
+        self._refusal = error_of(error)
+        self._judged.set()
 
     def owner(self) -> Connection | None:
         """The controller's."""

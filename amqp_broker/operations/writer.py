@@ -407,7 +407,7 @@ class Writer:
         else:
             operations = [*self._kept, *self._waiting] if self._kept else self._waiting
             self._kept, self._waiting = [], []
-        self._due = bool(self._alone)
+        self._due = bool(self._waiting)  # those behind one that is alone
         self._busy_at = trio.current_time()
         return operations
 

@@ -419,3 +419,40 @@ def test_sequence_in_a_transaction_behind_a_plain_step(stores: Stores) -> None:
         Send(0, "control", ("discharge", "t", False)),
         Send(0, "stream", ("sequenced", 1, 3, 2)),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("behind", ["queue", "half"])
+def test_work_behind_a_request_that_dooms_its_transaction(stores: Stores, behind: str) -> None:
+    """What is refused by what the store has is refused before the rest of its transaction is answered."""
+    setup: list[Step] = [
+        *IN_TRANSACTION,
+        AttachSender(0, "queue", "q"),
+        Send(0, "put", ("half", "h", "body")),
+    ]
+    other = Send(0, "put", ("half", "h", "another body"), txn="t")
+    sends = {
+        "queue": Send(0, "queue", ("plain", "m", True), txn="t"),
+        "half": Send(0, "put", ("half", "new", "body"), txn="t"),
+    }
+    same(stores, setup, other, sends[behind])
+    same(stores, setup, other, sends[behind], other, Send(0, "control", ("discharge", "t", False)))
+
+
+@ROOMS
+def test_cursor_behind_what_a_full_disk_refuses(stores: Stores, room: str) -> None:
+    """What waited for the group before it is done too, when the operations of that are done one by one."""
+    setup: list[Step] = [
+        *IN_TRANSACTION,
+        AttachSender(0, "stream", "x.f"),
+        AttachSender(0, "plain", "e.c"),
+        AttachSender(0, "kept", "r.d"),
+        AttachReceiver(0, "replies", None, 100, settled=True),
+        AttachSender(0, "asks", "$retained"),
+    ]
+    same(
+        stores, setup,
+        Disk(-1, room),
+        Send(0, "plain", ("plain", "m", True)),
+        Send(0, "stream", ("sequenced", 2, 1, 0), txn="t"),
+        Send(0, "asks", ("cursor", "move", "c", (("r.d", 4),))),
+    )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, QueuePolicy
 from amqp_broker.frames import (
     RECEIVER,
@@ -211,15 +212,19 @@ def test_postings_behind_one_that_ended_the_link(between: bool) -> None:
     in_work(main)
 
 
-def test_postings_behind_one_that_is_refused_for_memory_and_ends_the_link() -> None:
-    """Memory is short, and the first of a run names a transaction that nobody knows."""
+@pytest.mark.parametrize("fit", [0, 1])
+def test_postings_behind_one_that_ends_the_link_where_memory_is_short(fit: int) -> None:
+    """The first of a run names a transaction that nobody knows; so many of them fit."""
 
     async def main(at: Served, work: Work) -> None:
         sender = work.sender("q")
         await at.settle()
         account = at.connection.account
-        account.budget.limit_bytes, account.pressed = 1, True
-        sender.send_in([text(b"x")], TransactionalState(txn_id=b"nobody's"))
+        one = text(b"x")
+        room = 2 * (account.budget.used_bytes + len(one.body) + RECORD_OVERHEAD_BYTES)
+        account.budget.limit_bytes, account.pressed = fit * room, True
+        assert account.fits(room // 2 - account.budget.used_bytes) is bool(fit)
+        sender.send_in([one], TransactionalState(txn_id=b"nobody's"))
         sender.send_in([text(b"y")], work.state())
         await at.settle()
         account.budget.limit_bytes, account.pressed = 1 << 30, False

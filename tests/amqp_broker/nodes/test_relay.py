@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from amqp_broker.configuration import QueuePolicy
-from amqp_broker.frames import Properties
+from amqp_broker.configuration import HalfGroupConfig, QueuePolicy
+from amqp_broker.frames import (
+    Accepted,
+    AmqpValue,
+    Coordinator,
+    Declare,
+    Declared,
+    Properties,
+    Source,
+    TransactionalState,
+    encode_message,
+)
 from amqp_broker.nodes.relay import RelaySink
 from amqp_broker.testing import memory_config
 from tests.links.pair import Message
 from tests.support.by_hand import Served, by_hand, text
+from tests.support.halves import half
 
 
 def to(address: str | None, body: bytes = b"x", **properties: Any) -> Message:
@@ -80,3 +91,31 @@ def test_a_node_of_requests_answers_through_a_relay() -> None:
         assert at.broker.nodes.queues.queues()[0].message_count == 1
 
     by_hand(main)
+
+
+def test_work_behind_a_request_of_a_transaction_waits_for_what_the_store_says_of_it() -> None:
+    """In one run of the anonymous terminus: two requests of which the second dooms the transaction, and a
+    message for a queue, which is refused as one that came later.
+    """
+
+    async def main(at: Served) -> None:
+        control = at.session.attach_sender("control", Source(), Coordinator())
+        sender = at.attach_sender(None)
+        await at.settle()
+        control.send([Message(encode_message(body=AmqpValue(Declare())))])
+        await at.settle()
+        declared = at.outcomes.pop()
+        assert isinstance(declared, Declared)
+        state = TransactionalState(txn_id=declared.txn_id)
+        sender.send([Message(half("known", to="$half/g/q"))])
+        await at.settle()
+        assert at.outcomes.pop() == Accepted()
+        puts = [half("new", to="$half/g/q"), half("known", b"another body", to="$half/g/q")]
+        sender.send_in([*map(Message, puts), to("q")], state)
+        await at.settle()
+        told = [each.outcome for each in at.outcomes]
+        assert told[0] == Accepted()
+        conditions = [each.error.condition for each in told[1:]]
+        assert conditions == ["half:id-conflict", "amqp:transaction:rollback"]
+
+    by_hand(main, memory_config(half_groups=(HalfGroupConfig(name="g"),)))
