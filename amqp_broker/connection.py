@@ -72,6 +72,13 @@ class TransactionalWork(Expiring):
     def lose_outcomes(self, event: OutcomesLost) -> None:
         """An outcome in a transaction for deliveries that are not unsettled any more."""
 
+    def at_store(self, deliveries: list[OutgoingDelivery]) -> bool:
+        """Whether the store is at the discharge of one of them: what is said of them waits for its end."""
+        raise AssertionError("transactions know what they hold")
+
+    async def decided(self) -> None:
+        """That end."""
+
 
 class Connection:
     """One for each connection. `wake` has its owner take a turn."""
@@ -305,11 +312,19 @@ class Connection:
             if source is not None and event.settled:
                 source.unheard(deliveries)
             return
+        if self.transactions is not None and self.transactions.at_store(deliveries):
+            self.hold(partial(self._hear_behind_store, event))
+            return
         count = source.at_once(deliveries, event.state)
         if count < len(deliveries):
             self.rest = OutcomesReceived(event.link, deliveries[count:], event.state, event.settled)
             deliveries = deliveries[:count]
         source.on_outcomes(deliveries, event.state, event.settled)
+
+    async def _hear_behind_store(self, event: OutcomesReceived) -> None:
+        assert self.transactions is not None, "they are what the store is at"
+        await self.transactions.decided()
+        self.on_outcomes(event)
 
     @property
     def pauses(self) -> bool:

@@ -326,6 +326,15 @@ class Transactions(TransactionalWork):
         """Whether a plain disposition has to be shown to `dispose_plainly`."""
         return self._table.holds_any
 
+    def at_store(self, deliveries: list[OutgoingDelivery]) -> bool:
+        """Whether the store is at the discharge of one of them."""
+        return self._table.at_store(deliveries)
+
+    async def decided(self) -> None:
+        """What the store is at has ended, and the peer has been told."""
+        await self._nodes.store_step([])  # behind it
+        self.connection.read_mail()
+
     def dispose(
         self, consumer: QueueSource, deliveries: list[OutgoingDelivery], state: TransactionalState,
         settled: bool,
@@ -471,9 +480,7 @@ class Transactions(TransactionalWork):
         txn_id = ended.transaction.txn_id
         for work in ended.works:
             link = work.holder.link
-            if work.late is not None:
-                work.holder.on_outcomes(work.items, work.late.state, work.late.settled)
-            elif work.settles:
+            if work.settles:
                 released = work.effect is Effect.RELEASE
                 link.settle(
                     work.items,

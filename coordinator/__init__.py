@@ -86,7 +86,7 @@ from amqp_broker.coordinator.transaction_states import (
     TransactionState,
 )
 from amqp_broker.coordinator.transaction_table import TransactionTable
-from amqp_broker.coordinator.work import Disposed, Ended, Enlisted, Late, Work
+from amqp_broker.coordinator.work import Disposed, Ended, Enlisted, Work
 
 __all__ = [
     "CHECK_OUTCOMES",
@@ -155,7 +155,6 @@ __all__ = [
     "Enlisted",
     "Given",
     "Kind",
-    "Late",
     "MalformedRequest",
     "NotAllowed",
     "NotSupported",

@@ -24,7 +24,7 @@ class Transaction:
 
     __slots__ = (
         "acquired", "container_id", "control", "deadline", "declared_at", "held", "holders", "operations",
-        "owner", "posted", "postings", "reason", "retired", "size_bytes", "state", "txn_id", "waits",
+        "owner", "posted", "postings", "reason", "retired", "size_bytes", "state", "txn_id",
     )  # fmt: skip
 
     def __init__(
@@ -47,8 +47,6 @@ class Transaction:
         self.posted = 0
         self.retired = 0
         self.acquired = 0
-        self.waits = 0
-        """Outcomes of it for what another one holds that the store is at: it is discharged after that one."""
 
     def __repr__(self) -> str:
         return (
@@ -89,9 +87,8 @@ class Transaction:
             self.acquired += 1
 
     def hold_run(self, held: dict[Any, Held], size_bytes: int) -> None:
-        """A run of messages that are retired becomes part of it, also when its discharge has waited."""
-        if self.state is not TransactionState.DISCHARGING:
-            self.advance(TransactionInput.ENLIST)
+        """A run of messages that are retired becomes part of it."""
+        self.advance(TransactionInput.ENLIST)
         self.held.update(held)
         self.operations += len(held)
         self.size_bytes += size_bytes
@@ -123,7 +120,6 @@ class Transaction:
                 and held.settled is last.settled
                 and held.left is last.left
                 and held.kind is last.kind
-                and held.late is None
             ):
                 items.append(held.item)
                 continue
@@ -133,10 +129,6 @@ class Transaction:
             outcome = held.outcome if effect in (Effect.RETIRE, Effect.RETURN) else None
             if held.kind is Kind.ACQUISITION_SETTLED and effect is Effect.RETIRE:
                 outcome = Accepted()
-            late = held.late
-            if late is not None and late.transaction is None and effect is Effect.KEEP_HELD:
-                works.append(Work(held.holder, effect, [held.item], None, False, held.late))
-                continue
             key = (id(held.holder), effect, _likeness(outcome), settles)
             run = runs.get(key)
             if run is None:
@@ -144,7 +136,7 @@ class Transaction:
                 works.append(run)
             items = run.items
             items.append(held.item)
-            last = held if held.late is None else None
+            last = held
         return works
 
     def age(self, now: float) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from amqp_broker.coordinator.effects import Effect, Given, Kind, decide, given_by
+from amqp_broker.coordinator.effects import Effect, Given, Kind, given_by
 from amqp_broker.coordinator.errors import (
     ControlLinkTerminated,
     NotSupported,
@@ -22,7 +22,7 @@ from amqp_broker.coordinator.errors import (
 from amqp_broker.coordinator.limits import REMEMBERED_PER_CONNECTION, REMEMBERED_S, TransactionLimits
 from amqp_broker.coordinator.transaction import Transaction
 from amqp_broker.coordinator.transaction_states import TransactionInput, TransactionState
-from amqp_broker.coordinator.work import Disposed, Ended, Enlisted, Held, Late, Work
+from amqp_broker.coordinator.work import Disposed, Ended, Enlisted, Held, Work
 from amqp_broker.frames import Declare, Discharge, TransactionalState
 
 _LIVE = TransactionState.LIVE
@@ -154,6 +154,15 @@ class TransactionTable:
         """Whether a plain disposition has to be shown to `dispose_plainly` at all."""
         return bool(self._held)
 
+    def at_store(self, items: Sequence[Any]) -> bool:
+        """Whether the store is at the discharge of one of these deliveries: what is said of them waits for
+        what becomes of it.
+        """
+        if not self._held:
+            return False
+        found = [self._held[item] for item in items if item in self._held]
+        return any(held.transaction.state is _DISCHARGING for held in found)
+
     def dispose(
         self, holder: Any, items: Sequence[Any], state: TransactionalState, settled: bool, default: Any
     ) -> Disposed:
@@ -180,9 +189,6 @@ class TransactionTable:
                 transaction.give(held, outcome, settled)
                 if not self._fits(transaction, 0, 0) and transaction.state is _LIVE:
                     transaction.fail(self._too_much(transaction))
-            elif held.transaction.state is _DISCHARGING:
-                if outcome is not None:
-                    self._wait_for(held, Late(state, settled, transaction, outcome))
             else:
                 held.settled = held.settled or settled
                 foreign = True
@@ -207,8 +213,6 @@ class TransactionTable:
             held = self._held.get(item)
             if held is None:
                 disposed.free.append(item)
-            elif held.transaction.state is _DISCHARGING:
-                self._wait_for(held, Late(state, settled))
             else:
                 held.settled = held.settled or settled
                 control = held.transaction.control
@@ -340,8 +344,6 @@ class TransactionTable:
             held = self._held.get(item)
             if held is None:
                 free.append(item)
-            elif held.late is not None and held.late.transaction is not None:
-                held.late.settled = True
             elif not held.settled:
                 held.settled = True
                 held.left = left
@@ -397,7 +399,7 @@ class TransactionTable:
         disposed: Disposed,
     ) -> None:  # fmt: skip
         size = sum([len(item.message.body) + item.merged_bytes for item in items])
-        if transaction.state in (_LIVE, _DISCHARGING):
+        if transaction.state is _LIVE:
             if self._fits(transaction, len(items), size):
                 retirement = Kind.RETIREMENT
                 run = {item: Held(transaction, retirement, holder, item, outcome, settled) for item in items}
@@ -407,35 +409,6 @@ class TransactionTable:
             transaction.fail(self._too_much(transaction))
         if settled:  # it will be rolled back, so what the rollback does can be done now
             disposed.works.append(Work(holder, Effect.APPLY_DEFAULT, items))
-
-    def _wait_for(self, held: Held, late: Late) -> None:
-        """A disposition for what the store is at; the last one wins."""
-        before = held.late
-        if before is not None and before.transaction is not None:
-            before.transaction.waits -= 1
-            if before.transaction is not late.transaction:
-                self.fail(before.transaction, "another outcome came for a delivery of which it gave one")
-        held.late = late
-        if late.transaction is not None:
-            late.transaction.waits += 1
-
-    def _after(self, held: Held, committed: bool) -> list[Work]:
-        """The end of the transaction that held it: what another one has said of it since then counts there,
-        if it is not decided.
-        """
-        late = held.late
-        assert late is not None and late.transaction is not None, "the outcome of another transaction waits"
-        transaction = late.transaction
-        transaction.waits -= 1
-        disposed = Disposed()
-        effect, _ = decide(held.kind, given_by(held.outcome), held.settled, committed)
-        if effect is not Effect.KEEP_HELD:
-            if transaction.state in (_LIVE, _DISCHARGING):
-                text = "an outcome for a delivery that another transaction of the connection has decided"
-                transaction.fail(TransactionRollback(text))
-        else:
-            self._retire(transaction, held.holder, [held.item], late.outcome, late.settled, disposed)
-        return disposed.works
 
     def _settled_for_nothing(
         self, holder: Any, items: Sequence[Any], settled: bool, disposed: Disposed
@@ -472,13 +445,8 @@ class TransactionTable:
         """Takes the work out of it; what it held is free."""
         del self._live[transaction.txn_id]
         works = transaction.works(committed)
-        late = []
-        for held in transaction.held.values():
-            del self._held[held.item]
-            if held.late is not None and held.late.transaction is not None:
-                late.append(held)
-        for held in late:
-            works.extend(self._after(held, committed))
+        for item in transaction.held:
+            del self._held[item]
         ended = Ended(transaction, committed, transaction.postings, works, transaction.holders, error)
         transaction.held = {}
         transaction.postings = []

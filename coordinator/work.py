@@ -27,7 +27,7 @@ class Held:
     """
 
     __slots__ = (
-        "holder", "item", "kind", "late", "left", "merged_bytes", "outcome", "settled", "transaction",
+        "holder", "item", "kind", "left", "merged_bytes", "outcome", "settled", "transaction",
     )  # fmt: skip
 
     def __init__(
@@ -47,45 +47,25 @@ class Held:
         self.settled = settled or kind is Kind.ACQUISITION_SETTLED
         self.merged_bytes = 0  # counted for what the outcome makes of the message
         self.left = False  # settled by the end of its link, and not by the controller
-        self.late: Late | None = None
-
-
-class Late:
-    """A disposition that came while the store was at the delivery's discharge, to be looked at afterwards:
-    the peer's `state`, or, in the other `transaction`, the `outcome` that it gives there.
-    """
-
-    __slots__ = ("outcome", "settled", "state", "transaction")
-
-    def __init__(
-        self, state: Any, settled: bool, transaction: Transaction | None = None, outcome: Any = None
-    ) -> None:
-        self.state = state
-        self.settled = settled
-        self.transaction = transaction
-        self.outcome = outcome
 
 
 class Work:
     """What to do with a run of `items` of one holder: the effect, and then our settled disposition if
     `settles`.
 
-    `outcome` is the given one, for RETIRE and RETURN. `late` is a disposition to be handled as if it came
-    now (only with KEEP_HELD).
+    `outcome` is the given one, for RETIRE and RETURN.
     """
 
-    __slots__ = ("effect", "holder", "items", "late", "outcome", "settles")
+    __slots__ = ("effect", "holder", "items", "outcome", "settles")
 
     def __init__(
-        self, holder: Any, effect: Effect, items: list[Any], outcome: Any = None, settles: bool = False,
-        late: Late | None = None,
-    ) -> None:  # fmt: skip
+        self, holder: Any, effect: Effect, items: list[Any], outcome: Any = None, settles: bool = False
+    ) -> None:
         self.holder = holder
         self.effect = effect
         self.items = items
         self.outcome = outcome
         self.settles = settles
-        self.late = late
 
     def __repr__(self) -> str:
         settles = ", settles" if self.settles else ""

@@ -154,15 +154,20 @@ class QueueSource(Consumer):
         # A terminal outcome stands (3.4).
         decided = [delivery for delivery in deliveries if delivery.decided]
         if decided:
-            self.lose(decided, state, "another outcome of theirs stands")
             deliveries = [delivery for delivery in deliveries if not delivery.decided]
-        handler = _OUTCOMES.get(type(outcome))
-        if not deliveries:
-            pass
-        elif handler is None or OUTCOMES[type(outcome)] not in self.outcomes:
+        if deliveries:
+            self._on_terminal(deliveries, state, outcome, settled)
+        if decided:
+            self.lose(decided, state, "another outcome of theirs stands")
+        if self.demand == 0 and not self.ended:
+            self.on_credit()
+
+    def _on_terminal(
+        self, deliveries: list[OutgoingDelivery], state: Any, outcome: Any, settled: bool
+    ) -> None:
+        if type(outcome) not in _OUTCOMES or OUTCOMES[type(outcome)] not in self.outcomes:
             self.lose(deliveries, state, "the source does not offer it")
             self._refuse_outcome(outcome, deliveries if settled else [])
-            return
         elif self.browser:
             if not settled:
                 self.link.settle(deliveries, state)
@@ -170,8 +175,6 @@ class QueueSource(Consumer):
             self._on_annotated(deliveries, state, outcome, settled)
         else:
             self._decide(deliveries, state, outcome, settled)
-        if self.demand == 0 and not self.ended:
-            self.on_credit()
 
     def _decide(self, deliveries: list[OutgoingDelivery], state: Any, outcome: Any, settled: bool) -> None:
         if type(state) is TransactionalState:

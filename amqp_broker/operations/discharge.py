@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from amqp_broker.coordinator import Effect, Transaction, TransactionRollback, Work
+from amqp_broker.coordinator import Effect, Transaction, Work
 from amqp_broker.frames import Error, Modified
 from amqp_broker.links import Delivery, ReceiverLink, in_words
 from amqp_broker.message_events import settled
-from amqp_broker.operations.operation import Batch, NotYet, Operation, Refused, error_of
+from amqp_broker.operations.operation import Batch, Operation, Refused, error_of
 from amqp_broker.operations.posting import retire_verbs
 from amqp_broker.persistence import Discharged, Record, Return, Unit
 from amqp_broker.queue import Consumer
@@ -88,12 +88,9 @@ class Discharge(Batch):
 
     def prepare(self, now_ms: int) -> Unit:
         """The postings, then what becomes of messages that it holds, then that it was committed. Raises
-        Refused where a part of it can't be, NotYet while an earlier discharge decides about a part.
+        Refused where a part of it can't be.
         """
         transaction = self.transaction
-        if transaction.waits:
-            waits = TransactionRollback("an earlier discharge has not decided about a delivery of this one")
-            raise NotYet(Refused(waits.error()))
         if transaction.reason is not None:
             raise Refused(transaction.reason.error())
         unit = super().prepare(now_ms)

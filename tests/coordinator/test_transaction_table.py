@@ -126,86 +126,23 @@ def test_rule_6_a_foreign_outcome_that_settled_is_not_forgotten() -> None:
     assert done(discharge(of, first, fail=True)) == [("APPLY_DEFAULT", [delivery], None, False)]
 
 
-@pytest.mark.parametrize("settled", [False, True])
-@pytest.mark.parametrize("asked", [False, True])
-@pytest.mark.parametrize("commits", [False, True])
-def test_an_outcome_in_a_second_transaction_waits_for_the_commit_of_the_first(
-    commits: bool, asked: bool, settled: bool
-) -> None:
-    """While the store is at the discharge nobody knows whether the delivery is still another's (4.4.2). If
-    it was decided there, the second one can't commit; else the outcome is part of it, also where its
-    discharge came meanwhile.
-    """
-    of = table()
-    first, second = txn(of, 1), txn(of, 2)
-    delivery = Delivery()
-    dispose(of, first, [delivery])
-    of.discharge("control", Discharge(txn_id=first.txn_id))
-    assert dispose(of, second, [delivery], settled=settled).errors == []
-    found = of.discharge("control", Discharge(txn_id=second.txn_id)) if asked else second
-    assert found is second and second.waits == 1
-    ended = of.commit_done(first) if commits else of.commit_failed(first, "full")
-    assert second.waits == 0
-    assert not [work for work in ended.works if work.late is not None]
-    if asked:
-        assert (second.reason is not None) is commits
-    if commits:
-        if not asked:
-            told = discharge(of, second).error
-            assert isinstance(told, TransactionRollback) and "another transaction" in told.description
-        return
-    assert done(of.commit_done(second) if asked else discharge(of, second)) == [
-        ("RETIRE", [delivery], ACCEPTED, not settled)
-    ]
-
-
-def test_an_outcome_for_what_an_earlier_transaction_acquired() -> None:
-    """Acquired without an outcome, it is still held after the commit; a rollback takes it away."""
+def test_the_store_is_at_what_a_discharge_holds() -> None:
+    """From the discharge until its end: what is said of these deliveries meanwhile waits (4.4.2)."""
     for commits in (True, False):
         of = table()
-        first, second = txn(of, 1), txn(of, 2)
-        delivery = Delivery()
-        of.acquired(first, "consumer", [delivery], False)
-        of.discharge("control", Discharge(txn_id=first.txn_id))
-        dispose(of, second, [delivery])
-        assert of.holder_gone("consumer", [delivery], left=False) == []
-        works = (of.commit_done(first) if commits else of.commit_failed(first, "full")).works
-        assert [work.effect.name for work in works] == ["KEEP_HELD" if commits else "RELEASE"]
-        ended = discharge(of, second)
+        one, other = txn(of, 1), txn(of, 2)
+        mine, theirs = Delivery(), Delivery()
+        assert not of.at_store([mine])
+        dispose(of, one, [mine])
+        dispose(of, other, [theirs])
+        assert not of.at_store([mine, theirs])
+        of.discharge("control", Discharge(txn_id=one.txn_id))
+        assert of.at_store([theirs, mine]) and not of.at_store([theirs])
         if commits:
-            assert done(ended) == [("RETIRE", [delivery], ACCEPTED, False)], "its link has gone"
+            of.commit_done(one)
         else:
-            assert isinstance(ended.error, TransactionRollback)
-
-
-def test_an_outcome_whose_transaction_ends_before_the_earlier_one() -> None:
-    """It is as if it had been rolled back behind the first one."""
-    for settled in (False, True):
-        of = table()
-        first, second = txn(of, 1), txn(of, 2)
-        delivery = Delivery()
-        dispose(of, first, [delivery])
-        of.discharge("control", Discharge(txn_id=first.txn_id))
-        dispose(of, second, [delivery], settled=settled)
-        discharge(of, second, fail=True)
-        works = done(of.commit_failed(first, "full"))
-        default = [("APPLY_DEFAULT", [delivery], None, False)] if settled else []
-        assert works == [("KEEP_HELD", [delivery], None, False), *default]
-
-
-def test_of_two_outcomes_that_wait_the_last_one_wins() -> None:
-    """The transaction of the first can't be committed without it."""
-    of = table()
-    first, second, third = txn(of, 1), txn(of, 2), txn(of, 3)
-    delivery = Delivery()
-    dispose(of, first, [delivery])
-    of.discharge("control", Discharge(txn_id=first.txn_id))
-    for transaction in (second, second, third):
-        dispose(of, transaction, [delivery])
-    assert (second.waits, third.waits) == (0, 1)
-    of.commit_failed(first, "full")
-    assert isinstance(discharge(of, second).error, TransactionRollback)
-    assert done(discharge(of, third)) == [("RETIRE", [delivery], ACCEPTED, True)]
+            of.commit_failed(one, "full")
+        assert not of.at_store([mine])
 
 
 def test_work_that_is_lost_leaves_only_the_rollback() -> None:
@@ -565,18 +502,3 @@ def test_what_the_controller_settled_is_not_left_by_its_link() -> None:
         ("APPLY_DEFAULT", [settled], None, False),
         ("LEFT", [left], None, False),
     ]
-
-
-def test_a_disposition_during_the_commit_waits_for_its_end() -> None:
-    """It applies if the delivery is still held then, and is void if the transaction decided (4.4.2)."""
-    for failing in (False, True):
-        of = table()
-        one = txn(of)
-        decided, open_ = Delivery(), Delivery()
-        of.acquired(one, "consumer", [open_], False)
-        dispose(of, one, [decided])
-        of.discharge("control", Discharge(txn_id=one.txn_id))
-        assert of.dispose_plainly([decided, open_], ACCEPTED, True).free == []
-        ended = of.commit_failed(one, "full") if failing else of.commit_done(one)
-        late = [(work.items, work.late.settled) for work in ended.works if work.late is not None]
-        assert late == [([decided if failing else open_], True)]

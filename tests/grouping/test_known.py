@@ -456,3 +456,39 @@ def test_cursor_behind_what_a_full_disk_refuses(stores: Stores, room: str) -> No
         Send(0, "stream", ("sequenced", 2, 1, 0), txn="t"),
         Send(0, "asks", ("cursor", "move", "c", (("r.d", 4),))),
     )  # fmt: skip
+
+
+HOLDING: list[Step] = [
+    AttachSender(0, "control", None),
+    *(Send(0, "control", ("declare", name)) for name in ("t", "u")),
+    AttachSender(0, "to", "e.c"),
+    *(Send(0, "to", ("plain", f"m{number}", True)) for number in range(4)),
+    AttachReceiver(0, "from", "e.c", 4),
+]
+
+
+@pytest.mark.parametrize("txn", ["t", "u", None])
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("first", ["accepted", "modified"])
+def test_outcome_behind_the_discharge_that_decides(
+    stores: Stores, first: str, settled: bool, txn: str | None
+) -> None:
+    """In the transaction that is over, in another one, or in none; also where the discharge is refused."""
+    decides = Settle(0, "from", 1, 2, first, False, txn="t")
+    again = Settle(0, "from", 1, 1, "modified", settled, txn=txn)
+    ends = Send(0, "control", ("discharge", "t", False))
+    rest = Send(0, "control", ("discharge", "u", False))
+    same(stores, HOLDING, decides, ends, again, rest)
+    same(stores, HOLDING, decides, Disk(-1, "commits"), ends, again, Disk(-1, "enough"), rest)
+    same(stores, HOLDING, decides, ends, again, Leave(0, "from", closed=False), rest)
+
+
+def test_outcome_of_what_is_decided_and_of_what_is_not(stores: Stores) -> None:
+    """In one disposition of a transaction: it holds the rest, although it can't be committed any more."""
+    same(
+        stores, HOLDING,
+        Settle(0, "from", 3, 3, "modified", False),
+        Settle(0, "from", 1, 3, "modified", False, txn="t"),
+        Settle(0, "from", 2, 3, "released", True, txn="u"),
+        Send(0, "control", ("discharge", "t", False)),
+    )  # fmt: skip

@@ -43,10 +43,10 @@ FAULTS: Final = (
         TABLE,
         "            if held is None:\n"
         "                free.append(item)\n"
-        "            elif held.late is not None and held.late.transaction is not None:\n",
+        "            elif not held.settled:\n",
         "            if held is None or True:\n"
         "                free.append(item)\n"
-        "            elif held.late is not None and held.late.transaction is not None:\n",
+        "            elif not held.settled:\n",
         scenarios("4.1/retiring-link-closed"),
         "9",
     ),
