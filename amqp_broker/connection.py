@@ -366,12 +366,20 @@ class Connection:
             source.on_flow(event.txn_id)
 
     def on_detached(self, event: LinkDetached) -> None:
-        """A link is gone."""
+        """A link is gone. After a fault of the broker it may be told once more."""
         link = event.link
         context = link.context
         self.names.release(self._key(link), context)
         link.context = None
         self.links.pop(link, None)
+        try:
+            self._end(link, context, event)
+        except Exception:
+            link.context = context  # what it held is given back at the end of the connection
+            self.links[link] = None
+            raise
+
+    def _end(self, link: ReceiverLink | SenderLink, context: Any, event: LinkDetached) -> None:
         if isinstance(link, ReceiverLink):
             if context is not None:
                 sink: Sink = context

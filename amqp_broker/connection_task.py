@@ -11,7 +11,8 @@ the back-pressure of TCP; the protocol's own is credit and window, which are ren
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -132,18 +133,31 @@ class ConnectionTask:
         """Serve the connection until both sides are done with it or the transport breaks."""
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._read)
-                nursery.start_soon(self._write)
+                nursery.start_soon(self._owned, self._read)
+                nursery.start_soon(self._owned, self._write)
                 await self._own()
                 nursery.cancel_scope.cancel()
         finally:
-            self._log_end()
-            self._nodes.timers.forget(self)
-            self._account.close()
-            self._give_everything_back()
-            self._keep_bytes(0)
+            self._do_each(
+                self._log_end,
+                partial(self._nodes.timers.forget, self),
+                self._account.close,
+                self._give_everything_back,
+                self._end_links,
+                self.transactions.connection_gone,
+                self.connection.mail.close,
+                partial(self._keep_bytes, 0),
+            )
             with trio.move_on_after(CLOSE_GRACE_S, shield=True):
                 await trio.aclose_forcefully(self._stream)
+
+    async def _owned(self, task: Callable[[], Awaitable[None]]) -> None:
+        """A fault in it ends this connection, in a turn."""
+        try:
+            await task()
+        except Exception as error:
+            self._broken = task == self._write
+            self.connection.fail(error)
 
     async def _read(self) -> None:
         transport = self._transport
@@ -386,25 +400,29 @@ class ConnectionTask:
 
     def _give_everything_back(self) -> None:
         """The wire broke, or the broker cuts it: every link of this connection ends as the engine says."""
-        connection = self.connection
         cut = not (self._broken or self._eof)
         self._give_back(self.engine.receive_eof(trio.current_time(), cut=cut))
-        for link in list(connection.links):
-            connection.on_detached(LinkDetached(link, True, None, []))
-        self.transactions.connection_gone()
-        connection.mail.close()
+
+    def _end_links(self) -> None:
+        """Those that the engine does not know any more."""
+        self._give_back([LinkDetached(link, True, None, []) for link in self.connection.links])
+
+    def _do_each(self, *steps: Callable[[], None]) -> None:
+        """Also where one of them meets a fault of the broker."""
+        for step in steps:
+            try:
+                step()
+            except Exception:
+                self.log.exception("connection.internal_error")
 
     def _give_back(self, events: list[Any]) -> None:
         """What was being handled when it failed, and then `events`: links end, and nothing else is heard."""
         handling, self._handling = self._handling, []
         for event in [*handling, *events]:
-            try:
-                if type(event) is LinkDetached:
-                    self.connection.on_detached(event)
-                elif type(event) is OutcomesReceived and event.settled:
-                    self.connection.unheard(event)
-            except Exception:
-                self.log.exception("connection.internal_error")
+            if type(event) is LinkDetached:
+                self._do_each(partial(self.connection.on_detached, event))
+            elif type(event) is OutcomesReceived and event.settled:
+                self._do_each(partial(self.connection.unheard, event))
 
     # Events that are not a link's
 

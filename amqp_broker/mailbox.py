@@ -33,13 +33,28 @@ class Mailbox:
         self._wake()
 
     def read(self) -> None:
-        """Call everything that waits, also what that leads to."""
+        """Call everything that waits, also what that leads to. Where one of them raises, the rest stays."""
         while self._mail:
             mail, self._mail = self._mail, []
-            for handler, first, second in mail:
-                handler(first, second)
+            called = 0
+            try:
+                for handler, first, second in mail:
+                    called += 1
+                    handler(first, second)
+            finally:
+                if called < len(mail):
+                    self._mail = mail[called:] + self._mail
 
     def close(self) -> None:
-        """There are no turns any more: what waits and what comes is called at once."""
+        """There are no turns any more: what waits and what comes is called at once. Raises the first of what
+        they raise when all of them were called.
+        """
         self._closed = True
-        self.read()
+        raised: Exception | None = None
+        while self._mail:
+            try:
+                self.read()
+            except Exception as error:
+                raised = raised or error
+        if raised is not None:
+            raise raised

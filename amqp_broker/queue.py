@@ -598,8 +598,9 @@ class Queue:
         self.consumers.append(consumer)
 
     def detach(self, consumer: Consumer) -> None:
-        """A link receives no more; what it held is given back apart."""
-        self.consumers.remove(consumer)
+        """A link receives no more; what it held is given back apart. Harmless when called again."""
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
         for offset, excluded in list(self._excluded.items()):
             excluded.discard(consumer)
             if not excluded:

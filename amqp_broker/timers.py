@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import trio
+
+from amqp_broker.log_setup import logger
+
+AGAIN_S: Final = 1.0
+"""After which time what met a fault of the broker is woken once more."""
 
 
 class Timed(Protocol):
@@ -28,6 +33,7 @@ class Timers:
         self._count = count()
         self._set_for: dict[Timed, Entry] = {}
         self._changed = trio.Event()
+        self._log = logger("timers")
 
     def set(self, deadline: float, timed: Timed) -> None:
         """Wake `timed` at `deadline` (trio's clock, seconds), or at an earlier deadline that it already
@@ -59,6 +65,11 @@ class Timers:
             now = trio.current_time()
             while self._heap and self._heap[0][0] <= now:
                 timed = heappop(self._heap)[2]
-                if timed is not None:
-                    del self._set_for[timed]
+                if timed is None:
+                    continue
+                del self._set_for[timed]
+                try:
                     timed.wake()
+                except Exception:
+                    self._log.exception("timer.failed", of=type(timed).__name__)
+                    self.set(now + AGAIN_S, timed)

@@ -48,7 +48,7 @@ from amqp_broker.links import OutgoingDelivery, in_words
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.message_events import Origin, settled
 from amqp_broker.operations.discharge import Discharge, Provisional, records_of, refusal
-from amqp_broker.operations.operation import error_of
+from amqp_broker.operations.operation import OperationFault, error_of
 from amqp_broker.operations.posting import Posting, Step
 
 if TYPE_CHECKING:
@@ -119,7 +119,12 @@ class Transactions(TransactionalWork):
             self._end(found)
             self._answer_when_aborted(found, link, delivery)
         else:
-            self._nodes.writer.collect(Discharge(self, found, link, delivery))
+            try:
+                discharge = Discharge(self, found, link, delivery)
+            except Exception:
+                self._execute(self._table.commit_failed(found, "a fault of the broker"))
+                raise
+            self._nodes.writer.collect(discharge)
 
     def _new_txn_id(self) -> bytes:
         """16 random bytes; the system is asked for many at a time."""
@@ -304,9 +309,13 @@ class Transactions(TransactionalWork):
 
     def enlist(self, transaction: Transaction, posting: Any) -> TransactionError | None:
         """A posting becomes part of the transaction, or why not: then `refuse_posts` has to follow."""
-        refused = self._table.enlist(transaction, posting)
-        if refused is None:
-            self.connection.account.hold(_kept_bytes(posting.operations, posting.size_bytes))
+        try:
+            refused = self._table.enlist(transaction, posting)
+            if refused is None:
+                self.connection.account.hold(_kept_bytes(posting.operations, posting.size_bytes))
+        except Exception as fault:
+            posting.refused(OperationFault(f"a fault of the broker: {fault!r}"))
+            raise
         return refused
 
     def tell_provisionally(

@@ -187,17 +187,20 @@ class HalfPut(HalfOperation):
         if self.group.full():
             most = self.group.settings.max_pending
             raise _no_room(f"group {self.group.name!r} has {most} pending half messages (max_pending)")
-        if not self._kept and not queue.reserve_one(self.size_bytes):
-            raise _no_room(f"queue {queue.name!r} is full")
-        self._hold(unit)
-
-    def _hold(self, unit: HalfUnit) -> None:
         request = self.request
         now_ms = unit.now_ms
-        half = self.half = OpenHalf(
+        half = OpenHalf(
             self.half_id, self.destination.name, request.digest, now_ms, now_ms + request.first_check_ms,
             now_ms + request.max_age_ms, self.container_id, self.size_bytes,
         )  # fmt: skip
+        if not self._kept and not queue.reserve_one(self.size_bytes):
+            raise _no_room(f"queue {queue.name!r} is full")
+        self.half = half
+        self._hold(unit, half)
+
+    def _hold(self, unit: HalfUnit, half: OpenHalf) -> None:
+        request = self.request
+        now_ms = unit.now_ms
         half.changes = 1
         half.message_format = self.message_format
         half.priority = request.priority

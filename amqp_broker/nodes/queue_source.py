@@ -7,7 +7,7 @@ Everything here but `deliver` and `settled` runs in a turn of the connection, an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker import message_events
@@ -131,15 +131,17 @@ class QueueSource(Consumer):
             excess = len(pending) - link.credit
             if excess > 0:  # the peer took credit back: others may have these
                 self.demand = 0
-                self.queue.take_back([pending.pop() for _ in range(excess)])
-                self._nodes.pump(self.queue)
+                back = [pending.pop() for _ in range(excess)]
+                if not self.browser:  # which has copies
+                    self.queue.take_back(back)
+                    self._nodes.pump(self.queue)
         if taken and self.queue.events and not self.browser:
             self._log_delivered(records[:taken])
         if taken and transactional:  # not before: what this assigns to the same link is pending, too
             self.transactions.show_acquired(self.queue)
         elif taken and self.settled and not self.browser:
             sent = records[:taken]
-            self._settle([], sent, ACCEPTED, self._retire_verbs(sent, ACCEPTED))
+            self._settle([], True, sent, ACCEPTED, self._retire_verbs(sent, ACCEPTED))
 
     # Outcomes of what the client received
 
@@ -242,9 +244,7 @@ class QueueSource(Consumer):
         """Detach for an outcome that the source does not offer; what the peer settled by it comes back."""
         if not self.browser:
             free = self.transactions.holder_gone(self, settled, left=False)
-            for delivery in free:
-                delivery.decided = True
-            self._return([delivery.message for delivery in free])
+            self._return(free)
         offered = ", ".join(sorted(self.outcomes))
         description = f"expected one of the outcomes that the source offers ({offered}), got {state!r:.120}"
         self.detach(Error(condition="amqp:not-allowed", description=description))
@@ -273,36 +273,26 @@ class QueueSource(Consumer):
     def _retire(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         records = [delivery.message for delivery in deliveries]
         verbs = self._retire_verbs(records, state)
-        _decided(deliveries)
-        self._settle([] if settled else deliveries, records, state, verbs)
+        self._settle(deliveries, settled, records, state, verbs)
 
     def _reject(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         self._nodes.rejected(self.queue, deliveries, state)
         self._retire(deliveries, state, settled)
 
     def _release(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
-        records = [delivery.message for delivery in deliveries]
         if self.queue.events:
-            verbs = self._outcome_events(records, state)
-            _decided(deliveries)
-            self._settle([] if settled else deliveries, [], state, verbs)
-            self._return(records)
+            verbs = self._outcome_events([delivery.message for delivery in deliveries], state)
+            self._settle(deliveries, settled, [], state, verbs)
             return
-        _decided(deliveries)
-        self._return(records)
+        self._return(deliveries)
         if not settled:
             self.link.settle(deliveries, state)
 
     def _modify(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
-        records = [delivery.message for delivery in deliveries]
-        effects = bool(state.delivery_failed or state.message_annotations)
-        self._change(deliveries, state)
-        verbs = return_verbs(self.queue.queue_id, records) if effects else []
+        verbs = return_verbs(self.queue.queue_id, deliveries, state)
         if self.queue.events:
-            verbs.extend(self._outcome_events(records, state))
-        _decided(deliveries)
-        self._settle([] if settled else deliveries, [], state, verbs)
-        self._return(records)
+            verbs.extend(self._outcome_events([delivery.message for delivery in deliveries], state))
+        self._settle(deliveries, settled, [], state, verbs)
 
     def _change(self, deliveries: list[OutgoingDelivery], state: Any) -> None:
         """What `modified` does to messages (3.4.5)."""
@@ -326,12 +316,16 @@ class QueueSource(Consumer):
         """
         if type(outcome) is Modified:
             self._change(items, outcome)
-        self._return([item if isinstance(item, Record) else item.message for item in items])
+        self._return(items)
 
-    def _return(self, records: list[Record]) -> None:
-        for record in records:
+    def _return(self, items: Sequence[Any]) -> None:
+        """Messages, or what they were delivered as: each is decided when it is in its place."""
+        for item in items:
+            record = item if isinstance(item, Record) else item.message
             changed(record)
-        self.queue.give_back(records)
+            self.queue.give_back((record,))
+            if item is not record:
+                item.decided = True
         self._nodes.pump(self.queue)
 
     def _retire_verbs(self, records: list[Record], state: Any) -> Unit:
@@ -352,15 +346,26 @@ class QueueSource(Consumer):
         self._nodes.writer.defer(Step(verbs, told=True))
 
     def _settle(
-        self, deliveries: list[OutgoingDelivery], retired: list[Record], state: Any, verbs: Unit
-    ) -> None:
-        settlement = Settlement(self, deliveries, retired, state, self._nodes, verbs)
+        self, deliveries: list[OutgoingDelivery], settled: bool, retired: list[Record], state: Any,
+        verbs: Unit,
+    ) -> None:  # fmt: skip
+        """Those that are not retired return. They are decided when that is for the store to do: from then on
+        no fault gives them back.
+        """
+        settlement = Settlement(self, [] if settled else deliveries, retired, state, self._nodes, verbs)
         if not verbs:
-            settlement.stored()
-        elif deliveries:
-            self._nodes.writer.collect(settlement)
-        else:
+            self.queue.retire(retired)
+        elif settled:
             self._nodes.writer.defer(settlement)
+        else:
+            self._nodes.writer.collect(settlement)
+        if retired:
+            for delivery in deliveries:
+                delivery.decided = True
+        else:
+            self.give_back(deliveries, state)
+        if not verbs:
+            settlement.done()
 
     def _settled(self, settlement: Settlement, _: None) -> None:
         """In the turn after the commit: the receiver that waits for it is told that its outcome holds."""
@@ -401,8 +406,6 @@ class QueueSource(Consumer):
         if broken:
             self.suspect = next((delivery for delivery in held if not _has_outcome(delivery.state)), None)
         held = self.transactions.holder_gone(self, held, left=True)
-        for delivery in held:
-            delivery.decided = True
         self.left(held)
 
     def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
@@ -410,20 +413,16 @@ class QueueSource(Consumer):
         queue = self.queue
         self.demand = 0
         queue.detach(self)
-        waiting = list(self.pending)
-        self.pending.clear()
-        if not self.browser:
-            queue.take_back(waiting)
+        if self.browser:
+            self.pending.clear()
+        else:
+            while self.pending:
+                queue.take_back((self.pending[0],))
+                self.pending.popleft()
             self._leave(unsettled, broken)
             self._nodes.pump(queue)
         if self.temporary:
             self._nodes.drop_temporary(queue)
-
-
-def _decided(deliveries: list[OutgoingDelivery]) -> None:
-    """What becomes of them happens now: what could fail has been done, and nothing decides once more."""
-    for delivery in deliveries:
-        delivery.decided = True
 
 
 def _has_outcome(state: object) -> bool:

@@ -16,8 +16,8 @@ from amqp_broker.frames import Error, Modified
 from amqp_broker.links import Delivery, ReceiverLink, in_words
 from amqp_broker.message_events import settled
 from amqp_broker.operations.operation import Batch, Operation, Refused, error_of
-from amqp_broker.operations.posting import retire_verbs
-from amqp_broker.persistence import Discharged, Record, Return, Unit
+from amqp_broker.operations.posting import retire_verbs, return_verbs
+from amqp_broker.persistence import Discharged, Record, Unit
 from amqp_broker.queue import Consumer
 
 if TYPE_CHECKING:
@@ -36,19 +36,7 @@ def stored_by(work: Work) -> Unit:
     outcome = work.outcome
     if work.effect is not Effect.RETURN or type(outcome) is not Modified:
         return []
-    failed = 1 if outcome.delivery_failed else 0
-    if not failed and not outcome.message_annotations:
-        return []
-    unit: Unit = []
-    for delivery in work.items:
-        record: Record = delivery.message
-        if record.durable:
-            annotations = record.annotations
-            if outcome.message_annotations:
-                annotations = delivery.merged_by(outcome)
-                assert annotations is not None, "it was merged when the outcome came"
-            unit.append(Return(queue_id, record.offset, record.delivery_count + failed, annotations))
-    return unit
+    return return_verbs(queue_id, work.items, outcome)
 
 
 def events_of(work: Work, txn_id: bytes, now_ms: int) -> Unit:

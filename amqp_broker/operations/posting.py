@@ -10,11 +10,11 @@ Question     nothing is stored: something is asked at its place in the order
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.compilation import mypyc_attr
-from amqp_broker.frames import Error
+from amqp_broker.frames import Error, Modified
 from amqp_broker.links import Account, Delivery, OutgoingDelivery
 from amqp_broker.message_events import Origin, put
 from amqp_broker.nodes.ends import Sink
@@ -235,9 +235,14 @@ class Settlement(Operation):
         return self.verbs
 
     def stored(self) -> None:
-        """The messages are gone, and there is room."""
+        """The messages are gone."""
         if self.records:
             self.queue.retire(self.records)
+        self.done()
+
+    def done(self) -> None:
+        """There is room, and the outcome holds."""
+        if self.records:
             self.nodes.drained(self.queue)
         if self.deliveries:
             self.source.on_settled(self)
@@ -266,13 +271,21 @@ class Settlement(Operation):
         return self.source.connection
 
 
-def return_verbs(queue_id: int, records: Sequence[Record]) -> Unit:
-    """What the store has to know of messages whose header effects changed."""
-    return [
-        Return(queue_id, record.offset, record.delivery_count, record.annotations)
-        for record in records
-        if record.durable
-    ]
+def return_verbs(queue_id: int, deliveries: Sequence[Any], outcome: Modified) -> Unit:
+    """What the store has to know of messages that `modified` is about to give back (3.4.5)."""
+    failed = 1 if outcome.delivery_failed else 0
+    if not failed and not outcome.message_annotations:
+        return []
+    unit: Unit = []
+    for delivery in deliveries:
+        record: Record = delivery.message
+        if record.durable:
+            annotations = record.annotations
+            if outcome.message_annotations:
+                annotations = delivery.merged_by(outcome)
+                assert annotations is not None, "it was merged when the outcome came"
+            unit.append(Return(queue_id, record.offset, record.delivery_count + failed, annotations))
+    return unit
 
 
 class Step(Operation):

@@ -179,10 +179,14 @@ class Writer:
             self._wake()
 
     def _add(self, operation: Operation) -> None:
+        try:
+            kept = operation.kept_bytes()
+            if kept:
+                self._account_of(operation).hold(kept)
+        except Exception as error:
+            operation.refused(self._at_fault(operation, error))  # it was begun by who submits it
+            return
         self._waiting.append(operation)
-        kept = operation.kept_bytes()
-        if kept:
-            self._account_of(operation).hold(kept)
 
     def _account_of(self, operation: Operation) -> Account:
         owner = operation.owner()

@@ -5,7 +5,7 @@ connection.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from amqp_broker.configuration import BrokerConfig, BrokerLimits, ListenerConfig
 from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.frames import (
     AMQP_HEADER,
+    EMPTY_FRAME,
     RECEIVER,
     SENDER,
     Attach,
@@ -39,6 +40,7 @@ from amqp_broker.frames import (
 from amqp_broker.listener import peer_of_stream
 from amqp_broker.nodes.queue_sink import QueueSink
 from amqp_broker.testing import memory_config, run_with_virtual_clock
+from amqp_broker.transport import StreamTransport
 
 Pair = Callable[[], tuple[Any, Any]]
 BODY = b"x" * 10_000
@@ -312,5 +314,47 @@ def test_a_fault_of_ours_ends_one_connection_only(monkeypatch: pytest.MonkeyPatc
             await good.send_to("fine", 1)
             await good.receive_from("fine", 5)
             await good.until(Transfer)
+
+    run_with_virtual_clock(main)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("where", ["receive", "send_all"])
+def test_a_fault_beside_the_turns_ends_one_connection_only(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the task that reads, or in the one that writes."""
+    planted: list[Any] = []
+
+    async def main() -> None:
+        async with serving() as (broker, connect):
+            good, bad = connect(), connect()
+            await good.hello()
+            await bad.hello()
+            await bad.send_to("q", 1)
+            await bad.receive_from("q", 1)
+            await bad.until(Transfer)
+
+            def fails(*_: Any) -> Any:
+                if planted:
+                    return original(*_)
+                planted.append(where)
+                raise AssertionError("planted")
+
+            original: Any = getattr(StreamTransport, where)
+            with monkeypatch.context() as patched:
+                patched.setattr(StreamTransport, where, fails)
+                await bad.stream.send_all(EMPTY_FRAME)
+                with suppress(trio.BrokenResourceError):
+                    await bad.say(Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1))
+                told = [await bad.next()]
+                while told[-1] is not None:
+                    told.append(await bad.next())
+            assert planted
+            if where == "receive":
+                assert told[-2].error.condition == "amqp:internal-error"
+            await good.receive_from("q", 1)
+            await good.until(Transfer)
+            assert broker.writer.failure is None
 
     run_with_virtual_clock(main)

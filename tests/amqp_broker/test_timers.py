@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 import trio.testing
 
-from amqp_broker.timers import Timers
+from amqp_broker.timers import AGAIN_S, Timers
 
 
 class Sleeper:
@@ -72,5 +72,30 @@ def test_who_is_gone_is_not_woken() -> None:
             await trio.sleep(30)
             nursery.cancel_scope.cancel()
         assert sleeper.woken == []
+
+    run(main)
+
+
+def test_a_fault_in_one_that_is_woken_is_its_own() -> None:
+    """The others are woken at their deadlines, and it is woken once more."""
+
+    class Faulty(Sleeper):
+        def wake(self) -> None:
+            super().wake()
+            if len(self.woken) == 1:
+                raise AssertionError("planted")
+
+    async def main() -> None:
+        timers = Timers()
+        faulty, other = Faulty(), Sleeper()
+        start = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(timers.run)
+            timers.set(start + 5, faulty)
+            timers.set(start + 5, other)
+            await trio.sleep(30)
+            nursery.cancel_scope.cancel()
+        assert faulty.woken == [start + 5, start + 5 + AGAIN_S]
+        assert other.woken == [start + 5]
 
     run(main)

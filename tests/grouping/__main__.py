@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 
+from tests.grouping.called_faults import KNOWN, Case, places
 from tests.grouping.pairs import KINDS, judge_pair
 from tests.grouping.programs import random_program
 from tests.grouping.stores import MemoryStores, SqliteStores, Stores, quick_folder
@@ -23,11 +24,16 @@ def main() -> int:
     parser.add_argument("--shrink", action="store_true", help="print a smaller program for each that differs")
     parser.add_argument("--stop-after", type=int, default=0, metavar="N", help="stop after N that differ")
     parser.add_argument("--pairs", action="store_true", help="small requests in pairs instead")
+    parser.add_argument(
+        "--faults", action="store_true", help="a fault in each function that is called for a request"
+    )
     options = parser.parse_args()
     folder = quick_folder()
     try:
         if options.pairs:
             return _run_pairs(SqliteStores(folder) if options.store == "sqlite" else MemoryStores())
+        if options.faults:
+            return _run_faults()
         return _run(options, {"memory": MemoryStores(), "sqlite": SqliteStores(folder)})
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -41,6 +47,24 @@ def _run_pairs(stores: Stores) -> int:
                 failed += 1
                 print(f"{first}; {second}:", *found, sep="\n    ", flush=True)
         print(f"{first}: beside {len(KINDS)} others, {failed} differ so far", file=sys.stderr, flush=True)
+    return 1 if failed else 0
+
+
+def _run_faults() -> int:
+    tried = failed = 0
+    for kind in KINDS:
+        for steps in places(kind):
+            case = Case(steps, MemoryStores())
+            wrong = {"without a fault": case.prepare()}
+            wrong |= {function: case.judge(function) for function in case.functions if function not in KNOWN}
+            wrong = {function: found for function, found in wrong.items() if found}
+            failed += len(wrong)
+            tried += len(case.functions)
+            asked = f"{kind}, step {len(steps)}"
+            print(f"{asked}: {len(case.functions)} functions, {len(wrong)} wrong", flush=True)
+            for function, found in wrong.items():
+                print(f"    {function}: {found}", flush=True)
+    print(f"{tried} faults, {failed} wrong")
     return 1 if failed else 0
 
 

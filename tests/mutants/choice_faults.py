@@ -344,8 +344,8 @@ _MESSAGES: Final = (
     Mutant(
         "what a default outcome returns goes to the end of its queue",
         "amqp_broker/nodes/queue_source.py",
-        "        self.queue.give_back(records)\n",
-        "        self.queue.backlog.add(records)\n",
+        "            self.queue.give_back((record,))\n",
+        "            self.queue.backlog.add([record])\n",
         scenarios("4.4.4/default-in-place"),
         "place",
     ),

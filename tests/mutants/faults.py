@@ -89,8 +89,8 @@ _DURABILITY: Final = (
     Mutant(
         "an outcome is confirmed before it is stored",
         "amqp_broker/nodes/queue_source.py",
-        "elif deliveries:\n            self._nodes.writer.collect(settlement)\n",
-        "elif deliveries:\n"
+        "        else:\n            self._nodes.writer.collect(settlement)\n",
+        "        else:\n"
         "            self.link.settle(deliveries, state) or self._nodes.writer.collect(settlement)\n",
         KILLS,
     ),

@@ -225,13 +225,10 @@ FAULTS: Final = (
     Mutant(
         "released comes back counted",
         "amqp_broker/nodes/queue_source.py",
-        "        for record in records:\n"
-        "            changed(record)\n"
-        "        self.queue.give_back(records)",
-        "        for record in records:\n"
+        "            changed(record)\n            self.queue.give_back((record,))\n",
         "            record.delivery_count += 1\n"
         "            changed(record)\n"
-        "        self.queue.give_back(records)",
+        "            self.queue.give_back((record,))\n",
         scenarios("4.4.2/released"),
         "outcomes",
     ),

@@ -126,21 +126,21 @@ _STORE: Final = (
     Mutant(
         "a discharge is accepted before its COMMIT",
         SERVICE,
-        "            self._nodes.writer.collect(Discharge(",
-        "            link.settle([delivery], ACCEPTED)\n            self._nodes.writer.collect(Discharge(",
+        "            self._nodes.writer.collect(discharge)\n",
+        "            link.settle([delivery], ACCEPTED)\n            self._nodes.writer.collect(discharge)\n",
         (f"{RULES_TESTS}::test_a_discharge_is_accepted_after_the_commit_only",),
         "after the commit",
     ),
     Mutant(
         "the messages of a discharge are there before its COMMIT",
         SERVICE,
-        "            self._nodes.writer.collect(Discharge(",
+        "            self._nodes.writer.collect(discharge)\n",
         "            for posting in found.postings:\n"
         "                queue = posting.queue\n"
         "                queue.number(posting.records)\n"
         "                queue.make_available(posting.records, posting.size_bytes)\n"
         "                self._nodes.pump(queue)\n"
-        "            self._nodes.writer.collect(Discharge(",
+        "            self._nodes.writer.collect(discharge)\n",
         (f"{RULES_TESTS}::test_a_discharge_is_accepted_after_the_commit_only",),
         "after the commit",
     ),
@@ -163,8 +163,8 @@ _STORE: Final = (
     Mutant(
         "how a transaction changed a message is not stored",
         DISCHARGE,
-        "            unit.append(Return(",
-        "            ([] if unit else []).append(Return(",
+        "    return return_verbs(queue_id, work.items, outcome)\n",
+        "    return []\n",
         (f"{RULES_TESTS}::test_after_a_crash_all_of_it_is_there_or_nothing",),
         "all or nothing",
     ),

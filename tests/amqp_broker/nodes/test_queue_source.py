@@ -133,3 +133,23 @@ def test_another_connection_of_the_same_container_takes_the_name() -> None:
         assert list(thief.connection.links) and not at.connection.links
 
     by_hand(main)
+
+
+@pytest.mark.parametrize("mode", ["copy", "move"])
+def test_what_was_assigned_to_a_link_that_takes_its_credit_back_is_there_once(mode: str) -> None:
+    """In one read with the messages, before they are sent: a browser had copies, others give them back."""
+
+    async def main(at: Served) -> None:
+        queue = await filled(at, 0)
+        sender = at.attach_sender("q", "to q")
+        looks = at.attach_receiver(Source(address="q", distribution_mode=mode), 3, "looks")
+        await at.settle()
+        sender.send([text(b"0", durable=False), text(b"1", durable=False)])
+        looks.set_credit(0)
+        await at.settle()
+        assert at.bodies() == [] and queue.message_count == 2
+        at.attach_receiver("q", 9, "takes")
+        await at.settle()
+        assert at.bodies() == [b"0", b"1"]
+
+    by_hand(main)
