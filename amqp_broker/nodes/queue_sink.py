@@ -194,8 +194,8 @@ class QueueSink(Sink):
         posting = Posting(
             self._nodes, queue, records, connection.origin, self, deliveries, account=connection.account
         )
-        if posting.durable_count or queue.pending_posts > 1 or queue.events:
-            self._nodes.writer.collect(posting)  # nothing overtakes what stands before it in its queue
+        if posting.waits():
+            self._nodes.writer.collect(posting)
         else:
             posting.at_once()
 

@@ -24,10 +24,13 @@ from amqp_broker.queue import Consumer, Queue, deleted_error
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
+    from amqp_broker.operations.writer import Writer
 
 
 class Nodes(Protocol):
     """What an operation that is stored tells: a queue has something to distribute, or room again."""
+
+    writer: Writer
 
     def pump(self, queue: Queue) -> None:
         """Distribute what `queue` has."""
@@ -162,8 +165,20 @@ class Posting(Arrival):
         self.end()
         return parts
 
+    def waits(self) -> bool:
+        """Whether something of it is for the store, or stands before it: in its queue, or in what the next
+        group may bring there.
+        """
+        queue = self.queue
+        return (
+            self.durable_count > 0
+            or queue.pending_posts > 1
+            or queue.events
+            or not self._nodes.writer.passed
+        )
+
     def at_once(self) -> None:
-        """Nothing of it is for the store, and nothing in its queue stands before it: it is there now."""
+        """It does not wait: it is there now."""
         try:
             self.prepare(0)
             self.stored()

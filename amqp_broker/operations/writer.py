@@ -260,6 +260,11 @@ class Writer:
         return answers[0]
 
     @property
+    def passed(self) -> bool:
+        """Whether nothing that was submitted waits for its group: what is done now overtakes none of it."""
+        return not self._due
+
+    @property
     def at_rest(self) -> bool:
         """Whether nothing waits, and the worker has nothing to do."""
         return not (self._waiting or self._kept or self._reads or self._in_worker)

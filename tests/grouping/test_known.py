@@ -492,3 +492,36 @@ def test_outcome_of_what_is_decided_and_of_what_is_not(stores: Stores) -> None:
         Settle(0, "from", 2, 3, "released", True, txn="u"),
         Send(0, "control", ("discharge", "t", False)),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("before", ["discharge", "commit", "cursor"])
+def test_message_of_memory_behind_what_the_store_decides(stores: Stores, before: str) -> None:
+    """A message that nothing stores overtakes none that a decision before it brings, nor a reply."""
+    setup: list[Step] = [
+        *IN_TRANSACTION,
+        AttachReceiver(0, "from", None, 1),
+        AttachSender(0, "to", "@0/from"),
+        AttachSender(0, "to b", "b"),
+        AttachReceiver(0, "from b", "b", 1),
+        Send(0, "put", ("half", "h", "body")),
+        AttachSender(0, "kept", "r.d"),
+        Send(0, "kept", ("plain", "m0", True)),
+        AttachReceiver(0, "replies", None, 1, settled=True),
+        AttachSender(0, "asks", "$retained"),
+    ]
+    steps = {
+        "discharge": (
+            Send(0, "to", ("plain", "m1", True), txn="t"),
+            Send(0, "control", ("discharge", "t", False)),
+            Send(0, "to", ("plain", "m2", False)),
+        ),
+        "commit": (
+            Send(0, "resolve", ("resolve", "h", "commit")),
+            Send(0, "to b", ("plain", "m2", False)),
+        ),
+        "cursor": (
+            Send(0, "asks", ("cursor", "move", "c", (("r.d", 1),))),
+            Send(0, "asks", ("cursor", "cursor", "c", ())),
+        ),
+    }  # fmt: skip
+    same(stores, setup, *steps[before])
