@@ -18,9 +18,11 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from amqp_broker.exit_status import BAD_CONFIGURATION, PROGRAM, STOPPED, tell
+from amqp_broker.reader_gone import until_reader_is_gone
 
 if TYPE_CHECKING:
     from amqp_broker.configuration import BrokerConfig
@@ -29,8 +31,13 @@ CHECK_FOUND_SOMETHING = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status: 0 stopped or fine, 2 bad configuration or usage, 74, 75."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    """Run one command and return its exit status: 0 stopped or fine, 2 bad configuration or usage, 74, 75,
+    141 where whoever reads its output has gone.
+    """
+    return until_reader_is_gone(partial(_run, list(sys.argv[1:] if argv is None else argv)))
+
+
+def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["bench"]:
         from amqp_broker.bench.command_line import run as run_bench
 
@@ -44,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = options.run(options)
     except SystemExit as usage:
         return usage.code if isinstance(usage.code, int) else BAD_CONFIGURATION
+    except BrokenPipeError:
+        raise
     except (Exception, KeyboardInterrupt) as error:
         return tell(error, file)
     return status

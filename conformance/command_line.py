@@ -5,10 +5,10 @@ cannot connect.
 """
 
 import argparse
-import os
 import secrets
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -23,6 +23,7 @@ from amqp_broker.conformance.runner import run
 from amqp_broker.conformance.scenario import PROFILES, load_scenarios, select_scenarios
 from amqp_broker.conformance.statement import counts_table, statuses_of, unseen_list, update_document
 from amqp_broker.conformance.wire import STEP_TIMEOUT_S
+from amqp_broker.reader_gone import until_reader_is_gone
 
 EXIT_PASSED = 0
 EXIT_FAILED = 1
@@ -167,12 +168,8 @@ def _statement(arguments: argparse.Namespace) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
     arguments = _parser().parse_args(argv)
-    try:
-        return {"run": _run, "list": _list, "statement": _statement}[arguments.command](arguments)
-    except BrokenPipeError:
-        # Someone reads only the beginning (`... | head`): nothing is left to say.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILED
+    command = {"run": _run, "list": _list, "statement": _statement}[arguments.command]
+    return until_reader_is_gone(partial(command, arguments))
 
 
 if __name__ == "__main__":
