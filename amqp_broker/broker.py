@@ -110,8 +110,6 @@ class Broker:
         self._connections.add(task)
         try:
             await task.run()
-        except Exception:  # its own fault, and nobody else's
-            task.log.exception("connection.internal_error")
         finally:
             self._connections.discard(task)
             if not self._connections:

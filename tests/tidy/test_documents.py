@@ -1,0 +1,36 @@
+"""What the documents name is there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.tidy.sources import ROOMS, ROOT, text_files
+
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+PATH = re.compile(r"`((?:[a-z_.]+/)[\w./]*)`")
+DOCUMENTS = sorted(name for name in text_files() if name.endswith(".md") and "/" not in name)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_what_a_document_links_to_is_there(name: str) -> None:
+    """Relative links name files of the project."""
+    missing = [link for link in LINK.findall(text_files()[name]) if not (ROOT / link).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_the_paths_that_a_document_names_are_there(name: str) -> None:
+    """Files and folders, so that nobody looks for a module that was renamed."""
+    paths = PATH.findall(text_files()[name])
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    assert name == "CONTRIBUTING.md" or len(paths) > 20
+
+
+def test_the_architecture_names_every_room() -> None:
+    """Each top-level package, and each package below `amqp_broker`."""
+    text = text_files()["ARCHITECTURE.md"]
+    inner = [path.parent.name for path in (ROOT / "amqp_broker").glob("*/__init__.py")]
+    core = [name for name in inner if name not in {"bench", "client", "testing", *ROOMS}]
+    assert [name for name in (*ROOMS, *core) if f"{name}/" not in text] == []
