@@ -97,7 +97,7 @@ class Broker:
         return (await self._listen((ListenerConfig(url=f"amqp://{shown}:{port}"),)))[0]
 
     async def serve_stream(self, stream: trio.abc.Stream, peer: PeerInfo) -> None:
-        """Serve one connection over `stream` until it ends."""
+        """Serve one connection over `stream` until it ends. Raises no fault of the broker: that ends it."""
         if len(self._connections) >= self.config.limits.max_connections or self._stop_asked.is_set():
             self._log.warning("connection.refused", peer=peer.address, reason="max_connections or stopping")
             await trio.aclose_forcefully(stream)
@@ -110,6 +110,8 @@ class Broker:
         self._connections.add(task)
         try:
             await task.run()
+        except Exception:
+            task.log.exception("connection.internal_error")
         finally:
             self._connections.discard(task)
             if not self._connections:
