@@ -212,7 +212,14 @@ class Connection:
 
     def hold_behind(self, call: Callable[[], None]) -> None:
         """`call` belongs to what is heard now, and follows what is waited for."""
-        self.hold(partial(_behind, self.released(), call))
+        self.hold(partial(self._behind, self.released(), call))
+
+    async def _behind(self, until: Callable[[], Awaitable[None]], call: Callable[[], None]) -> None:
+        await until()
+        if self.held_for is None:
+            call()
+        else:  # there was more to wait for
+            self.hold_behind(call)
 
     def released(self) -> Callable[[], Awaitable[None]]:
         """What the rest waits for, to be done now; it may hold it again."""
@@ -395,11 +402,6 @@ class Connection:
     def _sent(self, link: SenderLink) -> None:
         for call in self._sending.pop(link, ()):
             call(link)
-
-
-async def _behind(until: Callable[[], Awaitable[None]], call: Callable[[], None]) -> None:
-    await until()
-    call()
 
 
 def _call(call: Callable[..., None], arguments: tuple[Any, ...]) -> None:

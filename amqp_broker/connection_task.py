@@ -326,11 +326,12 @@ class ConnectionTask:
                 handler = dispatch.get(type(event))
                 if handler is not None:
                     handler(event)
-                    while connection.pauses:
-                        await trio.lowlevel.checkpoint()
-                        connection.go_on()
-                    while connection.held_for is not None:
-                        await connection.released()()
+                    while connection.pauses or connection.held_for is not None:
+                        if connection.pauses:
+                            await trio.lowlevel.checkpoint()
+                            connection.go_on()
+                        else:
+                            await connection.released()()
                 else:
                     await self._answers[type(event)](event)
                     answered = True

@@ -76,6 +76,7 @@ class Transactions(TransactionalWork):
         connection.transactions = self
         self._random = b""
         self._nodes = nodes
+        self._merged_bytes = 0  # of the account: for what outcomes have made of messages
         self._aborting: list[tuple[set[SenderLink], ReceiverLink, Delivery, TransactionError | None]] = []
         limits = nodes.config.limits
         self._table = TransactionTable(
@@ -353,6 +354,21 @@ class Transactions(TransactionalWork):
         self._disposed(
             consumer, table.dispose(consumer, deliveries, state, settled, consumer.default_outcome)
         )
+        outcome = state.outcome
+        if type(outcome) is Modified and outcome.message_annotations:
+            for delivery in deliveries:
+                if delivery.merged and table.given(delivery) is not outcome:  # it did not become part of it
+                    delivery.merged = [pair for pair in delivery.merged if pair[0] is not outcome]
+            self._keep_merged()
+
+    def _keep_merged(self) -> None:
+        """So much waits in memory for discharges."""
+        merged = self._table.merged_bytes
+        if merged > self._merged_bytes:
+            self.connection.account.hold(merged - self._merged_bytes)
+        else:
+            self.connection.account.give_back(self._merged_bytes - merged)
+        self._merged_bytes = merged
 
     def dispose_plainly(
         self, consumer: QueueSource, deliveries: list[OutgoingDelivery], state: Any, settled: bool
@@ -503,6 +519,8 @@ class Transactions(TransactionalWork):
         """The queues' part: nothing here touches an engine."""
         transaction = ended.transaction
         self._nodes.live_transactions.leave(transaction)
+        if transaction.merged_bytes:
+            self._keep_merged()
         queues: dict[Queue, None] = {}
         for posting in ended.postings:
             self.connection.account.give_back(_kept_bytes(posting.operations, posting.size_bytes))
@@ -522,6 +540,10 @@ class Transactions(TransactionalWork):
                     item.decided = True
             self._do(work)
             consumers[work.holder] = None
+            if transaction.merged_bytes:
+                for item in work.items:
+                    if isinstance(item, OutgoingDelivery):
+                        item.merged = None
         for consumer in consumers:
             consumer.deliver([])  # its credit stays, and may be used outside of it now
 

@@ -19,12 +19,12 @@ class Transaction:
     """Times are seconds of the caller's monotonic clock, sizes octets of message bodies.
 
     `owner` is the connection, `control` the link that declared it; both are opaque here. `reason` says why it
-    can't commit.
+    can't commit. `merged_bytes` is the part of `size_bytes` that outcomes have made of messages.
     """
 
     __slots__ = (
-        "acquired", "container_id", "control", "deadline", "declared_at", "held", "holders", "operations",
-        "owner", "posted", "postings", "reason", "retired", "size_bytes", "state", "txn_id",
+        "acquired", "container_id", "control", "deadline", "declared_at", "held", "holders", "merged_bytes",
+        "operations", "owner", "posted", "postings", "reason", "retired", "size_bytes", "state", "txn_id",
     )  # fmt: skip
 
     def __init__(
@@ -44,6 +44,7 @@ class Transaction:
         """Those whose link endpoints had its txn-id when it was discharged."""
         self.operations = 0
         self.size_bytes = 0
+        self.merged_bytes = 0
         self.posted = 0
         self.retired = 0
         self.acquired = 0
@@ -86,20 +87,26 @@ class Transaction:
         else:
             self.acquired += 1
 
-    def hold_run(self, held: dict[Any, Held], size_bytes: int) -> None:
-        """A run of messages that are retired becomes part of it."""
+    def hold_run(self, held: dict[Any, Held], size_bytes: int, merged_bytes: int) -> None:
+        """A run of messages that are retired becomes part of it; `merged_bytes` of the size are merged."""
         self.advance(TransactionInput.ENLIST)
         self.held.update(held)
         self.operations += len(held)
         self.size_bytes += size_bytes
         self.retired += len(held)
+        if merged_bytes:
+            self.merged_bytes += merged_bytes
+            for each in held.values():
+                each.merged_bytes = each.item.merged_bytes
 
     def give(self, held: Held, outcome: Any, settled: bool) -> None:
         """An outcome for what it holds: the last one wins, and settling is for good."""
         if held.outcome is None and outcome is not None and held.kind is not Kind.RETIREMENT:
             self.retired += 1
-        self.size_bytes += held.item.merged_bytes - held.merged_bytes
-        held.merged_bytes = held.item.merged_bytes
+        more = held.item.merged_bytes - held.merged_bytes
+        self.size_bytes += more
+        self.merged_bytes += more
+        held.merged_bytes += more
         held.outcome = outcome
         held.settled = held.settled or settled
 

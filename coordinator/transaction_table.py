@@ -150,6 +150,11 @@ class TransactionTable:
     # --- retirement
 
     @property
+    def merged_bytes(self) -> int:
+        """What outcomes have made of messages, in all that are not over."""
+        return sum([found.merged_bytes for found in self._live.values()])
+
+    @property
     def holds_any(self) -> bool:
         """Whether a plain disposition has to be shown to `dispose_plainly` at all."""
         return bool(self._held)
@@ -398,13 +403,14 @@ class TransactionTable:
         self, transaction: Transaction, holder: Any, items: list[Any], outcome: Any, settled: bool,
         disposed: Disposed,
     ) -> None:  # fmt: skip
-        size = sum([len(item.message.body) + item.merged_bytes for item in items])
+        merged = sum([item.merged_bytes for item in items])
+        size = sum([len(item.message.body) for item in items]) + merged
         if transaction.state is _LIVE:
             if self._fits(transaction, len(items), size):
                 retirement = Kind.RETIREMENT
                 run = {item: Held(transaction, retirement, holder, item, outcome, settled) for item in items}
                 self._held.update(run)
-                transaction.hold_run(run, size)
+                transaction.hold_run(run, size, merged)
                 return
             transaction.fail(self._too_much(transaction))
         if settled:  # it will be rolled back, so what the rollback does can be done now

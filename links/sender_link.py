@@ -510,8 +510,9 @@ class SenderLink(Link):
         sending = self._sending
         if sending is None or sending.aborted or sending.number in self.session.unsettled_out:
             return
-        if self._sending_encoder in self._state_encoders.values() and self.session.settings.server:
-            txn_id = txn_id_of(decode_state(self._encoded_state))
+        encoder = self._sending_encoder
+        if encoder is not None and encoder.state and self.session.settings.server:
+            txn_id = txn_id_of(decode_state(encoder.state))  # not of what would be sent next
             if txn_id is not None:
                 part = f"{in_words(sending.number & 0xFFFFFFFF, sending.number & 0xFFFFFFFF)} on link"
                 why = "the link ended before all of it was sent"

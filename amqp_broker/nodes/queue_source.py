@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from amqp_broker import message_events
 from amqp_broker.connection import OCTETS_AT_ONCE
 from amqp_broker.frames import Accepted, Error, Modified, Received, Rejected, Released, TransactionalState
-from amqp_broker.links import OutgoingDelivery, SenderLink
+from amqp_broker.links import OutgoingDelivery, SenderLink, no_memory
 from amqp_broker.nodes.termini import OUTCOMES
 from amqp_broker.operations.posting import Settlement, Step, retire_verbs, return_verbs
 from amqp_broker.persistence import Record, Unit
@@ -208,7 +208,14 @@ class QueueSource(Consumer):
     def _on_annotated(
         self, deliveries: list[OutgoingDelivery], state: Any, outcome: Modified, settled: bool
     ) -> None:
-        """Each delivery for itself, as far as a read may join them: up to the first that is refused."""
+        """Each delivery for itself, as far as a read may join them: up to the first that is refused. A
+        transaction for which there is no memory can't commit, so nothing is merged for it.
+        """
+        account = self.connection.account
+        if type(state) is TransactionalState and not account.fits(_merged_most(deliveries, outcome)):
+            self.lose(deliveries, state, no_memory(account, "what it adds"))
+            self._decide(deliveries, state, outcome, settled)
+            return
         for count, delivery in enumerate(deliveries):
             try:
                 self._merge(delivery, outcome)
@@ -423,6 +430,12 @@ class QueueSource(Consumer):
             self._nodes.pump(queue)
         if self.temporary:
             self._nodes.drop_temporary(queue)
+
+
+def _merged_most(deliveries: list[OutgoingDelivery], outcome: Modified) -> int:
+    """Octets of all their annotations with those of the outcome, or a little less."""
+    added = added_bytes(outcome.message_annotations or {})
+    return sum([annotations_bytes(delivery.message) + added for delivery in deliveries])
 
 
 def _has_outcome(state: object) -> bool:

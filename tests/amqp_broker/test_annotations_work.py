@@ -15,6 +15,7 @@ from amqp_broker.connection import OCTETS_AT_ONCE
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import (
     Accepted,
+    Discharge,
     Message,
     Modified,
     Rejected,
@@ -173,6 +174,25 @@ def test_a_discharge_finds_the_maps_done(
         control.commit(txn_id)
         session.connection.close()
     check(spy, again(broker))
+
+
+def test_what_waits_for_a_discharge_is_done_in_steps_to_its_end(broker: RunningBroker, spy: Spy) -> None:
+    """Two ranges behind a discharge that decides one delivery of the first: all others of both are done."""
+    filled(broker)
+    other = Modified(delivery_failed=True, message_annotations={"x-opt-note": "other"})
+    with session_to(broker) as session:
+        control = Controller(session)
+        txn_id = control.declare()
+        receiver = session.attach_receiver("r", "q", credit=COUNT)
+        got = receive(receiver, COUNT)
+        receiver.settle(got[:1], TransactionalState(txn_id=txn_id, outcome=Accepted()), settled=False)
+        discharge = control.ask(Discharge(txn_id=txn_id, fail=False))
+        receiver.settle(got[: COUNT // 2], NOTE, settled=False)
+        receiver.settle(got[COUNT // 2 :], other, settled=False)
+        assert control.answer(discharge) == Accepted()
+        round_trip(session)
+        receiver.detach()
+    check(spy, again(broker, COUNT - 1), COUNT - 1)
 
 
 def test_the_last_outcome_in_a_transaction_counts(broker: RunningBroker, spy: Spy) -> None:

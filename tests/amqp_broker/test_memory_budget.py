@@ -18,7 +18,7 @@ from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig, BrokerLimits
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
-from amqp_broker.frames import Accepted, Rejected, TransactionalState, Transfer, encode_message
+from amqp_broker.frames import Accepted, Modified, Rejected, TransactionalState, Transfer, encode_message
 from amqp_broker.links.memory_budget import CACHE_PART, PRESSED_PART
 from amqp_broker.links.receiver_link import CHUNK_BYTES
 from tests.support.broker_clients import (
@@ -339,3 +339,40 @@ class _Recorder:
         self._told.append((event, facts))
 
     info = warning
+
+
+@pytest.mark.parametrize("leave", [False, True])
+def test_what_outcomes_add_in_transactions_does_not_fill_the_memory(leave: bool) -> None:
+    """A few octets that a receiver says add large annotations to each of many small messages. What waits for
+    a discharge counts, and what does not fit dooms its transaction, with the setting's name.
+    """
+    each, octets = 50, 60_000
+    added = Modified(message_annotations={"x-opt-note": "n" * octets})
+    with two_sessions(config()) as (broker, session, other):
+        send(other.attach_sender("up", "q"), *[b"x"] * (4 * each))
+        before = used_bytes(broker)
+        controller = Controller(session)
+        receiver = session.attach_receiver("down", "q", credit=4 * each)
+        got = receive(receiver, 4 * each)
+        txn_ids = [controller.declare() for _ in range(4)]
+        for at, txn_id in enumerate(txn_ids):
+            state = TransactionalState(txn_id=txn_id, outcome=added)
+            receiver.settle(got[at * each : (at + 1) * each], state, settled=False)
+            round_trip(session)
+            if at == 0:
+                assert used_bytes(broker) - before >= each * octets
+            without_faults(broker)
+        assert used_bytes(broker) <= BUDGET
+        if leave:
+            session.connection.abort()
+            while broker.call(_connections) > 1:
+                pass
+        else:
+            assert controller.discharge(txn_ids[0], fail=True) == Accepted()
+            answer = controller.discharge(txn_ids[3])
+            assert isinstance(answer, Rejected) and answer.error is not None
+            assert SETTING in (answer.error.description or "")
+            receiver.settle(got, Accepted())
+            session.connection.close()
+        without_faults(broker)
+        assert used_bytes(broker) - before <= 0

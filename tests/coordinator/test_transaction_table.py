@@ -502,3 +502,18 @@ def test_what_the_controller_settled_is_not_left_by_its_link() -> None:
         ("APPLY_DEFAULT", [settled], None, False),
         ("LEFT", [left], None, False),
     ]
+
+
+def test_what_outcomes_make_of_a_message_counts_once() -> None:
+    """However often an outcome is given: as much as there is of it, until the transaction is over."""
+    of = table()
+    one = txn(of)
+    delivery = Delivery(b"x", merged_bytes=10)
+    for _ in range(2):
+        dispose(of, one, [delivery])
+        assert (one.size_bytes, one.merged_bytes, of.merged_bytes) == (11, 10, 10)
+    delivery.merged_bytes = 15
+    dispose(of, one, [delivery])
+    assert (one.size_bytes, one.merged_bytes, of.merged_bytes) == (16, 15, 15)
+    discharge(of, one)
+    assert of.merged_bytes == 0

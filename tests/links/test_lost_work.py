@@ -202,3 +202,15 @@ def test_a_message_that_a_transaction_acquires_in_part(leave: Any, state: Any, s
         assert first_lost(peer) == "delivery 0 on link 'down': the link ended before all of it was sent"
     else:
         assert lost(peer) == []
+
+
+def test_a_message_that_a_transaction_acquired_in_part_before_the_next_one_began() -> None:
+    """While it is on its way, the caller would send more of the next transaction, and has to wait."""
+    peer = RawPeer().open(max_frame_size=512)
+    peer.begin(incoming_window=1)
+    link = peer.attach_receiver(credit=2)
+    peer.say(flow(handle=0, delivery_count=0, link_credit=2, incoming_window=1))
+    assert link.send_in([Message(b"x" * 2_000)], TXN, True)[0] == 1
+    assert link.send_in([Message(b"y")], TransactionalState(txn_id=b"next"), True)[0] == 0
+    peer.say(Detach(handle=0, closed=True))
+    assert first_lost(peer) == "delivery 0 on link 'down': the link ended before all of it was sent"

@@ -99,10 +99,11 @@ class Served:
                 handler = self._links.get(type(event))
                 if handler is not None:
                     handler(event)
-                    while self.connection.pauses:
-                        self.connection.go_on()
-                    while self.connection.held_for is not None:
-                        await self.connection.released()()
+                    while self.connection.pauses or self.connection.held_for is not None:
+                        if self.connection.pauses:
+                            self.connection.go_on()
+                        else:
+                            await self.connection.released()()
                 elif isinstance(event, AttachReceived):
                     answered = True
                     await answer_attach(

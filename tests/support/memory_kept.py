@@ -6,6 +6,7 @@ from typing import Final
 
 from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.broker import Broker
+from amqp_broker.links import OutgoingDelivery
 from amqp_broker.queue import Queue
 
 EVERYTHING: Final = 1_000_000
@@ -27,12 +28,20 @@ def memory_faults(broker: Broker) -> list[str]:
         for transaction in task.transactions._table.live()
         for posting in transaction.postings
     ]
+    merged = [
+        item.merged_bytes
+        for task in broker._connections
+        for transaction in task.transactions._table.live()
+        for item in transaction.held
+        if isinstance(item, OutgoingDelivery)
+    ]
     own = [task._kept_bytes for task in broker._connections]
     expected = sum(queue._kept.used_bytes for queue in queues) + copies + sum(own) + sum(posted)
+    expected += sum(merged)
     if memory.used_bytes != expected:
         faults.append(
             f"{memory.used_bytes} octets are used, and {expected} kept: {copies} copies, {sum(own)} of "
-            f"{len(own)} connections, {sum(posted)} in transactions"
+            f"{len(own)} connections, {sum(posted)} + {sum(merged)} in transactions"
         )
     return faults
 

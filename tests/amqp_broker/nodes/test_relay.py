@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.configuration import HalfGroupConfig, QueuePolicy
 from amqp_broker.frames import (
     Accepted,
@@ -119,3 +120,27 @@ def test_work_behind_a_request_of_a_transaction_waits_for_what_the_store_says_of
         assert conditions == ["half:id-conflict", "amqp:transaction:rollback"]
 
     by_hand(main, memory_config(half_groups=(HalfGroupConfig(name="g"),)))
+
+
+def test_what_does_not_fit_is_refused_behind_all_that_waits_for_its_queue() -> None:
+    """Two messages of a run fit into memory, and the queue of each has to be made first; the third one, which
+    does not fit, ends the link, but not before.
+    """
+
+    async def main(at: Served) -> None:
+        sender = at.attach_sender(None)
+        await at.settle()
+        messages = [to("one"), to("two"), to("three")]
+        account = at.connection.account
+        size = len(messages[0].body) + RECORD_OVERHEAD_BYTES
+        account.budget.limit_bytes = 2 * (account.budget.used_bytes + 2 * size + size // 2)
+        account.pressed = True
+        sender.send(messages, settled=True)
+        await at.settle()
+        queues = at.broker.nodes.queues.queues()
+        assert {queue.name: queue.message_count for queue in queues} == {"one": 1, "two": 1}
+        (detached,) = at.detached
+        assert detached.error is not None
+        assert detached.error.condition == "amqp:resource-limit-exceeded"
+
+    by_hand(main)
