@@ -65,6 +65,7 @@ RELEASED: Final = Released()
 FAILED: Final = Modified(delivery_failed=True)
 ROLLED_BACK: Final = TransactionRollback("it was rolled back")
 SERIAL_MASK: Final = 0xFFFFFFFF  # of delivery-ids on the wire
+LOOK_OCTETS: Final = 8  # what a look at one message that a transaction holds counts for, of a turn's work
 TXN_IDS_AT_ONCE: Final = 16  # of random bytes: a system call for each declare would be noticed
 
 
@@ -106,6 +107,9 @@ class Transactions(TransactionalWork):
     def _answer_request(self, link: ReceiverLink, delivery: Delivery) -> None:
         request = decode_request(delivery.payload, delivery.settled, delivery.state)
         if isinstance(request, Declare):
+            if self._table.full and self._table.discharging:
+                self.connection.hold(partial(self._declare_behind_store, link, delivery))
+                return
             txn_id = self._new_txn_id()
             transaction = self._table.declare(link, request, txn_id, trio.current_time())
             self._nodes.live_transactions.enter(transaction, self)
@@ -126,6 +130,12 @@ class Transactions(TransactionalWork):
                 self._execute(self._table.commit_failed(found, "a fault of the broker"))
                 raise
             self._nodes.writer.collect(discharge)
+
+    async def _declare_behind_store(self, link: ReceiverLink, delivery: Delivery) -> None:
+        """What is being discharged is no live transaction once it is decided."""
+        await self.decided()
+        if link.context is not None:
+            self.request(link, delivery)
 
     def _new_txn_id(self) -> bytes:
         """16 random bytes; the system is asked for many at a time."""
@@ -292,6 +302,7 @@ class Transactions(TransactionalWork):
         that have it in this very transaction, it is no loss.
         """
         session, found, state = event.session, event.found, event.state
+        self.connection.spent_octets += LOOK_OCTETS * self._table.count_held(state.txn_id)
         first, last = event.first, event.last
 
         def again(delivery: Any) -> bool:

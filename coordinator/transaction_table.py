@@ -44,6 +44,16 @@ class TransactionTable:
 
     # --- declare and discharge
 
+    @property
+    def full(self) -> bool:
+        """Whether there may be no other one now."""
+        return len(self._live) >= self.limits.live
+
+    @property
+    def discharging(self) -> bool:
+        """Whether the store is at one of them."""
+        return any(transaction.state is _DISCHARGING for transaction in self._live.values())
+
     def declare(self, control: Any, request: Declare, txn_id: bytes, now: float) -> Transaction:
         """A new transaction of control link `control`; `txn_id` is new in the life of the store.
 
@@ -52,7 +62,7 @@ class TransactionTable:
         assert txn_id not in self._live and txn_id not in self._aborted, "a txn-id is never used twice"
         if request.global_id is not None:
             raise NotSupported("global-id needs the capability amqp:distributed-transactions (4.5.2)")
-        if len(self._live) >= self.limits.live:
+        if self.full:
             raise TransactionLimitExceeded(
                 f"this connection has {len(self._live)} transactions, and may have {self.limits.live}"
             )
@@ -140,6 +150,11 @@ class TransactionTable:
         """Those that are part of it so far."""
         found = self._live.get(txn_id) if isinstance(txn_id, bytes) else None
         return [] if found is None else found.postings
+
+    def count_held(self, txn_id: object) -> int:
+        """How many messages it has acquired or retired so far."""
+        found = self._live.get(txn_id) if isinstance(txn_id, bytes) else None
+        return 0 if found is None else len(found.held)
 
     def count_given(self, txn_id: object, outcome: Any, wanted: Callable[[Any], bool]) -> int:
         """How many of the wanted deliveries have this outcome in this transaction."""

@@ -47,11 +47,13 @@ class ControlSink(Sink):
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
         """Requests."""
-        self.processed(len(deliveries))  # at once: what is under way is bounded by the live transactions
-        for delivery in deliveries:
+        for at, delivery in enumerate(deliveries):
             if self.ended:
                 return
+            self.processed(1)  # at once: what is under way is bounded by the live transactions
             self._transactions.request(self.link, delivery)
+            if self.held(deliveries[at + 1 :]):
+                return
 
     def on_leaving(self) -> None:
         """What it declared and did not discharge rolls back at once (4.1)."""

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from amqp_broker.configuration import BrokerLimits
 from amqp_broker.frames import (
+    Accepted,
     AmqpValue,
     Coordinator,
     Declare,
@@ -19,8 +21,10 @@ from amqp_broker.frames import (
     TransactionalState,
     encode_message,
 )
-from amqp_broker.links import SenderLink
+from amqp_broker.links import OutcomesLost, SenderLink
 from amqp_broker.nodes.coordinator import ControlSink
+from amqp_broker.testing import memory_config
+from amqp_broker.transactions import LOOK_OCTETS
 from tests.links.pair import Message
 from tests.support.by_hand import Served, by_hand, text
 
@@ -163,5 +167,43 @@ def test_nothing_is_acquired_behind_the_end_of_the_control_link() -> None:
         assert len(at.received) == 2
         ended = {each.link.name: each.error.condition for each in at.detached if each.error is not None}
         assert ended == dict.fromkeys(("control", "acquiring"), "amqp:transaction:rollback")
+
+    by_hand(main)
+
+
+@pytest.mark.parametrize("reads", [1, 2])
+def test_a_transaction_that_is_being_discharged_takes_no_place(reads: int) -> None:
+    """A discharge and a declare, in one read or in two, where there may be one transaction."""
+
+    async def main(at: Served) -> None:
+        control, txn_id = await declared(at)
+        asks = [encode_message(body=AmqpValue(each)) for each in (Discharge(txn_id=txn_id), Declare())]
+        for ask in asks:
+            control.send([Message(ask)])
+            if reads == 2:
+                await at.settle()
+        await at.settle()
+        assert [type(each) for each in at.outcomes] == [Accepted, Declared]
+        assert isinstance(await asked(at, control, Declare()), Rejected)
+
+    by_hand(main, memory_config(limits=BrokerLimits(max_transactions=1)))
+
+
+def test_outcomes_for_what_is_not_there_give_others_a_turn() -> None:
+    """Each of them is looked for among all that its transaction holds."""
+
+    async def main(at: Served) -> None:
+        sender = at.attach_sender("q")
+        receiver = at.attach_receiver("q", 3)
+        _, txn_id = await declared(at)
+        sender.send([text(b"x")] * 3)
+        await at.settle()
+        state = TransactionalState(txn_id=txn_id, outcome=Accepted())
+        receiver.dispose(at.received, state, False)
+        await at.settle()
+        (session,) = {link.session for link in at.connection.links}
+        at.connection.spent_octets = 0
+        at.connection.on_outcomes_lost(OutcomesLost(session, 90, 99, set(), state, False))
+        assert at.connection.spent_octets == 3 * LOOK_OCTETS
 
     by_hand(main)
