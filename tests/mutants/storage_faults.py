@@ -56,8 +56,8 @@ _BOUNDS: Final = (
     Mutant(
         "a connection may have any number of transactions",
         TABLE,
-        "        if len(self._live) >= self.limits.live:\n",
-        "        if len(self._live) >= 1 << 30:\n",
+        "        return len(self._live) >= self.limits.live\n",
+        "        return len(self._live) >= 1 << 30\n",
         (f"{WIRE_TESTS}::test_a_flood_of_declares_is_answered_and_leaks_nothing",) + scenarios("4.2/flood"),
         "limits",
     ),
