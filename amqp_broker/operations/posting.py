@@ -159,7 +159,9 @@ class Posting(Arrival):
         if self.reserved or len(self.records) < 2:
             return [self]
         parts = [
-            Posting(self._nodes, self.queue, [record], self.origin, self.sink, [delivery])
+            Posting(
+                self._nodes, self.queue, [record], self.origin, self.sink, [delivery], account=self.account
+            )
             for record, delivery in zip(self.records, self.deliveries, strict=True)
         ]
         self.end()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from amqp_broker.configuration import QueuePolicy
 from amqp_broker.frames import Delivery, Error, Target, TransactionalState
 from amqp_broker.nodes.queue_sink import QueueSink
+from amqp_broker.operations.posting import Posting
+from amqp_broker.persistence import Record
 from amqp_broker.testing import memory_config
 from tests.support.by_hand import Served, by_hand, text
 
@@ -97,5 +101,27 @@ def test_a_temporary_queue_goes_with_its_link() -> None:
         (gone,) = [each for each in at.detached if each.link.name == "other"]
         assert gone.error is not None and gone.error.condition == "amqp:resource-deleted"
         assert at.broker.nodes.queues.queues() == []
+
+    by_hand(main)
+
+
+def test_the_parts_of_a_posting_count_for_who_sent_it() -> None:
+    """A run of which the store has room for some messages only: what memory keeps of each is the sender's."""
+
+    async def main(at: Served) -> None:
+        sender = at.attach_sender("q")
+        await at.settle()
+        mine = at.connection.account
+        records = [Record(0, b"x", durable=False) for _ in range(2)]
+        queue = at.context("up").queue
+        deliveries: list[Any] = [None] * 2
+        posting = Posting(
+            at.broker.nodes, queue, records, at.connection.origin, at.context("up"), deliveries, account=mine
+        )
+        parts: list[Any] = [*posting.parts()]
+        assert [part.account for part in parts] == [mine, mine]
+        for part in parts:
+            part.end()
+        assert sender.credit > 0 and queue.pending_posts == 0
 
     by_hand(main)
