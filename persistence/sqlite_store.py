@@ -43,6 +43,7 @@ from amqp_broker.persistence.reader import Page, PageReader
 from amqp_broker.persistence.recovery import load
 from amqp_broker.persistence.retained_reader import RetainedReader
 from amqp_broker.persistence.retained_sweep import drop_step
+from amqp_broker.persistence.retained_table import verify_step
 from amqp_broker.persistence.runs import CACHE_MESSAGES, RunCache
 from amqp_broker.persistence.schema import bring_up_to_date, schema_version
 from amqp_broker.persistence.shrinking import Shrinker
@@ -429,6 +430,9 @@ class SqliteStore(StoreReads):
         for queue_id, node in [*self._retaining.items()]:
             if node is not self._nodes.get(queue_id) or node.retention is None:
                 del self._retaining[queue_id]
+            elif node.retention.to_be_verified():
+                verify_step(self._unit, queue_id, node.retention)
+                return True
             elif node.retention.is_due(clock_ms):
                 dropping = drop_step(self._unit, node, clock_ms, self._runs, self._orphans)
                 if dropping is not None:
