@@ -201,9 +201,10 @@ class Backlog:
         """Take what was read from `disk_from` up to `next_offset`; `lost` of them failed their checksums.
         `gone` others were read, too, and are counted no longer.
         """
-        self.disk_count -= len(records) + lost
+        # Where the disk ends is not for the count to say: nobody knows for sure what damaged rows stood for.
+        self.disk_count = max(0, self.disk_count - len(records) - lost)
         nothing_left = not records and not lost and not gone
-        at_end = next_offset >= self.available_to or self.disk_count <= 0 or nothing_left
+        at_end = next_offset >= self.available_to or nothing_left
         self._ready.extend(self._merge_volatile(records, None if at_end else next_offset))
         self._ready_bytes += sum([len(record.body) for record in records])
         if at_end:

@@ -165,7 +165,7 @@ class ExpirySweep:
         except NoSuchNode:
             return
         queue.backlog.lose(len(page.quarantined))
-        self._nodes.lose(queue, page.quarantined)
+        self._nodes.lose(queue, page)
         if page.next_offset < end and (page.records or page.quarantined):
             expiries.unread.appendleft((page.next_offset, end))
         now_ms = self._nodes.clock.now_ms()

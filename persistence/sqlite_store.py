@@ -345,7 +345,7 @@ class SqliteStore(StoreReads):
             page = self._reader.read(node, from_offset, max_messages, max_bytes)
             if page.damages:
                 self._put_away(page)
-            return ReadResult(page.records, page.at, page.quarantined)
+            return ReadResult(page.records, page.at, page.quarantined, page.lost_bytes)
         except StoreCorrupt as error:
             self._unit.give_up(error)
             raise
