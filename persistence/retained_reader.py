@@ -47,17 +47,19 @@ class _PassingRuns:
 
 
 class _Quarantined:
-    """What of one queue is in quarantine: `offsets` in order, and `segments` of which all that is gone is."""
+    """What of one queue is in quarantine: `offsets` in order, and where whole runs are, theirs by `segments`.
+    Numbers of segments that are gone come again after a restart, offsets never do.
+    """
 
     __slots__ = ("offsets", "segments")
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
-        self.segments: set[int] = set()
+        self.segments: dict[int, list[int]] = {}
 
     def bits_of(self, run: Run) -> int:
         """The bits of a run's messages that are: all of those are retired, too."""
-        if run.segment_id in self.segments:
+        if any(run.first <= offset < run.end for offset in self.segments.get(run.segment_id, ())):
             return run.gone
         bits = 0
         begin = bisect_left(self.offsets, run.first)
@@ -91,7 +93,7 @@ class RetainedReader(PageReader):
             one = found.setdefault(queue_id, _Quarantined())
             one.offsets.append(offset)
             if whole:
-                one.segments.add(segment_id)
+                one.segments.setdefault(segment_id, []).append(offset)
         return found
 
     def _run_of(self, row: Row) -> Run | None:

@@ -17,6 +17,7 @@ from amqp_broker.persistence import (
     Retire,
     Return,
 )
+from amqp_broker.persistence.removal import remove
 from amqp_broker.persistence.retention import SWEEP_RETAINED
 from amqp_broker.persistence.retention_checks import NOON_MS, at, retained_offsets
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
@@ -198,6 +199,27 @@ def test_a_time_is_found_behind_damaged_neighbours(damaged: int, tmp_path: Path)
     store = small_store(tmp_path)
     assert store.offset_at(queue_id, NOON_MS + 11) == max(10 + damaged, 11)
     assert store.offset_at(queue_id, NOON_MS + 14) == 14
+    store.close()
+
+
+def test_a_segment_that_went_is_no_damage_of_the_next_one(tmp_path: Path) -> None:
+    """After a restart the numbers of segments that retention dropped come again: what was in quarantine of
+    the former ones says nothing of what is archived in the new ones.
+    """
+    queue_id = filled(tmp_path)
+    edit(tmp_path, "UPDATE segment SET directory=x'0102' WHERE id=1")
+    remove(tmp_path, f"queue {queue_id}, run 0")
+    store = small_store(tmp_path)
+    assert [lost.offset for lost in store.read_retained(queue_id, 0, 99, 9_999).quarantined] == [*range(10)]
+    do(store, Retire(queue_id, 14, 14))
+    while store.idle((NOON_MS + 2 * DAY_MS) / 1_000):
+        pass
+    assert store.retained(queue_id) == Retained(DAY_MS, 0, 15, 15, 0)
+    store.close()
+    store = small_store(tmp_path)
+    do(store, Post(queue_id, at(NOON_MS + 3 * DAY_MS, 15, 3)), Retire(queue_id, 15, 17))
+    assert edit_open(store, "SELECT id FROM segment") == [(1,)]
+    assert retained_offsets(store, queue_id) == [15, 16, 17]
     store.close()
 
 
