@@ -15,6 +15,7 @@ from amqp_broker.configuration import BrokerConfig
 from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.persistence import CreateNode, Post, Record, Retire
 from amqp_broker.persistence.directory import MAX_SEGMENT_MESSAGES
+from amqp_broker.persistence.sqlite import check_directory
 from amqp_broker.persistence.store_checks import do
 from amqp_broker.queue import Queue
 from amqp_broker.records import record_of
@@ -95,3 +96,17 @@ def test_a_damaged_number_fills_no_queue(column: str, tmp_path: Path) -> None:
         queue = broker.call(queue_of)
         assert END < queue.next_offset <= END + MAX_SEGMENT_MESSAGES
         assert 0 <= queue.message_count <= MAX_SEGMENT_MESSAGES and queue.byte_count == 0
+
+
+@pytest.mark.parametrize("changed", [1 << 40, -(1 << 40)])
+def test_what_was_accepted_beside_a_damaged_count_never_comes_again(changed: int, tmp_path: Path) -> None:
+    """A row that says that less than nothing is live does not keep the store from removing what is behind
+    it.
+    """
+    config = filled(tmp_path)
+    edit(tmp_path, "UPDATE run SET live_count=live_count+? WHERE first_offset=0", changed)
+    for expected in ([b"%d" % offset for offset in range(FIRST_RUN, END)], []):
+        with running_broker(config) as broker, session_to(broker) as session:
+            assert bodies(take_everything(session.attach_receiver("r", "q"))) == expected
+            settle_down(broker, session)
+    assert check_directory(tmp_path) == []
