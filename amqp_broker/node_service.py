@@ -198,8 +198,7 @@ class NodeService:
             gone = queue.expiries.gone
             records = [record for record in records if record.offset not in gone]
         grown = self._adopt(queue, records)
-        known_gone = len(page.records) - len(records)
-        queue.paged(records, page.next_offset, grown, len(page.quarantined), known_gone)
+        queue.paged(records, page.next_offset, grown, len(page.quarantined))
         self.lose(queue, page)
         self.pump(queue)
         self._answer_drains(queue)
@@ -216,7 +215,7 @@ class NodeService:
             self._adopt(queue, page.records)
             backlog.lose(len(page.quarantined))
             self.lose(queue, page)
-            before = page.next_offset if page.records or page.quarantined else None
+            before = page.next_offset if page.next_offset > start else None
             shown, browser.cursor = backlog.shown(page.records, start, before, browser.demand)
             shown = shown_to(browser, shown, self.clock.now_ms())
             if shown:
