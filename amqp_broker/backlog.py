@@ -197,13 +197,13 @@ class Backlog:
         """How many messages and bytes the next page may bring."""
         return self.window_messages - (len(self._ready) - self._head), self.window_bytes - self._ready_bytes
 
-    def paged(self, records: Sequence[Record], next_offset: int, lost: int = 0, gone: int = 0) -> None:
+    def paged(self, records: Sequence[Record], next_offset: int, lost: int = 0) -> None:
         """Take what was read from `disk_from` up to `next_offset`; `lost` of them failed their checksums.
-        `gone` others were read, too, and are counted no longer.
+
+        Where the disk ends is not for a count to say: nobody knows for sure what damaged rows stood for.
         """
-        self.disk_count -= len(records) + lost
-        nothing_left = not records and not lost and not gone
-        at_end = next_offset >= self.available_to or self.disk_count <= 0 or nothing_left
+        self.disk_count = max(0, self.disk_count - len(records) - lost)
+        at_end = next_offset >= self.available_to or next_offset <= self.disk_from
         self._ready.extend(self._merge_volatile(records, None if at_end else next_offset))
         self._ready_bytes += sum([len(record.body) for record in records])
         if at_end:

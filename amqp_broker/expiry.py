@@ -165,8 +165,8 @@ class ExpirySweep:
         except NoSuchNode:
             return
         queue.backlog.lose(len(page.quarantined))
-        self._nodes.lose(queue, page.quarantined)
-        if page.next_offset < end and (page.records or page.quarantined):
+        self._nodes.lose(queue, page)
+        if first < page.next_offset < end:
             expiries.unread.appendleft((page.next_offset, end))
         now_ms = self._nodes.clock.now_ms()
         again_ms = now_ms + SWEEP_DISK_EVERY_MS

@@ -26,7 +26,7 @@ from amqp_broker.message_events import Origin
 from amqp_broker.operations.posting import Posting, Step, retire_verbs
 from amqp_broker.operations.writer import Writer
 from amqp_broker.page_turns import PageTurns
-from amqp_broker.persistence import Quarantined, Record, Store, StoreError, Unit
+from amqp_broker.persistence import ReadResult, Record, Store, StoreError, Unit
 from amqp_broker.queue import Consumer, Queue, deleted_error, shown_to
 from amqp_broker.queues import NodeRefused, Queues, Site
 from amqp_broker.records import record_of, replace_annotations, store_all
@@ -198,9 +198,8 @@ class NodeService:
             gone = queue.expiries.gone
             records = [record for record in records if record.offset not in gone]
         grown = self._adopt(queue, records)
-        known_gone = len(page.records) - len(records)
-        queue.paged(records, page.next_offset, grown, len(page.quarantined), known_gone)
-        self.lose(queue, page.quarantined)
+        queue.paged(records, page.next_offset, grown, len(page.quarantined))
+        self.lose(queue, page)
         self.pump(queue)
         self._answer_drains(queue)
 
@@ -215,8 +214,8 @@ class NodeService:
             page = store.read(queue.queue_id, start, browser.demand, backlog.window_bytes)
             self._adopt(queue, page.records)
             backlog.lose(len(page.quarantined))
-            self.lose(queue, page.quarantined)
-            before = page.next_offset if page.records or page.quarantined else None
+            self.lose(queue, page)
+            before = page.next_offset if page.next_offset > start else None
             shown, browser.cursor = backlog.shown(page.records, start, before, browser.demand)
             shown = shown_to(browser, shown, self.clock.now_ms())
             if shown:
@@ -225,12 +224,14 @@ class NodeService:
         self.pump(queue)
         self._answer_drains(queue)
 
-    def lose(self, queue: Queue, quarantined: list[Quarantined]) -> None:
+    def lose(self, queue: Queue, page: ReadResult) -> None:
         """The store found messages of `queue` damaged: they are gone."""
+        quarantined = page.quarantined
         for lost in quarantined:
             self._log.error("message.quarantined", queue=queue.name, offset=lost.offset, reason=lost.reason)
         if quarantined:
             queue.message_count -= len(quarantined)
+            queue.byte_count -= page.lost_bytes
             self.drained(queue)
             if queue.events:
                 for lost in quarantined:

@@ -232,12 +232,10 @@ class Queue:
             self._cached(octets - volatile - spilled)
         self.count_credit()
 
-    def paged(
-        self, records: Sequence[Record], next_offset: int, grown: int, lost: int = 0, gone: int = 0
-    ) -> None:
+    def paged(self, records: Sequence[Record], next_offset: int, grown: int, lost: int = 0) -> None:
         """A page was read, as `Backlog.paged` says. Its messages are larger by `grown` octets by now."""
         self.byte_count += grown
-        self.backlog.paged(records, next_offset, lost, gone)
+        self.backlog.paged(records, next_offset, lost)
         if self.in_memory:
             self._kept.add(self.memory.own, grown)
         else:

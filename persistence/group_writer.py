@@ -363,6 +363,7 @@ class GroupWriter:
         before = node.retention
         if before is not None and changes.retains_from < 0 and changes.purged_to == changes.node.purged_to:
             after.byte_count, after.low_at_ms = before.byte_count, before.low_at_ms
+            after.believed_to = before.believed_to
         node.retention = after
         node.keep_from = after.first_offset if after.keeps() else EVERYTHING
 

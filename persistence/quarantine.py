@@ -13,10 +13,11 @@ from amqp_broker.persistence.group import Group, NodeState
 from amqp_broker.persistence.group_writer import GroupWriter
 from amqp_broker.persistence.node_rows import SET_NEXT_OFFSET
 from amqp_broker.persistence.reader import Damage
-from amqp_broker.persistence.runs import RunCache
-from amqp_broker.persistence.unit_of_work import UnitOfWork
+from amqp_broker.persistence.runs import RUN_COLUMNS, RunCache
+from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
 _INSERT: Final = "INSERT INTO quarantine (queue_id, offset, segment_id, reason, bytes) VALUES (?, ?, ?, ?, ?)"
+_SELECT_ROW: Final = f"SELECT {RUN_COLUMNS} FROM run WHERE queue_id=? AND first_offset=?"
 _DELETE_ROW: Final = "DELETE FROM run WHERE queue_id=? AND first_offset=?"
 
 
@@ -37,7 +38,10 @@ def put_into_quarantine(unit: UnitOfWork, damages: list[Damage], node: NodeState
     unit.begin()
     unit.execute_many(_INSERT, rows)
     damaged_rows = [(node.queue_id, d.damaged_row) for d in damages if d.damaged_row is not None]
+    miscounted: list[Row] = []
     if damaged_rows:
+        if node.retention is not None:
+            miscounted = [row for key in damaged_rows for row in unit.query(_SELECT_ROW, key)]
         unit.execute_many(_DELETE_ROW, damaged_rows)
         checksum = numbered_checksum(node.identity, node.next_offset, node.purged_to)
         unit.execute(SET_NEXT_OFFSET, (node.next_offset, checksum, node.queue_id))
@@ -47,3 +51,6 @@ def put_into_quarantine(unit: UnitOfWork, damages: list[Damage], node: NodeState
     writer.settle(group, {}, runs)
     if damaged_rows:
         node.durable_next = node.next_offset
+    for row in miscounted:
+        if node.retention is not None and row[1] >= node.retention.first_offset:
+            node.retention.miscounted(row)

@@ -69,7 +69,9 @@ class Damage:
 class Page:
     """A page in the making."""
 
-    __slots__ = ("at", "damages", "max_bytes", "max_messages", "node", "quarantined", "records", "size")
+    __slots__ = (
+        "at", "damages", "lost_bytes", "max_bytes", "max_messages", "node", "quarantined", "records", "size",
+    )  # fmt: skip
 
     def __init__(self, node: NodeState, at: int, max_messages: int, max_bytes: int) -> None:
         self.node = node
@@ -79,13 +81,16 @@ class Page:
         self.records: list[Record] = []
         self.size = 0
         self.quarantined: list[Quarantined] = []
+        self.lost_bytes = 0
         self.damages: list[Damage] = []
 
     def full(self) -> bool:
         return len(self.records) >= self.max_messages or (bool(self.records) and self.size >= self.max_bytes)
 
-    def damaged(self, damage: Damage, offsets: Sequence[int]) -> None:
+    def damaged(self, damage: Damage, offsets: Sequence[int], size: int) -> None:
+        """Messages of `size` bytes in all, as far as that is known."""
         self.damages.append(damage)
+        self.lost_bytes += size
         queue_id = self.node.queue_id
         self.quarantined.extend([Quarantined(queue_id, offset, damage.reason) for offset in offsets])
 
@@ -173,7 +178,10 @@ class PageReader:
         last = first + (count if 0 < count <= MAX_SEGMENT_MESSAGES else 1) - 1
         reason = "the index row of the run does not match its checksum"
         damage = Damage(first, last, segment_id, reason, damaged_row=row[1])
-        page.damaged(damage, range(max(first, page.at), last + 1))
+        gone = int.from_bytes(row[5], "little") if isinstance(row[5], bytes) else 0
+        live = [offset for offset in range(first, last + 1) if not gone >> (offset - first) & 1]
+        lost = [offset for offset in live if offset >= page.at]
+        page.damaged(damage, lost, _counted_bytes(row) * len(lost) // (len(live) or 1))
 
     def _choose(self, page: Page, runs: list[Run]) -> list[Run]:
         """As many as the page can take, and as may be loaded at once."""
@@ -222,7 +230,8 @@ class PageReader:
     def _lose_run(self, page: Page, run: Run, reason: str) -> None:
         first = max(run.first, page.at)
         offsets = [first + i for i in range(run.end - first) if not run.gone >> (first - run.first + i) & 1]
-        page.damaged(Damage(first, run.end - 1, run.segment_id, reason), offsets)
+        size = run.live_bytes * len(offsets) // (run.live_count or 1)
+        page.damaged(Damage(first, run.end - 1, run.segment_id, reason), offsets, size)
         page.at = run.end
 
     def _take_one(self, page: Page, run: Run, raw: RawSegment) -> bool:
@@ -364,7 +373,7 @@ class PageReader:
                 continue
             offset = run.first + index
             reason = f"the body does not match its checksum ({len(body)} bytes read)"
-            page.damaged(Damage(offset, offset, run.segment_id, reason, body), (offset,))
+            page.damaged(Damage(offset, offset, run.segment_id, reason, body), (offset,), len(body))
         self._append(page, run, directory, good_indexes, good_bodies)
 
     def _append(
@@ -419,10 +428,18 @@ class PageReader:
             if not changed_is_sound(queue_id, offset, delivery_count, acquired_before, changed, checksum):
                 spoiled.add(offset)
                 reason = "the changed header does not match its checksum"
-                page.damaged(Damage(offset, offset, 0, reason, record.body), (offset,))
+                page.damaged(Damage(offset, offset, 0, reason, record.body), (offset,), len(record.body))
                 continue
             record.delivery_count = delivery_count
             record.acquired_before = bool(acquired_before)
             record.annotations = changed
         if spoiled:
             page.records[begin:] = [record for record in new if record.offset not in spoiled]
+
+
+def _counted_bytes(row: Row) -> int:
+    """What a damaged row of `run` was counted for when the store was opened (recovery.py)."""
+    live_bytes, size = row[7:9]
+    if not isinstance(live_bytes, int) or not isinstance(size, int):
+        return 0
+    return max(0, min(live_bytes, size))

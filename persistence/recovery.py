@@ -6,6 +6,7 @@ from typing import Final
 
 import attrs
 
+from amqp_broker.persistence.directory import MAX_SEGMENT_MESSAGES
 from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.group import EVERYTHING, NodeState
 from amqp_broker.persistence.node_rows import read_nodes
@@ -14,9 +15,11 @@ from amqp_broker.persistence.runs import RunCache, run_from_row
 from amqp_broker.persistence.store import Recovered, RecoveredNode
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 
-# For each node a range of the index; rows below the purge mark wait to be swept.
+# For each node a range of the index; rows below the purge mark wait to be swept. What a row says is taken for
+# what it can be at most: nobody looks at checksums here, and one flipped bit must not fill a queue.
 _COUNTS: Final = (
-    "SELECT n.id, sum(r.live_count), sum(r.live_bytes), max(r.first_offset+r.count) "
+    "SELECT n.id, sum(max(0, min(r.live_count, r.count))), sum(max(0, min(r.live_bytes, r.bytes))), "
+    f"max(r.first_offset+max(1, min(r.count, {MAX_SEGMENT_MESSAGES}))) "
     "FROM node n CROSS JOIN run r ON r.queue_id=n.id AND r.first_offset>=n.purged_to "
     "WHERE n.name IS NOT NULL GROUP BY n.id"
 )

@@ -8,7 +8,7 @@ from typing import Final
 
 from amqp_broker.persistence.directory import Directory
 from amqp_broker.persistence.group import NodeState
-from amqp_broker.persistence.reader import Page, PageReader, RawSegment
+from amqp_broker.persistence.reader import MOST_ROWS, Page, PageReader, RawSegment
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.runs import RUN_COLUMNS, Run, RunCache, run_from_row
 from amqp_broker.persistence.store import MISSING, MISSING_AT_ONCE, Quarantined, ReadResult
@@ -19,7 +19,7 @@ _PROBE: Final = (
     "ORDER BY first_offset LIMIT ?"
 )
 _QUARANTINED: Final = "SELECT queue_id, offset, segment_id, bytes IS NULL FROM quarantine ORDER BY offset"
-PROBE_ROWS: Final = 2  # so that one damaged row does not lead a search astray
+PROBE_ROWS: Final = 2  # one damaged row costs no further question
 
 
 class _RetainedPage(Page):
@@ -47,17 +47,19 @@ class _PassingRuns:
 
 
 class _Quarantined:
-    """What of one queue is in quarantine: `offsets` in order, and `segments` of which all that is gone is."""
+    """What of one queue is in quarantine: `offsets` in order, and where whole runs are, theirs by `segments`.
+    Numbers of segments that are gone come again after a restart, offsets never do.
+    """
 
     __slots__ = ("offsets", "segments")
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
-        self.segments: set[int] = set()
+        self.segments: dict[int, list[int]] = {}
 
     def bits_of(self, run: Run) -> int:
         """The bits of a run's messages that are: all of those are retired, too."""
-        if run.segment_id in self.segments:
+        if any(run.first <= offset < run.end for offset in self.segments.get(run.segment_id, ())):
             return run.gone
         bits = 0
         begin = bisect_left(self.offsets, run.first)
@@ -91,7 +93,7 @@ class RetainedReader(PageReader):
             one = found.setdefault(queue_id, _Quarantined())
             one.offsets.append(offset)
             if whole:
-                one.segments.add(segment_id)
+                one.segments.setdefault(segment_id, []).append(offset)
         return found
 
     def _run_of(self, row: Row) -> Run | None:
@@ -154,8 +156,7 @@ def offset_at(unit: UnitOfWork, node: NodeState, at_ms: int) -> int:
     high = found = node.next_offset
     while low < high:
         middle = (low + high) // 2
-        rows = unit.query(_PROBE, (node.queue_id, middle, high - 1, PROBE_ROWS))
-        run = next((run for run in map(run_from_row, rows) if run is not None), None)
+        run = _next_sound(unit, node.queue_id, middle, high - 1)
         if run is None:
             high = middle
         elif run.at_ms >= at_ms:
@@ -163,3 +164,15 @@ def offset_at(unit: UnitOfWork, node: NodeState, at_ms: int) -> int:
         else:
             low = run.end
     return found
+
+
+def _next_sound(unit: UnitOfWork, queue_id: int, first: int, last: int) -> Run | None:
+    """The first run that begins there and matches its checksum: damaged ones do not lead a search astray."""
+    limit = PROBE_ROWS
+    while True:
+        rows = unit.query(_PROBE, (queue_id, first, last, limit))
+        run = next((run for run in map(run_from_row, rows) if run is not None), None)
+        if run is not None or len(rows) < limit or not isinstance(rows[-1][1], int):
+            return run
+        first = rows[-1][1] + 1
+        limit = min(limit * 4, MOST_ROWS)

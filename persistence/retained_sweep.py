@@ -68,7 +68,7 @@ def drop_step(
 
 def _look(before: Retention, rows: list[Row], clock_ms: int) -> Dropping:
     after = Retention(before.keep_ms, before.keep_bytes, before.first_offset, before.swept_to, before.at_ms)
-    after.byte_count = before.byte_count
+    after.byte_count, after.believed_to = before.byte_count, before.believed_to
     after.low_at_ms = NO_RUN if len(rows) < SWEEP_RETAINED else None
     dropping = Dropping(after)
     at = before.swept_to
@@ -77,6 +77,8 @@ def _look(before: Retention, rows: list[Row], clock_ms: int) -> Dropping:
         run = run_from_row(row)
         if run is None:
             # `read` puts it into quarantine, or the checker tells about it.
+            if isinstance(row[1], int) and row[1] >= before.first_offset:
+                after.miscounted(row)
             at = max(at, row[1] + 1) if isinstance(row[1], int) else at
             continue
         if run.first >= before.first_offset:

@@ -16,6 +16,7 @@ from typing import Final
 
 from amqp_broker.persistence.checksums import is_sound, retained_checksum
 from amqp_broker.persistence.errors import StoreCorrupt
+from amqp_broker.persistence.runs import RUN_COLUMNS, run_from_row
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
@@ -23,10 +24,13 @@ RETAINED_COLUMNS: Final = "queue_id, keep_ms, keep_bytes, first_offset, swept_to
 REPLACE_RETAINED: Final = "REPLACE INTO retained VALUES (?, ?, ?, ?, ?, ?, ?)"
 DELETE_RETAINED: Final = "DELETE FROM retained WHERE queue_id=?"
 NO_RUN: Final = 1 << 62  # `low_at_ms` while there is none: later than all times
+VERIFY_ROWS: Final = 1024  # of `run` that are looked at in one step: four milliseconds
+LATEST_ROWS: Final = 256  # the same at the start: where all of them are damaged, what `retained` says counts
 _ALL: Final = f"SELECT {RETAINED_COLUMNS} FROM retained"
 _BYTES: Final = "SELECT coalesce(sum(bytes), 0) FROM run WHERE queue_id=? AND first_offset>=?"
-_LATEST: Final = (
-    "SELECT at_ms FROM run WHERE queue_id=? AND first_offset>=? ORDER BY first_offset DESC LIMIT 1"
+_DOWNWARDS: Final = (
+    f"SELECT {RUN_COLUMNS} FROM run WHERE queue_id=? AND first_offset>=? AND first_offset<? "
+    "ORDER BY first_offset DESC LIMIT ?"
 )
 _LOWEST: Final = (
     "SELECT first_offset FROM run WHERE queue_id=? AND first_offset>=? ORDER BY first_offset LIMIT 1"
@@ -37,10 +41,14 @@ class Retention:
     """Of one node, as the last commit left it. It may have ended, and wait for the sweep only.
 
     `at_ms` is when the latest message was published; `low_at_ms` when the oldest one that is kept was, None
-    if that is not known.
+    if that is not known. `byte_count` has the rows of `run` below `believed_to` as they say, also damaged
+    ones, until `verify_step` has looked at them.
     """
 
-    __slots__ = ("at_ms", "byte_count", "first_offset", "keep_bytes", "keep_ms", "low_at_ms", "swept_to")
+    __slots__ = (
+        "at_ms", "believed_to", "byte_count", "first_offset", "keep_bytes", "keep_ms", "low_at_ms",
+        "swept_to",
+    )  # fmt: skip
 
     def __init__(self, keep_ms: int, keep_bytes: int, first_offset: int, swept_to: int, at_ms: int) -> None:
         self.keep_ms = keep_ms
@@ -49,6 +57,7 @@ class Retention:
         self.swept_to = swept_to
         self.at_ms = at_ms
         self.byte_count = 0
+        self.believed_to = 0
         self.low_at_ms: int | None = NO_RUN
 
     def keeps(self) -> bool:
@@ -62,9 +71,18 @@ class Retention:
         )  # fmt: skip
         return (*values, retained_checksum(*values))
 
+    def to_be_verified(self) -> bool:
+        """Could a damaged row make the bytes more, or less, than there are?"""
+        return bool(self.keep_bytes) and self.first_offset < self.believed_to
+
+    def miscounted(self, row: Row) -> None:
+        """A row of `run` does not match its checksum: nobody knows what it is counted for."""
+        if isinstance(row[1], int) and row[1] < self.believed_to and isinstance(row[8], int):
+            self.byte_count -= row[8]
+
     def is_over(self, at_ms: int, clock_ms: int) -> bool:
         """Is the oldest run, published at `at_ms`, to be dropped?"""
-        too_many = bool(self.keep_bytes) and self.byte_count > self.keep_bytes
+        too_many = 0 < self.keep_bytes < self.byte_count and not self.to_be_verified()
         return too_many or bool(self.keep_ms and at_ms + self.keep_ms <= clock_ms)
 
     def is_due(self, clock_ms: int) -> bool:
@@ -98,7 +116,23 @@ def measure(unit: UnitOfWork, queue_id: int, retention: Retention, purged_to: in
             raise StoreCorrupt(f"the index of node {queue_id} is damaged")
         retention.first_offset = retention.swept_to = first
     ((retention.byte_count,),) = unit.query(_BYTES, (queue_id, retention.first_offset))
-    latest: list[Row] = unit.query(_LATEST, (queue_id, retention.first_offset))
-    if latest:
-        retention.at_ms = max(retention.at_ms, latest[0][0])
+    retention.believed_to = next_offset
+    for row in unit.query(_DOWNWARDS, (queue_id, retention.first_offset, next_offset, LATEST_ROWS)):
+        run = run_from_row(row)
+        if run is not None:
+            retention.at_ms = max(retention.at_ms, run.at_ms)
+            break
     retention.low_at_ms = None
+
+
+def verify_step(unit: UnitOfWork, queue_id: int, retention: Retention) -> None:
+    """Count some of the rows that are believed so far only if they match their checksums: one flipped bit in
+    a size must not drop what there is room for. Raises StoreCorrupt, StoreFailed.
+    """
+    first, end = retention.first_offset, retention.believed_to
+    rows = unit.query(_DOWNWARDS, (queue_id, first, end, VERIFY_ROWS))
+    for row in rows:
+        if run_from_row(row) is None:
+            retention.miscounted(row)
+    last = rows[-1][1] if len(rows) == VERIFY_ROWS else first
+    retention.believed_to = last if isinstance(last, int) else first

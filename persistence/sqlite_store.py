@@ -43,6 +43,7 @@ from amqp_broker.persistence.reader import Page, PageReader
 from amqp_broker.persistence.recovery import load
 from amqp_broker.persistence.retained_reader import RetainedReader
 from amqp_broker.persistence.retained_sweep import drop_step
+from amqp_broker.persistence.retained_table import verify_step
 from amqp_broker.persistence.runs import CACHE_MESSAGES, RunCache
 from amqp_broker.persistence.schema import bring_up_to_date, schema_version
 from amqp_broker.persistence.shrinking import Shrinker
@@ -160,6 +161,7 @@ class SqliteStore(StoreReads):
         self._group: Group | None = None
         self._writer: GroupWriter | None = None
         self._placed: Placed | None = None  # the outcomes of the group under way
+        self._not_put_away: set[tuple[int, int]] = set()  # damaged ones that were told, still there
         self._next_half = 0  # the number of the next half message if the group under way commits
         self._closed = False
 
@@ -342,23 +344,29 @@ class SqliteStore(StoreReads):
             self._checked()
             node = self._node("read", queue_id)
             page = self._reader.read(node, from_offset, max_messages, max_bytes)
-            if page.damages:
-                self._put_away(page)
-            return ReadResult(page.records, page.at, page.quarantined)
+            quarantined = self._put_away(page) if page.damages else []
+            lost_bytes = page.lost_bytes * len(quarantined) // (len(page.quarantined) or 1)
+            return ReadResult(page.records, page.at, quarantined, lost_bytes)
         except StoreCorrupt as error:
             self._unit.give_up(error)
             raise
         finally:
             self._turn = _IDLE
 
-    def _put_away(self, page: Page) -> None:
+    def _put_away(self, page: Page) -> list[Quarantined]:
+        """What of it nobody was told before."""
+        met = {(lost.queue_id, lost.offset) for lost in page.quarantined}
+        new = [lost for lost in page.quarantined if (lost.queue_id, lost.offset) not in self._not_put_away]
         try:
             put_into_quarantine(self._unit, page.damages, page.node, self._runs)
+            self._not_put_away -= met
         except StoreFull:
             self._space.trip()  # it is not delivered, and the next read tries again
+            self._not_put_away |= met
         except StoreCorrupt:
-            pass  # the same; what stands in the way is for the checker
+            self._not_put_away |= met  # the same; what stands in the way is for the checker
         self._count_wal(self._page_size * _PAGES_OF_A_COMMIT)
+        return new
 
     def _ask(self, question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """A turn that changes nothing."""
@@ -429,6 +437,9 @@ class SqliteStore(StoreReads):
         for queue_id, node in [*self._retaining.items()]:
             if node is not self._nodes.get(queue_id) or node.retention is None:
                 del self._retaining[queue_id]
+            elif node.retention.to_be_verified():
+                verify_step(self._unit, queue_id, node.retention)
+                return True
             elif node.retention.is_due(clock_ms):
                 dropping = drop_step(self._unit, node, clock_ms, self._runs, self._orphans)
                 if dropping is not None:

@@ -70,12 +70,14 @@ class Recovered:
 class ReadResult:
     """One page of a queue, in order. `next_offset` is where the next page begins.
 
-    When nothing more is stored, `next_offset` is the node's own.
+    When nothing more is stored, `next_offset` is the node's own. `lost_bytes` is what the bodies of those in
+    `quarantined` had together, as far as it is known; only `read` tells it.
     """
 
     records: list[Record]
     next_offset: int
     quarantined: list[Quarantined]
+    lost_bytes: int = 0
 
 
 @attrs.define

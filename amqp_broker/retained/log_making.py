@@ -73,7 +73,7 @@ class _Making:
         page = await self._nodes.writer.ask(
             lambda store: store.read(queue.queue_id, at, PAGE_MESSAGES, PAGE_BYTES)
         )
-        self._nodes.lose(queue, page.quarantined)
+        self._nodes.lose(queue, page)
         if page.records:
             await self._nodes.store_step(self._verbs(page.records, first_kept))
         return page.next_offset

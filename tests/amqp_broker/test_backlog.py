@@ -81,6 +81,20 @@ def test_messages_that_failed_their_checksums_are_no_longer_counted() -> None:
     assert backlog.available() == 1
 
 
+def test_a_page_without_messages_is_not_the_end_of_the_disk() -> None:
+    """What was damaged may have been told before; the end is where a page comes no further."""
+    backlog = Backlog(window_messages=1)
+    backlog.add([record(0), record(1), record(2)])
+    backlog.take(1)
+    backlog.paged([], 2)
+    assert backlog.disk_from == 2
+    backlog.paged([record(2)], 3)
+    assert (offsets(backlog.take(9)), backlog.disk_from, backlog.available()) == ([2], -1, 0)
+    backlog.recovered(3, 9, 2)
+    backlog.paged([], 3)
+    assert (backlog.disk_from, backlog.available()) == (-1, 0)
+
+
 class BacklogMachine(RuleBasedStateMachine):
     """A backlog with a small window against a plain sorted list; the disk holds what is durable and not
     gone.

@@ -91,6 +91,27 @@ def test_damaged_single_message(tmp_path: Path) -> None:
     check_put_away(tmp_path, queue_id, [10, 11])
 
 
+def test_what_finds_no_room_in_quarantine_is_told_once(tmp_path: Path) -> None:
+    """On a full disk it is met at each read, and put away at last; who counts what is lost is told once."""
+    store = small_store(tmp_path)
+    queue_id = new_queue(store)
+    do(store, Post(queue_id, messages(0, 3, size=100_000)))
+    store.close()
+    edit(tmp_path, "UPDATE segment SET bodies=CAST(x'ff' || substr(bodies, 2) AS BLOB)")
+    store = small_store(tmp_path)
+    ((pages,),) = store._connection.execute("PRAGMA page_count").fetchall()
+    store._connection.execute(f"PRAGMA max_page_count={pages}").fetchall()
+    told = [store.read(queue_id, 0, 9, 1 << 20) for _ in range(3)]
+    assert [[lost.offset for lost in page.quarantined] for page in told] == [[0], [], []]
+    assert [page.lost_bytes for page in told] == [100_000, 0, 0]
+    assert store._unit.query(QUARANTINE) == []
+    store._connection.execute("PRAGMA max_page_count=1000000").fetchall()
+    page = store.read(queue_id, 0, 9, 1 << 20)
+    assert ([record.offset for record in page.records], page.quarantined) == ([1, 2], [])
+    assert [row[1] for row in store._unit.query(QUARANTINE)] == [0]
+    store.close()
+
+
 def test_damaged_directory(tmp_path: Path) -> None:
     """Nothing in the segment can be told apart any more: the run goes wholly."""
     queue_id = filled(tmp_path)

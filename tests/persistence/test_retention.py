@@ -17,6 +17,7 @@ from amqp_broker.persistence import (
     Retire,
     Return,
 )
+from amqp_broker.persistence.removal import remove
 from amqp_broker.persistence.retention import SWEEP_RETAINED
 from amqp_broker.persistence.retention_checks import NOON_MS, at, retained_offsets
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
@@ -141,6 +142,84 @@ def test_damaged_policy_keeps_everything(tmp_path: Path) -> None:
     assert check_directory(tmp_path) == []
     store = small_store(tmp_path)
     assert store.retained(queue_id) == Retained(DAY_MS, 0, 0, 15, 1500)
+    store.close()
+
+
+@pytest.mark.parametrize("changed", [1 << 40, -(1 << 40)], ids=["more", "less"])
+@pytest.mark.parametrize("reads", [False, True], ids=["kept", "put away"])
+def test_a_damaged_size_drops_nothing_else(changed: int, reads: bool, tmp_path: Path) -> None:
+    """A bound of bytes is held by what rows say that match their checksums: one flipped bit in the size of
+    one run neither drops all the others after a restart, nor keeps them for ever.
+    """
+    store = small_store(tmp_path)
+    queue_id = new_queue(store)
+    do(store, Retain(queue_id, 0, 3_000))
+    for first in range(0, 40, 10):
+        do(store, Post(queue_id, messages(first, 10, size=50)))
+    store.close()
+    edit(tmp_path, "UPDATE run SET bytes=bytes+? WHERE first_offset=20", changed)
+    store = small_store(tmp_path)
+    if reads:
+        assert [lost.offset for lost in store.read(queue_id, 0, 99, 1 << 20).quarantined] == [*range(20, 30)]
+    while store.idle(0.0):
+        pass
+    found, missing = read_all_retained(store, queue_id)
+    assert [offset for _, offset, *_ in found] == [*range(20), *range(30, 40)]
+    assert missing == [*range(20, 30)]
+    assert store.retained(queue_id) == Retained(0, 3_000, 0, 40, 1_500)
+    for first in range(40, 100, 10):
+        do(store, Post(queue_id, messages(first, 10, size=50)))
+    while store.idle(0.0):
+        pass
+    assert store.retained(queue_id) == Retained(0, 3_000, 40, 100, 3_000)
+    store.close()
+
+
+def test_a_damaged_time_is_no_time_of_others(tmp_path: Path) -> None:
+    """What is posted after a restart is published then, although the row before it says something later."""
+    queue_id = filled(tmp_path)
+    edit(tmp_path, "UPDATE run SET at_ms=at_ms+? WHERE first_offset=14", 1 << 50)
+    edit_nodes(tmp_path, "UPDATE node SET next_offset=15")
+    store = small_store(tmp_path)
+    do(store, Post(queue_id, at(NOON_MS + 20, 15, 1)))
+    assert [record.enqueued_at_ms for record in store.read_retained(queue_id, 15, 9, 999).records] == [
+        NOON_MS + 20
+    ]
+    while store.idle((NOON_MS + 20 + DAY_MS) / 1_000):
+        pass
+    assert store.retained(queue_id) == Retained(DAY_MS, 0, 16, 16, 0)
+    store.close()
+
+
+@pytest.mark.parametrize("damaged", [1, 2, 3])
+def test_a_time_is_found_behind_damaged_neighbours(damaged: int, tmp_path: Path) -> None:
+    """A search by time goes on with the first run that it can believe, however many stand before it."""
+    queue_id = filled(tmp_path)
+    edit(tmp_path, "UPDATE run SET at_ms=7 WHERE first_offset BETWEEN 10 AND ?", 9 + damaged)
+    store = small_store(tmp_path)
+    assert store.offset_at(queue_id, NOON_MS + 11) == max(10 + damaged, 11)
+    assert store.offset_at(queue_id, NOON_MS + 14) == 14
+    store.close()
+
+
+def test_a_segment_that_went_is_no_damage_of_the_next_one(tmp_path: Path) -> None:
+    """After a restart the numbers of segments that retention dropped come again: what was in quarantine of
+    the former ones says nothing of what is archived in the new ones.
+    """
+    queue_id = filled(tmp_path)
+    edit(tmp_path, "UPDATE segment SET directory=x'0102' WHERE id=1")
+    remove(tmp_path, f"queue {queue_id}, run 0")
+    store = small_store(tmp_path)
+    assert [lost.offset for lost in store.read_retained(queue_id, 0, 99, 9_999).quarantined] == [*range(10)]
+    do(store, Retire(queue_id, 14, 14))
+    while store.idle((NOON_MS + 2 * DAY_MS) / 1_000):
+        pass
+    assert store.retained(queue_id) == Retained(DAY_MS, 0, 15, 15, 0)
+    store.close()
+    store = small_store(tmp_path)
+    do(store, Post(queue_id, at(NOON_MS + 3 * DAY_MS, 15, 3)), Retire(queue_id, 15, 17))
+    assert edit_open(store, "SELECT id FROM segment") == [(1,)]
+    assert retained_offsets(store, queue_id) == [15, 16, 17]
     store.close()
 
 
