@@ -7,10 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
+from amqp_broker.broker import open_broker
 from amqp_broker.frames import Accepted, Error, Message, Modified, Rejected, Released
+from amqp_broker.halves.addresses import set_address
+from amqp_broker.testing import run_with_virtual_clock
+from tests.links.pair import Message as Sendable
 from tests.support.broker_clients import at_rest, counts, receive, session_to, settle_down
-from tests.support.half_sets import SetClient, condition_of, ended, half_sets, plain, row
+from tests.support.by_hand import Served
+from tests.support.half_sets import (
+    SetClient,
+    checksum,
+    commit_of,
+    condition_of,
+    ended,
+    half_sets,
+    plain,
+    row,
+    seal_of,
+)
 from tests.support.halves import (
     PATIENT,
     FaultyBroker,
@@ -247,3 +263,31 @@ def test_the_event_log_has_asks_and_answers(broker: JumpingBroker) -> None:
     names = {"group": "g", "set_id": "one", "producer": "p", "epoch": 1}
     assert ("half.asked", {**names, "attempt": 1}) in found
     assert ("half.answered", {**names, "attempts": 1}) in found
+
+
+def test_a_set_that_a_check_voids_while_its_seal_reads_it_back(tmp_path: Path) -> None:
+    """After a restart, both in one read: the seal finds no set, and what comes behind it is answered."""
+    config = on_disk(tmp_path)
+    one = row(b"1")
+
+    async def main() -> None:
+        async with open_broker(config) as before:
+            producer = Served(before)
+            stage = producer.attach_sender(set_address("g", "p", 1, "one", "q"))
+            await producer.settle()
+            stage.send([Sendable(one)])
+            await producer.settle()
+        async with open_broker(config) as broker:
+            at = Served(broker)
+            check = at.attach_receiver("$half-check/g/by-outcome", 10)
+            resolve = at.attach_sender("$half-resolve/g")
+            await at.settle()
+            await trio.sleep(7)
+            await at.settle()
+            check.settle(at.received, Rejected())
+            resolve.send([Sendable(seal_of("one", 1, checksum(one))), Sendable(commit_of(epoch=2))])
+            for _ in range(10):
+                await at.settle()
+            assert at.conditions == ["half:unknown-set", "accepted"]
+
+    run_with_virtual_clock(main)
