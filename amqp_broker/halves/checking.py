@@ -264,9 +264,9 @@ class CheckAnswer(Operation):
         """The checker is told that its outcome holds, or came too late."""
         if self._before is not None:
             self._half.changes -= 1
-        self._half.answering = None
         if self._decision is not None:
             self._decision.stored()
+        self._group.answer_ends(self._half, self._service.now_ms())
         self._tell(self._told)
 
     def refused(self, error: Exception) -> None:

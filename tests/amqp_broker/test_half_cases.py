@@ -8,15 +8,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import HalfGroupConfig
 from amqp_broker.embedding import RunningBroker
-from amqp_broker.frames import Accepted, Disposition, Error, Message, Rejected, Released
+from amqp_broker.frames import Accepted, Disposition, Error, Message, Modified, Rejected, Released
 from amqp_broker.halves.administration import HalfMessage
 from amqp_broker.persistence import StoreFailed
-from tests.support.broker_clients import at_rest, counts, receive, send, session_to, settle_down
+from tests.support.broker_clients import (
+    at_rest,
+    counts,
+    receive,
+    round_trip,
+    send,
+    session_to,
+    settle_down,
+)
 from tests.support.controllers import Controller
 from tests.support.halves import (
     PATIENT,
@@ -30,6 +39,7 @@ from tests.support.halves import (
     putter,
     resolution,
     resolver,
+    stopping,
     tell,
 )
 from tests.support.wire_client import ConnectionLost, PeerError, WireReceiver, WireSender, WireSession
@@ -453,3 +463,25 @@ def test_released_for_ever_counts_no_attempt(broker: FaultyBroker) -> None:
         broker.jump(20)
         at_rest(broker)
         assert (halves(broker)["1"].lifecycle, halves(broker)["1"].resolver) == ("rollback", "deadline")
+
+
+def test_what_comes_due_while_its_answer_is_stored_is_asked_about_again() -> None:
+    """However long the commit takes: nobody else was asked meanwhile, and it is not forgotten after that."""
+    slow = FaultyBroker(attrs.evolve(PATIENT, half_groups=(HalfGroupConfig(name="g", retry_ms=1_000),)))
+    with stopping(slow) as broker, session_to(broker) as session:
+        check = checker(session)
+        tell(putter(session), half("1"))
+        broker.jump(6)
+        (delivery,) = receive(check, 1)
+        at_rest(broker)
+        with broker.faults.held_commits():
+            check.settle([delivery], Modified(delivery_failed=True))
+            round_trip(session)
+            broker.jump(2)
+            check.flow(10)
+            round_trip(session)
+            assert not check.deliveries
+        settle_down(broker, session)
+        broker.jump(1)
+        settle_down(broker, session)
+        assert [named(each.payload)["half_attempt"].value for each in check.deliveries] == [2]
