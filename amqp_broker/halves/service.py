@@ -237,7 +237,7 @@ class HalfService:
         self._rooms[half] = queue
 
     def free_room(self, half: OpenHalf) -> Queue | None:
-        """It is rolled back: its room is free, in the queue that is returned."""
+        """It is decided: its room is free, in the queue that is returned."""
         queue = self._rooms.pop(half, None)
         if queue is not None:
             queue.unreserve(1, half.size_bytes)
@@ -253,22 +253,25 @@ class HalfService:
         self._nodes.drained(queue)
 
     def available(self, posted: Posted) -> None:
-        """Distribute what commits made available, and the room that they gave back."""
+        """Distribute what commits made available; then the room that decisions gave back, so that nobody is
+        given what a message has that was committed.
+        """
         for queue, records in posted.items():
-            if not queue.deleted:
+            if records and not queue.deleted:
                 queue.make_available(records, sum([len(record.body) for record in records]))
                 self._nodes.pump(queue)
+        for queue in posted:
+            self._nodes.drained(queue)
 
-    def decided(self, group: HalfGroup, half: OpenHalf, resolver: Resolver) -> None:
-        """It was committed or rolled back, and that is stored."""
+    def decided(self, group: HalfGroup, half: OpenHalf, resolver: Resolver) -> Queue | None:
+        """It was committed or rolled back, and that is stored. Room is kept for it no longer in the queue
+        that is returned; it is to be distributed by `available`.
+        """
         now_ms = self.now_ms()
         self.counted(group.name).decision(half.state, resolver, half.age_ms(now_ms))
         self.drop_body(half)
-        queue = self._rooms.pop(half, None)
-        if queue is not None:
-            queue.unreserve(1, half.size_bytes)
-            self._nodes.drained(queue)
         self.take_back(half)
+        return self.free_room(half)
 
     def parked(self, group: HalfGroup, half: OpenHalf) -> None:
         """It waits for somebody; links that look at parked ones see it."""
