@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 BODY_CACHE_BYTES: Final = 32 << 20  # bodies of open half messages that are kept in memory: the newest
 
 
+BodyRead = Callable[[OpenHalf, bytes | None], None]
+"""Told the body of a half message, if there is one."""
+
 VoidSet = Callable[[StagedSet, str], Operation]
 """What ends a set, for a reason."""
 
@@ -336,9 +339,9 @@ class HalfService:
             self._nodes.writer.defer(Step(events, told=True))
         self.rearm(group)
 
-    def read_body(self, group: HalfGroup, half: OpenHalf, then: Callable[[OpenHalf, bytes], None]) -> None:
-        """`then(half, body)` is called now, or when the store has answered; never if it was decided
-        meanwhile.
+    def read_body(self, group: HalfGroup, half: OpenHalf, then: BodyRead) -> None:
+        """`then(half, body)` is called now, or when the store has answered: None where it has none, since it
+        was decided meanwhile or is damaged.
         """
         body = self._bodies.get(half)
         if body is not None:
@@ -346,13 +349,12 @@ class HalfService:
             return
 
         def look(store: Store) -> None:
+            found = None
             try:
                 found = store.half_body(group.name, half.half_id)
             except RowDamaged as damaged:
                 self._log.error("half.damaged", group=group.name, reason=str(damaged))
-                return
-            if found is not None:
-                then(half, found)
+            then(half, found)
 
         self._nodes.writer.read(look)
 

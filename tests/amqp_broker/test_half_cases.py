@@ -10,13 +10,16 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
 
-from amqp_broker.broker import Broker
+from amqp_broker.broker import Broker, open_broker
 from amqp_broker.configuration import HalfGroupConfig
 from amqp_broker.embedding import RunningBroker
-from amqp_broker.frames import Accepted, Disposition, Error, Message, Modified, Rejected, Released
+from amqp_broker.frames import Accepted, Disposition, Error, Message, Modified, Rejected, Released, Source
 from amqp_broker.halves.administration import HalfMessage
 from amqp_broker.persistence import StoreFailed
+from amqp_broker.testing import run_with_virtual_clock
+from tests.links.pair import Message as Sendable
 from tests.support.broker_clients import (
     at_rest,
     counts,
@@ -26,6 +29,7 @@ from tests.support.broker_clients import (
     session_to,
     settle_down,
 )
+from tests.support.by_hand import Served
 from tests.support.controllers import Controller
 from tests.support.halves import (
     PATIENT,
@@ -485,3 +489,31 @@ def test_what_comes_due_while_its_answer_is_stored_is_asked_about_again() -> Non
         broker.jump(1)
         settle_down(broker, session)
         assert [named(each.payload)["half_attempt"].value for each in check.deliveries] == [2]
+
+
+def test_what_is_decided_while_it_is_read_hides_no_other_parked_one(tmp_path: Path) -> None:
+    """A resolution, and credit of who looks at parked ones, come in one read: the next one is shown."""
+    parking = HalfGroupConfig(name="g", first_check_ms=1_000, max_age_ms=2_000, policy="park")
+    config = on_disk(tmp_path, half_groups=(parking,))
+
+    async def main() -> None:
+        async with open_broker(config) as before:
+            producer = Served(before)
+            put = producer.attach_sender("$half/g/q")
+            await producer.settle()
+            put.send([Sendable(half(half_id, half_id.encode())) for half_id in "12"])
+            await producer.settle()
+            await trio.sleep(3)
+        async with open_broker(config) as broker:
+            administrator = Served(broker)
+            resolve = administrator.attach_sender("$half-resolve/g")
+            source = Source(address="$half-parked/g", distribution_mode="copy")
+            look = administrator.attach_receiver(source, 0)
+            await administrator.settle()
+            resolve.send([Sendable(resolution("1", "rollback"))])
+            look.flow(10, drain=True)
+            await administrator.settle()
+            assert administrator.bodies() == [b"2"]
+            assert look.credit == 0
+
+    run_with_virtual_clock(main)
