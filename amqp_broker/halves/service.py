@@ -33,7 +33,7 @@ from amqp_broker.halves.operations import NOT_LOOKED, Answer, HalfChange, Looked
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.operation import Operation
 from amqp_broker.operations.posting import Step
-from amqp_broker.persistence import Event, Half, Journal, Reschedule, RowDamaged, Store, Unit
+from amqp_broker.persistence import Event, Half, Journal, Reschedule, RowDamaged, Store, StoreFailed, Unit
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
@@ -341,7 +341,7 @@ class HalfService:
 
     def read_body(self, group: HalfGroup, half: OpenHalf, then: BodyRead) -> None:
         """`then(half, body)` is called now, or when the store has answered: None where it has none, since it
-        was decided meanwhile or is damaged.
+        was decided meanwhile, is damaged, or a fault of the broker met it.
         """
         body = self._bodies.get(half)
         if body is not None:
@@ -354,6 +354,10 @@ class HalfService:
                 found = store.half_body(group.name, half.half_id)
             except RowDamaged as damaged:
                 self._log.error("half.damaged", group=group.name, reason=str(damaged))
+            except StoreFailed:
+                raise
+            except Exception:
+                self._log.exception("half.unread", group=group.name)
             then(half, found)
 
         self._nodes.writer.read(look)
