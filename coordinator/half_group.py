@@ -349,6 +349,12 @@ class HalfGroup:
         half.answering, half.asked_by = half.asked_by, None
         half.locked_until_ms = 0
 
+    def answer_ends(self, half: OpenHalf, now_ms: int) -> None:
+        """It is stored, or came too late. What came due meanwhile was passed over by `assign`: it is due."""
+        half.answering = None
+        if self.holds(half) and half.due_ms <= now_ms:
+            heappush(self._due, (half.due_ms, half.half_id))
+
     # Checkers
 
     def attach(self, checker: Checker) -> None:

@@ -29,7 +29,7 @@ from amqp_broker.coordinator import (
     decide_set,
 )
 from amqp_broker.frames import Accepted, Rejected
-from amqp_broker.half_sets.answers import other_epoch_error, prepared_error, refusal
+from amqp_broker.half_sets.answers import internal_error, other_epoch_error, prepared_error, refusal
 from amqp_broker.half_sets.requests import SealRequest
 from amqp_broker.half_sets.settings import SET_KIND, settings_of
 from amqp_broker.halves.addresses import HalfAddress, set_address
@@ -203,6 +203,8 @@ class SealSet(SetOperation):
         staged = producer.of_epoch(request.set_id, request.epoch)
         answer = decide_epoch(self.service.epoch_state(producer, request.epoch), EpochInput.SEAL)
         if answer is SetAnswer.DONE:
+            if staged is not None and staged.unread:
+                raise Refused(internal_error("what was staged before the start could not be read back"))
             answer, _ = decide_set(None if staged is None else staged.state, self._what(staged))
         if answer is SetAnswer.REPEAT:
             return []

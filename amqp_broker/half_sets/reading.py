@@ -34,10 +34,17 @@ class ReadBack:
         self._then = then
         self._at = 0
         self._sum = 0
+        self._ended = False
 
     def start(self) -> None:
         """Read, between commits; others have a turn after each page."""
-        self._writer.read(self._look)
+        self._writer.read(self._look, self._failed)
+
+    def _failed(self, error: Exception) -> None:
+        """A fault of the broker: what waits for the checksum finds it unread."""
+        if not self._ended:
+            self._ended = True
+            self._then()
 
     def _look(self, store: Store) -> None:
         part = self._part
@@ -53,6 +60,7 @@ class ReadBack:
                 return
             part.unread_to = 0
             part.add(0, 0, self._sum)
+        self._ended = True
         self._service.when_read(part.owner, self._then)
 
 
@@ -77,9 +85,14 @@ class NameReading:
         while self._placed and self._placed[0][1].count > self._room:
             self._placed.popleft()[1].told = []
         if self._placed:
-            self._writer.read(self._look)
+            self._writer.read(self._look, self._failed)
         else:
             self._then()
+
+    def _failed(self, error: Exception) -> None:
+        """A fault of the broker: the commit looks again."""
+        if self._placed:
+            self._next(None)
 
     def _look(self, store: Store) -> None:
         queue, part = self._placed[0]

@@ -308,9 +308,11 @@ class SetService:
 
     def when_read(self, staged: StagedSet | None, then: Callable[[], None]) -> None:
         """`then()` is called when the checksum of a set is known: at once, or after what was there at the
-        start was read back.
+        start was read back. Of a set that has ended meanwhile nothing is read any more.
         """
-        part = None if staged is None else next((p for p in staged.parts.values() if p.unread_to), None)
+        part = None
+        if staged is not None and staged.state is not None:
+            part = next((p for p in staged.parts.values() if p.unread_to), None)
         if part is None:
             then()
         else:

@@ -84,9 +84,14 @@ class CheckSource(Source):
         """It is asked about here: `ask` follows when its body is there. A drain waits for that."""
         self._coming.add(half)
 
-    def ask(self, half: OpenHalf, body: bytes) -> None:
-        """Ask about `half`, whose stored bytes after the header are `body`, in the owner's next turn."""
+    def ask(self, half: OpenHalf, body: bytes | None) -> None:
+        """Ask about `half`, whose stored bytes after the header are `body`, in the owner's next turn. Without
+        a body nobody is asked, until the lock is over at least.
+        """
         self._coming.discard(half)
+        if body is None:
+            self.connection.run_in_turn(self._send)  # a drain does not wait for it
+            return
         if half.asked_by is not self._checker:  # it was decided or taken back meanwhile
             return
         check = Check(half, self._written(half, body))
@@ -264,9 +269,9 @@ class CheckAnswer(Operation):
         """The checker is told that its outcome holds, or came too late."""
         if self._before is not None:
             self._half.changes -= 1
-        self._half.answering = None
         if self._decision is not None:
             self._decision.stored()
+        self._group.answer_ends(self._half, self._service.now_ms())
         self._tell(self._told)
 
     def refused(self, error: Exception) -> None:
@@ -320,13 +325,15 @@ class ParkedSource(Source):
         """One more was parked."""
         self.connection.run_in_turn(self.on_credit)
 
-    def _read(self, half: OpenHalf, body: bytes) -> None:
+    def _read(self, half: OpenHalf, body: bytes | None) -> None:
         self.connection.run_in_turn(self._send, half, body)
 
-    def _send(self, half: OpenHalf, body: bytes) -> None:
+    def _send(self, half: OpenHalf, body: bytes | None) -> None:
         self._reading = False
         if half.state is not HalfState.PARKED:
             self._shown.discard(half.half_id)
+        elif body is None:  # damaged: it hides no others
+            self._shown.add(half.half_id)
         else:
             copy = Check(None, parked_body(half, body, self._service.shown(half.put_at_ms)))
             if too_large(self.link, copy):

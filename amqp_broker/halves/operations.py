@@ -48,7 +48,7 @@ NOT_LOOKED: Final[Looked] = {}
 
 
 Posted = dict["Queue", list[Record]]
-"""Messages of committed half messages, by queue, in order."""
+"""Messages of committed half messages, by queue, in order; none where only room was given back."""
 
 Answer = Callable[[Any], None]
 """Told the outcome, once."""
@@ -396,10 +396,10 @@ class HalfChange(HalfOperation):
         else:
             self.group.decided -= 1
             self.group.remove(half)
-            self.service.decided(self.group, half, self.resolver)
-            room, self._room = self._room, None
+            room = self.service.decided(self.group, half, self.resolver) or self._room
+            self._room = None
             if room is not None:
-                self.service.room_again(room)
+                posted.setdefault(room, [])
             if placed is not None:
                 queue, record = placed
                 records = posted.get(queue)

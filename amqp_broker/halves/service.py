@@ -33,7 +33,7 @@ from amqp_broker.halves.operations import NOT_LOOKED, Answer, HalfChange, Looked
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.operation import Operation
 from amqp_broker.operations.posting import Step
-from amqp_broker.persistence import Event, Half, Journal, Reschedule, RowDamaged, Store, Unit
+from amqp_broker.persistence import Event, Half, Journal, Reschedule, RowDamaged, Store, StoreFailed, Unit
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 BODY_CACHE_BYTES: Final = 32 << 20  # bodies of open half messages that are kept in memory: the newest
 
+
+BodyRead = Callable[[OpenHalf, bytes | None], None]
+"""Told the body of a half message, if there is one."""
 
 VoidSet = Callable[[StagedSet, str], Operation]
 """What ends a set, for a reason."""
@@ -237,7 +240,7 @@ class HalfService:
         self._rooms[half] = queue
 
     def free_room(self, half: OpenHalf) -> Queue | None:
-        """It is rolled back: its room is free, in the queue that is returned."""
+        """It is decided: its room is free, in the queue that is returned."""
         queue = self._rooms.pop(half, None)
         if queue is not None:
             queue.unreserve(1, half.size_bytes)
@@ -253,22 +256,25 @@ class HalfService:
         self._nodes.drained(queue)
 
     def available(self, posted: Posted) -> None:
-        """Distribute what commits made available, and the room that they gave back."""
+        """Distribute what commits made available; then the room that decisions gave back, so that nobody is
+        given what a message has that was committed.
+        """
         for queue, records in posted.items():
-            if not queue.deleted:
+            if records and not queue.deleted:
                 queue.make_available(records, sum([len(record.body) for record in records]))
                 self._nodes.pump(queue)
+        for queue in posted:
+            self._nodes.drained(queue)
 
-    def decided(self, group: HalfGroup, half: OpenHalf, resolver: Resolver) -> None:
-        """It was committed or rolled back, and that is stored."""
+    def decided(self, group: HalfGroup, half: OpenHalf, resolver: Resolver) -> Queue | None:
+        """It was committed or rolled back, and that is stored. Room is kept for it no longer in the queue
+        that is returned; it is to be distributed by `available`.
+        """
         now_ms = self.now_ms()
         self.counted(group.name).decision(half.state, resolver, half.age_ms(now_ms))
         self.drop_body(half)
-        queue = self._rooms.pop(half, None)
-        if queue is not None:
-            queue.unreserve(1, half.size_bytes)
-            self._nodes.drained(queue)
         self.take_back(half)
+        return self.free_room(half)
 
     def parked(self, group: HalfGroup, half: OpenHalf) -> None:
         """It waits for somebody; links that look at parked ones see it."""
@@ -333,9 +339,9 @@ class HalfService:
             self._nodes.writer.defer(Step(events, told=True))
         self.rearm(group)
 
-    def read_body(self, group: HalfGroup, half: OpenHalf, then: Callable[[OpenHalf, bytes], None]) -> None:
-        """`then(half, body)` is called now, or when the store has answered; never if it was decided
-        meanwhile.
+    def read_body(self, group: HalfGroup, half: OpenHalf, then: BodyRead) -> None:
+        """`then(half, body)` is called now, or when the store has answered: None where it has none, since it
+        was decided meanwhile, is damaged, or a fault of the broker met it.
         """
         body = self._bodies.get(half)
         if body is not None:
@@ -343,13 +349,16 @@ class HalfService:
             return
 
         def look(store: Store) -> None:
+            found = None
             try:
                 found = store.half_body(group.name, half.half_id)
             except RowDamaged as damaged:
                 self._log.error("half.damaged", group=group.name, reason=str(damaged))
-                return
-            if found is not None:
-                then(half, found)
+            except StoreFailed:
+                raise
+            except Exception:
+                self._log.exception("half.unread", group=group.name)
+            then(half, found)
 
         self._nodes.writer.read(look)
 

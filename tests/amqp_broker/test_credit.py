@@ -16,7 +16,9 @@ from amqp_broker.frames import Accepted, Properties, Released
 from amqp_broker.links import SenderLink
 from amqp_broker.queue import Queue
 from amqp_broker.testing import memory_config, run_with_virtual_clock
+from tests.links.pair import Message as Sendable
 from tests.support.by_hand import Served, text
+from tests.support.halves import half, resolution
 
 MOST = 10
 PERIOD_S = 1.0
@@ -238,6 +240,31 @@ def test_octets_stop_credit_when_they_are_there() -> None:
         assert sender.link.credit == 100
 
     scene(main, bounded(max_bytes=1_000))
+
+
+def test_a_committed_half_message_takes_the_room_that_was_kept_for_it() -> None:
+    """Alone, and beside one that is rolled back in the same read: credit is given for the latter only."""
+
+    async def main(at: Scene) -> None:
+        put = at.taker.attach_sender("$half/g/q", "put")
+        resolve = at.taker.attach_sender("$half-resolve/g", "resolve")
+        await at.taker.settle()
+        put.send([Sendable(half(half_id)) for half_id in "1234"])
+        await at.taker.settle()
+        sender = await at.attach()
+        assert sender.send(MOST) == MOST - 4
+        await at.rest()
+        assert at.queue.message_count + at.queue.reserved_messages == MOST and sender.link.credit == 0
+        resolve.send([Sendable(resolution("1", "commit"))])
+        await at.rest()
+        assert sender.link.credit == 0
+        steps = {"2": "commit", "3": "rollback", "4": "commit"}
+        resolve.send([Sendable(resolution(half_id, what)) for half_id, what in steps.items()])
+        await at.rest()
+        assert (at.queue.message_count, at.queue.reserved_messages) == (MOST - 1, 0)
+        assert sender.link.credit == 1
+
+    scene(main)
 
 
 operations = st.one_of(

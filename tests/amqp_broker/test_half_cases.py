@@ -8,15 +8,31 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
+import trio
 
-from amqp_broker.broker import Broker
-from amqp_broker.configuration import HalfGroupConfig
+from amqp_broker.broker import Broker, open_broker
+from amqp_broker.configuration import BrokerConfig, HalfGroupConfig
+from amqp_broker.coordinator import half_id_of
 from amqp_broker.embedding import RunningBroker
-from amqp_broker.frames import Accepted, Disposition, Error, Message, Rejected, Released
+from amqp_broker.frames import Accepted, Disposition, Error, Message, Modified, Rejected, Released, Source
 from amqp_broker.halves.administration import HalfMessage
-from amqp_broker.persistence import StoreFailed
-from tests.support.broker_clients import at_rest, counts, receive, send, session_to, settle_down
+from amqp_broker.links import ReceiverLink
+from amqp_broker.persistence import RowDamaged, StoreFailed
+from amqp_broker.persistence.sqlite import SqliteStore
+from amqp_broker.testing import run_with_virtual_clock
+from tests.links.pair import Message as Sendable
+from tests.support.broker_clients import (
+    at_rest,
+    counts,
+    receive,
+    round_trip,
+    send,
+    session_to,
+    settle_down,
+)
+from tests.support.by_hand import Served
 from tests.support.controllers import Controller
 from tests.support.halves import (
     PATIENT,
@@ -30,6 +46,7 @@ from tests.support.halves import (
     putter,
     resolution,
     resolver,
+    stopping,
     tell,
 )
 from tests.support.wire_client import ConnectionLost, PeerError, WireReceiver, WireSender, WireSession
@@ -453,3 +470,93 @@ def test_released_for_ever_counts_no_attempt(broker: FaultyBroker) -> None:
         broker.jump(20)
         at_rest(broker)
         assert (halves(broker)["1"].lifecycle, halves(broker)["1"].resolver) == ("rollback", "deadline")
+
+
+def test_what_comes_due_while_its_answer_is_stored_is_asked_about_again() -> None:
+    """However long the commit takes: nobody else was asked meanwhile, and it is not forgotten after that."""
+    slow = FaultyBroker(attrs.evolve(PATIENT, half_groups=(HalfGroupConfig(name="g", retry_ms=1_000),)))
+    with stopping(slow) as broker, session_to(broker) as session:
+        check = checker(session)
+        tell(putter(session), half("1"))
+        broker.jump(6)
+        (delivery,) = receive(check, 1)
+        at_rest(broker)
+        with broker.faults.held_commits():
+            check.settle([delivery], Modified(delivery_failed=True))
+            round_trip(session)
+            broker.jump(2)
+            check.flow(10)
+            round_trip(session)
+            assert not check.deliveries
+        settle_down(broker, session)
+        broker.jump(1)
+        settle_down(broker, session)
+        assert [named(each.payload)["half_attempt"].value for each in check.deliveries] == [2]
+
+
+PARKING = HalfGroupConfig(name="g", first_check_ms=1_000, max_age_ms=2_000, policy="park")
+
+
+async def park_two(config: BrokerConfig) -> None:
+    """A broker that has parked "1" and "2" when it stops."""
+    async with open_broker(config) as broker:
+        producer = Served(broker)
+        put = producer.attach_sender("$half/g/q")
+        await producer.settle()
+        put.send([Sendable(half(half_id, half_id.encode())) for half_id in "12"])
+        await producer.settle()
+        await trio.sleep(3)
+
+
+async def attach_to_parked(at: Served) -> ReceiverLink:
+    """A link on which parked ones are looked at."""
+    look = at.attach_receiver(Source(address="$half-parked/g", distribution_mode="copy"), 0)
+    await at.settle()
+    return look
+
+
+def test_what_is_decided_while_it_is_read_hides_no_other_parked_one(tmp_path: Path) -> None:
+    """A resolution, and credit of who looks at parked ones, come in one read: the next one is shown."""
+    config = on_disk(tmp_path, half_groups=(PARKING,))
+
+    async def main() -> None:
+        await park_two(config)
+        async with open_broker(config) as broker:
+            administrator = Served(broker)
+            resolve = administrator.attach_sender("$half-resolve/g")
+            look = await attach_to_parked(administrator)
+            resolve.send([Sendable(resolution("1", "rollback"))])
+            look.flow(10, drain=True)
+            await administrator.settle()
+            assert administrator.bodies() == [b"2"]
+            assert look.credit == 0
+
+    run_with_virtual_clock(main)
+
+
+@pytest.mark.parametrize("error", [RowDamaged("not as it was written"), RuntimeError("a fault")])
+def test_what_cannot_be_read_hides_no_other_parked_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """The next one is shown, and a drain has its answer."""
+    config = on_disk(tmp_path, half_groups=(PARKING,))
+    read = SqliteStore.half_body
+
+    def faulty(store: SqliteStore, group: str, half_id: bytes) -> bytes | None:
+        if half_id == half_id_of("1"):
+            raise error
+        return read(store, group, half_id)
+
+    async def main() -> None:
+        await park_two(config)
+        monkeypatch.setattr(SqliteStore, "half_body", faulty)
+        async with open_broker(config) as broker:
+            at = Served(broker)
+            look = await attach_to_parked(at)
+            look.flow(10, drain=True)
+            await at.settle()
+            await at.settle()
+            assert at.bodies() == [b"2"]
+            assert look.credit == 0
+
+    run_with_virtual_clock(main)

@@ -7,10 +7,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
+from amqp_broker.broker import open_broker
 from amqp_broker.frames import Accepted, Error, Message, Modified, Rejected, Released
+from amqp_broker.halves.addresses import set_address
+from amqp_broker.persistence.sqlite import SqliteStore
+from amqp_broker.testing import run_with_virtual_clock
+from tests.links.pair import Message as Sendable
 from tests.support.broker_clients import at_rest, counts, receive, session_to, settle_down
-from tests.support.half_sets import SetClient, condition_of, ended, half_sets, plain, row
+from tests.support.by_hand import Served
+from tests.support.half_sets import (
+    SetClient,
+    checksum,
+    commit_of,
+    condition_of,
+    ended,
+    half_sets,
+    plain,
+    row,
+    seal_of,
+    void_of,
+)
 from tests.support.halves import (
     PATIENT,
     FaultyBroker,
@@ -247,3 +265,69 @@ def test_the_event_log_has_asks_and_answers(broker: JumpingBroker) -> None:
     names = {"group": "g", "set_id": "one", "producer": "p", "epoch": 1}
     assert ("half.asked", {**names, "attempt": 1}) in found
     assert ("half.answered", {**names, "attempts": 1}) in found
+
+
+async def stage_by_hand(producer: Served, payload: bytes) -> None:
+    """One message in the set "one", which stays open."""
+    link = producer.attach_sender(set_address("g", "p", 1, "one", "q"))
+    await producer.settle()
+    link.send([Sendable(payload)])
+    await producer.settle()
+
+
+def test_a_set_that_a_check_voids_while_its_seal_reads_it_back(tmp_path: Path) -> None:
+    """After a restart, both in one read: the seal finds no set, and what comes behind it is answered."""
+    config = on_disk(tmp_path)
+    one = row(b"1")
+
+    async def main() -> None:
+        async with open_broker(config) as before:
+            await stage_by_hand(Served(before), one)
+        async with open_broker(config) as broker:
+            at = Served(broker)
+            check = at.attach_receiver("$half-check/g/by-outcome", 10)
+            resolve = at.attach_sender("$half-resolve/g")
+            await at.settle()
+            await trio.sleep(7)
+            await at.settle()
+            check.settle(at.received, Rejected())
+            resolve.send([Sendable(seal_of("one", 1, checksum(one))), Sendable(commit_of(epoch=2))])
+            for _ in range(10):
+                await at.settle()
+            assert at.conditions == ["half:unknown-set", "accepted"]
+
+    run_with_virtual_clock(main)
+
+
+def test_a_fault_while_a_set_is_read_back_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart: the seal is told, what comes behind it is answered, and the seal can come again."""
+    config = on_disk(tmp_path)
+    one = row(b"1")
+    read = SqliteStore.read
+    faults = [RuntimeError("a fault of the broker")]
+
+    def faulty(*arguments: Any) -> Any:
+        if faults:
+            raise faults.pop()
+        return read(*arguments)
+
+    async def main() -> None:
+        async with open_broker(config) as before:
+            await stage_by_hand(Served(before), one)
+        async with open_broker(config) as broker:
+            at = Served(broker)
+            resolve = at.attach_sender("$half-resolve/g")
+            await at.settle()
+            monkeypatch.setattr(SqliteStore, "read", faulty)
+            seal = Sendable(seal_of("one", 1, checksum(one)))
+            resolve.send([seal, Sendable(void_of("two"))])
+            await at.settle()
+            await at.settle()
+            resolve.send([seal])
+            await at.settle()
+            await at.settle()
+            assert at.conditions == ["amqp:internal-error", "accepted", "accepted"]
+
+    run_with_virtual_clock(main)
