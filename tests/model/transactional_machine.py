@@ -240,6 +240,10 @@ class TransactionalMachine(Halves):
         self.faults._commit_errors.clear()
         if not ended:
             self._check_slow_answers(control, request, ROLLBACK if refused else None, again)
+        if event == "late and cut" and client in self.clients:
+            self._cut(client)
+            self._wait_for_connections(len(self.clients))
+            self._rest()
 
     def _check_slow_answers(
         self, control: Control, request: int, condition: str | None, again: int | None
@@ -264,8 +268,9 @@ class TransactionalMachine(Halves):
             if other is not None and other is not transaction:
                 state = TransactionalState(txn_id=other.txn_id, outcome=state)
             hold.receiver.link.settle([hold.delivery_id], state, settled=settled)
+            client.connection.flush()
             self._dispose([(hold.receiver, [hold.delivery_id])], state, settled)
-            round_trip(*client.sessions)
+            return None  # nothing behind it is heard before the commit
         if event.endswith("cut"):
             self._cut(client)
             self._wait_for_connections(len(self.clients))
