@@ -5,7 +5,7 @@ group --assign--> CheckSource.ask --mail--> sent in the owner's turn --outcome--
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.coordinator import (
@@ -297,7 +297,9 @@ def _reason(state: Any) -> str:
 
 
 class ParkedSource(Source):
-    """One link of `$half-parked/<group>`: copies of what is parked, each once, the oldest first."""
+    """One link of `$half-parked/<group>`: copies of what is parked, the oldest first, each once until it is
+    parked again.
+    """
 
     def __init__(
         self, connection: Connection, service: HalfService, group: HalfGroup, link: SenderLink
@@ -305,7 +307,8 @@ class ParkedSource(Source):
         super().__init__(connection, link)
         self._service = service
         self._group = group
-        self._shown: set[bytes] = set()
+        parked = [half for half in group.open.values() if half.state is HalfState.PARKED]
+        self._waiting = OrderedDict.fromkeys(parked)  # its first one is found at once, whatever went before
         self._reading = False
         service.watch_parked(group, self)
 
@@ -313,16 +316,19 @@ class ParkedSource(Source):
         """Show what was not shown yet."""
         if self._reading or not self.link.sendable():
             return
-        for half in self._group.open.values():
-            if half.state is HalfState.PARKED and half.half_id not in self._shown:
+        while self._waiting:
+            half = next(iter(self._waiting))
+            if half.state is HalfState.PARKED:
                 self._reading = True
                 self._service.read_body(self._group, half, self._read)
                 return
+            del self._waiting[half]
         if self.link.drain:
             self.link.drained()
 
-    def parked(self) -> None:
+    def parked(self, half: OpenHalf) -> None:
         """One more was parked."""
+        self._waiting[half] = None
         self.connection.run_in_turn(self.on_credit)
 
     def _read(self, half: OpenHalf, body: bytes | None) -> None:
@@ -330,18 +336,16 @@ class ParkedSource(Source):
 
     def _send(self, half: OpenHalf, body: bytes | None) -> None:
         self._reading = False
-        if half.state is not HalfState.PARKED:
-            self._shown.discard(half.half_id)
-        elif body is None:  # damaged: it hides no others
-            self._shown.add(half.half_id)
-        else:
-            copy = Check(None, parked_body(half, body, self._service.shown(half.put_at_ms)))
-            if too_large(self.link, copy):
-                self.connection.log.warning("parked.too_large", group=self._group.name, **half.names())
-                self._shown.add(half.half_id)
-            elif self.link.send([copy]):
-                self._shown.add(half.half_id)
+        if half.state is not HalfState.PARKED or body is None or self._showed(half, body):
+            self._waiting.pop(half, None)  # also what is damaged: it hides no others
         self.on_credit()
+
+    def _showed(self, half: OpenHalf, body: bytes) -> bool:
+        copy = Check(None, parked_body(half, body, self._service.shown(half.put_at_ms)))
+        if too_large(self.link, copy):
+            self.connection.log.warning("parked.too_large", group=self._group.name, **half.names())
+            return True
+        return bool(self.link.send([copy]))
 
     def on_outcomes(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         """A copy: its outcome has no effect."""

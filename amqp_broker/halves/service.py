@@ -280,10 +280,10 @@ class HalfService:
         """It waits for somebody; links that look at parked ones see it."""
         self.take_back(half)
         for watcher in self._watchers.get(group, ()):
-            watcher.parked()
+            watcher.parked(half)
 
     def watch_parked(self, group: HalfGroup, watcher: ParkedSource) -> None:
-        """`watcher.parked()` is called for each one that is parked from now on."""
+        """`watcher.parked(half)` is called for each one that is parked from now on."""
         self._watchers.setdefault(group, []).append(watcher)
 
     def forget_watcher(self, group: HalfGroup, watcher: ParkedSource) -> None:

@@ -515,6 +515,29 @@ async def attach_to_parked(at: Served) -> ReceiverLink:
     return look
 
 
+def test_what_is_parked_again_is_shown_again(tmp_path: Path) -> None:
+    """Each is shown once until then, in the order in which they were put."""
+    config = on_disk(tmp_path, half_groups=(PARKING,))
+
+    async def main() -> None:
+        await park_two(config)
+        async with open_broker(config) as broker:
+            at = Served(broker)
+            look = await attach_to_parked(at)
+            look.flow(10)
+            await at.settle()
+            assert at.bodies() == [b"1", b"2"]
+            source = at.context("down")
+            _, second = source._group.open.values()
+            source.parked(second)
+            source.parked(second)
+            await at.settle()
+            await at.settle()  # its body was read meanwhile
+            assert at.bodies() == [b"1", b"2", b"2"]
+
+    run_with_virtual_clock(main)
+
+
 def test_what_is_decided_while_it_is_read_hides_no_other_parked_one(tmp_path: Path) -> None:
     """A resolution, and credit of who looks at parked ones, come in one read: the next one is shown."""
     config = on_disk(tmp_path, half_groups=(PARKING,))
