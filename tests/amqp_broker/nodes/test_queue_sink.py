@@ -114,7 +114,7 @@ def test_the_parts_of_a_posting_count_for_who_sent_it() -> None:
         mine = at.connection.account
         records = [Record(0, b"x", durable=False) for _ in range(2)]
         queue = at.context("up").queue
-        deliveries: list[Any] = [None] * 2
+        deliveries = [Delivery(number, b"t", 0, False, b"x", None, 0, False) for number in range(2)]
         posting = Posting(
             at.broker.nodes, queue, records, at.connection.origin, at.context("up"), deliveries, account=mine
         )
