@@ -82,7 +82,7 @@ class Retention:
 
     def is_over(self, at_ms: int, clock_ms: int) -> bool:
         """Is the oldest run, published at `at_ms`, to be dropped?"""
-        too_many = 0 < self.keep_bytes < self.byte_count and not self.to_be_verified()
+        too_many = 0 < self.keep_bytes < self.byte_count
         return too_many or bool(self.keep_ms and at_ms + self.keep_ms <= clock_ms)
 
     def is_due(self, clock_ms: int) -> bool:

@@ -176,7 +176,7 @@ class Posting(Arrival):
             self.durable_count > 0
             or queue.pending_posts > 1
             or queue.events
-            or not self._nodes.writer.passed
+            or not self._nodes.writer.caught_up
         )
 
     def at_once(self) -> None:

@@ -260,7 +260,7 @@ class Writer:
         return answers[0]
 
     @property
-    def passed(self) -> bool:
+    def caught_up(self) -> bool:
         """Whether nothing that was submitted waits for its group: what is done now overtakes none of it."""
         return not self._due
 

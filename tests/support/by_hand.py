@@ -9,7 +9,18 @@ from typing import Any
 from amqp_broker.broker import Broker, open_broker
 from amqp_broker.configuration import BrokerConfig
 from amqp_broker.connection import Connection
-from amqp_broker.frames import Accepted, Header, Message, Source, Target, encode_message
+from amqp_broker.frames import (
+    Accepted,
+    AmqpValue,
+    Coordinator,
+    Declare,
+    Declared,
+    Header,
+    Message,
+    Source,
+    Target,
+    encode_message,
+)
 from amqp_broker.link_names import LinkNames
 from amqp_broker.links import (
     AttachReceived,
@@ -155,3 +166,19 @@ def by_hand(main: Callable[[Served], Any], config: BrokerConfig | None = None) -
             await main(one)
 
     run_with_virtual_clock(run)
+
+
+async def asked(at: Served, control: SenderLink, request: Any) -> Any:
+    """The outcome of a request."""
+    control.send([Sendable(encode_message(body=AmqpValue(request)))])
+    await at.settle()
+    return at.outcomes.pop()
+
+
+async def declared(at: Served, *outcomes: str) -> tuple[SenderLink, bytes]:
+    """A control link whose source names these outcomes, and a transaction that it declared."""
+    control = at.session.attach_sender("control", Source(outcomes=outcomes or None), Coordinator())
+    await at.settle()
+    answer = await asked(at, control, Declare())
+    assert isinstance(answer, Declared)
+    return control, answer.txn_id

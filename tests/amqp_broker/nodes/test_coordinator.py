@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from amqp_broker.configuration import BrokerLimits
 from amqp_broker.frames import (
     Accepted,
     AmqpValue,
-    Coordinator,
     Declare,
     Declared,
     Discharge,
@@ -21,29 +18,11 @@ from amqp_broker.frames import (
     TransactionalState,
     encode_message,
 )
-from amqp_broker.links import OutcomesLost, SenderLink
-from amqp_broker.nodes.coordinator import ControlSink
+from amqp_broker.links import OutcomesLost
 from amqp_broker.testing import memory_config
 from amqp_broker.transactions import LOOK_OCTETS
 from tests.links.pair import Message
-from tests.support.by_hand import Served, by_hand, text
-
-
-async def asked(at: Served, control: SenderLink, request: Any) -> Any:
-    """The outcome of a request."""
-    control.send([Message(encode_message(body=AmqpValue(request)))])
-    await at.settle()
-    return at.outcomes.pop()
-
-
-async def declared(at: Served, *outcomes: str) -> tuple[SenderLink, bytes]:
-    """A control link whose source names these outcomes, and a transaction that it declared."""
-    control = at.session.attach_sender("control", Source(outcomes=outcomes or None), Coordinator())
-    await at.settle()
-    assert isinstance(at.context("control"), ControlSink)
-    answer = await asked(at, control, Declare())
-    assert isinstance(answer, Declared)
-    return control, answer.txn_id
+from tests.support.by_hand import Served, asked, by_hand, declared, text
 
 
 def test_what_is_posted_in_a_transaction_is_there_after_its_discharge() -> None:

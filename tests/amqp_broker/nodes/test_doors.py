@@ -11,8 +11,6 @@ import pytest
 from amqp_broker.configuration import AccessRule, BrokerConfig, BrokerLimits, QueuePolicy
 from amqp_broker.frames import (
     AmqpValue,
-    Coordinator,
-    Declare,
     Described,
     Discharge,
     Properties,
@@ -24,7 +22,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.testing import memory_config
 from tests.links.pair import Message
-from tests.support.by_hand import Served, by_hand, text
+from tests.support.by_hand import Served, by_hand, declared, text
 from tests.support.retained import filters
 
 KEPT_MS = 3_600_000
@@ -253,12 +251,8 @@ def test_what_waits_for_its_queue_is_part_of_its_transaction() -> None:
     """A declare, then a post to a new queue and the commit in one read: all of it, or none."""
 
     async def main(at: Served) -> None:
-        control = at.session.attach_sender("control", Source(), Coordinator())
         sender = at.attach_sender(None)
-        await at.settle()
-        control.send([Message(encode_message(body=AmqpValue(Declare())))])
-        await at.settle()
-        txn_id = at.outcomes.pop().txn_id
+        control, txn_id = await declared(at)
         sender.send_in([to("fresh")], TransactionalState(txn_id=txn_id))
         control.send([Message(encode_message(body=AmqpValue(Discharge(txn_id=txn_id, fail=False))))])
         await at.settle()

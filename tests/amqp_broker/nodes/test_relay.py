@@ -8,19 +8,13 @@ from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.configuration import HalfGroupConfig, QueuePolicy
 from amqp_broker.frames import (
     Accepted,
-    AmqpValue,
-    Coordinator,
-    Declare,
-    Declared,
     Properties,
-    Source,
     TransactionalState,
-    encode_message,
 )
 from amqp_broker.nodes.relay import RelaySink
 from amqp_broker.testing import memory_config
 from tests.links.pair import Message
-from tests.support.by_hand import Served, by_hand, text
+from tests.support.by_hand import Served, by_hand, declared, text
 from tests.support.halves import half
 
 
@@ -100,14 +94,9 @@ def test_work_behind_a_request_of_a_transaction_waits_for_what_the_store_says_of
     """
 
     async def main(at: Served) -> None:
-        control = at.session.attach_sender("control", Source(), Coordinator())
         sender = at.attach_sender(None)
-        await at.settle()
-        control.send([Message(encode_message(body=AmqpValue(Declare())))])
-        await at.settle()
-        declared = at.outcomes.pop()
-        assert isinstance(declared, Declared)
-        state = TransactionalState(txn_id=declared.txn_id)
+        _, txn_id = await declared(at)
+        state = TransactionalState(txn_id=txn_id)
         sender.send([Message(half("known", to="$half/g/q"))])
         await at.settle()
         assert at.outcomes.pop() == Accepted()
