@@ -27,8 +27,8 @@ MACHINERY: Final = (
     "amqp_broker.broker.", "amqp_broker.links.", "amqp_broker.frames.",
     "amqp_broker.connection_task.ConnectionTask._handle",
 )  # fmt: skip
-"""Not tried: what is nobody's (a fault of the writer ends the broker), and the engine: messages that it has in
-hand when it fails between two of its steps may be missing until the broker starts again.
+"""Not tried: what is nobody's (a fault of the writer ends the broker), and the engine: messages that it has
+in hand when it fails between two of its steps may be missing until the broker starts again.
 """
 
 KNOWN: Final = {
