@@ -120,7 +120,7 @@ class NodeService:
         if queue.stores_all:
             store_all([record])
         posting = Posting(self, queue, [record], OF_THE_BROKER)
-        if posting.waits():
+        if posting.waits:
             self.writer.submit(posting)
         else:
             posting.at_once()

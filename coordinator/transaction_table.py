@@ -424,8 +424,8 @@ class TransactionTable:
             if self._fits(transaction, len(items), size):
                 retirement = Kind.RETIREMENT
                 run = {item: Held(transaction, retirement, holder, item, outcome, settled) for item in items}
-                self._held.update(run)
                 transaction.hold_run(run, size, merged)
+                self._held.update(run)
                 return
             transaction.fail(self._too_much(transaction))
         if settled:  # it will be rolled back, so what the rollback does can be done now

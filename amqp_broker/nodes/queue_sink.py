@@ -194,7 +194,7 @@ class QueueSink(Sink):
         posting = Posting(
             self._nodes, queue, records, connection.origin, self, deliveries, account=connection.account
         )
-        if posting.waits():
+        if posting.waits:
             self._nodes.writer.collect(posting)
         else:
             posting.at_once()

@@ -105,7 +105,7 @@ class Posting(Arrival):
 
     __slots__ = (
         "_nodes", "account", "deliveries", "durable_count", "operations", "origin", "records", "reserved",
-        "sink", "size_bytes",
+        "sink", "size_bytes", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -124,8 +124,15 @@ class Posting(Arrival):
         self.operations = len(records)
         self.size_bytes = sum([len(record.body) for record in records])
         self.durable_count = sum([record.durable for record in records])
+        self.waits = self.durable_count > 0 or self._stands_behind()
+        """Whether something of it is for the store, or stands before it."""
         if not reserved:
             self.begin()
+
+    def _stands_behind(self) -> bool:
+        """In its queue, or behind what the next group may bring there."""
+        queue = self.queue
+        return queue.pending_posts > 0 or queue.events or not self._nodes.writer.caught_up
 
     def prepare(self, now_ms: int) -> Unit:
         """Number them. Of what had to wait for a discharge, what has outlived its ttl by now is left out.
@@ -166,18 +173,6 @@ class Posting(Arrival):
         ]
         self.end()
         return parts
-
-    def waits(self) -> bool:
-        """Whether something of it is for the store, or stands before it: in its queue, or in what the next
-        group may bring there.
-        """
-        queue = self.queue
-        return (
-            self.durable_count > 0
-            or queue.pending_posts > 1
-            or queue.events
-            or not self._nodes.writer.caught_up
-        )
 
     def at_once(self) -> None:
         """It does not wait: it is there now."""
