@@ -168,6 +168,24 @@ class Books:
         queue.give_back(message)
         self.returned = True
 
+    def wait_for_the_store(
+        self, receiver: Receiver, delivery_ids: list[int], state: Any, settled: bool
+    ) -> list[int]:
+        """An outcome for deliveries that a discharge decides just now is judged when it has: what it says of
+        a delivery that went with the transaction is said of none. Returns the others.
+        """
+        others = []
+        for delivery_id in delivery_ids:
+            message = receiver.held[delivery_id]
+            holder = self.holder_of(message)
+            if holder is not None and holder.end == "storing":
+                holder.holds[message].late = (state, settled)
+                if settled:
+                    del receiver.held[delivery_id]
+            else:
+                others.append(delivery_id)
+        return others
+
     def dispose_plainly(
         self, receiver: Receiver, delivery_ids: list[int], outcome: Any, settled: bool
     ) -> list[Control]:
