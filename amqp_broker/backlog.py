@@ -17,12 +17,11 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from amqp_broker.persistence import Record
+from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Record
 from amqp_broker.set_aside import SetAside
 
 WINDOW_MESSAGES: Final = 8_192  # of each queue in memory: eight times the credit that clients usually give
 WINDOW_BYTES: Final = 8 << 20  # the same bound for large messages
-RECORD_OVERHEAD_BYTES: Final = 300  # what one message costs beside its body
 _NEVER: Final = 1 << 62
 _TRIM_AT: Final = 2_048  # taken messages at the front of the window before their places are freed
 

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.authorisation import ANONYMOUS, Principal
-from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.frames import Error, TransactionalState
 from amqp_broker.link_names import LinkNames
@@ -38,6 +37,7 @@ from amqp_broker.links import (
 from amqp_broker.mailbox import Mailbox
 from amqp_broker.message_events import Origin
 from amqp_broker.nodes.refusals import LINK_ENDED
+from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from amqp_broker.links import OutgoingDelivery

@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.backlog import RECORD_OVERHEAD_BYTES, Backlog
+from amqp_broker.backlog import Backlog
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.expiries import Expiries
 from amqp_broker.frames import Error
 from amqp_broker.links import Account, Holdings, MemoryBudget
 from amqp_broker.nodes.ends import Sink, Source
-from amqp_broker.persistence import Post, Record, Unit
+from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Post, Record, Unit
 from amqp_broker.places import Places
 from amqp_broker.records import octets
 

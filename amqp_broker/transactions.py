@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.connection import TransactionalWork
 from amqp_broker.coordinator import (
     TXN_ID_BYTES,
@@ -50,6 +49,7 @@ from amqp_broker.message_events import Origin, settled
 from amqp_broker.operations.discharge import Discharge, Provisional, records_of, refusal
 from amqp_broker.operations.operation import OperationFault, error_of
 from amqp_broker.operations.posting import Posting, Step
+from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection

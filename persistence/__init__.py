@@ -31,7 +31,7 @@ from amqp_broker.persistence.halves import (
     Stream,
 )
 from amqp_broker.persistence.memory_store import MemoryStore
-from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.records import RECORD_OVERHEAD_BYTES, Record
 from amqp_broker.persistence.retention import (
     EVENT_LOG,
     Cursor,
@@ -95,6 +95,7 @@ __all__ = [
     "Purge",
     "Quarantined",
     "ReadResult",
+    "RECORD_OVERHEAD_BYTES",
     "Record",
     "Recovered",
     "RecoveredNode",

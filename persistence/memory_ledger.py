@@ -16,7 +16,8 @@ from amqp_broker.persistence.keep_clock import FORGET_HALVES, FORGET_ROWS, KeepC
 from amqp_broker.persistence.retention import Cursor
 from amqp_broker.persistence.verbs import KeepTime
 
-MEMORY_EVENTS: Final = 1_000_000  # kept at most, as soon as `idle` runs: about 100 MiB
+MEMORY_EVENTS: Final = 1_000_000  # kept at most, as soon as `idle` runs
+MEMORY_EVENT_BYTES: Final = 100  # what one costs, about
 
 
 class MemoryLedger:
@@ -32,6 +33,7 @@ class MemoryLedger:
         self._clock = KeepClock()
         self._halves: dict[Key, Half] = {}  # oldest first
         self._bodies: dict[Key, bytes] = {}
+        self._body_bytes = 0
         self._forget: list[tuple[int, Key]] = []  # a heap of decided ones, by the time of forgetting
         self._streams: dict[StreamKey, Stream] = {}
         self._decisions: dict[tuple[str, str], dict[int, Decision]] = {}  # of a producer, by epoch, in order
@@ -111,6 +113,12 @@ class MemoryLedger:
         """See `Store`."""
         return [*reversed(self._decisions.get((group, producer), {}).values())][:count]
 
+    @property
+    def kept_bytes(self) -> int:
+        """See `Store`."""
+        first, end = self.event_range()
+        return self._body_bytes + (end - first) * MEMORY_EVENT_BYTES
+
     # Writing
 
     def changes(self) -> HalfChanges:
@@ -136,9 +144,11 @@ class MemoryLedger:
                 heapify(self._forget)
             self._halves[key] = change.half
             if change.body is not None:
+                self._lose_body(key)
                 self._bodies[key] = change.body
+                self._body_bytes += len(change.body)
             if not keeps_body(change.half):
-                self._bodies.pop(key, None)
+                self._lose_body(key)
             if change.decided and key in self._bodies:
                 self._kept_bytes += change.half.size_bytes
             if change.decided:
@@ -192,15 +202,20 @@ class MemoryLedger:
 
     def _drop(self, key: Key) -> None:
         half = self._halves.pop(key, None)
-        if self._bodies.pop(key, None) is not None and half is not None:
+        if self._lose_body(key) and half is not None:
             self._kept_bytes -= half.size_bytes
+
+    def _lose_body(self, key: Key) -> bool:
+        body = self._bodies.pop(key, None)
+        self._body_bytes -= len(body or b"")
+        return body is not None
 
     def _drop_bodies(self) -> None:
         """Of what policy rolled back, the oldest first, down to the bound."""
         for key, half in self._halves.items():
             if self._kept_bytes <= self._half_keep_bytes:
                 return
-            if half.state not in OPEN and self._bodies.pop(key, None) is not None:
+            if half.state not in OPEN and self._lose_body(key):
                 self._kept_bytes -= half.size_bytes
 
 

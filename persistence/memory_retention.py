@@ -105,18 +105,22 @@ class MemoryRetention:
         too_large = bool(self.keep_bytes) and self._byte_count > self.keep_bytes
         return too_large or bool(self.keep_ms and run.at_ms + self.keep_ms <= clock_ms)
 
-    def drop_some(self, clock_ms: int) -> None:
-        """Move the watermark past the oldest ones."""
+    def drop_some(self, clock_ms: int) -> list[tuple[int, Record]]:
+        """Move the watermark past the oldest ones; they are returned, each with its offset."""
+        gone: list[tuple[int, Record]] = []
         dropped = 0
         for run in self._runs[:SWEEP_RETAINED]:
             if not self._is_over(run, clock_ms):
                 break
             self._byte_count -= run.byte_count
             for offset in range(run.first, run.end):
-                self.records.pop(offset, None)
+                record = self.records.pop(offset, None)
+                if record is not None:
+                    gone.append((offset, record))
             self.first_offset = run.end
             dropped += 1
         del self._runs[:dropped]
+        return gone
 
     def page(
         self,

@@ -19,7 +19,7 @@ from amqp_broker.persistence.keep_clock import KEEP_EVENTS_MS
 from amqp_broker.persistence.memory_ledger import MemoryLedger
 from amqp_broker.persistence.memory_retention import MemoryRetention
 from amqp_broker.persistence.node_table import NodeTable
-from amqp_broker.persistence.records import Record
+from amqp_broker.persistence.records import RECORD_OVERHEAD_BYTES, Record
 from amqp_broker.persistence.retention import Cursor, Retain, Retained
 from amqp_broker.persistence.store import ReadResult, Recovered, RecoveredNode, SpaceState
 from amqp_broker.persistence.verbs import (
@@ -42,10 +42,23 @@ from amqp_broker.persistence.verbs import (
 COMPACT_ORDER_AT = 1024  # offsets already retired that are carried in a queue's order before it is rewritten
 
 
-class _Queue:
-    __slots__ = ("byte_count", "changed", "create", "next_offset", "order", "records", "retention")
+class _Archived:
+    """Octets of what is retained, and in its queue no more, in all queues."""
 
-    def __init__(self, create: CreateNode) -> None:
+    __slots__ = ("byte_count",)
+
+    def __init__(self) -> None:
+        self.byte_count = 0
+
+
+class _Queue:
+    __slots__ = (
+        "_archived", "archived_bytes", "byte_count", "changed", "create", "next_offset", "order", "records",
+        "retention",
+    )  # fmt: skip
+
+    def __init__(self, create: CreateNode, archived: _Archived) -> None:
+        self._archived = archived
         self.create = create
         self.next_offset = 0
         self.records: dict[int, Record] = {}
@@ -53,6 +66,7 @@ class _Queue:
         self.changed: dict[int, Return] = {}
         self.byte_count = 0
         self.retention: MemoryRetention | None = None
+        self.archived_bytes = 0
 
     def post(self, records: Sequence[Record], group: int) -> None:
         if self.retention is not None and records:
@@ -75,7 +89,9 @@ class _Queue:
             record = self.records.pop(offset, None)
             if record is not None:
                 self.byte_count -= len(record.body)
-                if not self.archives(offset):
+                if self.archives(offset):
+                    self.archive(len(record.body) + RECORD_OVERHEAD_BYTES)
+                else:
                     self.changed.pop(offset, None)
         if len(self.order) > COMPACT_ORDER_AT + 2 * len(self.records):
             self.order = [offset for offset in self.order if offset in self.records]
@@ -89,9 +105,20 @@ class _Queue:
             self.retention.keep_bytes = policy.keep_bytes
             return
         self.retention = None
+        self.archive(-self.archived_bytes)
         self.forget_archived_changes()
         if policy.keep_ms or policy.keep_bytes:
             self.retention = MemoryRetention(policy, self.next_offset)
+
+    def archive(self, octets: int) -> None:
+        self.archived_bytes += octets
+        self._archived.byte_count += octets
+
+    def drop_some(self, retention: MemoryRetention, clock_ms: int) -> None:
+        for offset, record in retention.drop_some(clock_ms):
+            if offset not in self.records:
+                self.archive(-len(record.body) - RECORD_OVERHEAD_BYTES)
+        self.forget_archived_changes()
 
     def forget_archived_changes(self) -> None:
         for offset in [o for o in self.changed if o not in self.records and not self.archives(o)]:
@@ -104,6 +131,7 @@ class _Queue:
         self.order.clear()
         self.changed.clear()
         self.byte_count = 0
+        self.archive(-self.archived_bytes)
 
     def take_from(self, other: _Queue, first_offset: int, at_ms: int) -> None:
         """All its messages, from `first_offset` on without holes."""
@@ -164,6 +192,7 @@ class MemoryStore:
     ) -> None:
         self._nodes = NodeTable()
         self._queues: dict[int, _Queue] = {}
+        self._archived = _Archived()
         self._outcomes: dict[bytes, int] = {}  # in the order of their commits
         self._generations = Generations(discharge_keep_ms, discharge_keep_count)
         self._ledger = MemoryLedger(event_keep_ms, event_keep_bytes, half_keep_bytes)
@@ -266,7 +295,7 @@ class MemoryStore:
 
     def _run_node_verb(self, verb: NodeVerb) -> None:
         if isinstance(verb, CreateNode):
-            queue = self._queues[verb.queue_id] = _Queue(copy.deepcopy(verb))
+            queue = self._queues[verb.queue_id] = _Queue(copy.deepcopy(verb), self._archived)
             if verb.keep_ms or verb.keep_bytes:
                 queue.retain(Retain(verb.queue_id, verb.keep_ms, verb.keep_bytes))
         elif isinstance(verb, Configure):
@@ -283,7 +312,8 @@ class MemoryStore:
             self._delete(verb.queue_id)
 
     def _delete(self, queue_id: int) -> None:
-        del self._queues[queue_id]
+        queue = self._queues.pop(queue_id)
+        queue.archive(-queue.archived_bytes)
         self._ledger.forget_queue(queue_id)
 
     def _keep_outcomes(self, discharges: list[Discharged]) -> None:
@@ -411,10 +441,13 @@ class MemoryStore:
         clock_ms = round(1_000 * now)
         for queue in queues:
             if queue.retention is not None and queue.retention.is_due(clock_ms):
-                queue.retention.drop_some(clock_ms)
-                queue.forget_archived_changes()
+                queue.drop_some(queue.retention, clock_ms)
                 return True
         return False
+
+    @property
+    def kept_bytes(self) -> int:
+        return self._archived.byte_count + self._ledger.kept_bytes
 
     @property
     def checkpoint_due(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 DEFAULT_PRIORITY: Final = 4  # 3.2.1: "The default value for priority is 4"
+RECORD_OVERHEAD_BYTES: Final = 300  # what one message costs beside its body
 
 
 class Record:

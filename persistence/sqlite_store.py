@@ -463,6 +463,10 @@ class SqliteStore(StoreReads):
         return pages > 0
 
     @property
+    def kept_bytes(self) -> int:
+        return 0
+
+    @property
     def checkpoint_due(self) -> bool:
         """See `Store`."""
         return self._wal_bytes >= self._checkpoint_bytes

@@ -225,6 +225,12 @@ class Store(Protocol):
         """
 
     @property
+    def kept_bytes(self) -> int:
+        """Octets of memory for messages and events that only the store knows of: retained ones that are in no
+        queue any more, half messages, the event log. 0 where they are on disk.
+        """
+
+    @property
     def checkpoint_due(self) -> bool:
         """`idle` should run before the next group."""
 

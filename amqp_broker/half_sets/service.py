@@ -39,7 +39,7 @@ from amqp_broker.half_sets.requests import VoidRequest
 from amqp_broker.half_sets.settings import SetSettings, settings_of
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.operation import NotYet
-from amqp_broker.persistence import Configure, Decision, RecoveredNode, Store, Unit
+from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Configure, Decision, RecoveredNode, Store, Unit
 from amqp_broker.queue import RESUME_PART
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class SetService:
         self._begun.discard(staged)
         for part in staged.parts.values():
             self.part_count -= 1
-            self.byte_count -= part.byte_count
+            self.count(0 if staged.store else -part.count, -part.byte_count)
             for link in self._links.pop(part, ()):
                 link.end(staged.end)
         self._room_again()
@@ -231,6 +231,17 @@ class SetService:
                 del self._links[link.part]
 
     # Room
+
+    def count(self, messages: int, octets: int) -> None:
+        """So many more are staged, or (negative) are not. In memory they are the broker's own."""
+        self.byte_count += octets
+        if self._nodes.config.memory:
+            kept = octets + messages * RECORD_OVERHEAD_BYTES
+            own = self._nodes.memory.own
+            if kept >= 0:
+                own.hold(kept)
+            else:
+                own.give_back(-kept)
 
     def full(self) -> bool:
         """Whether nothing more may be staged."""
@@ -369,7 +380,7 @@ class SetService:
         staged.parts[part.destination] = part
         producer.add(staged)
         self.part_count += 1
-        self.byte_count += part.byte_count
+        self.count(0 if staged.store else part.count, part.byte_count)
         self.begin(staged)
 
     def _rearm(self) -> None:

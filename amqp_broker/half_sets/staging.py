@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.coordinator import CHECKSUM_MODULUS, SetPart, SetState, TransactionError
 from amqp_broker.frames import Accepted, DecodeError, Error, Rejected, TransactionalState
 from amqp_broker.half_sets.answers import closed_error
@@ -20,7 +19,7 @@ from amqp_broker.nodes.ends import Sink
 from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.nodes.requests import SETTLED_ERROR
 from amqp_broker.operations.operation import Operation, Refused, error_of
-from amqp_broker.persistence import Post, Record, Unit
+from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Post, Record, Unit
 from amqp_broker.records import record_of
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class Staging(Operation):
         part = self.link.part
         part.add(sign * len(self.records), sign * self.size, sign * self._checksum)
         part.under_way += sign
-        self.service.byte_count += sign * self.size
+        self.service.count(sign * len(self.records), sign * self.size)
         self._counted = sign > 0
 
     def undo(self) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.coordinator import (
     Asked,
     HalfAnswer,
@@ -31,7 +30,16 @@ from amqp_broker.halves.found import RESOLVERS, STATES, Found
 from amqp_broker.halves.requests import PutRequest, Resolution, delivered_body
 from amqp_broker.halves.units import COMMITTED, PUT, HalfUnit
 from amqp_broker.operations.operation import Operation, Refused, error_of
-from amqp_broker.persistence import Decide, Half, Hold, Record, Reschedule, RowDamaged, Unit
+from amqp_broker.persistence import (
+    RECORD_OVERHEAD_BYTES,
+    Decide,
+    Half,
+    Hold,
+    Record,
+    Reschedule,
+    RowDamaged,
+    Unit,
+)
 from amqp_broker.queue import deleted_error
 
 if TYPE_CHECKING:

@@ -195,8 +195,7 @@ class HalfService:
     def keep_body(self, half: OpenHalf, body: bytes) -> None:
         """Keep the body of one that is on its way to the store, and the newest ones after that."""
         self._bodies[half] = body
-        self._body_bytes += len(body)
-        self._nodes.memory.cache.hold(len(body))
+        self._cached(len(body))
         while self._body_bytes > BODY_CACHE_BYTES and len(self._bodies) > 1:
             oldest = next(iter(self._bodies))
             if oldest.changes:
@@ -207,8 +206,17 @@ class HalfService:
         """Memory has its body no longer."""
         body = self._bodies.pop(half, None)
         if body is not None:
-            self._body_bytes -= len(body)
-            self._nodes.memory.cache.give_back(len(body))
+            self._cached(-len(body))
+
+    def _cached(self, octets: int) -> None:
+        """So many more, or less, are in memory, too; a store in memory counts its own."""
+        self._body_bytes += octets
+        if self._nodes.config.memory:
+            return
+        if octets >= 0:
+            self._nodes.memory.cache.hold(octets)
+        else:
+            self._nodes.memory.cache.give_back(-octets)
 
     def body_of(self, group: HalfGroup, half: OpenHalf) -> bytes:
         """Everything after its header; only in `Operation.prepare`, since it may ask the store."""

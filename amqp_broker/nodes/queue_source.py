@@ -16,7 +16,7 @@ from amqp_broker.frames import Accepted, Error, Modified, Received, Rejected, Re
 from amqp_broker.links import OutgoingDelivery, SenderLink, no_memory
 from amqp_broker.nodes.termini import OUTCOMES
 from amqp_broker.operations.posting import Settlement, Step, retire_verbs, return_verbs
-from amqp_broker.persistence import Record, Unit
+from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Record, Unit
 from amqp_broker.queue import Consumer, Queue
 from amqp_broker.records import (
     AnnotationsRefused,
@@ -41,7 +41,7 @@ FAILED: Final = Modified(delivery_failed=True)
 class QueueSource(Consumer):
     """One link that receives from a queue. `transactions` are those of its connection."""
 
-    __slots__ = ("_nodes", "suspect", "transactions")
+    __slots__ = ("_copied_bytes", "_nodes", "suspect", "transactions")
 
     def __init__(
         self, connection: Connection, link: SenderLink, queue: Queue, nodes: NodeService,
@@ -54,6 +54,7 @@ class QueueSource(Consumer):
         )  # fmt: skip
         link.copies = browser
         self._nodes = nodes
+        self._copied_bytes = 0
         self.transactions = transactions
         self.suspect: OutgoingDelivery | None = None
         """What the client may have died of: the oldest that nobody said anything of when the link broke."""
@@ -69,9 +70,21 @@ class QueueSource(Consumer):
         """The queue assigned `records`; none: look again whether there is something to send."""
         if records:
             self.pending.extend(records)
+            if self.browser:
+                self._copy(records)
             self.connection.mail.post(self._send_assigned)
         else:
             self.connection.offer(self)
+
+    def _copy(self, records: list[Record]) -> None:
+        """What a browser is given counts as memory of its connection until all of it went out."""
+        octets = sum([len(record.body) + RECORD_OVERHEAD_BYTES for record in records])
+        self._copied_bytes += octets
+        self.connection.account.hold(octets)
+
+    def _copies_gone(self) -> None:
+        self.connection.account.give_back(self._copied_bytes)
+        self._copied_bytes = 0
 
     def on_settled(self, settlement: Any) -> None:
         """Outcomes that the receiver gave were committed."""
@@ -135,6 +148,8 @@ class QueueSource(Consumer):
                 if not self.browser:  # which has copies
                     self.queue.take_back(back)
                     self._nodes.pump(self.queue)
+        if self._copied_bytes and not pending:
+            self._copies_gone()
         if taken and self.queue.events and not self.browser:
             self._log_delivered(records[:taken])
         if taken and transactional:  # not before: what this assigns to the same link is pending, too
@@ -422,6 +437,7 @@ class QueueSource(Consumer):
         queue.detach(self)
         if self.browser:
             self.pending.clear()
+            self._copies_gone()
         else:
             while self.pending:
                 queue.take_back((self.pending[0],))

@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.compilation import mypyc_attr
 from amqp_broker.frames import Error, Modified
 from amqp_broker.links import Account, Delivery, OutgoingDelivery
 from amqp_broker.message_events import Origin, put
 from amqp_broker.nodes.ends import Sink
 from amqp_broker.operations.operation import Operation, OperationFault
-from amqp_broker.persistence import Record, Retire, Return, Unit
+from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Record, Retire, Return, Unit
 from amqp_broker.queue import Consumer, Queue, deleted_error
 
 if TYPE_CHECKING:

@@ -141,6 +141,7 @@ class Writer:
         self._housekeeping_at = self._busy_at + HOUSEKEEPING_EVERY_S
         self._stopping = False
         self._in_worker = False  # it has the store
+        self._store_bytes = 0  # of memory, as the budget has it
         self._log = logger("writer")
         self.operations_begun = 0
         """How many operations were part of a group, since ever."""
@@ -376,7 +377,18 @@ class Writer:
         except Exception:
             self._log.exception("housekeeping.failed")
             return False
+        self._count_store()
         return more
+
+    def _count_store(self) -> None:
+        """What only the store knows of counts as memory, too."""
+        more = self._store.kept_bytes - self._store_bytes
+        if more:
+            self._store_bytes += more
+            if more > 0:
+                self._memory.own.hold(more)
+            else:
+                self._memory.own.give_back(-more)
 
     async def _run_in(self, thread: CommitThread, call: Callable[[], None]) -> None:
         self._in_worker = True
@@ -561,6 +573,7 @@ class Writer:
                 raise
             except Exception as error:
                 raise self._failure(error) from error
+        self._count_store()
         if self.after_commit is not None:
             try:
                 self.after_commit(self._store)

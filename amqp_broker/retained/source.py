@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.frames import Accepted, Error, Received, Rejected, TransactionalState, Ulong
 from amqp_broker.nodes.ends import Source
-from amqp_broker.persistence import NoSuchNode, Record, Store, StoreFailed
+from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, NoSuchNode, Record, Store, StoreFailed
 from amqp_broker.retained.cursors import Holder, Prefix
 from amqp_broker.retained.filters import DROPPED
 from amqp_broker.retained.logs import Page, RetainedLog

@@ -8,13 +8,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.frames import Error, Rejected
 from amqp_broker.links import Delivery, ReceiverLink
 from amqp_broker.message_events import places_of, put, refused
 from amqp_broker.operations.operation import Operation
 from amqp_broker.operations.posting import Arrival
-from amqp_broker.persistence import Advance, ForgetStream, Record, RowDamaged, Stream, Unit
+from amqp_broker.persistence import (
+    RECORD_OVERHEAD_BYTES,
+    Advance,
+    ForgetStream,
+    Record,
+    RowDamaged,
+    Stream,
+    Unit,
+)
 from amqp_broker.places import Place
 from amqp_broker.queue import Queue
 from amqp_broker.sequences.judging import ACCEPTED, Judging

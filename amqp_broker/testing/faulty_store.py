@@ -143,6 +143,11 @@ class FaultyStore:
         return self._store.idle(now)
 
     @property
+    def kept_bytes(self) -> int:
+        """As the real store."""
+        return self._store.kept_bytes
+
+    @property
     def checkpoint_due(self) -> bool:
         """As the real store."""
         return self._store.checkpoint_due

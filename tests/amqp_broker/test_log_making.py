@@ -183,6 +183,10 @@ class Cut:
         return getattr(self._store, name)
 
     @property
+    def kept_bytes(self) -> int:
+        return self._store.kept_bytes
+
+    @property
     def checkpoint_due(self) -> bool:
         """As the store says."""
         return self._store.checkpoint_due

@@ -14,13 +14,13 @@ from typing import Any
 import attrs
 import pytest
 
-from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig, BrokerLimits
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
 from amqp_broker.frames import Accepted, Modified, Rejected, TransactionalState, Transfer, encode_message
 from amqp_broker.links.memory_budget import CACHE_PART, PRESSED_PART
 from amqp_broker.links.receiver_link import CHUNK_BYTES
+from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
 from tests.support.broker_clients import (
     at_rest,
     bodies,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
-from amqp_broker.persistence import Record
+from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Record
 from amqp_broker.queue import Consumer, Queue, QueueLimits
 from tests.support.by_hand import connection_by_hand, idle_link
 

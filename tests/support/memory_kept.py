@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.broker import Broker
 from amqp_broker.links import OutgoingDelivery
+from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
 from amqp_broker.queue import Queue
 
 EVERYTHING: Final = 1_000_000
@@ -19,7 +19,18 @@ def memory_faults(broker: Broker) -> list[str]:
     queues = broker.nodes.queues.queues()
     for queue in queues:
         faults += _faults_of(queue)
-    copies = sum(queue.cached_bytes for queue in queues) + broker.features.halves._body_bytes
+    copies = sum(queue.cached_bytes for queue in queues)
+    if not broker.config.memory:
+        copies += broker.features.halves._body_bytes
+    sets = broker.features.half_sets
+    parts = [part for staged in sets.sets() if not staged.store for part in staged.parts.values()]
+    stored = broker.writer._store.kept_bytes
+    if broker.config.memory:
+        stored += sum(part.byte_count + part.count * RECORD_OVERHEAD_BYTES for part in parts)
+    pages = sum(
+        sum(len(record.body) + RECORD_OVERHEAD_BYTES for record in consumer.pending)
+        for queue in queues for consumer in queue.consumers if consumer.browser
+    )  # fmt: skip
     if memory.cache.used_bytes != copies:
         faults.append(f"the cache has {memory.cache.used_bytes} octets, queues and half messages {copies}")
     posted = [
@@ -37,11 +48,12 @@ def memory_faults(broker: Broker) -> list[str]:
     ]
     own = [task._kept_bytes for task in broker._connections]
     expected = sum(queue._kept.used_bytes for queue in queues) + copies + sum(own) + sum(posted)
-    expected += sum(merged)
+    expected += sum(merged) + stored + pages
     if memory.used_bytes != expected:
         faults.append(
             f"{memory.used_bytes} octets are used, and {expected} kept: {copies} copies, {sum(own)} of "
-            f"{len(own)} connections, {sum(posted)} + {sum(merged)} in transactions"
+            f"{len(own)} connections, {sum(posted)} + {sum(merged)} in transactions, {stored} that only the "
+            f"store has, {pages} on their way to browsers"
         )
     return faults
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, QueuePolicy
 from amqp_broker.frames import (
     RECEIVER,
@@ -30,6 +29,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.links import Delivery, ReceiverLink, SenderLink, in_words
 from amqp_broker.links.dispositions import encode_state
+from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
 from amqp_broker.testing import memory_config
 from tests.links.pair import Message
 from tests.support.by_hand import Served, by_hand, text

@@ -5,9 +5,16 @@ from __future__ import annotations
 import pytest
 
 from amqp_broker.frames import Accepted, Modified, Received, Released, Source
+from amqp_broker.links import ReceiverLink
 from amqp_broker.nodes.queue_source import QueueSource
+from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
 from amqp_broker.queue import Queue
 from tests.support.by_hand import Served, by_hand, text
+
+
+def attach_browser(at: Served, credit: int) -> ReceiverLink:
+    """A link that is shown what is in q."""
+    return at.attach_receiver(Source(address="q", distribution_mode="copy"), credit)
 
 
 async def filled(at: Served, count: int) -> Queue:
@@ -151,5 +158,33 @@ def test_what_was_assigned_to_a_link_that_takes_its_credit_back_is_there_once(mo
         at.attach_receiver("q", 9, "takes")
         await at.settle()
         assert at.bodies() == [b"0", b"1"]
+
+    by_hand(main)
+
+
+def test_what_a_browser_waits_for_counts_as_memory() -> None:
+    """Of its connection, until it went out, or its link is gone: nobody else has these copies."""
+
+    async def main(at: Served) -> None:
+        queue = await filled(at, 5)
+        copied = attach_browser(at, credit=0)
+        await at.settle()
+        source = at.context("down")
+        account = at.connection.account
+        before = account.used_bytes
+        records = queue.backlog.peek(0, 5)
+        octets = sum(len(record.body) + RECORD_OVERHEAD_BYTES for record in records)
+        source.deliver(records)
+        assert account.used_bytes - before == octets
+        await at.settle()  # without credit they wait for nobody
+        assert account.used_bytes == before and not at.received
+        source.deliver(records)
+        copied.processed(5)
+        await at.settle()
+        assert account.used_bytes == before
+        source.deliver(records)
+        copied.detach()
+        await at.settle()
+        assert account.used_bytes == before
 
     by_hand(main)

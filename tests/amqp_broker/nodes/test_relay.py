@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from amqp_broker.backlog import RECORD_OVERHEAD_BYTES
 from amqp_broker.configuration import HalfGroupConfig, QueuePolicy
 from amqp_broker.frames import (
     Accepted,
@@ -12,6 +11,7 @@ from amqp_broker.frames import (
     TransactionalState,
 )
 from amqp_broker.nodes.relay import RelaySink
+from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
 from amqp_broker.testing import memory_config
 from tests.links.pair import Message
 from tests.support.by_hand import Served, by_hand, declared, text
