@@ -159,10 +159,10 @@ class AtRest(RuleBasedStateMachine):
             receiver.said.update(delivery_ids)
         else:
             receiver.said.difference_update(delivery_ids)
+        delivery_ids = books.wait_for_the_store(receiver, delivery_ids, state, settled)
+        if not delivery_ids:
+            return []
         if receiver.narrow and not isinstance(outcome or receiver.default, (Accepted, Released)):
-            delivery_ids = books.wait_for_the_store(receiver, delivery_ids, state, settled)
-            if not delivery_ids:
-                return []
             if isinstance(state, TransactionalState):
                 books.fail(state.txn_id)
             books.refuse(receiver, delivery_ids, settled)

@@ -203,8 +203,6 @@ class Books:
                     del receiver.held[delivery_id]
                     self.settled.append((receiver, delivery_id, outcome))
                 self.apply(receiver, message, outcome)
-            elif holder.end == "storing":
-                holder.holds[message].late = (outcome, settled)
             else:
                 holder.holds[message].settled |= settled
                 if holder.control not in controls:
@@ -236,10 +234,6 @@ class Books:
             elif holder is transaction:
                 holder.holds[message].outcome = outcome
                 holder.holds[message].settled |= settled
-            elif holder.end == "storing":
-                if outcome is not None:
-                    state = TransactionalState(txn_id=transaction.txn_id, outcome=outcome)
-                    holder.holds[message].late = (state, settled)
             else:
                 holder.holds[message].settled |= settled
                 foreign = True
@@ -349,8 +343,10 @@ class Books:
 
     def _void_late(self, hold: Hold) -> None:
         """Its delivery is decided: a transaction that gave it an outcome meanwhile can't be committed."""
-        if hold.late is not None and isinstance(hold.late[0], TransactionalState):
-            self.fail(hold.late[0].txn_id)
+        if hold.late is not None:
+            state, settled = hold.late
+            if isinstance(state, TransactionalState) and (state.outcome is not None or settled):
+                self.fail(state.txn_id)
 
     def fail(self, txn_id: bytes) -> None:
         """A part of a transaction can't be done."""
