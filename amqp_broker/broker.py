@@ -33,7 +33,7 @@ from amqp_broker.node_service import NodeService
 from amqp_broker.nodes.termini import ANONYMOUS_RELAY
 from amqp_broker.operations.writer import Writer
 from amqp_broker.peers import product_properties
-from amqp_broker.persistence import MemoryStore, Store, StoreError, StoreFailed, Unit
+from amqp_broker.persistence import MemoryStore, OpenHalves, Store, StoreError, StoreFailed, StoreId, Unit
 from amqp_broker.retained.administration import (
     CursorInfo,
     RetainedInfo,
@@ -163,7 +163,7 @@ class Broker:
 
     async def recover_halves(self) -> None:
         """Take up the half messages that are not decided."""
-        halves = await self.writer.ask(lambda store: store.open_halves())
+        halves = await self.writer.ask(OpenHalves())
         find = self.nodes.queues.find
         if any(why_elsewhere(half.destination, find(half.destination)) for half in halves):
             await self.nodes.dead_letter_site.make()
@@ -394,7 +394,7 @@ def _recover(broker: Broker, store: Store) -> Unit:
     if recovered.now_ms:
         broker.clock.resume(recovered.now_ms, recovered.notes)
     nodes = recovered.nodes
-    broker.nodes.store_id = store.store_id
+    broker.nodes.store_id = store.ask(StoreId())
     broker.nodes.queues.recover(nodes)
     retention = broker.features.retained.recover(store)
     broker.nodes.expiry.recover(nodes)

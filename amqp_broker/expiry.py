@@ -22,7 +22,7 @@ from amqp_broker.expiries import NEVER, Expiries
 from amqp_broker.log import Log
 from amqp_broker.operations.operation import Operation
 from amqp_broker.operations.posting import Step
-from amqp_broker.persistence import Configure, NoSuchNode, Record, RecoveredNode, Store, Unit
+from amqp_broker.persistence import Configure, NoSuchNode, PageOf, Record, RecoveredNode, Store, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
@@ -158,10 +158,9 @@ class ExpirySweep:
 
     def _read_range(self, queue: Queue, expiries: Expiries, store: Store, first: int, end: int) -> None:
         limits = self._nodes.config.limits
+        wanted = PageOf(queue.queue_id, first, limits.retained_page_messages, limits.retained_page_bytes)
         try:
-            page = store.read(
-                queue.queue_id, first, limits.retained_page_messages, limits.retained_page_bytes
-            )
+            page = store.ask(wanted)
         except NoSuchNode:
             return
         queue.backlog.lose(len(page.quarantined))

@@ -26,7 +26,7 @@ from amqp_broker.message_events import Origin
 from amqp_broker.operations.posting import Posting, Step, retire_verbs
 from amqp_broker.operations.writer import Writer
 from amqp_broker.page_turns import PageTurns
-from amqp_broker.persistence import ReadResult, Record, Store, StoreError, Unit
+from amqp_broker.persistence import PageOf, ReadResult, Record, Store, StoreError, Unit
 from amqp_broker.queue import Consumer, Queue, deleted_error, shown_to
 from amqp_broker.queues import NodeRefused, Queues, Site
 from amqp_broker.records import record_of, replace_annotations, store_all
@@ -192,7 +192,7 @@ class NodeService:
         messages, size = backlog.page_room()
         if self.memory.cache_full() and not queue.in_memory:
             size = min(size, PAGE_WITHOUT_ROOM_BYTES)
-        page = store.read(queue.queue_id, backlog.disk_from, messages, size)
+        page = store.ask(PageOf(queue.queue_id, backlog.disk_from, messages, size))
         records = page.records
         if queue.expiries is not None:
             gone = queue.expiries.gone
@@ -211,7 +211,7 @@ class NodeService:
             return
         start = queue.browse_page_wanted(browser)
         if start >= 0 and not backlog.peek(browser.cursor, 1):  # else the window has it by now
-            page = store.read(queue.queue_id, start, browser.demand, backlog.window_bytes)
+            page = store.ask(PageOf(queue.queue_id, start, browser.demand, backlog.window_bytes))
             self._adopt(queue, page.records)
             backlog.lose(len(page.quarantined))
             self.lose(queue, page)

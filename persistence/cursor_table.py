@@ -9,6 +9,7 @@ from amqp_broker.persistence.checksums import cursor_checksum, is_sound
 from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.half_changes import HalfChanges
+from amqp_broker.persistence.questions import CursorNames, CursorsOf
 from amqp_broker.persistence.retention import Cursor
 from amqp_broker.persistence.sound_page import sound_page
 from amqp_broker.persistence.sqlite_library import Parameters
@@ -42,18 +43,18 @@ class CursorTable:
         """Raises StoreCorrupt, StoreFailed."""
         self._queues = {queue_id for (queue_id,) in self._unit.query(_QUEUES)}
 
-    def find(self, name: str) -> list[Cursor]:
-        """See `Store.cursors`. Raises RowDamaged, StoreFailed."""
-        return [cursor_of(row) for row in self._read(_FIND, (name,)) if is_sound(cursor_checksum, row)]
+    def find(self, asked: CursorsOf) -> list[Cursor]:
+        """The answer. Raises RowDamaged, StoreFailed."""
+        return [cursor_of(row) for row in self._read(_FIND, (asked.name,)) if is_sound(cursor_checksum, row)]
 
-    def names(self, after: str, count: int) -> list[str]:
-        """See `Store.cursor_names`. Raises RowDamaged, StoreFailed."""
+    def names(self, asked: CursorNames) -> list[str]:
+        """The answer. Raises RowDamaged, StoreFailed."""
         return sound_page(
             lambda cursor, limit: self._read(_NAMES, (cursor, limit)),
             _name_of,
             _key_of,
-            after.encode(),
-            count,
+            asked.after.encode(),
+            asked.count,
         )
 
     def _read(self, sql: str, parameters: Parameters) -> list[Row]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from amqp_broker.persistence.errors import NodeExists, NoSuchNode
+from amqp_broker.persistence.questions import DischargedAt, PageOf
 from amqp_broker.persistence.store import Store
 from amqp_broker.persistence.store_check_helpers import (
     do,
@@ -31,12 +32,12 @@ def txn_id(number: int) -> bytes:
 def check_outcome_of_a_discharge(make_store: Callable[[], Store]) -> None:
     """What was recorded is answered with its own time, what was not with None; names have any length."""
     store = make_store()
-    assert store.discharged(txn_id(1)) is None
+    assert store.ask(DischargedAt(txn_id(1))) is None
     names = [txn_id(1), txn_id(2), b"", b"\x00", b"\x00\x00", bytes(300)]
     assert do_units(store, [[Discharged(name, 1000 + at)] for at, name in enumerate(names)]) == [None] * 6
-    assert [store.discharged(name) for name in names] == [1000, 1001, 1002, 1003, 1004, 1005]
+    assert [store.ask(DischargedAt(name)) for name in names] == [1000, 1001, 1002, 1003, 1004, 1005]
     for unknown in (txn_id(3), txn_id(1)[:-1], txn_id(1) + b"\x00", bytes(3)):
-        assert store.discharged(unknown) is None, unknown
+        assert store.ask(DischargedAt(unknown)) is None, unknown
     store.close()
 
 
@@ -56,12 +57,12 @@ def check_discharge_is_one_unit(make_store: Callable[[], Store]) -> None:
     assert store.apply([unit]) == [None]
     store.abandon()
     assert (offsets(store, one), offsets(store, three)) == ([*range(10)], [])
-    assert store.discharged(txn_id(1)) is None, "the group was abandoned"
+    assert store.ask(DischargedAt(txn_id(1))) is None, "the group was abandoned"
     do(store, *unit)
     assert offsets(store, one) == [0, 1, *range(5, 10)]
     assert read_all(store, one)[2].delivery_count == 3
     assert (offsets(store, two), offsets(store, three)) == ([*range(1, 15)], [0])
-    assert store.discharged(txn_id(1)) == 7
+    assert store.ask(DischargedAt(txn_id(1))) == 7
     store.close()
 
 
@@ -79,7 +80,7 @@ def check_refused_discharge_leaves_no_outcome(make_store: Callable[[], Store]) -
         ],
     )
     assert [type(error) for error in errors] == [type(None), NoSuchNode, NodeExists, type(None)], errors
-    assert [store.discharged(txn_id(number)) for number in range(1, 5)] == [1, None, None, 4]
+    assert [store.ask(DischargedAt(txn_id(number))) for number in range(1, 5)] == [1, None, None, 4]
     assert offsets(store, queue_id) == [0, 1]
     store.close()
 
@@ -92,7 +93,7 @@ def check_discharge_is_last_of_its_unit(make_store: Callable[[], Store]) -> None
         store.apply([[Discharged(txn_id(1), 1), Post(queue_id, messages(0, 1))]])
     except AssertionError:
         assert offsets(store, queue_id) == []
-        assert store.discharged(txn_id(1)) is None
+        assert store.ask(DischargedAt(txn_id(1))) is None
         do(store, Post(queue_id, messages(0, 1)), Discharged(txn_id(1), 1))
         store.close()
         return
@@ -112,14 +113,14 @@ def check_large_discharge(make_store: Callable[[], Store]) -> None:
     small: Unit = [Return(queues[0], 499, 5), Discharged(txn_id(2), 2)]
     errors = do_units(store, [refused, small])
     assert [type(error) for error in errors] == [NoSuchNode, type(None)], errors
-    assert [store.discharged(txn_id(1)), store.discharged(txn_id(2))] == [None, 2]
+    assert [store.ask(DischargedAt(txn_id(1))), store.ask(DischargedAt(txn_id(2)))] == [None, 2]
     for queue_id in queues:
         assert offsets(store, queue_id) == [*range(500)]
-    assert store.read(queues[0], 499, 1, 1).records[0].delivery_count == 5
+    assert store.ask(PageOf(queues[0], 499, 1, 1)).records[0].delivery_count == 5
     assert do_units(store, [[*unit, Discharged(txn_id(1), 1)], [Discharged(txn_id(3), 3)]]) == [None, None]
     for queue_id in queues:
         assert offsets(store, queue_id) == [*range(500, 1000)]
-    assert [store.discharged(txn_id(number)) for number in (1, 2, 3)] == [1, 2, 3]
+    assert [store.ask(DischargedAt(txn_id(number))) for number in (1, 2, 3)] == [1, 2, 3]
     store.close()
 
 
@@ -130,11 +131,11 @@ def check_only_the_newest_outcomes_are_kept(make_store: MakeKeepingStore) -> Non
         do_units(store, [[Discharged(txn_id(number), 5)] for number in range(first, first + 100)])
     while store.idle(0.0):
         pass
-    kept = [number for number in range(1000) if store.discharged(txn_id(number)) is not None]
+    kept = [number for number in range(1000) if store.ask(DischargedAt(txn_id(number))) is not None]
     assert kept == [*range(kept[0], 1000)], "not the newest"
     assert 320 - 320 // FORGETTING_PARTS <= len(kept) <= 320, len(kept)
     do(store, Discharged(txn_id(1000), 5))
-    assert store.discharged(txn_id(1000)) == 5
+    assert store.ask(DischargedAt(txn_id(1000))) == 5
     store.close()
 
 
@@ -146,15 +147,15 @@ def check_outcomes_are_kept_for_their_time(make_store: MakeKeepingStore) -> None
     store.idle(115.0)
     do(store, Discharged(txn_id(2), 1_015_000))
     store.idle(115.5)
-    assert [store.discharged(txn_id(1)), store.discharged(txn_id(2))] == [1_000_000, 1_015_000]
+    assert [store.ask(DischargedAt(txn_id(1))), store.ask(DischargedAt(txn_id(2)))] == [1_000_000, 1_015_000]
     while store.idle(117.0):
         pass
-    assert [store.discharged(txn_id(1)), store.discharged(txn_id(2))] == [None, 1_015_000]
+    assert [store.ask(DischargedAt(txn_id(1))), store.ask(DischargedAt(txn_id(2)))] == [None, 1_015_000]
     while store.idle(131.6):
         pass
-    assert store.discharged(txn_id(2)) is None
+    assert store.ask(DischargedAt(txn_id(2))) is None
     do(store, Discharged(txn_id(3), 1_032_000))
-    assert store.discharged(txn_id(3)) == 1_032_000
+    assert store.ask(DischargedAt(txn_id(3))) == 1_032_000
     store.close()
 
 
@@ -167,14 +168,14 @@ def check_wrong_clocks_forget_nothing_fresh(make_store: MakeKeepingStore) -> Non
         do(store, Discharged(txn_id(number), at_ms))
         while store.idle(100.0 + number):
             pass
-    assert [store.discharged(txn_id(number)) for number in range(6)] == times
+    assert [store.ask(DischargedAt(txn_id(number))) for number in range(6)] == times
     while store.idle(117.5):
         pass
-    found = [store.discharged(txn_id(number)) for number in range(6)]
+    found = [store.ask(DischargedAt(txn_id(number))) for number in range(6)]
     assert (found[0], found[3:]) == (None, times[3:]), found
     while store.idle(121.5):
         pass
-    assert [store.discharged(txn_id(number)) for number in range(6)] == [None] * 6
+    assert [store.ask(DischargedAt(txn_id(number))) for number in range(6)] == [None] * 6
     store.close()
 
 

@@ -10,6 +10,7 @@ from amqp_broker.persistence.epochs import KEEP_DECISIONS, LAST_EPOCH, DecidedSe
 from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.half_changes import EpochKey
+from amqp_broker.persistence.questions import DecisionOf, DecisionsOf, LatestDecisionOf
 from amqp_broker.persistence.sound_page import sound_page
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
@@ -39,24 +40,29 @@ class EpochTable:
         self._unit = unit
 
     def find(self, group: str, producer: str, epoch: int) -> Decision | None:
-        """See `Store.decision`. Raises RowDamaged, StoreFailed."""
+        """The decision, None if there is none. Raises RowDamaged, StoreFailed."""
         if not 0 <= epoch <= LAST_EPOCH:
             return None  # SQLite's integers end there
         return self._only(_FIND, (group, producer, epoch))
 
-    def latest(self, group: str, producer: str) -> Decision | None:
-        """See `Store.latest_decision`."""
-        return self._only(_BELOW, (group, producer, LAST_EPOCH, 1))
+    def decision(self, asked: DecisionOf) -> Decision | None:
+        """The answer."""
+        return self.find(asked.group, asked.producer, asked.epoch)
 
-    def page(self, group: str, producer: str, count: int) -> list[Decision]:
-        """See `Store.decisions`."""
+    def latest(self, asked: LatestDecisionOf) -> Decision | None:
+        """The answer."""
+        return self._only(_BELOW, (asked.group, asked.producer, LAST_EPOCH, 1))
+
+    def page(self, asked: DecisionsOf) -> list[Decision]:
+        """The answer."""
+        group, producer = asked.group, asked.producer
         # From the highest to the lowest: the cursor of a page, which has to rise, is the distance to the top.
         return sound_page(
             lambda after, limit: self._read(_BELOW, (group, producer, LAST_EPOCH - after, limit)),
             lambda row: decision_of(row) if is_sound(epoch_checksum, row) else None,
             lambda row: LAST_EPOCH - row[2] + 1 if isinstance(row[2], int) else 0,
             0,
-            count,
+            asked.count,
         )
 
     def _only(self, sql: str, parameters: Parameters) -> Decision | None:

@@ -11,6 +11,7 @@ from amqp_broker.persistence.errors import NoSuchNode
 from amqp_broker.persistence.half_checks import PUT_AT_MS
 from amqp_broker.persistence.half_keeping_checks import LATE_S, forget_all
 from amqp_broker.persistence.halves import EVENT_RUN_MAX, Advance, Event, ForgetStream, Journal, Stream
+from amqp_broker.persistence.questions import EventRange, EventsFrom, StreamOf, StreamsOf
 from amqp_broker.persistence.store import Store
 from amqp_broker.persistence.store_check_helpers import do, do_units, messages, new_queue, offsets
 from amqp_broker.persistence.verbs import DeleteNode, Post, Purge, Unit
@@ -37,18 +38,18 @@ def check_streams_keep_what_they_were_given(make_store: MakeStore) -> None:
         Stream(one, "ü" * 64, "o", 0, 0),
     ]
     for stream in streams:
-        assert store.stream(stream.queue_id, stream.stream) is None
+        assert store.ask(StreamOf(stream.queue_id, stream.stream)) is None
         do(store, Advance(stream))
     for stream in streams:
-        assert store.stream(stream.queue_id, stream.stream) == stream
+        assert store.ask(StreamOf(stream.queue_id, stream.stream)) == stream
     streams[0].seq_no = 3
-    found = store.stream(one, "s")
+    found = store.ask(StreamOf(one, "s"))
     assert found is not None and found.seq_no == 2, "what is stored is a copy"
     found.seq_no = 4
     do(store, Advance(streams[0]))
-    found = store.stream(one, "s")
+    found = store.ask(StreamOf(one, "s"))
     assert found is not None and found.seq_no == 3
-    assert store.stream(one, "x") is None
+    assert store.ask(StreamOf(one, "x")) is None
     store.close()
 
 
@@ -62,18 +63,18 @@ def check_message_and_position_are_one_unit(make_store: MakeStore) -> None:
     ]
     store.apply(units)
     store.abandon()
-    assert (offsets(store, queue_id), store.stream(queue_id, "s")) == ([], None)
+    assert (offsets(store, queue_id), store.ask(StreamOf(queue_id, "s"))) == ([], None)
     refused: Unit = [Advance(Stream(queue_id, "s", "o", 1, 9)), Post(queue_id + 5, messages(0, 1))]
     errors = do_units(store, [*units, refused, [Advance(Stream(queue_id + 5, "s", "o", 1, 1))]])
     assert [type(error) for error in errors] == [type(None)] * 3 + [NoSuchNode] * 2
-    assert (offsets(store, queue_id), store.stream(queue_id, "s")) == (
+    assert (offsets(store, queue_id), store.ask(StreamOf(queue_id, "s"))) == (
         [0, 1, 2],
         Stream(queue_id, "s", "o", 1, 3),
     )
     do_units(store, [[Advance(Stream(queue_id, "s", "o", 1, 4))], [ForgetStream(queue_id, "s")]])
-    assert store.stream(queue_id, "s") is None
+    assert store.ask(StreamOf(queue_id, "s")) is None
     do(store, ForgetStream(queue_id, "s"), Advance(Stream(queue_id, "s", "you", 5, 1)), ForgetStream(99, "s"))
-    assert store.stream(queue_id, "s") == Stream(queue_id, "s", "you", 5, 1)
+    assert store.ask(StreamOf(queue_id, "s")) == Stream(queue_id, "s", "you", 5, 1)
     store.close()
 
 
@@ -85,13 +86,13 @@ def check_streams_are_listed_and_go_with_their_queue(make_store: MakeStore) -> N
     do(store, *[Advance(Stream(one, name, "o", 1, 1)) for name in reversed(names)])
     do(store, Advance(Stream(two, "only", "o", 1, 1)), Purge(one))
     found: list[str] = []
-    while page := store.streams(one, found[-1] if found else "", 700):
+    while page := store.ask(StreamsOf(one, found[-1] if found else "", 700)):
         found.extend([stream.stream for stream in page])
     assert found == names
     do(store, DeleteNode(one))
-    assert (store.stream(one, names[0]), store.streams(one, "", 9)) == (None, [])
+    assert (store.ask(StreamOf(one, names[0])), store.ask(StreamsOf(one, "", 9))) == (None, [])
     forget_all(store, 0.0)
-    assert [stream.stream for stream in store.streams(two, "", 9)] == ["only"]
+    assert [stream.stream for stream in store.ask(StreamsOf(two, "", 9))] == ["only"]
     store.close()
 
 
@@ -99,7 +100,7 @@ def check_events_are_numbered_without_gaps(make_store: MakeStore) -> None:
     """In the order of the units that happened; each event learns its number."""
     store = make_store()
     queue_id = new_queue(store)
-    assert store.events(0, 10) == []
+    assert store.ask(EventsFrom(0, 10)) == []
     first = event(1)
     do(store, first)
     assert first.event.seq == 1
@@ -108,15 +109,15 @@ def check_events_are_numbered_without_gaps(make_store: MakeStore) -> None:
     gone: Unit = [event(0), Post(queue_id + 5, messages(0, 1))]
     units: list[Unit] = [[event(2), event(3)], gone, [event(4), Post(queue_id, messages(0, 1))]]
     do_units(store, units)
-    found = store.events(0, 10)
+    found = store.ask(EventsFrom(0, 10))
     assert [one.seq for one in found] == [1, 2, 3, 4]
     assert [one.kind for one in found] == ["half.1", "half.2", "half.3", "half.4"]
     expected = attrs.evolve(event(3).event, seq=3)
     assert found[2] == expected
-    assert [one.seq for one in store.events(2, 2)] == [2, 3]
-    assert store.events(5, 10) == []
+    assert [one.seq for one in store.ask(EventsFrom(2, 2))] == [2, 3]
+    assert store.ask(EventsFrom(5, 10)) == []
     found[0].fields["number"] = 99
-    assert store.events(1, 1) == [attrs.evolve(event(1).event, seq=1)], "what is read is a copy"
+    assert store.ask(EventsFrom(1, 1)) == [attrs.evolve(event(1).event, seq=1)], "what is read is a copy"
     store.close()
 
 
@@ -141,22 +142,22 @@ def entries(log: Journal) -> list[Event]:
 def check_runs_of_events_are_told_one_by_one(make_store: MakeStore) -> None:
     """Each entry has its number and its own fields, wherever a page begins and ends."""
     store = make_store()
-    assert store.event_range() == (1, 1)
+    assert store.ask(EventRange()) == (1, 1)
     logs = [event(0), run(1), run(7), Journal(Event("plain", 1, {"a": 1}, 0, 3)), event(1), run(300), run(2)]
     do(store, *logs[:3])
-    assert store.event_range() == (1, 10)
+    assert store.ask(EventRange()) == (1, 10)
     do_units(store, [[each] for each in logs[3:]])
     expected = [entry for each in logs for entry in entries(each)]
     assert [entry.seq for entry in expected] == [*range(1, 316)]
-    assert store.event_range() == (1, 316)
-    assert store.events(0, 1000) == expected
+    assert store.ask(EventRange()) == (1, 316)
+    assert store.ask(EventsFrom(0, 1000)) == expected
     for first in (-5, 0, 1, 2, 3, 5, 9, 10, 12, 13, 14, 150, 313, 314, 315, 316, 400):
         for count in (0, 1, 2, 8, 200):
-            found = store.events(first, count)
+            found = store.ask(EventsFrom(first, count))
             assert found == expected[max(first, 1) - 1 :][:count], (first, count)
-    found = store.events(3, 2)
+    found = store.ask(EventsFrom(3, 2))
     found[0].fields["number"] = 99
-    assert store.events(3, 2) == expected[2:4], "what is read is a copy"
+    assert store.ask(EventsFrom(3, 2)) == expected[2:4], "what is read is a copy"
     store.close()
 
 
@@ -171,10 +172,10 @@ def check_run_belongs_to_its_unit(make_store: MakeStore) -> None:
     kept_unit: Unit = [kept, Post(queue_id, messages(0, 1))]
     errors = do_units(store, [gone, kept_unit])
     assert [type(error) for error in errors] == [NoSuchNode, type(None)]
-    assert (kept.event.seq, store.event_range()) == (1, (1, 5))
+    assert (kept.event.seq, store.ask(EventRange())) == (1, (1, 5))
     expected = entries(kept)
     kept.event.columns["number"][0] = 77
-    assert store.events(0, 9) == expected
+    assert store.ask(EventsFrom(0, 9)) == expected
     store.close()
 
 
@@ -194,7 +195,7 @@ def check_runs_have_as_many_values_as_entries(make_store: MakeStore) -> None:
         else:
             raise AssertionError(f"taken: {each}")
     do(store, Journal(Event("k", 1, {}, 0, EVENT_RUN_MAX)))
-    assert store.event_range() == (1, 1 + EVENT_RUN_MAX)
+    assert store.ask(EventRange()) == (1, 1 + EVENT_RUN_MAX)
     store.close()
 
 
@@ -208,12 +209,12 @@ def check_runs_are_forgotten_as_a_whole(make_store: MakeEventStore) -> None:
     do(store, run(20, PUT_AT_MS + 500_000))
     forget_all(store, 500.1)
     forget_all(store, 1000.0 + LATE_S)
-    assert (store.event_range(), store.events(0, 99)[0].seq) == ((12, 32), 12)
-    assert [one.seq for one in store.events(3, 2)] == [12, 13], "what is kept, from there on"
+    assert (store.ask(EventRange()), store.ask(EventsFrom(0, 99))[0].seq) == ((12, 32), 12)
+    assert [one.seq for one in store.ask(EventsFrom(3, 2))] == [12, 13], "what is kept, from there on"
     forget_all(store, 3 * 86_400.0)
-    assert [one.seq for one in store.events(0, 99)] == [*range(12, 32)]
+    assert [one.seq for one in store.ask(EventsFrom(0, 99))] == [*range(12, 32)]
     do(store, event(2))
-    assert store.event_range() == (12, 33)
+    assert store.ask(EventRange()) == (12, 33)
     store.close()
 
 
@@ -228,13 +229,13 @@ def check_events_are_kept_for_their_time(make_store: MakeEventStore) -> None:
         do(store, event(number, at_ms))
         forget_all(store, 500.0 + number / 1000)
     forget_all(store, 1000.0)
-    assert [one.seq for one in store.events(0, 5000)] == [*range(1, 1504)]
+    assert [one.seq for one in store.ask(EventsFrom(0, 5000))] == [*range(1, 1504)]
     forget_all(store, 1000.0 + LATE_S)
-    assert [one.seq for one in store.events(0, 5000)] == [1501, 1502, 1503]
+    assert [one.seq for one in store.ask(EventsFrom(0, 5000))] == [1501, 1502, 1503]
     forget_all(store, 3 * 86_400.0)
-    assert [one.seq for one in store.events(0, 5000)] == [1503]
+    assert [one.seq for one in store.ask(EventsFrom(0, 5000))] == [1503]
     do(store, event(1504))
-    assert [one.seq for one in store.events(0, 5000)] == [1503, 1504]
+    assert [one.seq for one in store.ask(EventsFrom(0, 5000))] == [1503, 1504]
     store.close()
 
 

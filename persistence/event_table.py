@@ -23,6 +23,7 @@ from amqp_broker.persistence.event_sizes import ROW_BYTES, encoded_fields, size_
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.halves import EVENT_RUN_MAX, Event
 from amqp_broker.persistence.keep_clock import FORGET_EVENTS, FORGET_ROWS
+from amqp_broker.persistence.questions import EventRange, EventsFrom
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
@@ -86,12 +87,13 @@ class EventTable:
             self.next_seq = next_seq
             self._bytes += self._written
 
-    def range(self) -> tuple[int, int]:
-        """See `Store.event_range`."""
+    def range(self, _: EventRange) -> tuple[int, int]:
+        """The answer."""
         return self._first_seq, self.next_seq
 
-    def page(self, from_seq: int, count: int) -> list[Event]:
-        """See `Store.events`. Raises RowDamaged, StoreFailed."""
+    def page(self, asked: EventsFrom) -> list[Event]:
+        """The answer. Raises RowDamaged, StoreFailed."""
+        from_seq, count = asked.from_seq, asked.count
         found: list[Event] = []
         ((at,),) = self._query(_BEFORE, (from_seq,))
         if at is None:

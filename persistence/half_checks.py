@@ -19,6 +19,14 @@ from amqp_broker.persistence.halves import (
     Journal,
     Reschedule,
 )
+from amqp_broker.persistence.questions import (
+    EventsFrom,
+    HalfBodyOf,
+    HalfOf,
+    HalvesOf,
+    OpenHalves,
+    SomeHalves,
+)
 from amqp_broker.persistence.store import Store
 from amqp_broker.persistence.store_check_helpers import do, do_units, messages, new_queue, offsets
 from amqp_broker.persistence.verbs import Post, Unit, Verb
@@ -64,7 +72,7 @@ def decide(
 
 def stored(store: Store, number: int, group: str = GROUP) -> str | None:
     """The state of a half message."""
-    found = store.half(group, half_id(number))
+    found = store.ask(HalfOf(group, half_id(number)))
     return None if found is None else found.state
 
 
@@ -86,8 +94,8 @@ def is_a_mistake(store: Store, *units: Unit) -> bool:
 def check_half_comes_back_as_it_was_put(make_store: MakeStore) -> None:
     """All fields and the body; by group and by every octet of the half-id."""
     store = make_store()
-    assert store.half(GROUP, half_id(1)) is None
-    assert store.half_body(GROUP, half_id(1)) is None
+    assert store.ask(HalfOf(GROUP, half_id(1))) is None
+    assert store.ask(HalfBodyOf(GROUP, half_id(1))) is None
     put = Half(
         "g", b"\x00\xff\xa1", "q/ü", PARKED, bytes(range(32)), 1, 2, 3, "cöntainer", 2**33, 2**32 - 1, 9,
         2**32 - 1, 14, 5, "admin", "why ✓", 6, "other", 2**40,
@@ -95,18 +103,18 @@ def check_half_comes_back_as_it_was_put(make_store: MakeStore) -> None:
     names = [("g", b"\x00\xff\xa1"), ("G", b"\x00\xff\xa1"), ("g", b"\x00\xff\xa1\x00"), ("g", b"\x00\xff")]
     bodies = [b"", b"\x00" * 300, bytes(range(256)) * 40_000, b"x"]
     for (group, name), octets in zip(names, bodies, strict=True):
-        assert store.half(group, name) is None
+        assert store.ask(HalfOf(group, name)) is None
         put.group, put.half_id = group, name
         do(store, Hold(put, octets))
     for (group, name), octets in zip(names, bodies, strict=True):
         put.group, put.half_id = group, name
-        assert store.half(group, name) == put
-        assert store.half_body(group, name) == octets
-    found = store.half(*names[0])
+        assert store.ask(HalfOf(group, name)) == put
+        assert store.ask(HalfBodyOf(group, name)) == octets
+    found = store.ask(HalfOf(*names[0]))
     assert found is not None
     found.state = COMMITTED
     put.attempts = 99
-    again = store.half(*names[0])
+    again = store.ask(HalfOf(*names[0]))
     assert again is not None and (again.state, again.attempts) == (PARKED, 14), "what is read is a copy"
     store.close()
 
@@ -132,12 +140,12 @@ def check_commit_posts_and_forgets_the_body(make_store: MakeStore) -> None:
     assert (stored(store, 1), offsets(store, queue_id)) == (PREPARED, [])
     do(store, verb, Post(queue_id, messages(0, 1)))
     do(store, decide(2, ROLLED_BACK, by=BY_POLICY), decide(4, ROLLED_BACK))
-    assert store.half(GROUP, half_id(1)) == expected
+    assert store.ask(HalfOf(GROUP, half_id(1))) == expected
     assert [stored(store, number) for number in (1, 2, 3)] == [COMMITTED, ROLLED_BACK, PREPARED]
-    assert store.half_body(GROUP, half_id(1)) is None
-    assert store.half_body(GROUP, half_id(2)) == body(2)
-    assert store.half_body(GROUP, half_id(3)) == body(3)
-    assert [store.half_body(GROUP, half_id(number)) for number in (4, 5)] == [None, None]
+    assert store.ask(HalfBodyOf(GROUP, half_id(1))) is None
+    assert store.ask(HalfBodyOf(GROUP, half_id(2))) == body(2)
+    assert store.ask(HalfBodyOf(GROUP, half_id(3))) == body(3)
+    assert [store.ask(HalfBodyOf(GROUP, half_id(number))) for number in (4, 5)] == [None, None]
     assert [stored(store, number) for number in (4, 5)] == [ROLLED_BACK, ROLLED_BACK]
     assert offsets(store, queue_id) == [0]
     store.close()
@@ -156,11 +164,11 @@ def check_reschedule(make_store: MakeStore) -> None:
         do(store, Reschedule(GROUP, half_id(1), state, attempts, due_at_ms, deadline_ms))
         expected.state, expected.attempts = state, attempts
         expected.due_at_ms, expected.deadline_ms = due_at_ms, deadline_ms
-        assert store.half(GROUP, half_id(1)) == expected
-    assert store.half_body(GROUP, half_id(1)) == body(1)
-    assert store.half(GROUP, half_id(2)) == half(2)
+        assert store.ask(HalfOf(GROUP, half_id(1))) == expected
+    assert store.ask(HalfBodyOf(GROUP, half_id(1))) == body(1)
+    assert store.ask(HalfOf(GROUP, half_id(2))) == half(2)
     do(store, decide(1, COMMITTED))
-    found = store.half(GROUP, half_id(1))
+    found = store.ask(HalfOf(GROUP, half_id(1)))
     assert found is not None and (found.attempts, found.due_at_ms) == (0, 8)
     store.close()
 
@@ -179,11 +187,11 @@ def check_later_verbs_see_the_earlier_ones(make_store: MakeStore) -> None:
         COMMITTED,
         ROLLED_BACK,
     ]
-    found = [store.half_body(GROUP, half_id(number)) for number in range(1, 5)]
+    found = [store.ask(HalfBodyOf(GROUP, half_id(number))) for number in range(1, 5)]
     assert found == [None, body(2), None, None]
-    third = store.half(GROUP, half_id(3))
+    third = store.ask(HalfOf(GROUP, half_id(3)))
     assert third is not None and (third.attempts, third.due_at_ms, third.deadline_ms) == (3, 4, 5)
-    assert store.open_halves() == []
+    assert store.ask(OpenHalves()) == []
     store.close()
 
 
@@ -216,7 +224,7 @@ def check_mistakes_of_the_caller(make_store: MakeStore) -> None:
         assert is_a_mistake(store, [Post(queue_id, messages(0, 1))], unit), verbs
         assert is_a_mistake(store, *[[verb] for verb in verbs]), verbs
     assert [stored(store, number) for number in range(5)] == [None, PREPARED, COMMITTED, ROLLED_BACK, None]
-    assert (offsets(store, queue_id), store.events(0, 9)) == ([], [])
+    assert (offsets(store, queue_id), store.ask(EventsFrom(0, 9))) == ([], [])
     do(store, decide(1, COMMITTED), hold(4))
     assert stored(store, 1) == COMMITTED
     store.close()
@@ -237,7 +245,7 @@ def check_refused_and_abandoned_units_leave_no_half(make_store: MakeStore) -> No
     store.apply([[hold(2)], [decide(1, ROLLED_BACK)], [decide(3, COMMITTED)]])
     store.abandon()
     assert [stored(store, number) for number in (1, 2, 3)] == [PREPARED, None, PREPARED]
-    assert store.half_body(GROUP, half_id(3)) == body(3)
+    assert store.ask(HalfBodyOf(GROUP, half_id(3))) == body(3)
     do(store, hold(2), decide(1, COMMITTED))
     assert [stored(store, number) for number in (1, 2, 3)] == [COMMITTED, PREPARED, PREPARED]
     store.close()
@@ -251,7 +259,7 @@ def check_open_halves_are_told_oldest_first(make_store: MakeStore) -> None:
         do(store, hold(number, "one" if at % 2 else "two"))
     do(store, decide(9, COMMITTED, "two"), decide(1, ROLLED_BACK, "one"))
     do(store, Reschedule("one", half_id(3), PARKED, 15, 0, 9))
-    found = store.open_halves()
+    found = store.ask(OpenHalves())
     assert numbers(found) == [5, 3, 7, 2]
     assert [one.state for one in found] == [PREPARED, PARKED, PREPARED, PREPARED]
     assert found[0] == half(5, "two")
@@ -276,14 +284,14 @@ def check_halves_are_listed_by_group_and_state(make_store: MakeStore) -> None:
     for state, expected in chosen.items():
         for count in (1, 7, 1000):
             found: list[Half] = []
-            while page := store.halves(GROUP, state, found[-1].half_id if found else b"", count):
+            while page := store.ask(HalvesOf(GROUP, state, found[-1].half_id if found else b"", count)):
                 assert len(page) <= count
                 found.extend(page)
             assert numbers(found) == expected, (state, count)
             assert all(one.state == (state or one.state) for one in found)
-    assert numbers(store.halves("other", None, b"", 10)) == [5, 77]
-    assert store.halves("nobody", None, b"", 10) == []
-    assert store.halves(GROUP, None, half_id(59), 10) == []
+    assert numbers(store.ask(HalvesOf("other", None, b"", 10))) == [5, 77]
+    assert store.ask(HalvesOf("nobody", None, b"", 10)) == []
+    assert store.ask(HalvesOf(GROUP, None, half_id(59), 10)) == []
     store.close()
 
 
@@ -291,46 +299,18 @@ def check_several_halves_at_once(make_store: MakeStore) -> None:
     """Looked up together they are as alone: before and after each change, and however many there are."""
     store = make_store()
     names = [half_id(number) for number in range(150)]
-    assert store.some_halves(GROUP, []) == {}
+    assert store.ask(SomeHalves(GROUP, [])) == {}
     for change in (
         [hold(number) for number in range(0, 150, 2)],
         [decide(number, COMMITTED if number % 4 else ROLLED_BACK) for number in range(0, 80, 2)],
     ):
-        alone = {name: store.half(GROUP, name) for name in names}
-        assert store.some_halves(GROUP, names) == alone
+        alone = {name: store.ask(HalfOf(GROUP, name)) for name in names}
+        assert store.ask(SomeHalves(GROUP, names)) == alone
         do(store, *change)
-        together = store.some_halves(GROUP, names)
+        together = store.ask(SomeHalves(GROUP, names))
         assert together != alone
-        assert together == {name: store.half(GROUP, name) for name in names}
-    assert set(store.some_halves("other", names).values()) == {None}
-    store.close()
-
-
-def check_turns_of_halves(make_store: MakeStore) -> None:
-    """All reads are legal right before `apply`, and none between `apply` and `commit`."""
-    store = make_store()
-    queue_id = new_queue(store)
-    reads: list[Callable[[], object]] = [
-        lambda: store.half(GROUP, half_id(1)),
-        lambda: store.half_body(GROUP, half_id(1)),
-        lambda: store.some_halves(GROUP, [half_id(1)]),
-        store.open_halves,
-        lambda: store.halves(GROUP, None, b"", 1),
-        lambda: store.stream(queue_id, "s"),
-        lambda: store.streams(queue_id, "", 1),
-        lambda: store.events(0, 1),
-        store.event_range,
-    ]
-    for read in reads:
-        read()
-        store.apply([[hold(1)]])
-        try:
-            read()
-        except AssertionError:
-            store.abandon()
-            read()
-            continue
-        raise AssertionError("a read between apply and commit")
+        assert together == {name: store.ask(HalfOf(GROUP, name)) for name in names}
+    assert set(store.ask(SomeHalves("other", names)).values()) == {None}
     store.close()
 
 
@@ -344,5 +324,4 @@ HALF_CHECKS: Final[tuple[Callable[[MakeStore], None], ...]] = (
     check_open_halves_are_told_oldest_first,
     check_halves_are_listed_by_group_and_state,
     check_several_halves_at_once,
-    check_turns_of_halves,
 )

@@ -19,6 +19,7 @@ from amqp_broker.persistence.half_checks import (
     stored,
 )
 from amqp_broker.persistence.halves import BY_POLICY, COMMITTED, PREPARED, ROLLED_BACK, Hold
+from amqp_broker.persistence.questions import HalfBodyOf, HalfOf, HalvesOf, OpenHalves
 from amqp_broker.persistence.store import Store
 from amqp_broker.persistence.store_check_helpers import do
 from amqp_broker.persistence.verbs import KeepTime
@@ -59,10 +60,10 @@ def check_decided_halves_are_forgotten(make_store: MakeStore) -> None:
     assert [stored(store, number) for number in range(1, 5)] == [COMMITTED, ROLLED_BACK, COMMITTED, None]
     forget_all(store, KEEP_S + LATE_S)
     assert [stored(store, number) for number in range(1, 5)] == [None, None, COMMITTED, None]
-    assert store.half_body(GROUP, half_id(2)) is None
-    assert store.halves(GROUP, ROLLED_BACK, b"", 9) == []
+    assert store.ask(HalfBodyOf(GROUP, half_id(2))) is None
+    assert store.ask(HalvesOf(GROUP, ROLLED_BACK, b"", 9)) == []
     forget_all(store, KEEP_S + day_s + 2 * LATE_S)
-    assert numbers(store.halves(GROUP, None, b"", 9)) == [0]
+    assert numbers(store.ask(HalvesOf(GROUP, None, b"", 9))) == [0]
     do(store, hold(1), decide(0, COMMITTED))
     assert [stored(store, number) for number in range(2)] == [COMMITTED, PREPARED]
     store.close()
@@ -75,10 +76,10 @@ def check_many_halves_are_forgotten_in_steps(make_store: MakeStore) -> None:
     do(store, *[verb for number in range(2500) for verb in (hold(number), decide(number, ROLLED_BACK))])
     forget_all(store, 1.0)
     assert store.idle(KEEP_S + LATE_S) is True
-    left = numbers(store.halves(GROUP, None, b"", 3000))
+    left = numbers(store.ask(HalvesOf(GROUP, None, b"", 3000)))
     assert 0 < len(left) < 2500
     forget_all(store, KEEP_S + LATE_S)
-    assert store.halves(GROUP, None, b"", 9) == []
+    assert store.ask(HalvesOf(GROUP, None, b"", 9)) == []
     store.close()
 
 
@@ -92,11 +93,11 @@ def check_no_clock_forgets_a_fresh_half(make_store: MakeStore) -> None:
         do(store, hold(number, at_ms=at_ms), decide(number, COMMITTED, at_ms=at_ms))
         forget_all(store, number + 1.0)
     everything = [*range(len(times))]
-    assert numbers(store.halves(GROUP, None, b"", 9)) == everything
+    assert numbers(store.ask(HalvesOf(GROUP, None, b"", 9))) == everything
     forget_all(store, KEEP_S)
-    assert numbers(store.halves(GROUP, None, b"", 9)) == everything
+    assert numbers(store.ask(HalvesOf(GROUP, None, b"", 9))) == everything
     forget_all(store, KEEP_S + 4 * 86_400.0)
-    assert store.halves(GROUP, None, b"", 9) == []
+    assert store.ask(HalvesOf(GROUP, None, b"", 9)) == []
     # A long pause that a decision ends belongs to those before it only: the time is told with it.
     do(store, hold(0), decide(0, COMMITTED))
     forget_all(store, 2 * KEEP_S)
@@ -118,10 +119,10 @@ def check_expired_name_may_be_used_again(make_store: MakeStore) -> None:
     assert [stored(store, number) for number in (1, 2)] == [ROLLED_BACK, COMMITTED]
     new = Hold(half(1, at_ms=late), b"new")
     do(store, new, Hold(half(2, at_ms=late), b"two"), decide(2, ROLLED_BACK, at_ms=late, by=BY_POLICY))
-    assert store.half(GROUP, half_id(1)) == new.half
-    assert store.half_body(GROUP, half_id(1)) == b"new"
-    assert (stored(store, 2), store.half_body(GROUP, half_id(2))) == (ROLLED_BACK, b"two")
-    assert numbers(store.open_halves()) == [1]
+    assert store.ask(HalfOf(GROUP, half_id(1))) == new.half
+    assert store.ask(HalfBodyOf(GROUP, half_id(1))) == b"new"
+    assert (stored(store, 2), store.ask(HalfBodyOf(GROUP, half_id(2)))) == (ROLLED_BACK, b"two")
+    assert numbers(store.ask(OpenHalves())) == [1]
     forget_all(store, 1.0)
     forget_all(store, 3 * KEEP_S)
     assert [stored(store, number) for number in (1, 2)] == [PREPARED, None]

@@ -29,7 +29,6 @@ That is 65,000, 41,000 and 63,000 puts a second; an event with each takes 5 us m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from amqp_broker.persistence.checksums import half_checksum, is_sound
@@ -46,6 +45,7 @@ from amqp_broker.persistence.half_rows import (
 )
 from amqp_broker.persistence.halves import OPEN, ROLLED_BACK, Half, keeps_body
 from amqp_broker.persistence.keep_clock import FORGET_HALVES
+from amqp_broker.persistence.questions import HalfBodyOf, HalfOf, HalvesOf, OpenHalves, SomeHalves
 from amqp_broker.persistence.sound_page import sound_page
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
@@ -152,8 +152,9 @@ class HalfTable:
             raise RowDamaged(f"half message {half_id!r} of {group!r} does not match its checksum")
         self._known[key] = row
 
-    def some(self, group: str, half_ids: Sequence[bytes]) -> dict[bytes, Half | None]:
-        """See `Store.some_halves`."""
+    def some(self, asked: SomeHalves) -> dict[bytes, Half | None]:
+        """The answer."""
+        group, half_ids = asked.group, asked.half_ids
         if len(self._known) + len(half_ids) > KNOWN_ROWS:
             self._known.clear()
         known, recent = self._known, self._recent
@@ -182,16 +183,16 @@ class HalfTable:
             for half_id in half_ids:
                 self._known[group, half_id] = there.get(half_id)
 
-    def half(self, group: str, half_id: bytes) -> Half | None:
-        """See `Store`."""
+    def half(self, asked: HalfOf) -> Half | None:
+        """The answer."""
         if len(self._known) >= KNOWN_ROWS:
             self._known.clear()
-        found = self.find(group, half_id)
+        found = self.find(asked.group, asked.half_id)
         return None if found is None else found[1]
 
-    def body(self, group: str, half_id: bytes) -> bytes | None:
-        """See `Store.half_body`."""
-        found = self.find(group, half_id)
+    def body(self, asked: HalfBodyOf) -> bytes | None:
+        """The answer."""
+        found = self.find(asked.group, asked.half_id)
         if found is None or not keeps_body(found[1]):
             return None
         rows = self._read(_BODY, (found[0],))
@@ -200,14 +201,15 @@ class HalfTable:
                 return body
         if not rows and found[1].state not in OPEN:
             return None  # beyond the bound
-        raise RowDamaged(f"the body of half message {half_id!r} of {group!r} is damaged")
+        raise RowDamaged(f"the body of half message {asked.half_id!r} of {asked.group!r} is damaged")
 
-    def open_ones(self) -> list[Half]:
-        """See `Store.open_halves`."""
+    def open_ones(self, _: OpenHalves) -> list[Half]:
+        """The answer."""
         return [half_of(row) for row in self._read(_OPEN_ONES, ()) if is_sound(half_checksum, row)]
 
-    def page(self, group: str, state: str | None, after: bytes, count: int) -> list[Half]:
-        """See `Store.halves`."""
+    def page(self, asked: HalvesOf) -> list[Half]:
+        """The answer."""
+        group, state = asked.group, asked.state
         chosen: Parameters = () if state is None else (state,)
         sql = _LIST if state is None else _LIST_COMMITTED
         if state in OPEN:
@@ -218,8 +220,8 @@ class HalfTable:
             lambda cursor, limit: self._read(sql, (group, cursor, *chosen, limit)),
             lambda row: half_of(row) if is_sound(half_checksum, row) else None,
             lambda row: row[2],
-            after,
-            count,
+            asked.after,
+            asked.count,
         )
 
     def _read(self, sql: str, parameters: Parameters) -> list[Row]:

@@ -8,6 +8,7 @@ from typing import Final
 
 import attrs
 
+from amqp_broker.persistence import questions
 from amqp_broker.persistence.epochs import KEEP_DECISIONS, Decision
 from amqp_broker.persistence.event_sizes import size_of_event
 from amqp_broker.persistence.half_changes import CursorKey, Found, HalfChanges, Key, StreamKey, copy_of
@@ -46,44 +47,50 @@ class MemoryLedger:
     # Reading
 
     def _find(self, group: str, half_id: bytes) -> Found | None:
-        half = self.half(group, half_id)
+        half = self.half(questions.HalfOf(group, half_id))
         return None if half is None else (1, half)
 
-    def half(self, group: str, half_id: bytes) -> Half | None:
-        """See `Store`."""
-        half = self._halves.get((group, half_id))
+    def half(self, asked: questions.HalfOf) -> Half | None:
+        """The answer."""
+        half = self._halves.get((asked.group, asked.half_id))
         return None if half is None else copy_of(half)
 
-    def body(self, group: str, half_id: bytes) -> bytes | None:
-        """See `Store.half_body`."""
-        return self._bodies.get((group, half_id))
+    def some(self, asked: questions.SomeHalves) -> dict[bytes, Half | None]:
+        """The answer."""
+        return {half_id: self.half(questions.HalfOf(asked.group, half_id)) for half_id in asked.half_ids}
 
-    def open_ones(self) -> list[Half]:
-        """See `Store.open_halves`."""
+    def body(self, asked: questions.HalfBodyOf) -> bytes | None:
+        """The answer."""
+        return self._bodies.get((asked.group, asked.half_id))
+
+    def open_ones(self, _: questions.OpenHalves) -> list[Half]:
+        """The answer."""
         return [copy_of(half) for half in self._halves.values() if half.state in OPEN]
 
-    def page(self, group: str, state: str | None, after: bytes, count: int) -> list[Half]:
-        """See `Store.halves`."""
-        found = [half for half in self._halves.values() if half.group == group and half.half_id > after]
-        chosen = sorted([half for half in found if state in (None, half.state)], key=_half_id)
-        return [copy_of(half) for half in chosen[:count]]
+    def page(self, asked: questions.HalvesOf) -> list[Half]:
+        """The answer."""
+        of_group = [half for half in self._halves.values() if half.group == asked.group]
+        found = [half for half in of_group if half.half_id > asked.after]
+        chosen = sorted([half for half in found if asked.state in (None, half.state)], key=_half_id)
+        return [copy_of(half) for half in chosen[: asked.count]]
 
-    def stream(self, queue_id: int, stream: str) -> Stream | None:
-        """See `Store`."""
-        found = self._streams.get((queue_id, stream))
+    def stream(self, asked: questions.StreamOf) -> Stream | None:
+        """The answer."""
+        found = self._streams.get((asked.queue_id, asked.stream))
         return None if found is None else attrs.evolve(found)
 
-    def stream_count(self) -> int:
-        """See `Store`."""
+    def stream_count(self, _: questions.StreamCount) -> int:
+        """The answer."""
         return len(self._streams)
 
-    def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
-        """See `Store`."""
-        names = sorted([name for queue, name in self._streams if queue == queue_id and name > after])
-        return [attrs.evolve(self._streams[queue_id, name]) for name in names[:count]]
+    def streams(self, asked: questions.StreamsOf) -> list[Stream]:
+        """The answer."""
+        of_queue = [key for key in self._streams if key[0] == asked.queue_id and key[1] > asked.after]
+        return [attrs.evolve(self._streams[key]) for key in sorted(of_queue)[: asked.count]]
 
-    def events(self, from_seq: int, count: int) -> list[Event]:
-        """See `Store`."""
+    def events(self, asked: questions.EventsFrom) -> list[Event]:
+        """The answer."""
+        from_seq, count = asked.from_seq, asked.count
         found: list[Event] = []
         at = max(bisect_right(self._events, from_seq, key=_first_seq) - 1, 0)
         while at < len(self._events) and len(found) < count:
@@ -93,30 +100,34 @@ class MemoryLedger:
             at += 1
         return found
 
-    def event_range(self) -> tuple[int, int]:
-        """See `Store`."""
+    def event_range(self, _: questions.EventRange) -> tuple[int, int]:
+        """The answer."""
         return (self._events[0][0].seq if self._events else self._next_seq), self._next_seq
 
-    def cursors(self, name: str) -> list[Cursor]:
-        """See `Store`."""
-        return [attrs.evolve(self._cursors[key]) for key in sorted(self._cursors) if key[0] == name]
+    def cursors(self, asked: questions.CursorsOf) -> list[Cursor]:
+        """The answer."""
+        return [attrs.evolve(self._cursors[key]) for key in sorted(self._cursors) if key[0] == asked.name]
 
-    def cursor_names(self, after: str, count: int) -> list[str]:
-        """See `Store`."""
-        return sorted({name for name, _ in self._cursors if name > after})[:count]
+    def cursor_names(self, asked: questions.CursorNames) -> list[str]:
+        """The answer."""
+        return sorted({name for name, _ in self._cursors if name > asked.after})[: asked.count]
 
-    def decision(self, group: str, producer: str, epoch: int) -> Decision | None:
-        """See `Store`."""
-        return self._decisions.get((group, producer), {}).get(epoch)
+    def decision(self, asked: questions.DecisionOf) -> Decision | None:
+        """The answer."""
+        return self._decisions.get((asked.group, asked.producer), {}).get(asked.epoch)
 
-    def decisions(self, group: str, producer: str, count: int) -> list[Decision]:
-        """See `Store`."""
-        return [*reversed(self._decisions.get((group, producer), {}).values())][:count]
+    def latest_decision(self, asked: questions.LatestDecisionOf) -> Decision | None:
+        """The answer."""
+        return next(iter(self.decisions(questions.DecisionsOf(asked.group, asked.producer, 1))), None)
+
+    def decisions(self, asked: questions.DecisionsOf) -> list[Decision]:
+        """The answer."""
+        return [*reversed(self._decisions.get((asked.group, asked.producer), {}).values())][: asked.count]
 
     @property
     def kept_bytes(self) -> int:
         """See `Store`."""
-        first, end = self.event_range()
+        first, end = self.event_range(questions.EventRange())
         return self._body_bytes + (end - first) * MEMORY_EVENT_BYTES
 
     # Writing
@@ -126,7 +137,7 @@ class MemoryLedger:
         return HalfChanges(self._find, self._next_seq, self._is_decided)
 
     def _is_decided(self, group: str, producer: str, epoch: int) -> bool:
-        return self.decision(group, producer, epoch) is not None
+        return self.decision(questions.DecisionOf(group, producer, epoch)) is not None
 
     def tell(self, time: KeepTime) -> None:
         """It is so late; what is kept is by that older, whatever becomes of the group."""

@@ -12,9 +12,15 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from amqp_broker.persistence.directory import MAX_SEGMENT_BYTES, MAX_SEGMENT_MESSAGES
+from amqp_broker.persistence.questions import (
+    MISSING,
+    MISSING_AT_ONCE,
+    Quarantined,
+    ReadResult,
+    RetainedPageOf,
+)
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.retention import SWEEP_RETAINED, Retain, Retained
-from amqp_broker.persistence.store import MISSING, MISSING_AT_ONCE, Quarantined, ReadResult
 
 
 @attrs.define
@@ -90,11 +96,11 @@ class MemoryRetention:
         self._byte_count = 0
 
     def describe(self, next_offset: int) -> Retained:
-        """See `Store.retained`."""
+        """The answer to RetainedBy."""
         return Retained(self.keep_ms, self.keep_bytes, self.first_offset, next_offset, self._byte_count)
 
     def offset_at(self, at_ms: int, next_offset: int) -> int:
-        """See `Store`."""
+        """The answer to OffsetAt."""
         return next((run.first for run in self._runs if run.at_ms >= at_ms), next_offset)
 
     def is_due(self, clock_ms: int) -> bool:
@@ -123,36 +129,30 @@ class MemoryRetention:
         return gone
 
     def page(
-        self,
-        queue_id: int,
-        from_offset: int,
-        end: int,
-        max_messages: int,
-        max_bytes: int,
-        fresh: Callable[[int, Record], Record],
+        self, asked: RetainedPageOf, end: int, fresh: Callable[[int, Record], Record]
     ) -> ReadResult:
-        """See `Store.read_retained`; `end` is the node's `next_offset`."""
+        """The answer to RetainedPageOf; `end` is the node's `next_offset`."""
         records: list[Record] = []
         missing: list[Quarantined] = []
         size = 0
-        begin = max(from_offset, self.first_offset)
+        begin = max(asked.from_offset, self.first_offset)
         index = max(bisect_right(self._runs, begin, key=_first_of) - 1, 0)
         for offset in range(begin, end):
             while index + 1 < len(self._runs) and self._runs[index].end <= offset:
                 index += 1
             stored = self.records.get(offset)
             if stored is None:
-                missing.append(Quarantined(queue_id, offset, MISSING))
+                missing.append(Quarantined(asked.queue_id, offset, MISSING))
                 if len(missing) == MISSING_AT_ONCE:
                     return ReadResult(records, offset + 1, missing)
                 continue
             size += len(stored.body)
-            if records and (len(records) >= max_messages or size > max_bytes):
+            if records and (len(records) >= asked.max_messages or size > asked.max_bytes):
                 return ReadResult(records, offset, missing)
             record = fresh(offset, stored)
             record.enqueued_at_ms = max(record.enqueued_at_ms, self._runs[index].at_ms)
             records.append(record)
-        return ReadResult(records, max(from_offset, end), missing)
+        return ReadResult(records, max(asked.from_offset, end), missing)
 
 
 def _first_of(run: RetainedRun) -> int:

@@ -10,18 +10,18 @@ from itertools import islice
 
 import attrs
 
-from amqp_broker.persistence.epochs import Decision
+from amqp_broker.persistence import questions
 from amqp_broker.persistence.errors import NoSuchNode
 from amqp_broker.persistence.generations import KEEP_COUNT, KEEP_MS, Generations
 from amqp_broker.persistence.half_changes import HalfChanges
-from amqp_broker.persistence.halves import Event, Half, Stream
 from amqp_broker.persistence.keep_clock import KEEP_EVENTS_MS
 from amqp_broker.persistence.memory_ledger import MemoryLedger
 from amqp_broker.persistence.memory_retention import MemoryRetention
 from amqp_broker.persistence.node_table import NodeTable
+from amqp_broker.persistence.questions import Answer, Answers, Question, ReadResult
 from amqp_broker.persistence.records import RECORD_OVERHEAD_BYTES, Record
-from amqp_broker.persistence.retention import Cursor, Retain, Retained
-from amqp_broker.persistence.store import ReadResult, Recovered, RecoveredNode, SpaceState
+from amqp_broker.persistence.retention import Retain, Retained
+from amqp_broker.persistence.store import Recovered, RecoveredNode, SpaceState
 from amqp_broker.persistence.verbs import (
     HALF_VERBS,
     Configure,
@@ -202,6 +202,7 @@ class MemoryStore:
         self._applied = False
         self._store_id = store_id
         self._group = 0  # counts commits
+        self._answers = self._who_answers()
 
     def recover(self) -> Recovered:
         assert not self._applied, "recover between apply and commit"
@@ -326,106 +327,79 @@ class MemoryStore:
         self._applied = False
         self._forget()
 
-    @property
-    def store_id(self) -> str:
-        return self._store_id
+    def ask(self, question: Question[Answer]) -> Answer:
+        assert not self._applied, f"{question} between apply and commit"
+        answer: Answer = self._answers[type(question)](question)
+        return answer
 
-    def _node(self, name: str, queue_id: int) -> _Queue:
-        assert not self._applied, f"{name} between apply and commit"
-        queue = self._queues.get(queue_id)
+    def _who_answers(self) -> Answers:
+        ledger = self._ledger
+        return dict(
+            (
+                questions.StoreId.answered_by(lambda _: self._store_id),
+                questions.PageOf.answered_by(self._page),
+                questions.DischargedAt.answered_by(lambda q: self._outcomes.get(q.txn_id)),
+                questions.HalfOf.answered_by(ledger.half),
+                questions.SomeHalves.answered_by(ledger.some),
+                questions.HalfBodyOf.answered_by(ledger.body),
+                questions.OpenHalves.answered_by(ledger.open_ones),
+                questions.HalvesOf.answered_by(ledger.page),
+                questions.StreamOf.answered_by(ledger.stream),
+                questions.StreamsOf.answered_by(ledger.streams),
+                questions.StreamCount.answered_by(ledger.stream_count),
+                questions.DecisionOf.answered_by(ledger.decision),
+                questions.LatestDecisionOf.answered_by(ledger.latest_decision),
+                questions.DecisionsOf.answered_by(ledger.decisions),
+                questions.EventsFrom.answered_by(ledger.events),
+                questions.EventRange.answered_by(ledger.event_range),
+                questions.RetainedBy.answered_by(self._retained),
+                questions.RetainedPageOf.answered_by(self._retained_page),
+                questions.OffsetAt.answered_by(self._offset_at),
+                questions.CursorsOf.answered_by(ledger.cursors),
+                questions.CursorNames.answered_by(ledger.cursor_names),
+            )
+        )
+
+    def _node(self, asked: questions.PageOf | questions.RetainedPageOf | questions.OffsetAt) -> _Queue:
+        queue = self._queues.get(asked.queue_id)
         if queue is None:
-            raise NoSuchNode(f"{name} of node {queue_id}, which does not exist")
+            raise NoSuchNode(f"{asked} asks about a node that does not exist")
         return queue
 
-    def retained(self, queue_id: int) -> Retained | None:
-        assert not self._applied, "retained between apply and commit"
-        queue = self._queues.get(queue_id)
+    def _retained(self, asked: questions.RetainedBy) -> Retained | None:
+        queue = self._queues.get(asked.queue_id)
         if queue is None or queue.retention is None:
             return None
         return queue.retention.describe(queue.next_offset)
 
-    def read_retained(self, queue_id: int, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
-        queue = self._node("read_retained", queue_id)
-        if queue.retention is None:
-            return ReadResult([], max(from_offset, queue.next_offset), [])
-        fresh = partial(queue.fresh_one, queue_id)
+    def _retained_page(self, asked: questions.RetainedPageOf) -> ReadResult:
+        queue = self._node(asked)
         end = queue.next_offset
-        return queue.retention.page(queue_id, from_offset, end, max_messages, max_bytes, fresh)
+        if queue.retention is None:
+            return ReadResult([], max(asked.from_offset, end), [])
+        fresh = partial(queue.fresh_one, asked.queue_id)
+        return queue.retention.page(asked, end, fresh)
 
-    def offset_at(self, queue_id: int, at_ms: int) -> int:
-        queue = self._node("offset_at", queue_id)
+    def _offset_at(self, asked: questions.OffsetAt) -> int:
+        queue = self._node(asked)
         if queue.retention is None:
             return queue.next_offset
-        return queue.retention.offset_at(at_ms, queue.next_offset)
+        return queue.retention.offset_at(asked.at_ms, queue.next_offset)
 
-    def read(self, queue_id: int, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
-        queue = self._node("read", queue_id)
+    def _page(self, asked: questions.PageOf) -> ReadResult:
+        queue = self._node(asked)
         records: list[Record] = []
         size = 0
-        for index in range(bisect_left(queue.order, from_offset), len(queue.order)):
+        for index in range(bisect_left(queue.order, asked.from_offset), len(queue.order)):
             offset = queue.order[index]
             stored = queue.records.get(offset)
             if stored is None:
                 continue
             size += len(stored.body)
-            if records and (len(records) >= max_messages or size > max_bytes):
+            if records and (len(records) >= asked.max_messages or size > asked.max_bytes):
                 return ReadResult(records, records[-1].offset + 1, [])
-            records.append(queue.fresh(queue_id, offset))
-        return ReadResult(records, max(from_offset, queue.next_offset), [])
-
-    def discharged(self, txn_id: bytes) -> int | None:
-        assert not self._applied, "discharged between apply and commit"
-        return self._outcomes.get(txn_id)
-
-    def _between_groups(self, name: str) -> MemoryLedger:
-        assert not self._applied, f"{name} between apply and commit"
-        return self._ledger
-
-    def half(self, group: str, half_id: bytes) -> Half | None:
-        return self._between_groups("half").half(group, half_id)
-
-    def some_halves(self, group: str, half_ids: Sequence[bytes]) -> dict[bytes, Half | None]:
-        ledger = self._between_groups("some_halves")
-        return {half_id: ledger.half(group, half_id) for half_id in half_ids}
-
-    def half_body(self, group: str, half_id: bytes) -> bytes | None:
-        return self._between_groups("half_body").body(group, half_id)
-
-    def open_halves(self) -> list[Half]:
-        return self._between_groups("open_halves").open_ones()
-
-    def halves(self, group: str, state: str | None, after: bytes, count: int) -> list[Half]:
-        return self._between_groups("halves").page(group, state, after, count)
-
-    def stream(self, queue_id: int, stream: str) -> Stream | None:
-        return self._between_groups("stream").stream(queue_id, stream)
-
-    def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
-        return self._between_groups("streams").streams(queue_id, after, count)
-
-    def stream_count(self) -> int:
-        return self._between_groups("stream_count").stream_count()
-
-    def decision(self, group: str, producer: str, epoch: int) -> Decision | None:
-        return self._between_groups("decision").decision(group, producer, epoch)
-
-    def latest_decision(self, group: str, producer: str) -> Decision | None:
-        return next(iter(self.decisions(group, producer, 1)), None)
-
-    def decisions(self, group: str, producer: str, count: int) -> list[Decision]:
-        return self._between_groups("decisions").decisions(group, producer, count)
-
-    def events(self, from_seq: int, count: int) -> list[Event]:
-        return self._between_groups("events").events(from_seq, count)
-
-    def event_range(self) -> tuple[int, int]:
-        return self._between_groups("event_range").event_range()
-
-    def cursors(self, name: str) -> list[Cursor]:
-        return self._between_groups("cursors").cursors(name)
-
-    def cursor_names(self, after: str, count: int) -> list[str]:
-        return self._between_groups("cursor_names").cursor_names(after, count)
+            records.append(queue.fresh(asked.queue_id, offset))
+        return ReadResult(records, max(asked.from_offset, queue.next_offset), [])
 
     def idle(self, now: float) -> bool:
         more = self._ledger.forget_step(now)

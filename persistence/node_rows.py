@@ -18,7 +18,7 @@ from amqp_broker.persistence.checksums import is_sound, node_checksum, node_iden
 from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.group import EVERYTHING, NodeState
-from amqp_broker.persistence.store import Quarantined
+from amqp_broker.persistence.questions import Quarantined
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
 # Texts are read as bytes: what is damaged may be no UTF-8.

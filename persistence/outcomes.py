@@ -31,6 +31,7 @@ from amqp_broker.persistence.checksums import generation_checksum, is_sound, out
 from amqp_broker.persistence.errors import OutcomesDamaged, StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.generations import GENERATION_OUTCOMES, Generations, Placed
+from amqp_broker.persistence.questions import DischargedAt
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.verbs import Discharged
@@ -90,10 +91,10 @@ class Outcomes:
         self._generations.keep(placed)
         return sum([min(len(members), GENERATION_PAGES) for members in placed.members.values()])
 
-    def find(self, txn_id: bytes) -> int | None:
-        """See `Store.discharged`."""
+    def find(self, asked: DischargedAt) -> int | None:
+        """The answer. Raises OutcomesDamaged, StoreFailed."""
         try:
-            rows = self._unit.query(_FIND, (txn_id,))
+            rows = self._unit.query(_FIND, (asked.txn_id,))
         except StoreCorrupt as error:
             raise OutcomesDamaged(f"the stored outcomes cannot be read: {error}") from error
         if not rows:

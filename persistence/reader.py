@@ -18,9 +18,9 @@ from amqp_broker.persistence.directory import (
 )
 from amqp_broker.persistence.errors import StoreCorrupt
 from amqp_broker.persistence.group import EVERYTHING, NodeState
+from amqp_broker.persistence.questions import Quarantined
 from amqp_broker.persistence.records import DEFAULT_PRIORITY, Record
 from amqp_broker.persistence.runs import Run, run_from_row
-from amqp_broker.persistence.store import Quarantined
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
 FIRST_ROWS: Final = 8  # rows of `run` asked for at first, four times as many each further time

@@ -8,10 +8,10 @@ from typing import Final
 
 from amqp_broker.persistence.directory import Directory
 from amqp_broker.persistence.group import NodeState
+from amqp_broker.persistence.questions import MISSING, MISSING_AT_ONCE, Quarantined, ReadResult
 from amqp_broker.persistence.reader import MOST_ROWS, Page, PageReader, RawSegment
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.runs import RUN_COLUMNS, Run, RunCache, run_from_row
-from amqp_broker.persistence.store import MISSING, MISSING_AT_ONCE, Quarantined, ReadResult
 from amqp_broker.persistence.unit_of_work import Row, UnitOfWork
 
 _PROBE: Final = (
@@ -78,7 +78,7 @@ class RetainedReader(PageReader):
         self._quarantined: dict[int, _Quarantined] | None = None
 
     def page(self, node: NodeState, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
-        """See `Store.read_retained`. Raises StoreFailed, StoreCorrupt."""
+        """The answer to RetainedPageOf. Raises StoreFailed, StoreCorrupt."""
         begin = max(from_offset, node.keep_from)
         if begin >= node.next_offset:
             return ReadResult([], max(from_offset, node.next_offset), [])
@@ -148,7 +148,7 @@ def _without_holes(page: Page, begin: int) -> ReadResult:
 
 
 def offset_at(unit: UnitOfWork, node: NodeState, at_ms: int) -> int:
-    """See `Store.offset_at`: times never fall, so some thirty runs are looked at, however many there are.
+    """The answer to OffsetAt. Times never fall, so some thirty runs are looked at, however many there are.
 
     Raises StoreFailed, StoreCorrupt.
     """

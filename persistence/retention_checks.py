@@ -7,6 +7,7 @@ from typing import Final
 
 from amqp_broker.persistence.errors import NodeExists, NoSuchNode
 from amqp_broker.persistence.half_keeping_checks import forget_all
+from amqp_broker.persistence.questions import CursorNames, CursorsOf, OffsetAt, RetainedBy, RetainedPageOf
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.retention import (
     EVENT_LOG,
@@ -84,7 +85,7 @@ def check_retained_messages_come_back(make_store: MakeStore) -> None:
     node = node_of(store, queue_id)
     assert (node.message_count, node.byte_count, node.first_offset, node.next_offset) == (0, 0, 5, 5), node
     size = sum(len(record.body) for record in posted)
-    assert store.retained(queue_id) == Retained(DAY_MS, 0, 0, 5, size)
+    assert store.ask(RetainedBy(queue_id)) == Retained(DAY_MS, 0, 0, 5, size)
     store.close()
 
 
@@ -97,15 +98,15 @@ def check_retention_begins_at_the_next_message(make_store: MakeStore) -> None:
     do(store, Post(two, messages(0, 3)), Retire(two, 0, 1))
     assert retained_offsets(store, one) == [5, 6]
     do(store, Retain(one, 2 * DAY_MS, 99), Post(one, at(6, 7, 1)))
-    assert store.retained(one) == Retained(2 * DAY_MS, 99, 5, 8, 30)
+    assert store.ask(RetainedBy(one)) == Retained(2 * DAY_MS, 99, 5, 8, 30)
     assert retained_offsets(store, one, 6) == [6, 7]
-    assert store.retained(two) is None and retained_offsets(store, two) == []
+    assert store.ask(RetainedBy(two)) is None and retained_offsets(store, two) == []
     assert offsets(store, two) == [2] and offsets(store, one) == [7]
     create = CreateNode("three", "queue")
     assert do_units(store, [[create], [Retain(99, 1, 1)]])[1].__class__ is NoSuchNode
     do(store, Retain(create.queue_id, 1, 0))
-    assert store.retained(create.queue_id) == Retained(1, 0, 0, 0, 0)
-    assert store.retained(99) is None
+    assert store.ask(RetainedBy(create.queue_id)) == Retained(1, 0, 0, 0, 0)
+    assert store.ask(RetainedBy(99)) is None
     store.close()
 
 
@@ -122,7 +123,7 @@ def check_posted_and_retired_in_one_group_is_retained(make_store: MakeStore) -> 
     store.apply([[Retire(queue_id, 2001, 2001), Retain(queue_id, 0, 0)]])
     store.abandon()
     assert offsets(store, queue_id) == [2001]
-    assert store.retained(queue_id) == Retained(0, 1 << 40, 0, 2002, 20020)
+    assert store.ask(RetainedBy(queue_id)) == Retained(0, 1 << 40, 0, 2002, 20020)
     store.close()
 
 
@@ -133,14 +134,14 @@ def check_a_node_is_made_with_its_retention(make_store: MakeStore) -> None:
     do(store, Post(source, messages(0, 5)), Retire(source, 2, 2))
     assert do_units(store, [[create], [CreateNode("log", "queue", keep_ms=1)]])[1].__class__ is NodeExists
     queue_id = create.queue_id
-    assert store.retained(queue_id) == Retained(DAY_MS, 1 << 40, 0, 0, 0)
+    assert store.ask(RetainedBy(queue_id)) == Retained(DAY_MS, 1 << 40, 0, 0, 0)
     do(store, Post(queue_id, messages(0, 3)), Retire(queue_id, 0, 2))
     do(store, Move(source, queue_id, 3, NOON_MS), Retire(queue_id, 3, 6), Post(queue_id, messages(7, 1)))
     do(store, Retire(queue_id, 7, 7))
     assert retained_offsets(store, queue_id) == [*range(8)] and offsets(store, queue_id) == []
-    bodies = [record.body[:2] for record in store.read_retained(queue_id, 0, 99, 9999).records]
+    bodies = [record.body[:2] for record in store.ask(RetainedPageOf(queue_id, 0, 99, 9999)).records]
     assert bodies == [b"0:", b"1:", b"2:", b"0:", b"1:", b"3:", b"4:", b"7:"]
-    assert store.retained(queue_id) == Retained(DAY_MS, 1 << 40, 0, 8, 80)
+    assert store.ask(RetainedBy(queue_id)) == Retained(DAY_MS, 1 << 40, 0, 8, 80)
     made = CreateNode("both", "queue", keep_bytes=1 << 40)
     store.apply([[made]])
     store.abandon()
@@ -166,9 +167,9 @@ def check_retained_pages_keep_their_bounds(make_store: MakeStore) -> None:
         assert read_all_retained(store, queue_id, 0, page, max_bytes) == (whole, missing), (page, max_bytes)
     for begin in (1, 150, 299, 300, 310, 319):
         assert read_all_retained(store, queue_id, begin) == (whole[begin:], missing)
-    end = store.read_retained(queue_id, 335, 10, 1000)
+    end = store.ask(RetainedPageOf(queue_id, 335, 10, 1000))
     assert (end.records, end.next_offset, end.quarantined) == ([], 335, [])
-    assert store.read_retained(queue_id, 5000, 10, 1000).next_offset == 5000
+    assert store.ask(RetainedPageOf(queue_id, 5000, 10, 1000)).next_offset == 5000
     do(store, Post(queue_id, messages(5000, 1)))
     _, missing = read_all_retained(store, queue_id, 334)
     assert missing == [*range(335, 5000)], "however many there are"
@@ -191,7 +192,7 @@ def check_dropping_by_age(make_store: MakeStore) -> None:
     forget_all(store, day_after + 0.5)
     assert retained_offsets(store, queue_id) == [*range(10, 40)]
     forget_all(store, day_after + 1.5)
-    assert store.retained(queue_id) == Retained(DAY_MS, 0, 20, 40, 200)
+    assert store.ask(RetainedBy(queue_id)) == Retained(DAY_MS, 0, 20, 40, 200)
     assert offsets(store, queue_id) == [10, 11], "what is live is still to be consumed"
     assert retained_offsets(store, queue_id, 3) == [*range(20, 40)], "and nobody re-reads it"
     do(store, Retire(queue_id, 10, 11), Post(queue_id, at(NOON_MS + 3 * DAY_MS, 40, 1)))
@@ -201,7 +202,7 @@ def check_dropping_by_age(make_store: MakeStore) -> None:
     forget_all(store, day_after + 4.5)
     assert retained_offsets(store, queue_id) == [40]
     forget_all(store, day_after * 2)
-    assert store.retained(queue_id) == Retained(DAY_MS, 0, 41, 41, 0)
+    assert store.ask(RetainedBy(queue_id)) == Retained(DAY_MS, 0, 41, 41, 0)
     assert node_of(store, queue_id).next_offset == 41, "the numbering goes on"
     do(store, Post(queue_id, at(NOON_MS, 41, 1)))
     assert retained_offsets(store, queue_id) == [41]
@@ -217,7 +218,7 @@ def check_dropping_by_size(make_store: MakeStore) -> None:
         do(store, Post(queue_id, messages(number * 3, 3, size=20)), Post(other, messages(number, 1)))
         do(store, Retire(queue_id, number * 3, number * 3 + 2), Retire(other, number, number))
     forget_all(store, 0.0)
-    assert store.retained(queue_id) == Retained(0, 1000, 900 - 48, 900, 960)
+    assert store.ask(RetainedBy(queue_id)) == Retained(0, 1000, 900 - 48, 900, 960)
     assert retained_offsets(store, queue_id) == [*range(900 - 48, 900)]
     do(store, Retain(queue_id, 0, 100))
     forget_all(store, 0.0)
@@ -235,7 +236,7 @@ def check_ending_retention(make_store: MakeStore) -> None:
         do(store, Post(queue_id, messages(first, 2)))
     do(store, Retire(queue_id, 0, 400), Return(queue_id, 500, 1, b"x"))
     do(store, Retain(queue_id, 0, 0))
-    assert store.retained(queue_id) is None
+    assert store.ask(RetainedBy(queue_id)) is None
     assert retained_offsets(store, queue_id) == []
     assert offsets(store, queue_id) == [*range(401, 600)]
     do(store, Post(queue_id, messages(600, 4)), Retire(queue_id, 600, 601), Retain(queue_id, 0, 50))
@@ -256,13 +257,13 @@ def check_purged_and_deleted_are_not_retained(make_store: MakeStore) -> None:
     for queue_id in (one, two):
         do(store, Retain(queue_id, DAY_MS, 0), Post(queue_id, messages(0, 10)), Retire(queue_id, 0, 4))
     do(store, Purge(one), MoveCursor("c", one, 3, 1), MoveCursor("c", two, 3, 1))
-    assert store.retained(one) == Retained(DAY_MS, 0, 10, 10, 0)
+    assert store.ask(RetainedBy(one)) == Retained(DAY_MS, 0, 10, 10, 0)
     assert retained_offsets(store, one) == []
     do(store, Post(one, messages(10, 2)), Retire(one, 10, 11), DeleteNode(two), Retire(two, 5, 9))
     assert retained_offsets(store, one) == [10, 11]
-    assert store.retained(two) is None
-    assert [cursor.queue_id for cursor in store.cursors("c")] == [one]
-    for call in (lambda: store.read_retained(two, 0, 1, 1), lambda: store.offset_at(two, 0)):
+    assert store.ask(RetainedBy(two)) is None
+    assert [cursor.queue_id for cursor in store.ask(CursorsOf("c"))] == [one]
+    for call in (lambda: store.ask(RetainedPageOf(two, 0, 1, 1)), lambda: store.ask(OffsetAt(two, 0))):
         try:
             call()
         except NoSuchNode:
@@ -278,16 +279,16 @@ def check_offset_at(make_store: MakeStore) -> None:
     store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, at(NOON_MS, 0, 5)), Retain(queue_id, DAY_MS, 0))
-    assert store.offset_at(queue_id, 0) == 5
+    assert store.ask(OffsetAt(queue_id, 0)) == 5
     for number, at_ms in enumerate([10, 10, 20, 15, 30, 40, 35, 50]):
         do(store, Post(queue_id, at(NOON_MS + at_ms, 5 + 3 * number, 3)))
     do(store, Retire(queue_id, 0, 15))
     expected = {0: 5, 10: 5, 11: 11, 20: 11, 21: 17, 30: 17, 31: 20, 36: 20, 40: 20, 41: 26, 50: 26, 51: 29}
-    found = {at_ms: store.offset_at(queue_id, NOON_MS + at_ms) for at_ms in expected}
+    found = {at_ms: store.ask(OffsetAt(queue_id, NOON_MS + at_ms)) for at_ms in expected}
     assert found == expected, found
     plain = new_queue(store, "plain")
     do(store, Post(plain, at(NOON_MS, 0, 5)))
-    assert store.offset_at(plain, 0) == 5, "it does not retain"
+    assert store.ask(OffsetAt(plain, 0)) == 5, "it does not retain"
     store.close()
 
 
@@ -306,13 +307,14 @@ def check_moved_messages_are_retained(make_store: MakeStore) -> None:
     assert do_units(store, [*moves, [Retire(queue_id, 0, 3), Retire(queue_id, 6, 6)]]) == [None, None]
     assert retained_offsets(store, queue_id) == [*range(13)]
     assert offsets(store, queue_id) == [4, 5, *range(7, 13)]
-    assert store.offset_at(queue_id, NOON_MS + 1) == 2
-    assert store.retained(queue_id) == Retained(DAY_MS, 0, 0, 13, 130)
+    assert store.ask(OffsetAt(queue_id, NOON_MS + 1)) == 2
+    assert store.ask(RetainedBy(queue_id)) == Retained(DAY_MS, 0, 0, 13, 130)
     do(store, Retire(queue_id, 0, 20))
-    bodies = [record.body[:2] for record in store.read_retained(queue_id, 0, 99, 9999).records]
+    bodies = [record.body[:2] for record in store.ask(RetainedPageOf(queue_id, 0, 99, 9999)).records]
     assert bodies == [b"0:", b"1:", b"0:", b"2:", b"10", *[b"%d:" % n for n in (0, 1, 2, 5, 6, 7, 8, 9)]]
-    assert store.read_retained(queue_id, 9, 1, 99).records[0].annotations == b"notes"
-    times = [record.enqueued_at_ms - NOON_MS for record in store.read_retained(queue_id, 0, 99, 9999).records]
+    assert store.ask(RetainedPageOf(queue_id, 9, 1, 99)).records[0].annotations == b"notes"
+    page = store.ask(RetainedPageOf(queue_id, 0, 99, 9999))
+    times = [record.enqueued_at_ms - NOON_MS for record in page.records]
     assert times == [0, 0, *[5] * 11], "that of the move, not that of the staging"
     forget_all(store, 0.0)
     assert retained_offsets(store, queue_id) == [*range(13)]
@@ -325,26 +327,26 @@ def check_cursors(make_store: MakeStore) -> None:
     """They stand where they were moved last, in each node and in the event log, until they are forgotten."""
     store = make_store()
     one, two = new_queue(store, "one"), new_queue(store, "two")
-    assert (store.cursors("a"), store.cursor_names("", 9)) == ([], [])
+    assert (store.ask(CursorsOf("a")), store.ask(CursorNames("", 9))) == ([], [])
     do(store, MoveCursor("a", two, 1, 10), MoveCursor("a", one, 2, 11), MoveCursor("ü", EVENT_LOG, 3, 12))
     do(store, MoveCursor("a", two, 7, 13, "änn"), MoveCursor("b\x00", one, 1 << 40, 14))
-    assert store.cursors("a") == [Cursor("a", one, 2, 11), Cursor("a", two, 7, 13, "änn")]
-    assert store.cursors("ü") == [Cursor("ü", EVENT_LOG, 3, 12)]
-    assert store.cursor_names("", 9) == ["a", "b\x00", "ü"]
-    assert (store.cursor_names("", 1), store.cursor_names("a", 1)) == (["a"], ["b\x00"])
-    assert store.cursor_names("ü", 9) == []
+    assert store.ask(CursorsOf("a")) == [Cursor("a", one, 2, 11), Cursor("a", two, 7, 13, "änn")]
+    assert store.ask(CursorsOf("ü")) == [Cursor("ü", EVENT_LOG, 3, 12)]
+    assert store.ask(CursorNames("", 9)) == ["a", "b\x00", "ü"]
+    assert (store.ask(CursorNames("", 1)), store.ask(CursorNames("a", 1))) == (["a"], ["b\x00"])
+    assert store.ask(CursorNames("ü", 9)) == []
     assert (
         do_units(store, [[MoveCursor("x", 99, 1, 1), MoveCursor("y", one, 1, 1)]])[0].__class__ is NoSuchNode
     )
     do(store, MoveCursor("c", one, 1, 1), ForgetCursor("c"), ForgetCursor("nobody"))
     do(store, ForgetCursor("a"), MoveCursor("a", one, 5, 20))
-    assert store.cursors("a") == [Cursor("a", one, 5, 20)]
-    assert (store.cursors("c"), store.cursors("y")) == ([], [])
+    assert store.ask(CursorsOf("a")) == [Cursor("a", one, 5, 20)]
+    assert (store.ask(CursorsOf("c")), store.ask(CursorsOf("y"))) == ([], [])
     store.apply([[MoveCursor("a", one, 99, 99), ForgetCursor("ü")]])
     store.abandon()
     do(store, MoveCursor("d", two, 1, 1), DeleteNode(two))
-    assert (store.cursors("a"), store.cursors("d")) == ([Cursor("a", one, 5, 20)], [])
-    assert store.cursor_names("", 9) == ["a", "b\x00", "ü"]
+    assert (store.ask(CursorsOf("a")), store.ask(CursorsOf("d"))) == ([Cursor("a", one, 5, 20)], [])
+    assert store.ask(CursorNames("", 9)) == ["a", "b\x00", "ü"]
     store.close()
 
 

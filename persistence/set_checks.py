@@ -8,6 +8,7 @@ from typing import Final
 from amqp_broker.persistence.epochs import KEEP_DECISIONS, LAST_EPOCH, DecidedSet, DecideEpoch, Decision
 from amqp_broker.persistence.errors import NoSuchNode
 from amqp_broker.persistence.half_checks import is_a_mistake
+from amqp_broker.persistence.questions import DecisionOf, DecisionsOf, LatestDecisionOf
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.store import Store
 from amqp_broker.persistence.store_check_helpers import (
@@ -251,20 +252,20 @@ def check_decisions_come_back(make_store: MakeStore) -> None:
         sharded_decision(1),
         sharded_decision(2),
     ]
-    assert store.decision("g", "p", 5) is None and store.latest_decision("g", "p") is None
-    assert store.decisions("g", "p", 10) == []
+    assert store.ask(DecisionOf("g", "p", 5)) is None and store.ask(LatestDecisionOf("g", "p")) is None
+    assert store.ask(DecisionsOf("g", "p", 10)) == []
     do(store, DecideEpoch(kept[0]), DecideEpoch(kept[1]))
     do_units(store, [[DecideEpoch(one)] for one in kept[2:]])
     for one in kept:
-        assert store.decision(one.group, one.producer, one.epoch) == one
-    assert store.decision("g", "p", 8) is None and store.decision("h", "p", 5) is None
-    assert store.latest_decision("g", "p") == kept[1]
-    assert store.latest_decision("g", "öther") == kept[3]
-    assert store.decisions("g", "p", 10) == [kept[1], kept[2], kept[0], kept[6], kept[5]]
-    assert store.decisions("g", "p", 2) == [kept[1], kept[2]]
+        assert store.ask(DecisionOf(one.group, one.producer, one.epoch)) == one
+    assert store.ask(DecisionOf("g", "p", 8)) is None and store.ask(DecisionOf("h", "p", 5)) is None
+    assert store.ask(LatestDecisionOf("g", "p")) == kept[1]
+    assert store.ask(LatestDecisionOf("g", "öther")) == kept[3]
+    assert store.ask(DecisionsOf("g", "p", 10)) == [kept[1], kept[2], kept[0], kept[6], kept[5]]
+    assert store.ask(DecisionsOf("g", "p", 2)) == [kept[1], kept[2]]
     store.apply([[DecideEpoch(decision(9))]])
     store.abandon()
-    assert store.latest_decision("g", "p") == kept[1]
+    assert store.ask(LatestDecisionOf("g", "p")) == kept[1]
     assert is_a_mistake(store, [DecideEpoch(decision(7))]), "an epoch was decided twice"
     assert is_a_mistake(store, [DecideEpoch(decision(9))], [DecideEpoch(decision(9))])
     assert is_a_mistake(store, [DecideEpoch(decision(LAST_EPOCH + 1))])
@@ -281,7 +282,7 @@ def check_decision_and_messages_are_one_unit(make_store: MakeStore) -> None:
         [DecideEpoch(decision(2)), Move(source, target, 0, AT_MS)],
     ]
     assert [type(error) for error in do_units(store, units)] == [NoSuchNode, type(None)]
-    assert store.decisions("g", "p", 9) == [decision(2)]
+    assert store.ask(DecisionsOf("g", "p", 9)) == [decision(2)]
     assert bodies(store, target) == names(0, 0, 1)
     store.close()
 
@@ -293,10 +294,10 @@ def check_old_decisions_are_forgotten(make_store: MakeStore) -> None:
     for first in (0, KEEP_DECISIONS - 5):
         do(store, *[DecideEpoch(decision(first + at)) for at in range(KEEP_DECISIONS - 5)])
     last = 2 * KEEP_DECISIONS - 11
-    found = store.decisions("g", "p", 2 * KEEP_DECISIONS)
+    found = store.ask(DecisionsOf("g", "p", 2 * KEEP_DECISIONS))
     assert [one.epoch for one in found] == [*range(last, last - KEEP_DECISIONS, -1)]
-    assert store.decision("g", "p", last - KEEP_DECISIONS) is None
-    assert store.decision("g", "q", 3) == decision(3, producer="q")
+    assert store.ask(DecisionOf("g", "p", last - KEEP_DECISIONS)) is None
+    assert store.ask(DecisionOf("g", "q", 3)) == decision(3, producer="q")
     store.close()
 
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, TypeVar
 
-from amqp_broker.persistence import free_space, sqlite_library, write_ahead_log
+from amqp_broker.persistence import free_space, questions, sqlite_library, write_ahead_log
 from amqp_broker.persistence.backup import back_up
 from amqp_broker.persistence.data_directory import (
     make_directory,
@@ -24,7 +24,7 @@ from amqp_broker.persistence.data_directory import (
     sync_directory,
     sync_names,
 )
-from amqp_broker.persistence.errors import StoreCorrupt, StoreError, StoreFull
+from amqp_broker.persistence.errors import NoSuchNode, StoreCorrupt, StoreError, StoreFull
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.free_space import SpaceGuard, free_bytes_of
@@ -39,23 +39,24 @@ from amqp_broker.persistence.node_rows import mend_nodes
 from amqp_broker.persistence.node_table import NEW_DATA, NodeTable, Objectionable
 from amqp_broker.persistence.outcomes import Outcomes
 from amqp_broker.persistence.quarantine import put_into_quarantine
+from amqp_broker.persistence.questions import Answer, Answers, Quarantined, Question, ReadResult
 from amqp_broker.persistence.reader import Page, PageReader
 from amqp_broker.persistence.recovery import load
-from amqp_broker.persistence.retained_reader import RetainedReader
+from amqp_broker.persistence.retained_reader import RetainedReader, offset_at
 from amqp_broker.persistence.retained_sweep import drop_step
 from amqp_broker.persistence.retained_table import verify_step
+from amqp_broker.persistence.retention import Retained
 from amqp_broker.persistence.runs import CACHE_MESSAGES, RunCache
 from amqp_broker.persistence.schema import bring_up_to_date, schema_version
 from amqp_broker.persistence.shrinking import Shrinker
 from amqp_broker.persistence.sqlite_library import Pragmas, check_library, library_version, open_connection
-from amqp_broker.persistence.store import Quarantined, ReadResult, Recovered, SpaceState
-from amqp_broker.persistence.store_reads import STORE_ID, StoreReads
+from amqp_broker.persistence.store import Recovered, SpaceState
 from amqp_broker.persistence.unit_of_work import UnitOfWork
 from amqp_broker.persistence.verbs import Move, Unit
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
+_STORE_ID: Final = "SELECT value FROM meta WHERE key='store_id'"
 DATABASE_NAME: Final = "store.sqlite3"
 LOCK_NAME: Final = "store.lock"
 BALLAST_NAME: Final = "store.ballast"
@@ -76,7 +77,7 @@ _IDLE: Final = "idle"
 _APPLIED: Final = "applied"
 
 
-class SqliteStore(StoreReads):
+class SqliteStore:
     """A `Store` in a data directory, which is made (mode 0700) if it does not exist."""
 
     def __init__(
@@ -139,7 +140,7 @@ class SqliteStore(StoreReads):
             restrict_files(path)
         sync_names(self.directory)
         ((self._page_size,),) = self._unit.query("PRAGMA page_size")
-        self._store_id = self._unit.query(STORE_ID)[0][0]
+        self._store_id = self._unit.query(_STORE_ID)[0][0]
         self._wal_bytes = self._measure_wal()
         self._wal_guess = 0  # written since it was measured, about
 
@@ -164,6 +165,7 @@ class SqliteStore(StoreReads):
         self._not_put_away: set[tuple[int, int]] = set()  # damaged ones that were told, still there
         self._next_half = 0  # the number of the next half message if the group under way commits
         self._closed = False
+        self._answers = self._who_answers()
 
     # Turns
 
@@ -337,21 +339,75 @@ class SqliteStore(StoreReads):
 
     # Reading
 
-    def read(self, queue_id: int, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
+    def ask(self, question: Question[Answer]) -> Answer:
         """See `Store`."""
-        self._take_turn("read")
+        self._take_turn(type(question).__name__)
         try:
             self._checked()
-            node = self._node("read", queue_id)
-            page = self._reader.read(node, from_offset, max_messages, max_bytes)
-            quarantined = self._put_away(page) if page.damages else []
-            lost_bytes = page.lost_bytes * len(quarantined) // (len(page.quarantined) or 1)
-            return ReadResult(page.records, page.at, quarantined, lost_bytes)
+            answer: Answer = self._answers[type(question)](question)
+            return answer
         except StoreCorrupt as error:
             self._unit.give_up(error)
             raise
         finally:
             self._turn = _IDLE
+
+    def _who_answers(self) -> Answers:
+        halves, streams, epochs = self._ledger.halves, self._ledger.streams, self._ledger.epochs
+        events, cursors = self._ledger.events, self._ledger.cursors
+        return dict(
+            (
+                questions.StoreId.answered_by(lambda _: self._store_id),
+                questions.PageOf.answered_by(self._page),
+                questions.DischargedAt.answered_by(self._outcomes.find),
+                questions.HalfOf.answered_by(halves.half),
+                questions.SomeHalves.answered_by(halves.some),
+                questions.HalfBodyOf.answered_by(halves.body),
+                questions.OpenHalves.answered_by(halves.open_ones),
+                questions.HalvesOf.answered_by(halves.page),
+                # The streams of a deleted queue are swept later.
+                questions.StreamOf.answered_by(
+                    lambda q: streams.find(q) if q.queue_id in self._nodes else None
+                ),
+                questions.StreamsOf.answered_by(
+                    lambda q: streams.page(q) if q.queue_id in self._nodes else []
+                ),
+                questions.StreamCount.answered_by(streams.count),
+                questions.DecisionOf.answered_by(epochs.decision),
+                questions.LatestDecisionOf.answered_by(epochs.latest),
+                questions.DecisionsOf.answered_by(epochs.page),
+                questions.EventsFrom.answered_by(events.page),
+                questions.EventRange.answered_by(events.range),
+                questions.RetainedBy.answered_by(self._retained),
+                questions.RetainedPageOf.answered_by(self._retained_page),
+                questions.OffsetAt.answered_by(lambda q: offset_at(self._unit, self._node(q), q.at_ms)),
+                questions.CursorsOf.answered_by(cursors.find),
+                questions.CursorNames.answered_by(cursors.names),
+            )
+        )
+
+    def _node(self, asked: questions.PageOf | questions.RetainedPageOf | questions.OffsetAt) -> NodeState:
+        node = self._nodes.get(asked.queue_id)
+        if node is None:
+            raise NoSuchNode(f"{asked} asks about a node that does not exist")
+        return node
+
+    def _retained(self, asked: questions.RetainedBy) -> Retained | None:
+        node = self._nodes.get(asked.queue_id)
+        if node is None or node.retention is None or not node.retention.keeps():
+            return None
+        kept = node.retention
+        return Retained(kept.keep_ms, kept.keep_bytes, kept.first_offset, node.next_offset, kept.byte_count)
+
+    def _retained_page(self, asked: questions.RetainedPageOf) -> ReadResult:
+        node = self._node(asked)
+        return self._retained_reader.page(node, asked.from_offset, asked.max_messages, asked.max_bytes)
+
+    def _page(self, asked: questions.PageOf) -> ReadResult:
+        page = self._reader.read(self._node(asked), asked.from_offset, asked.max_messages, asked.max_bytes)
+        quarantined = self._put_away(page) if page.damages else []
+        lost_bytes = page.lost_bytes * len(quarantined) // (len(page.quarantined) or 1)
+        return ReadResult(page.records, page.at, quarantined, lost_bytes)
 
     def _put_away(self, page: Page) -> list[Quarantined]:
         """What of it nobody was told before."""
@@ -367,18 +423,6 @@ class SqliteStore(StoreReads):
             self._not_put_away |= met  # the same; what stands in the way is for the checker
         self._count_wal(self._page_size * _PAGES_OF_A_COMMIT)
         return new
-
-    def _ask(self, question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """A turn that changes nothing."""
-        self._take_turn(question.__name__)
-        try:
-            self._checked()
-            return question(*args, **kwargs)
-        except StoreCorrupt as error:
-            self._unit.give_up(error)
-            raise
-        finally:
-            self._turn = _IDLE
 
     # Housekeeping
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from amqp_broker.persistence.questions import PageOf, RetainedBy, RetainedPageOf
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.store import RecoveredNode, Store
 from amqp_broker.persistence.verbs import CreateNode, Unit, Verb
@@ -57,7 +58,7 @@ def read_all(store: Store, queue_id: int, page: int = 1000, max_bytes: int = 1 <
     node = node_of(store, queue_id)
     at = 0
     while at < node.next_offset:
-        result = store.read(queue_id, at, page, max_bytes)
+        result = store.ask(PageOf(queue_id, at, page, max_bytes))
         assert not result.quarantined, result.quarantined
         assert len(result.records) <= page, f"{len(result.records)} messages, asked for {page}"
         size = sum(len(record.body) for record in result.records)
@@ -77,10 +78,10 @@ def read_all_retained(
     missing: list[int] = []
     at = from_offset
     end = node_of(store, queue_id).next_offset
-    retained = store.retained(queue_id)
+    retained = store.ask(RetainedBy(queue_id))
     expected = max(at, retained.first_offset if retained is not None else end)
     while at < end:
-        result = store.read_retained(queue_id, at, page, max_bytes)
+        result = store.ask(RetainedPageOf(queue_id, at, page, max_bytes))
         told = [quarantined.offset for quarantined in result.quarantined]
         here = sorted([*[record.offset for record in result.records], *told])
         assert here == [*range(expected, result.next_offset)], f"{here} from {expected}: not dense"

@@ -7,8 +7,12 @@ also take them from `CHECKS` one by one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
+import attrs
+
+from amqp_broker.persistence import questions
 from amqp_broker.persistence.discharge_checks import DISCHARGE_CHECKS, KEEPING_CHECKS, MakeKeepingStore
 from amqp_broker.persistence.errors import NodeExists, NoSuchNode
 from amqp_broker.persistence.event_checks import (
@@ -18,6 +22,7 @@ from amqp_broker.persistence.event_checks import (
 )
 from amqp_broker.persistence.half_checks import HALF_CHECKS
 from amqp_broker.persistence.half_keeping_checks import HALF_KEEPING_CHECKS
+from amqp_broker.persistence.questions import PageOf, Question
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.retention_checks import RETENTION_CHECKS
 from amqp_broker.persistence.set_checks import SET_CHECKS
@@ -179,9 +184,9 @@ def check_pages_keep_their_bounds(make_store: MakeStore) -> None:
     for page, max_bytes in ((1, 1 << 30), (7, 1 << 30), (1000, 1), (1000, 450), (1000, 12_000), (40, 5000)):
         found = [record.offset for record in read_all(store, queue_id, page, max_bytes)]
         assert found == expected, f"pages of {page} messages and {max_bytes} bytes: {found}"
-    end = store.read(queue_id, 320, 10, 1000)
+    end = store.ask(PageOf(queue_id, 320, 10, 1000))
     assert (end.records, end.next_offset) == ([], 320)
-    beyond = store.read(queue_id, 5000, 10, 1000)
+    beyond = store.ask(PageOf(queue_id, 5000, 10, 1000))
     assert (beyond.records, beyond.next_offset) == ([], 5000)
     store.close()
 
@@ -190,7 +195,7 @@ def check_reading_unknown_node(make_store: MakeStore) -> None:
     """Reading a node that does not exist raises NoSuchNode."""
     store = make_store()
     try:
-        store.read(7, 0, 1, 1)
+        store.ask(PageOf(7, 0, 1, 1))
     except NoSuchNode:
         store.close()
         return
@@ -314,7 +319,7 @@ def check_returned_messages_keep_their_changes(make_store: MakeStore) -> None:
     do(store, Return(queue_id, 3, 1, b"x", acquired_before=False))
     found = [(r.delivery_count, r.acquired_before, r.annotations) for r in read_all(store, queue_id)]
     assert found == [(0, False, None), (2, True, b"changed"), (0, True, None), (1, False, b"x")], found
-    assert store.read(queue_id, 1, 1, 1000).records[0].annotations == b"changed"
+    assert store.ask(PageOf(queue_id, 1, 1, 1000)).records[0].annotations == b"changed"
     do(store, Return(queue_id, 1, 3), Retire(queue_id, 3, 3))
     found = [(r.delivery_count, r.acquired_before, r.annotations) for r in read_all(store, queue_id)]
     assert found == [(0, False, None), (3, True, None), (0, True, None)], found
@@ -378,29 +383,47 @@ def check_abandoned_group_leaves_nothing(make_store: MakeStore) -> None:
     store.close()
 
 
+def is_refused(call: Callable[[], object]) -> bool:
+    """Whether it is not its turn."""
+    try:
+        call()
+    except AssertionError:
+        return True
+    return False
+
+
 def check_turns_are_strict(make_store: MakeStore) -> None:
     """Calls out of turn are AssertionErrors, and change nothing."""
     store = make_store()
     queue_id = new_queue(store)
-
-    def is_refused(call: Callable[[], object]) -> bool:
-        try:
-            call()
-        except AssertionError:
-            return True
-        return False
-
     assert is_refused(store.commit)
     assert is_refused(store.abandon)
     store.apply([[Post(queue_id, messages(0, 1))]])
     assert is_refused(lambda: store.apply([]))
-    assert is_refused(lambda: store.read(queue_id, 0, 1, 1))
     assert is_refused(store.recover)
-    assert is_refused(lambda: store.discharged(b"id"))
     store.commit()
     assert is_refused(store.commit)
     assert is_refused(lambda: store.apply([[Post(queue_id, messages(0, 1))]])), "an offset was posted twice"
     assert offsets(store, queue_id) == [0]
+    store.close()
+
+
+def check_each_question_has_its_turn(make_store: MakeStore) -> None:
+    """Each one that is declared is answered right before `apply`, and not between `apply` and `commit`."""
+    store = make_store()
+    queue_id = new_queue(store)
+    samples: dict[Any, object] = {"int": queue_id, "str": "name", "bytes": b"id"}
+    samples |= {"str | None": None, "Sequence[bytes]": [b"id"]}
+    kinds = [kind for kind in vars(questions).values() if isinstance(kind, type)]
+    declared: list[Any] = [kind for kind in kinds if issubclass(kind, Question) and kind is not Question]
+    assert PageOf in declared
+    for kind in declared:
+        question = kind(*[samples[field.type] for field in attrs.fields(kind)])
+        before = store.ask(question)
+        store.apply([[Post(queue_id, messages(0, 1))]])
+        assert is_refused(partial(store.ask, question)), f"{question} between apply and commit"
+        store.abandon()
+        assert store.ask(question) == before
     store.close()
 
 
@@ -437,6 +460,7 @@ CHECKS: Final[tuple[Callable[[MakeStore], None], ...]] = (
     check_purge_and_delete,
     check_abandoned_group_leaves_nothing,
     check_turns_are_strict,
+    check_each_question_has_its_turn,
     check_large_and_many,
     *DISCHARGE_CHECKS,
     *HALF_CHECKS,

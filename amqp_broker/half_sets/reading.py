@@ -11,7 +11,7 @@ from zlib import crc32
 
 from amqp_broker.log_setup import logger
 from amqp_broker.message_events import put_by_set
-from amqp_broker.persistence import Journal, Record, Store
+from amqp_broker.persistence import Journal, PageOf, Record, Store
 
 if TYPE_CHECKING:
     from amqp_broker.coordinator import SetPart
@@ -49,7 +49,7 @@ class ReadBack:
     def _look(self, store: Store) -> None:
         part = self._part
         if part.unread_to and part.owner.state is not None:  # else another has read it, or it is gone
-            page = store.read(part.queue_id, self._at, PAGE_MESSAGES, PAGE_BYTES)
+            page = store.ask(PageOf(part.queue_id, self._at, PAGE_MESSAGES, PAGE_BYTES))
             self._sum += sum([crc32(each.body) for each in page.records if each.offset < part.unread_to])
             for lost in page.quarantined:
                 part.count -= 1
@@ -99,7 +99,7 @@ class NameReading:
         if part.owner.state is None:
             self._next([])
             return
-        page = store.read(part.queue_id, self._at, PAGE_MESSAGES, PAGE_BYTES)
+        page = store.ask(PageOf(part.queue_id, self._at, PAGE_MESSAGES, PAGE_BYTES))
         self._at = page.next_offset
         if page.records:
             self._told.extend(told_of(queue, part, page.records, self._count))
@@ -144,7 +144,7 @@ def name(store: Store, queue: Queue, part: SetPart) -> None:
     told: list[tuple[int, Journal]] = []
     at = count = 0
     while count < part.count:
-        page = store.read(part.queue_id, at, PAGE_MESSAGES, PAGE_BYTES)
+        page = store.ask(PageOf(part.queue_id, at, PAGE_MESSAGES, PAGE_BYTES))
         if not page.records:
             break
         at = page.next_offset

@@ -39,7 +39,16 @@ from amqp_broker.half_sets.requests import VoidRequest
 from amqp_broker.half_sets.settings import SetSettings, settings_of
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.operation import NotYet
-from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Configure, Decision, RecoveredNode, Store, Unit
+from amqp_broker.persistence import (
+    RECORD_OVERHEAD_BYTES,
+    Configure,
+    Decision,
+    DecisionOf,
+    DecisionsOf,
+    LatestDecisionOf,
+    RecoveredNode,
+    Unit,
+)
 from amqp_broker.queue import RESUME_PART
 
 if TYPE_CHECKING:
@@ -110,11 +119,7 @@ class SetService:
         pending: Decision | None = producer.decided.get(epoch)
         if pending is not None:
             return pending
-
-        def look(store: Store) -> Decision | None:
-            return store.decision(producer.group, producer.name, epoch)
-
-        return self._nodes.writer.lookup(look)
+        return self._nodes.writer.lookup(DecisionOf(producer.group, producer.name, epoch))
 
     def epoch_state(self, producer: ProducerSets, epoch: int) -> EpochState:
         """Where an epoch stands; only in `Operation.prepare`. Raises RowDamaged."""
@@ -128,22 +133,15 @@ class SetService:
         if producer.decided:  # none that is stored is later
             latest: Decision = producer.decided[max(producer.decided)]
             return latest
-
-        def look(store: Store) -> Decision | None:
-            return store.latest_decision(producer.group, producer.name)
-
-        return self._nodes.writer.lookup(look)
+        return self._nodes.writer.lookup(LatestDecisionOf(producer.group, producer.name))
 
     def committed(self, producer: ProducerSets, epoch: int | None) -> set[str]:
         """The sets that decisions name: one epoch's, or the newest ones; only in `Operation.prepare`."""
-
-        def look(store: Store) -> list[Decision]:
-            if epoch is None:
-                return store.decisions(producer.group, producer.name, DECISIONS_SEARCHED)
-            found = store.decision(producer.group, producer.name, epoch)
-            return [] if found is None else [found]
-
-        found = self._nodes.writer.lookup(look)
+        if epoch is None:
+            found = self._kept_decisions(producer)
+        else:
+            one = self._nodes.writer.lookup(DecisionOf(producer.group, producer.name, epoch))
+            found = [] if one is None else [one]
         found += [each for at, each in producer.decided.items() if epoch is None or epoch == at]
         return {winner[0] for decision in found for winner in decision.winners}
 
@@ -151,12 +149,11 @@ class SetService:
         """Whether a decision of this epoch, which none is kept of, may have been one of those that were kept
         before; only in `Operation.prepare`.
         """
-
-        def look(store: Store) -> list[Decision]:
-            return store.decisions(producer.group, producer.name, DECISIONS_SEARCHED)
-
-        kept = self._nodes.writer.lookup(look)
+        kept = self._kept_decisions(producer)
         return len(kept) >= DECISIONS_SEARCHED and epoch < kept[-1].epoch
+
+    def _kept_decisions(self, producer: ProducerSets) -> list[Decision]:
+        return self._nodes.writer.lookup(DecisionsOf(producer.group, producer.name, DECISIONS_SEARCHED))
 
     def destination_of(self, part: SetPart) -> Queue | Error:
         """Where its messages go, or why they can't."""

@@ -21,7 +21,7 @@ from amqp_broker.coordinator import (
     half_id_value,
 )
 from amqp_broker.frames import Rejected
-from amqp_broker.persistence import Event, Half, Store
+from amqp_broker.persistence import Event, EventsFrom, Half, HalfBodyOf, HalvesOf, PageOf, Store
 
 if TYPE_CHECKING:
     from amqp_broker.halves.service import HalfService
@@ -99,7 +99,7 @@ class HalfAdministration:
         start = b"" if after is None else half_id_of(after) or b""
 
         def look(store: Store) -> list[HalfMessage]:
-            return [self._describe(half, store) for half in store.halves(group, state, start, count)]
+            return [self._describe(half, store) for half in store.ask(HalvesOf(group, state, start, count))]
 
         return await self._nodes.writer.ask(look)
 
@@ -133,7 +133,7 @@ class HalfAdministration:
             return ACKNOWLEDGED
         if queue.offers(half.offset):
             return READY
-        stored = store.read(queue.queue_id, half.offset, 1, 1) if queue.persistent else None
+        stored = store.ask(PageOf(queue.queue_id, half.offset, 1, 1)) if queue.persistent else None
         there = stored is not None and any(record.offset == half.offset for record in stored.records)
         return IN_FLIGHT if there else ACKNOWLEDGED
 
@@ -142,7 +142,7 @@ class HalfAdministration:
         remembered and `half_keep_bytes` has room for it.
         """
         key = half_id_of(half_id) or b""
-        return await self._nodes.writer.ask(lambda store: store.half_body(group, key))
+        return await self._nodes.writer.ask(HalfBodyOf(group, key))
 
     def figures(self, group: str) -> HalfFigures:
         """Of one group; zeros for one that there is not."""
@@ -197,5 +197,5 @@ class HalfAdministration:
 
     async def events(self, from_seq: int = 0, count: int = PAGE) -> list[Event]:
         """The event log from `from_seq` on: every put, ask, answer, decision, parking and resumption."""
-        found = await self._nodes.writer.ask(lambda store: store.events(from_seq, count))
+        found = await self._nodes.writer.ask(EventsFrom(from_seq, count))
         return [attrs.evolve(event, at_ms=self._service.shown(event.at_ms)) for event in found]

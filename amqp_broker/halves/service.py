@@ -33,7 +33,19 @@ from amqp_broker.halves.operations import NOT_LOOKED, Answer, HalfChange, Looked
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.operation import Operation
 from amqp_broker.operations.posting import Step
-from amqp_broker.persistence import Event, Half, Journal, Reschedule, RowDamaged, Store, StoreFailed, Unit
+from amqp_broker.persistence import (
+    Event,
+    Half,
+    HalfBodyOf,
+    HalfOf,
+    Journal,
+    Reschedule,
+    RowDamaged,
+    SomeHalves,
+    Store,
+    StoreFailed,
+    Unit,
+)
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
@@ -161,11 +173,7 @@ class HalfService:
         if half_id in looked:
             stored = looked[half_id]
         else:
-
-            def look(store: Store) -> Half | None:
-                return store.half(group.name, half_id)
-
-            stored = self._nodes.writer.lookup(look)
+            stored = self._nodes.writer.lookup(HalfOf(group.name, half_id))
         if stored is None or 0 < stored.expires_at_ms <= now_ms:
             return None  # the store may be later than that with forgetting it
         return Found(
@@ -179,11 +187,7 @@ class HalfService:
         closed = [half_id for half_id in half_ids if half_id not in open_ones]
         if len(closed) < 2:
             return NOT_LOOKED
-
-        def look(store: Store) -> Looked:
-            return store.some_halves(group.name, closed)
-
-        return self._nodes.writer.lookup(look)
+        return self._nodes.writer.lookup(SomeHalves(group.name, closed))
 
     def unknown(self, half_id: bytes) -> Error:
         """Nothing of it is known."""
@@ -223,11 +227,7 @@ class HalfService:
         body = self._bodies.get(half)
         if body is not None:
             return body
-
-        def look(store: Store) -> bytes | None:
-            return store.half_body(group.name, half.half_id)
-
-        found = self._nodes.writer.lookup(look)
+        found = self._nodes.writer.lookup(HalfBodyOf(group.name, half.half_id))
         assert found is not None, f"an open half message without a body: {half.half_id!r}"
         return found
 
@@ -359,7 +359,7 @@ class HalfService:
         def look(store: Store) -> None:
             found = None
             try:
-                found = store.half_body(group.name, half.half_id)
+                found = store.ask(HalfBodyOf(group.name, half.half_id))
             except RowDamaged as damaged:
                 self._log.error("half.damaged", group=group.name, reason=str(damaged))
             except StoreFailed:

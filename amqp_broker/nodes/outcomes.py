@@ -34,7 +34,7 @@ from amqp_broker.frames import (
 from amqp_broker.nodes.node import Attachment
 from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.nodes.requests import Request, RequestNode, RequestSink
-from amqp_broker.persistence import OutcomesDamaged
+from amqp_broker.persistence import DischargedAt, OutcomesDamaged
 from amqp_broker.queues import NodeRefused
 from amqp_broker.replies import PendingReply
 
@@ -119,7 +119,7 @@ class OutcomeQuestions(RequestSink):
         transaction = self._nodes.live_transactions.find(txn_id)
         if transaction is not None:
             return PENDING if transaction.state is TransactionState.DISCHARGING else LIVE, None
-        committed_at_ms = store.discharged(txn_id)
+        committed_at_ms = store.ask(DischargedAt(txn_id))
         if committed_at_ms is not None:
             committed_at_ms = self._nodes.clock.shown(committed_at_ms)
         return NOT_COMMITTED if committed_at_ms is None else COMMITTED, committed_at_ms

@@ -226,7 +226,9 @@ class Writer:
             self._wake()
 
     def lookup(self, call: Callable[[Store], T]) -> T:
-        """The answer of `call(store)` at once: only between two commits, that is in `Operation.prepare`."""
+        """The answer of `call(store)` at once: only between two commits, that is in `Operation.prepare`. As in
+        `ask`, `call` is a Question, or a function that asks the store several.
+        """
         assert not self._in_worker, "a lookup while the worker has the store"
         return call(self._store)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from amqp_broker.addresses import Address
 from amqp_broker.authorisation import MANAGE_WRITE, Principal
 from amqp_broker.operations.operation import NotYet, Operation, Refused
-from amqp_broker.persistence import ForgetCursor, MoveCursor, Store, Unit
+from amqp_broker.persistence import CursorNames, CursorsOf, ForgetCursor, MoveCursor, Store, Unit
 from amqp_broker.queues import NodeRefused
 from amqp_broker.retained.filters import LOCKED, NO_ROOM
 
@@ -59,9 +59,9 @@ class Cursors:
     def recover(self, store: Store) -> None:
         """Take up which there are."""
         after = ""
-        while names := store.cursor_names(after, NAMES_PAGE):
+        while names := store.ask(CursorNames(after, NAMES_PAGE)):
             for name in names:
-                owners = [cursor.owner for cursor in store.cursors(name) if cursor.owner]
+                owners = [cursor.owner for cursor in store.ask(CursorsOf(name)) if cursor.owner]
                 self._owners[name] = owners[0] if owners else NOBODY
             after = names[-1]
 
@@ -124,7 +124,7 @@ class Cursors:
 
     def in_store(self, name: str, store: Store) -> Positions:
         """Where it stands when the group is stored that is gathered now."""
-        found = {cursor.queue_id: cursor.offset for cursor in store.cursors(name)}
+        found = {cursor.queue_id: cursor.offset for cursor in store.ask(CursorsOf(name))}
         for change in self._pending:
             if change.name == name:
                 found = change.after(found)

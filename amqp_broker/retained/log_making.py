@@ -20,7 +20,7 @@ from amqp_broker import message_events
 from amqp_broker.log import Log
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.posting import retire_verbs
-from amqp_broker.persistence import Post, Record, Retire, Unit
+from amqp_broker.persistence import PageOf, Post, Record, RetainedBy, Retire, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.node_service import NodeService
@@ -55,7 +55,7 @@ class _Making:
     async def run(self) -> Made:
         queue, made = self._queue, self._made
         end = queue.next_offset
-        retained = await self._nodes.writer.ask(lambda store: store.retained(queue.queue_id))
+        retained = await self._nodes.writer.ask(RetainedBy(queue.queue_id))
         assert retained is not None, f"a log retains, {queue.name!r} does not"
         first_kept = retained.first_offset
         at = queue.backlog.disk_from
@@ -70,9 +70,7 @@ class _Making:
     async def _page(self, at: int, first_kept: int) -> int:
         """One commit; where the next one goes on."""
         queue = self._queue
-        page = await self._nodes.writer.ask(
-            lambda store: store.read(queue.queue_id, at, PAGE_MESSAGES, PAGE_BYTES)
-        )
+        page = await self._nodes.writer.ask(PageOf(queue.queue_id, at, PAGE_MESSAGES, PAGE_BYTES))
         self._nodes.lose(queue, page)
         if page.records:
             await self._nodes.store_step(self._verbs(page.records, first_kept))

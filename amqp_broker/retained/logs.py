@@ -18,7 +18,17 @@ from amqp_broker.frames import Header, OffsetStamp, Properties, encode_composite
 from amqp_broker.frames import encode_section as section
 from amqp_broker.log import Log
 from amqp_broker.log_setup import logger
-from amqp_broker.persistence import EVENT_LOG, Event, Record, Store
+from amqp_broker.persistence import (
+    EVENT_LOG,
+    Event,
+    EventRange,
+    EventsFrom,
+    OffsetAt,
+    Record,
+    RetainedBy,
+    RetainedPageOf,
+    Store,
+)
 from amqp_broker.queue import Queue
 from amqp_broker.records import UINT_MAX, replace_annotations
 from amqp_broker.retained.filters import AT_OFFSET, AT_TIME, FIRST, LAST, Start
@@ -92,7 +102,7 @@ class QueueLog:
 
     def bounds(self, store: Store) -> Bounds:
         """What can be read now; nothing if its retention ended."""
-        found = store.retained(self.log_id)
+        found = store.ask(RetainedBy(self.log_id))
         if found is None:
             return Bounds(self.queue.next_offset, self.queue.next_offset)
         end = max(found.next_offset, self.queue.next_offset)  # with what the group under way has numbered
@@ -107,7 +117,7 @@ class QueueLog:
         """Messages with a header of their own: nobody acquires a copy, and it does not expire. A message that
         cannot be told where it stands is passed over as a damaged one: it is as missing, and it is logged.
         """
-        found = store.read_retained(self.log_id, start, messages, size)
+        found = store.ask(RetainedPageOf(self.log_id, start, messages, size))
         for lost in found.quarantined:
             self._log.error("retained.damaged", queue=self.address, offset=lost.offset, reason=lost.reason)
         records = found.records
@@ -125,7 +135,7 @@ class QueueLog:
 
     def offset_at(self, store: Store, at_ms: int) -> int:
         """By the times of publication."""
-        return store.offset_at(self.log_id, self._clock.time_of(at_ms))
+        return store.ask(OffsetAt(self.log_id, self._clock.time_of(at_ms)))
 
 
 def _header(key: tuple[int, int]) -> bytes:
@@ -148,26 +158,27 @@ class EventLog:
 
     def bounds(self, store: Store) -> Bounds:
         """What can be read now."""
-        first, self.end = store.event_range()
+        first, self.end = store.ask(EventRange())
         return Bounds(first, self.end)
 
     def page(self, store: Store, start: int, messages: int, size: int) -> Page:
         """Each event as a message: its type is the subject, its fields are a map."""
         shown = self._clock.shown
-        records = [_event_message(event, shown(event.at_ms)) for event in store.events(start, messages)]
+        events = store.ask(EventsFrom(start, messages))
+        records = [_event_message(event, shown(event.at_ms)) for event in events]
         kept = _within(records, size)
         unchanged = STAMP.write(kept)
         assert not unchanged, "an event has no annotations"
-        first, self.end = store.event_range()
+        first, self.end = store.ask(EventRange())
         return Page(kept, kept[-1].offset + 1 if kept else max(start, first))
 
     def offset_at(self, store: Store, at_ms: int) -> int:
         """By bisection: events stand in the order of their commits, and so nearly in that of their times."""
         at_ms = self._clock.time_of(at_ms)
-        low, high = store.event_range()
+        low, high = store.ask(EventRange())
         while low < high:
             middle = (low + high) // 2
-            found = store.events(middle, 1)
+            found = store.ask(EventsFrom(middle, 1))
             if found and found[0].at_ms < at_ms:
                 low = middle + 1
             else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from amqp_broker.addresses import Address, AddressError, parse_address
 from amqp_broker.authorisation import BROWSE, MANAGE_READ, Principal
 from amqp_broker.page_turns import PageReader
-from amqp_broker.persistence import Retain, Retained, Store, Unit
+from amqp_broker.persistence import Retain, Retained, RetainedBy, Store, Unit
 from amqp_broker.queues import NodeRefused
 from amqp_broker.retained.cursors import Cursors
 from amqp_broker.retained.filters import NOT_ALLOWED
@@ -59,7 +59,7 @@ class RetainedService:
         self.cursors.recover(store)
         unit: Unit = []
         for queue in self.nodes.queues.queues():
-            verb = self.changed(queue, store.retained(queue.queue_id))
+            verb = self.changed(queue, store.ask(RetainedBy(queue.queue_id)))
             if verb is not None:
                 unit.append(verb)
         return unit

@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from amqp_broker.addresses import AddressError, parse_address
-from amqp_broker.persistence import Store, Stream
+from amqp_broker.persistence import Store, Stream, StreamsOf
 from amqp_broker.sequences.operations import Reset
 from amqp_broker.sequences.settings import sequences_of
 
@@ -57,9 +57,8 @@ class SequenceAdministration:
             sequences = self._sequences
 
             def page(store: Store) -> list[Stream]:
-                return [
-                    sequences.positions.latest(each) for each in store.streams(found.queue_id, after, count)
-                ]
+                stored = store.ask(StreamsOf(found.queue_id, after, count))
+                return [sequences.positions.latest(each) for each in stored]
 
             streams = await self._nodes.writer.ask(page)
         else:

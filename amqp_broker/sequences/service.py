@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from amqp_broker.addresses import Address
 from amqp_broker.authorisation import SEQUENCE, Principal
-from amqp_broker.persistence import Stream
+from amqp_broker.persistence import Stream, StreamCount, StreamOf
 from amqp_broker.sequences.judging import Judging
 from amqp_broker.sequences.positions import Key, StreamPositions
 
@@ -33,10 +33,10 @@ class SequenceService:
         self._tentative: dict[Transaction, dict[Key, Stream]] = {}
 
     def _stored_stream(self, queue_id: int, name: str) -> Stream | None:
-        return self.nodes.writer.lookup(lambda store: store.stream(queue_id, name))
+        return self.nodes.writer.lookup(StreamOf(queue_id, name))
 
     def _stored_count(self) -> int:
-        return self.nodes.writer.lookup(lambda store: store.stream_count())
+        return self.nodes.writer.lookup(StreamCount())
 
     def now_ms(self) -> int:
         """The broker's time."""

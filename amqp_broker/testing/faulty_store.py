@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from amqp_broker.persistence import (
-    Cursor,
-    Decision,
-    Event,
-    Half,
-    ReadResult,
-    Recovered,
-    Retained,
-    SpaceState,
-    Store,
-    Stream,
-    Unit,
-)
+from amqp_broker.persistence import Question, Recovered, SpaceState, Store, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.testing.scripted_faults import ScriptedFaults
+
+T = TypeVar("T")
 
 
 class FaultyStore:
@@ -53,90 +43,9 @@ class FaultyStore:
         """As the real store."""
         self._store.abandon()
 
-    def read(self, queue_id: int, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
+    def ask(self, question: Question[T]) -> T:
         """As the real store."""
-        return self._store.read(queue_id, from_offset, max_messages, max_bytes)
-
-    def discharged(self, txn_id: bytes) -> int | None:
-        """As the real store."""
-        return self._store.discharged(txn_id)
-
-    def half(self, group: str, half_id: bytes) -> Half | None:
-        """As the real store."""
-        return self._store.half(group, half_id)
-
-    def some_halves(self, group: str, half_ids: Sequence[bytes]) -> dict[bytes, Half | None]:
-        """As the real store."""
-        return self._store.some_halves(group, half_ids)
-
-    def half_body(self, group: str, half_id: bytes) -> bytes | None:
-        """As the real store."""
-        return self._store.half_body(group, half_id)
-
-    def open_halves(self) -> list[Half]:
-        """As the real store."""
-        return self._store.open_halves()
-
-    def halves(self, group: str, state: str | None, after: bytes, count: int) -> list[Half]:
-        """As the real store."""
-        return self._store.halves(group, state, after, count)
-
-    def stream(self, queue_id: int, stream: str) -> Stream | None:
-        """As the real store."""
-        return self._store.stream(queue_id, stream)
-
-    def stream_count(self) -> int:
-        """See `Store`."""
-        return self._store.stream_count()
-
-    def streams(self, queue_id: int, after: str, count: int) -> list[Stream]:
-        """As the real store."""
-        return self._store.streams(queue_id, after, count)
-
-    def decision(self, group: str, producer: str, epoch: int) -> Decision | None:
-        """As the real store."""
-        return self._store.decision(group, producer, epoch)
-
-    def latest_decision(self, group: str, producer: str) -> Decision | None:
-        """As the real store."""
-        return self._store.latest_decision(group, producer)
-
-    def decisions(self, group: str, producer: str, count: int) -> list[Decision]:
-        """As the real store."""
-        return self._store.decisions(group, producer, count)
-
-    def events(self, from_seq: int, count: int) -> list[Event]:
-        """As the real store."""
-        return self._store.events(from_seq, count)
-
-    def event_range(self) -> tuple[int, int]:
-        """As the real store."""
-        return self._store.event_range()
-
-    @property
-    def store_id(self) -> str:
-        """As the real store."""
-        return self._store.store_id
-
-    def retained(self, queue_id: int) -> Retained | None:
-        """As the real store."""
-        return self._store.retained(queue_id)
-
-    def read_retained(self, queue_id: int, from_offset: int, max_messages: int, max_bytes: int) -> ReadResult:
-        """As the real store."""
-        return self._store.read_retained(queue_id, from_offset, max_messages, max_bytes)
-
-    def offset_at(self, queue_id: int, at_ms: int) -> int:
-        """As the real store."""
-        return self._store.offset_at(queue_id, at_ms)
-
-    def cursors(self, name: str) -> list[Cursor]:
-        """As the real store."""
-        return self._store.cursors(name)
-
-    def cursor_names(self, after: str, count: int) -> list[str]:
-        """As the real store."""
-        return self._store.cursor_names(after, count)
+        return self._store.ask(question)
 
     def idle(self, now: float) -> bool:
         """As the real store."""

@@ -18,7 +18,15 @@ import pytest
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, HalfGroupConfig, QueuePolicy
 from amqp_broker.frames import Accepted, Rejected, Timestamp
-from amqp_broker.persistence import EVENT_LOG, MoveCursor
+from amqp_broker.persistence import (
+    EVENT_LOG,
+    CursorsOf,
+    DischargedAt,
+    EventRange,
+    MoveCursor,
+    Question,
+    RetainedBy,
+)
 from tests.support.broker_clients import at_rest, counts, receive, send, session_to
 from tests.support.controllers import Controller
 from tests.support.half_sets import SetClient, half_sets, row
@@ -127,7 +135,7 @@ class Life:
         """What the broker has."""
         return self.broker.call(question)
 
-    def ask(self, question: Callable[[Any], Any]) -> Any:
+    def ask(self, question: Question[Any]) -> Any:
         """What its store has."""
 
         async def there(running: Broker) -> Any:
@@ -176,7 +184,7 @@ class Retention(Kind):
 
     def there(self, life: Life) -> bool:
         queue_id = life.look(lambda running: running.nodes.queues._queues[self.address].queue_id)
-        return bool(life.ask(lambda store: store.retained(queue_id).first_offset) == 0)
+        return bool(life.ask(RetainedBy(queue_id)).first_offset == 0)
 
 
 class ConsumedRetention(Retention):
@@ -198,7 +206,7 @@ class Events(Kind):
         life.sent("told", b"event")
 
     def there(self, life: Life) -> bool:
-        return bool(life.ask(lambda store: store.event_range()[0]) == 1)
+        return bool(life.ask(EventRange())[0] == 1)
 
 
 class HalfState(Kind):
@@ -299,7 +307,7 @@ class Outcome(Kind):
         controller.commit(self.txn_id)
 
     def there(self, life: Life) -> bool:
-        return life.ask(lambda store: store.discharged(self.txn_id)) is not None
+        return life.ask(DischargedAt(self.txn_id)) is not None
 
 
 class CursorKept(Kind):
@@ -311,7 +319,7 @@ class CursorKept(Kind):
         life.look(lambda running: running.nodes.store([MoveCursor("c", EVENT_LOG, 2, 0)]))
 
     def there(self, life: Life) -> bool:
-        return [cursor.offset for cursor in life.ask(lambda store: store.cursors("c"))] == [2]
+        return [cursor.offset for cursor in life.ask(CursorsOf("c"))] == [2]
 
 
 KINDS: tuple[type[Kind], ...] = (

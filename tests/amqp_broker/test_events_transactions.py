@@ -23,6 +23,7 @@ from amqp_broker.frames import (
     TransactionalState,
     encode_message,
 )
+from amqp_broker.persistence import EventRange
 from amqp_broker.testing import ScriptedFaults
 from tests.support.broker_clients import (
     at_rest,
@@ -317,7 +318,7 @@ def test_log_goes_on_after_a_restart(tmp_path: Path) -> None:
 
 async def _check_range(running: Broker) -> None:
     ranges: list[tuple[int, int]] = []
-    running.writer.read(lambda store: ranges.append(store.event_range()))
+    running.writer.read(lambda store: ranges.append(store.ask(EventRange())))
     await running.nodes.store_step([])
     (first, after) = ranges[0]
     assert first == 1 and after > 10

@@ -18,7 +18,7 @@ from amqp_broker.embedding import RunningBroker
 from amqp_broker.expiries import CHUNK_BITS, CROWDED_CHUNKS, NEVER, Expiries
 from amqp_broker.expiry import SWEEP_DISK_EVERY_MS, SWEEP_EVERY_MS
 from amqp_broker.frames import Accepted, Released
-from amqp_broker.persistence import Record, Store
+from amqp_broker.persistence import PageOf, Record, Store
 from tests.support.broker_clients import at_rest, bodies, counts, receive, send, session_to, settle_down
 from tests.support.half_sets import SetClient, seal_of
 from tests.support.halves import (
@@ -63,7 +63,7 @@ def stored(broker: RunningBroker, name: str = "q") -> int:
 
     async def there(running: Broker) -> int:
         queue = running.nodes.queues._queues[name]
-        page = await running.writer.ask(lambda store: store.read(queue.queue_id, 0, 10_000, 1 << 30))
+        page = await running.writer.ask(PageOf(queue.queue_id, 0, 10_000, 1 << 30))
         return len(page.records)
 
     found = broker.call(there)

@@ -19,7 +19,7 @@ from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import Accepted, Disposition, Error, Message, Modified, Rejected, Released, Source
 from amqp_broker.halves.administration import HalfMessage
 from amqp_broker.links import ReceiverLink
-from amqp_broker.persistence import RowDamaged, StoreFailed
+from amqp_broker.persistence import HalfBodyOf, Question, RowDamaged, StoreFailed
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.testing import run_with_virtual_clock
 from tests.links.pair import Message as Sendable
@@ -563,16 +563,16 @@ def test_what_cannot_be_read_hides_no_other_parked_one(
 ) -> None:
     """The next one is shown, and a drain has its answer."""
     config = on_disk(tmp_path, half_groups=(PARKING,))
-    read = SqliteStore.half_body
+    ask = SqliteStore.ask
 
-    def faulty(store: SqliteStore, group: str, half_id: bytes) -> bytes | None:
-        if half_id == half_id_of("1"):
+    def faulty(store: SqliteStore, question: Question[Any]) -> Any:
+        if isinstance(question, HalfBodyOf) and question.half_id == half_id_of("1"):
             raise error
-        return read(store, group, half_id)
+        return ask(store, question)
 
     async def main() -> None:
         await park_two(config)
-        monkeypatch.setattr(SqliteStore, "half_body", faulty)
+        monkeypatch.setattr(SqliteStore, "ask", faulty)
         async with open_broker(config) as broker:
             at = Served(broker)
             look = await attach_to_parked(at)

@@ -12,6 +12,7 @@ import trio
 from amqp_broker.broker import open_broker
 from amqp_broker.frames import Accepted, Error, Message, Modified, Rejected, Released
 from amqp_broker.halves.addresses import set_address
+from amqp_broker.persistence import PageOf, Question
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.testing import run_with_virtual_clock
 from tests.links.pair import Message as Sendable
@@ -305,13 +306,13 @@ def test_a_fault_while_a_set_is_read_back_holds_up_nobody(
     """After a restart: the seal is told, what comes behind it is answered, and the seal can come again."""
     config = on_disk(tmp_path)
     one = row(b"1")
-    read = SqliteStore.read
+    ask = SqliteStore.ask
     faults = [RuntimeError("a fault of the broker")]
 
-    def faulty(*arguments: Any) -> Any:
-        if faults:
+    def faulty(store: SqliteStore, question: Question[Any]) -> Any:
+        if faults and isinstance(question, PageOf):
             raise faults.pop()
-        return read(*arguments)
+        return ask(store, question)
 
     async def main() -> None:
         async with open_broker(config) as before:
@@ -320,7 +321,7 @@ def test_a_fault_while_a_set_is_read_back_holds_up_nobody(
             at = Served(broker)
             resolve = at.attach_sender("$half-resolve/g")
             await at.settle()
-            monkeypatch.setattr(SqliteStore, "read", faulty)
+            monkeypatch.setattr(SqliteStore, "ask", faulty)
             seal = Sendable(seal_of("one", 1, checksum(one)))
             resolve.send([seal, Sendable(void_of("two"))])
             await at.settle()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import attrs
@@ -19,9 +18,8 @@ from amqp_broker.persistence import (
     CreateNode,
     MemoryStore,
     Post,
-    ReadResult,
     Retain,
-    Store,
+    RetainedPageOf,
     StoreFailed,
     StoreFull,
     Unit,
@@ -203,11 +201,6 @@ class Cut:
         self._store.commit()
 
 
-def page_of(queue_id: int, at: int, store: Store) -> ReadResult:
-    """What is retained from there on."""
-    return store.read_retained(queue_id, at, 1_000, 1 << 24)
-
-
 MANY = 3 * PAGE_MESSAGES + 7
 
 
@@ -240,7 +233,7 @@ def test_making_a_log_goes_on_where_it_was_cut_off(tmp_path: Path, commits: int,
             found: list[bytes] = []
             at = MANY
             while at < queue.next_offset:
-                page = await broker.writer.ask(partial(page_of, queue.queue_id, at))
+                page = await broker.writer.ask(RetainedPageOf(queue.queue_id, at, 1_000, 1 << 24))
                 assert not page.quarantined
                 found += [bytes(Message(record.body).body_sections()[0].value) for record in page.records]
                 at = page.next_offset
@@ -276,7 +269,7 @@ def test_no_message_comes_before_the_retention_of_its_log() -> None:
             queue = await broker.nodes.queues.create("q")
             submit(broker, queue)
             await broker.nodes.store_step([])
-            page = await broker.writer.ask(partial(page_of, queue.queue_id, 0))
+            page = await broker.writer.ask(RetainedPageOf(queue.queue_id, 0, 1_000, 1 << 24))
             return len(page.records)
 
     assert trio.run(main) == 1

@@ -11,7 +11,7 @@ import pytest
 from amqp_broker.broker import Broker
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import Accepted, Ulong
-from amqp_broker.persistence import Quarantined, ReadResult
+from amqp_broker.persistence import Quarantined, ReadResult, RetainedPageOf
 from amqp_broker.testing import running_broker
 from tests.support.broker_clients import receive, send, session_to, settle_down
 from tests.support.retained import Asker, offset_of, read, retaining
@@ -31,18 +31,18 @@ def broker() -> Iterator[RunningBroker]:
 def damage(running: Broker) -> None:
     """What the store answers from now on, as the one on disk does for rows that fail their checksums."""
     store: Any = running.writer._store
-    whole = store.read_retained
+    whole = store._answers[RetainedPageOf]
 
-    def read_retained(queue_id: int, *arguments: int) -> ReadResult:
-        page: ReadResult = whole(queue_id, *arguments)
+    def holed(asked: RetainedPageOf) -> ReadResult:
+        page: ReadResult = whole(asked)
         lost = [record for record in page.records if record.offset in DAMAGED]
         return attrs.evolve(
             page,
             records=[record for record in page.records if record not in lost],
-            quarantined=[Quarantined(queue_id, record.offset, "scripted") for record in lost],
+            quarantined=[Quarantined(asked.queue_id, record.offset, "scripted") for record in lost],
         )
 
-    store.read_retained = read_retained
+    store._answers[RetainedPageOf] = holed
 
 
 def filled(session: WireSession) -> None:
@@ -105,7 +105,7 @@ def test_a_store_that_has_nothing_is_not_asked_again_and_again() -> None:
 
         def nothing_there(running: Broker) -> None:
             store: Any = running.writer._store
-            store.read_retained = lambda queue_id, start, *_: ReadResult([], start, [])
+            store._answers[RetainedPageOf] = lambda asked: ReadResult([], asked.from_offset, [])
 
         broker.call(nothing_there)
         reader = read(session, "kept", 3)

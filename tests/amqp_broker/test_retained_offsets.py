@@ -13,7 +13,7 @@ from amqp_broker.frames import encode_message
 from amqp_broker.node_service import OF_THE_BROKER
 from amqp_broker.operations.posting import Posting
 from amqp_broker.page_turns import BURST_S, BUSY_OPERATIONS_PER_S, WINDOW_S, Allowance
-from amqp_broker.persistence import MemoryStore, Post, Record, StoreFull, Unit
+from amqp_broker.persistence import MemoryStore, Post, Record, RetainedPageOf, StoreFull, Unit
 from amqp_broker.queue import Queue
 from amqp_broker.records import record_of
 from tests.support.logs import logs
@@ -81,7 +81,7 @@ def test_what_the_store_refuses_leaves_no_hole(
             await broker.nodes.store_step([])
             submit(broker, queue, 5)
             await broker.nodes.store_step([])
-            page = await broker.writer.ask(lambda there: there.read_retained(queue.queue_id, 0, 100, 10_000))
+            page = await broker.writer.ask(RetainedPageOf(queue.queue_id, 0, 100, 10_000))
             assert not page.quarantined
             assert queue.next_offset == queue.backlog.available_to == page.next_offset
             return [(record.offset, record.body) for record in page.records]

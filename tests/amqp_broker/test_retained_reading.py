@@ -25,7 +25,7 @@ from amqp_broker.frames import (
     Ulong,
     encode_message,
 )
-from amqp_broker.persistence import MemoryStore, Store
+from amqp_broker.persistence import MemoryStore, RetainedBy, Store
 from amqp_broker.testing import memory_config, running_broker
 from tests.support.broker_clients import (
     attach_with,
@@ -364,7 +364,7 @@ def test_retention_that_is_switched_off_drops_what_was_kept(disk: bool, tmp_path
             queue = await broker.nodes.queues.create("kept")
             broker.nodes.post(queue, encode_message(body=b"x"))
             await broker.nodes.store_step([])
-            found = await broker.writer.ask(lambda there: there.retained(queue.queue_id))
+            found = await broker.writer.ask(RetainedBy(queue.queue_id))
             return None if found is None else (found.first_offset, found.next_offset)
 
     keeps = QueuePolicy(pattern="kept", retention_ms=1_000)

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from amqp_broker.authorisation import Principal
-from amqp_broker.persistence import NoSuchNode, StoreFull
+from amqp_broker.persistence import NoSuchNode, PageOf, StoreFull, StreamOf, StreamsOf
 from amqp_broker.persistence.sqlite import SqliteStore
 from tests.support.sequence_jobs import Bench, answers, bench
 from tests.support.sequenced import Place, chain
@@ -40,7 +40,7 @@ def arrive(at: Bench, order: list[Place], stream: str, cut: int) -> list[str]:
     else:
         for place in order:
             at.commit(at.posting(place, stream=stream))
-    page = at.store.read(at.queue.queue_id, before, 100, 100_000)
+    page = at.store.ask(PageOf(at.queue.queue_id, before, 100, 100_000))
     return [record.body.decode() for record in page.records]
 
 
@@ -81,7 +81,7 @@ def test_a_resend_of_all_completes_every_order() -> None:
                 first = at.queue.next_offset
                 arrive(at, list(order), f"s{number}", number % 3)
                 arrive(at, STREAM_OF_FOUR, f"s{number}", number % 2)
-                page = at.store.read(at.queue.queue_id, first, 100, 100_000)
+                page = at.store.ask(PageOf(at.queue.queue_id, first, 100, 100_000))
                 assert [record.body for record in page.records] == [b"1.1", b"1.2", b"1.3", b"1.4"]
 
     trio.run(main)
@@ -182,14 +182,14 @@ def test_what_was_refused_alone_is_counted_on_disk() -> None:
         async with bench() as at:
             at.commit(at.posting((1, 1, 0)))
             at.commit(at.posting((1, 3, 2), (1, 1, 0)), at.posting((1, 4, 3)))
-            stored = at.store.stream(at.queue.queue_id, "s")
+            stored = at.store.ask(StreamOf(at.queue.queue_id, "s"))
             assert stored is not None
             assert (stored.seq_no, stored.reject_count, stored.last_access_ms > 0) == (1, 3, True)
             at.commit(at.posting((1, 2, 1)))
-            stored = at.store.stream(at.queue.queue_id, "s")
+            stored = at.store.ask(StreamOf(at.queue.queue_id, "s"))
             assert stored is not None and stored.reject_count == 0
             at.commit(*[at.posting((1, 2, 1), stream=f"invented {number}") for number in range(10)])
-            assert [stream.stream for stream in at.store.streams(at.queue.queue_id, "", 100)] == ["s"]
+            assert [stream.stream for stream in at.store.ask(StreamsOf(at.queue.queue_id, "", 100))] == ["s"]
 
     trio.run(main)
 
@@ -203,7 +203,7 @@ def test_the_owner_is_who_was_accepted_first() -> None:
             first, second = at.posting((1, 1, 0), principal=ann), at.posting((1, 2, 1), principal=ben)
             at.commit(first, second)
             assert answers(second) == ["amqp:unauthorized-access"]
-            stored = at.store.stream(at.queue.queue_id, "s")
+            stored = at.store.ask(StreamOf(at.queue.queue_id, "s"))
             assert stored is not None and (stored.owner, stored.seq_no) == ("ann", 1)
 
     trio.run(main)

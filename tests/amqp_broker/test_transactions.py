@@ -5,6 +5,7 @@ on.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ from amqp_broker.frames import (
     TransactionalState,
     encode_message,
 )
-from amqp_broker.persistence import MemoryStore, OutcomesDamaged
+from amqp_broker.persistence import DischargedAt, MemoryStore, OutcomesDamaged, Question
 from amqp_broker.testing import memory_config
 from tests.support.broker_clients import (
     at_rest,
@@ -442,10 +443,11 @@ def test_a_damaged_record_of_outcomes_is_no_answer(
 ) -> None:
     """Neither committed nor not-committed: the question is rejected, and the broker goes on."""
 
-    def damaged(self: MemoryStore, txn_id: bytes) -> int | None:
+    def damaged(self: MemoryStore, question: Question[Any]) -> Any:
+        assert isinstance(question, DischargedAt)
         raise OutcomesDamaged("page 7")
 
-    monkeypatch.setattr(MemoryStore, "discharged", damaged)
+    monkeypatch.setattr(MemoryStore, "ask", damaged)
     with session_to(broker) as session:
         word, state = ask(session, b"some id")
         assert word is None and error_of(state).condition == "amqp:internal-error"

@@ -27,7 +27,7 @@ from amqp_broker.frames import (
     Symbol,
     TransactionalState,
 )
-from amqp_broker.persistence import DeleteNode, StoreFailed, StoreFull
+from amqp_broker.persistence import DeleteNode, DischargedAt, StoreFailed, StoreFull
 from amqp_broker.testing import ScriptedFaults
 from tests.support.broker_clients import (
     at_rest,
@@ -95,7 +95,7 @@ def left(broker: RunningBroker, name: str) -> list[bytes]:
 def was_committed(broker: RunningBroker, txn_id: bytes) -> bool:
     """Whether the store has the record of its discharge."""
 
-    found = broker.call(lambda running: running.writer.ask(lambda store: store.discharged(txn_id)))
+    found = broker.call(lambda running: running.writer.ask(DischargedAt(txn_id)))
     return found is not None
 
 

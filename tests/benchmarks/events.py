@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from amqp_broker.persistence import EventRange
 from amqp_broker.persistence.sqlite import SqliteStore
 from tests.crash.broker_process import BrokerProcess
 
@@ -75,7 +76,7 @@ def main() -> int:
                     )
             broker.stop()
         store = SqliteStore(directory / "data", ballast_bytes=0)
-        first, after = store.event_range()
+        first, after = store.ask(EventRange())
         ((rows, octets),) = store._connection.execute(
             "SELECT count(*), sum(length(CAST(fields AS BLOB))) FROM event"
         ).fetchall()

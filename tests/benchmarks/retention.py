@@ -14,7 +14,16 @@ import tempfile
 import time
 from pathlib import Path
 
-from amqp_broker.persistence import CreateNode, Post, ReadResult, Record, Retain, Retire
+from amqp_broker.persistence import (
+    CreateNode,
+    OffsetAt,
+    Post,
+    ReadResult,
+    Record,
+    Retain,
+    RetainedPageOf,
+    Retire,
+)
 from amqp_broker.persistence.sqlite import SqliteStore
 
 COUNTS = {300: 900_000, 1: 60_000}
@@ -65,7 +74,7 @@ class Case:
         spent = longest = 0.0
         while at < self.count:
             begin = time.process_time()
-            page: ReadResult = self.store.read_retained(self.queue_id, at, PAGE, 1 << 20)
+            page: ReadResult = self.store.ask(RetainedPageOf(self.queue_id, at, PAGE, 1 << 20))
             elapsed = time.process_time() - begin
             assert page.records[0].offset == at and not page.quarantined
             at = page.next_offset
@@ -78,7 +87,7 @@ class Case:
         begin = time.process_time()
         for number in range(1000):
             at_ms = self.count // 1000 * number
-            assert at_ms <= self.store.offset_at(self.queue_id, at_ms) < at_ms + 2 * self.batch
+            assert at_ms <= self.store.ask(OffsetAt(self.queue_id, at_ms)) < at_ms + 2 * self.batch
         return (time.process_time() - begin) / 1000 * 1e6
 
     def drop(self) -> tuple[float, float]:

@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from amqp_broker.persistence import CreateNode, Post, Record, Retire
+from amqp_broker.persistence import CreateNode, PageOf, Post, Record, Retire
 from amqp_broker.persistence.sqlite import SqliteStore
 
 BATCHES = (1, 10, 100, 300, 1000)
@@ -98,7 +98,7 @@ def backlog(directory: Path, batch: int) -> None:
     read_s = retire_s = 0.0
     while at < BACKLOG:
         begin = time.perf_counter()
-        page = store.read(queue_id, at, 1000, 1 << 20)
+        page = store.ask(PageOf(queue_id, at, 1000, 1 << 20))
         read = time.perf_counter()
         store.apply([[Retire(queue_id, at, page.next_offset - 1)]])
         store.commit()

@@ -19,6 +19,7 @@ from typing import Final
 import attrs
 import trio
 
+from amqp_broker.persistence import StreamOf, StreamsOf
 from amqp_broker.persistence.sqlite import SqliteStore
 from tests.support.sequence_jobs import Bench, answers, bench
 
@@ -83,10 +84,10 @@ def _ask(at: Bench, streams: int) -> tuple[float, float, float]:
     chance = random.Random(4_711)
     numbers = [chance.randrange(streams) for _ in range(SAMPLE)]
     begun = time.perf_counter()
-    found = [at.store.stream(at.queue.queue_id, name_of(number)) for number in numbers]
+    found = [at.store.ask(StreamOf(at.queue.queue_id, name_of(number))) for number in numbers]
     lookup = (time.perf_counter() - begun) / SAMPLE * 1e6
     assert all(stream is not None and stream.seq_no == 1 for stream in found)
-    assert at.store.stream(at.queue.queue_id, "never") is None
+    assert at.store.ask(StreamOf(at.queue.queue_id, "never")) is None
     before = at.queue.next_offset
     begun = time.perf_counter()
     for start in range(0, SAMPLE, GROUP):
@@ -97,7 +98,7 @@ def _ask(at: Bench, streams: int) -> tuple[float, float, float]:
     duplicate = (time.perf_counter() - begun) / SAMPLE * 1e6
     assert at.queue.next_offset == before, "a duplicate was stored"
     begun = time.perf_counter()
-    assert len(at.store.streams(at.queue.queue_id, "sensor-05", 100)) == 100
+    assert len(at.store.ask(StreamsOf(at.queue.queue_id, "sensor-05", 100))) == 100
     return lookup, duplicate, (time.perf_counter() - begun) * 1e3
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from amqp_broker.persistence import Event
+from amqp_broker.persistence import Event, EventRange, EventsFrom
 from amqp_broker.persistence.sqlite import SqliteStore
 from tests.crash.deaths import DISCHARGE_POINTS
 from tests.crash.evidence import DATA, scratch_folder
@@ -36,9 +36,9 @@ def events_of(data: Path) -> Iterator[Event]:
     """The log of a broker that has stopped."""
     store = SqliteStore(data, ballast_bytes=0)
     try:
-        at, end = store.event_range()
+        at, end = store.ask(EventRange())
         while at < end:
-            page = store.events(at, PAGE)
+            page = store.ask(EventsFrom(at, PAGE))
             yield from page
             at = page[-1].seq + 1
     finally:

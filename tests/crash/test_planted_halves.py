@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from amqp_broker.persistence import Discharged, Post, Retire, Unit
+from amqp_broker.persistence import Discharged, PageOf, Post, Retire, Unit
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.records import record_of
 from tests.crash.checks import check_history
@@ -101,7 +101,7 @@ def test_a_post_that_is_missing_in_the_store_is_found(copied: Scenario) -> None:
         for node in store.recover().nodes:
             at = node.first_offset
             while at < node.next_offset:
-                page = store.read(node.queue_id, at, 1_000, 1 << 24)
+                page = store.ask(PageOf(node.queue_id, at, 1_000, 1 << 24))
                 for record in page.records:
                     if decode_body(record.body)[0] == messages[0]:
                         return [Retire(node.queue_id, record.offset, record.offset)]

@@ -12,7 +12,7 @@ from hypothesis.stateful import precondition, rule
 from amqp_broker.broker import Broker
 from amqp_broker.frames import Accepted, Detach, TransactionalState
 from amqp_broker.links import Limits
-from amqp_broker.persistence import Store, StoreFailed
+from amqp_broker.persistence import DischargedAt, Store, StoreFailed
 from tests.model.transactional_at_rest import QUEUES, condition_of
 from tests.model.transactional_clients import Client, Control, Receiver
 from tests.model.transactional_halves import Halves
@@ -332,7 +332,7 @@ class TransactionalMachine(Halves):
         answers: list[bool] = []
 
         def ask(store: Store) -> None:
-            answers.append(store.discharged(transaction.txn_id) is not None)
+            answers.append(store.ask(DischargedAt(transaction.txn_id)) is not None)
 
         def there(broker: Broker) -> None:
             broker.writer.read(ask)

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import Event, Journal, MemoryStore, MoveCursor, Store, event_table
+from amqp_broker.persistence import (
+    CursorsOf,
+    Event,
+    EventRange,
+    EventsFrom,
+    Journal,
+    MemoryStore,
+    MoveCursor,
+    Store,
+    event_table,
+)
 from amqp_broker.persistence.event_sizes import ROW_BYTES, size_of_event
 from amqp_broker.persistence.half_keeping_checks import forget_all
 from amqp_broker.persistence.retention import EVENT_LOG
@@ -41,13 +51,14 @@ def test_the_oldest_go_beyond_the_bound(make_store: MakeStore) -> None:
     forget_all(store, 0.0)
     do(store, *[Journal(logged(number)) for number in range(KEPT)], MoveCursor("c", EVENT_LOG, 1, 5))
     forget_all(store, 0.0)
-    assert store.event_range() == (1, KEPT + 1), "as many as are allowed"
+    assert store.ask(EventRange()) == (1, KEPT + 1), "as many as are allowed"
     for number in range(KEPT, 4 * KEPT):
         do(store, Journal(logged(number)))
         forget_all(store, 0.0)
-        assert store.event_range() == (number + 2 - KEPT, number + 2)
-    assert [event.fields["number"] for event in store.events(0, 99)][0] == f"{3 * KEPT:05}"
-    assert [cursor.offset for cursor in store.cursors("c")] == [1], "a reader is told where the log begins"
+        assert store.ask(EventRange()) == (number + 2 - KEPT, number + 2)
+    assert [event.fields["number"] for event in store.ask(EventsFrom(0, 99))][0] == f"{3 * KEPT:05}"
+    offsets = [cursor.offset for cursor in store.ask(CursorsOf("c"))]
+    assert offsets == [1], "a reader is told where the log begins"
     store.close()
 
 
@@ -60,10 +71,10 @@ def test_runs_go_whole_and_the_last_row_stays(make_store: MakeStore) -> None:
     assert size_of_event(run) > 2_000 + ROW_BYTES
     do(store, Journal(logged(0)), Journal(run))
     forget_all(store, 0.0)
-    assert store.event_range() == (2, 1_002)
+    assert store.ask(EventRange()) == (2, 1_002)
     do(store, Journal(logged(1)))
     forget_all(store, 0.0)
-    assert store.event_range() == (1_002, 1_003)
+    assert store.ask(EventRange()) == (1_002, 1_003)
     store.close()
 
 
@@ -76,7 +87,7 @@ def test_abandoned_events_do_not_count(make_store: MakeStore) -> None:
         store.abandon()
     do(store, *[Journal(logged(number)) for number in range(KEPT)])
     forget_all(store, 0.0)
-    assert store.event_range() == (1, KEPT + 1)
+    assert store.ask(EventRange()) == (1, KEPT + 1)
     store.close()
 
 
@@ -85,7 +96,7 @@ def test_no_bound_is_the_default(make_store: MakeStore) -> None:
     store = make_store(0)
     do(store, *[Journal(logged(number)) for number in range(50)])
     forget_all(store, 0.0)
-    assert store.event_range() == (1, 51)
+    assert store.ask(EventRange()) == (1, 51)
     store.close()
 
 
@@ -103,9 +114,9 @@ def test_what_was_there_is_counted_in_steps(
         store.idle(0.0)
         do(store, *[Journal(logged(number)) for number in range(5)])
         forget_all(store, 0.0)
-        assert store.event_range() == (first + 1, first + 11)
+        assert store.ask(EventRange()) == (first + 1, first + 11)
         do(store, *[Journal(logged(number)) for number in range(5)])
         forget_all(store, 0.0)
-        assert store.event_range() == (first + 6, first + 16)
+        assert store.ask(EventRange()) == (first + 6, first + 16)
         store.close()
         assert check_directory(tmp_path) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import Event, Journal, RowDamaged, StoreError
+from amqp_broker.persistence import Event, EventsFrom, Journal, RowDamaged, StoreError
 from amqp_broker.persistence.checksums import event_checksum
 from amqp_broker.persistence.halves import EVENT_RUN_MAX
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
@@ -26,7 +26,7 @@ def run(count: int, first_offset: int) -> Journal:
 def fill(store: SqliteStore) -> list[Event]:
     """Rows 1 to 10, 11, 12 to 21, 22 to 31; returns all entries."""
     do(store, run(10, 100), Journal(Event("half.put", 6, {"half_id": "x"})), run(10, 200), run(10, 300))
-    return store.events(0, 99)
+    return store.ask(EventsFrom(0, 99))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_checker_finds_damaged_runs(sql: str, findings: list[str], tmp_path: Pat
     for one, expected in zip(found, findings, strict=True):
         assert expected in one
     store = small_store(tmp_path)
-    told = store.events(0, 99)
+    told = store.ask(EventsFrom(0, 99))
     assert 0 < len(told) < len(entries)
     assert all(one in entries for one in told)
     store.close()
@@ -94,7 +94,7 @@ def test_no_number_comes_twice_behind_a_damaged_run(count: int, tmp_path: Path) 
     log = run(2, 400)
     do(store, log)
     assert log.event.seq == 22 + EVENT_RUN_MAX
-    assert [one.seq for one in store.events(21, 9)] == [21, log.event.seq, log.event.seq + 1]
+    assert [one.seq for one in store.ask(EventsFrom(21, 9))] == [21, log.event.seq, log.event.seq + 1]
     store.close()
 
 
@@ -119,7 +119,7 @@ def test_flipped_bits_make_no_event(tmp_path: Path) -> None:
             continue
         for first in (0, 11, 15, 22):
             try:
-                found = store.events(first, 12)
+                found = store.ask(EventsFrom(first, 12))
             except RowDamaged:
                 told += 1
                 continue

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import Discharged, Post, Retire, fault_points
+from amqp_broker.persistence import Discharged, DischargedAt, PageOf, Post, Retire, fault_points
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm, fault_point
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
 from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets
@@ -23,7 +23,7 @@ import json, sys
 from pathlib import Path
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.persistence.store_checks import do, messages, new_queue
-from amqp_broker.persistence import Post, Retire, Purge, CreateNode, Discharged
+from amqp_broker.persistence import CreateNode, Discharged, PageOf, Post, Purge, Retire
 
 path = Path(sys.argv[1])
 store = SqliteStore(path / "data", ballast_bytes=0, checkpoint_bytes=256 * 1024, discharge_keep_count=16)
@@ -49,7 +49,7 @@ sql = "SELECT segment_id FROM run WHERE first_offset=0 AND queue_id=1"
 store._connection.execute(f"UPDATE segment SET bodies=x'00' WHERE id=({sql})").fetchall()
 store._reader.forget()
 print(json.dumps("next"), flush=True)
-store.read(queue_id, 0, 10, 1 << 20)
+store.ask(PageOf(queue_id, 0, 10, 1 << 20))
 promise(kept[1:], first)
 store.backup(path / "copy")
 store.close()
@@ -91,7 +91,7 @@ def test_kill(point: str, nth: int, tmp_path: Path) -> None:
             possible.append((after, first + 20))
         if damaged:
             possible = [(kept[1:], first)]
-            assert store.read(1, 0, 1, 1).quarantined[0].offset == 0
+            assert store.ask(PageOf(1, 0, 1, 1)).quarantined[0].offset == 0
         found = (offsets(store, 1), nodes[0].next_offset)
         assert found in [tuple(entry) for entry in possible], f"{found} is none of {possible}"
     check_outcomes(store, nodes[0].next_offset // 20 if nodes else 0)
@@ -103,7 +103,7 @@ def test_kill(point: str, nth: int, tmp_path: Path) -> None:
 
 def check_outcomes(store: SqliteStore, committed: int) -> None:
     """Those of the transactions whose posts are there, and of no other; the oldest may be forgotten."""
-    outcomes = [store.discharged(b"%d" % group) for group in range(25)]
+    outcomes = [store.ask(DischargedAt(b"%d" % group)) for group in range(25)]
     known = [at_ms for at_ms in outcomes if at_ms is not None]
     assert known == [*range(committed - len(known), committed)], outcomes
     assert len(known) >= min(committed, 16), outcomes

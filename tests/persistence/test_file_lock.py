@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import CreateNode, Post, StoreInUse
+from amqp_broker.persistence import CreateNode, PageOf, Post, StoreInUse
 from amqp_broker.persistence.fault_points import arm
 from amqp_broker.persistence.sqlite import check_directory
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME, LOCK_NAME
@@ -134,7 +134,7 @@ def test_overlapping_turns_are_our_own_bug(tmp_path: Path) -> None:
     assert inside.wait(PATIENCE_S)
     for call in (
         lambda: store.apply([[CreateNode("b", "queue")]]),
-        lambda: store.read(queue_id, 0, 1, 1),
+        lambda: store.ask(PageOf(queue_id, 0, 1, 1)),
         store.recover,
         store.commit,
         store.abandon,

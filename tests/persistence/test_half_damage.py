@@ -11,14 +11,22 @@ import pytest
 from amqp_broker.persistence import (
     Advance,
     Event,
+    EventsFrom,
     Half,
+    HalfBodyOf,
+    HalfOf,
+    HalvesOf,
     Hold,
     Journal,
+    OpenHalves,
     Post,
     Reschedule,
     Retire,
     RowDamaged,
+    SomeHalves,
     StoreError,
+    StreamOf,
+    StreamsOf,
     Unit,
     half_rows,
 )
@@ -130,23 +138,23 @@ def test_damaged_rows_are_told_and_never_believed(tmp_path: Path) -> None:
     edit(tmp_path, "UPDATE event SET fields=CAST(x'ff61' AS TEXT) WHERE seq=3")
     store = small_store(tmp_path)
     questions: list[Callable[[], object]] = [
-        lambda: store.half(GROUP, half_id(0)),
-        lambda: store.half_body(GROUP, half_id(0)),
-        lambda: store.half(GROUP, half_id(2)),
-        lambda: store.half_body(GROUP, half_id(3)),
-        lambda: store.stream(queue_id, "stream-3"),
+        lambda: store.ask(HalfOf(GROUP, half_id(0))),
+        lambda: store.ask(HalfBodyOf(GROUP, half_id(0))),
+        lambda: store.ask(HalfOf(GROUP, half_id(2))),
+        lambda: store.ask(HalfBodyOf(GROUP, half_id(3))),
+        lambda: store.ask(StreamOf(queue_id, "stream-3")),
     ]
     for question in questions:
         with pytest.raises(RowDamaged):
             question()
-    assert store.half(GROUP, half_id(3)) == half(3)
-    some = store.some_halves(GROUP, [half_id(number) for number in (3, 99)])
+    assert store.ask(HalfOf(GROUP, half_id(3))) == half(3)
+    some = store.ask(SomeHalves(GROUP, [half_id(number) for number in (3, 99)]))
     assert some == {half_id(3): half(3), half_id(99): None}
-    assert not {half_id(0), half_id(2)} & store.some_halves(GROUP, [half_id(n) for n in range(4)]).keys()
-    assert numbers(store.halves(GROUP, None, b"", 5)) == [1, 3, 4, 5, 6]
-    assert numbers(store.open_halves())[:3] == [3, 6, 7]
-    assert [one.seq_no for one in store.streams(queue_id, "stream-1", 3)] == [2, 4, 5]
-    assert [one.seq for one in store.events(2, 3)] == [2, 4, 5]
+    assert not {half_id(0), half_id(2)} & store.ask(SomeHalves(GROUP, [half_id(n) for n in range(4)])).keys()
+    assert numbers(store.ask(HalvesOf(GROUP, None, b"", 5))) == [1, 3, 4, 5, 6]
+    assert numbers(store.ask(OpenHalves()))[:3] == [3, 6, 7]
+    assert [one.seq_no for one in store.ask(StreamsOf(queue_id, "stream-1", 3))] == [2, 4, 5]
+    assert [one.seq for one in store.ask(EventsFrom(2, 3))] == [2, 4, 5]
     refused: list[Unit] = [
         [Journal(event(99)), decide(2, COMMITTED), Post(queue_id, messages(0, 1))],
         [hold(0)],
@@ -157,7 +165,7 @@ def test_damaged_rows_are_told_and_never_believed(tmp_path: Path) -> None:
     assert [type(error) for error in errors] == [RowDamaged] * 3 + [type(None)]
     assert (last.event.seq, stored(store, 50), offsets(store, queue_id)) == (21, PREPARED, [])
     do(store, decide(3, COMMITTED), Advance(stream(queue_id, 3)))
-    assert store.stream(queue_id, "stream-3") == stream(queue_id, 3), "a new position heals it"
+    assert store.ask(StreamOf(queue_id, "stream-3")) == stream(queue_id, 3), "a new position heals it"
     store.close()
 
 
@@ -176,13 +184,13 @@ def test_damaged_pages_are_told_and_the_store_goes_on(tmp_path: Path) -> None:
     (tmp_path / DATABASE_NAME).write_bytes(data)
     store = small_store(tmp_path, page_size_bytes=1024)
     with pytest.raises(RowDamaged):
-        store.half(GROUP, half_id(150))
+        store.ask(HalfOf(GROUP, half_id(150)))
     with pytest.raises(RowDamaged):
-        store.halves(GROUP, None, half_id(140), 50)
+        store.ask(HalvesOf(GROUP, None, half_id(140), 50))
     with pytest.raises(RowDamaged):
-        store.stream(queue_id, "stream-5")
+        store.ask(StreamOf(queue_id, "stream-5"))
     with pytest.raises(RowDamaged):
-        store.events(90, 50)
+        store.ask(EventsFrom(90, 50))
     assert stored(store, 102) == ROLLED_BACK
     do(store, Post(queue_id, messages(0, 2)), Journal(event(0)), hold(201))
     forget_all(store, 0.0)
@@ -196,7 +204,7 @@ def test_flipped_bits_make_no_state(tmp_path: Path) -> None:
     """Anywhere in the file: what is told of a half message, a stream or an event is what was stored."""
     store = small_store(tmp_path / "sound", page_size_bytes=1024)
     queue_id = fill(store)
-    expected: list[Half | None] = [store.half(GROUP, half_id(number)) for number in range(40)]
+    expected: list[Half | None] = [store.ask(HalfOf(GROUP, half_id(number))) for number in range(40)]
     store.close()
     sound = (tmp_path / "sound" / DATABASE_NAME).read_bytes()
     (tmp_path / "damaged").mkdir()
@@ -213,14 +221,14 @@ def test_flipped_bits_make_no_state(tmp_path: Path) -> None:
             continue
         for number in range(40):
             try:
-                found = store.half(GROUP, half_id(number))
+                found = store.ask(HalfOf(GROUP, half_id(number)))
                 lost += found is None
                 assert found in (expected[number], None)
-                found_body = store.half_body(GROUP, half_id(number))
+                found_body = store.ask(HalfBodyOf(GROUP, half_id(number)))
                 assert found_body in (body(number), None)
-                position = store.stream(queue_id, f"stream-{number % 10}")
+                position = store.ask(StreamOf(queue_id, f"stream-{number % 10}"))
                 assert position in (stream(queue_id, number % 10), None)
-                for one in store.events(number, 3):
+                for one in store.ask(EventsFrom(number, 3)):
                     assert one == event_of(one.seq)
             except StoreError:
                 told += 1

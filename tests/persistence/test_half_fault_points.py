@@ -8,7 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import Advance, Event, ForgetStream, Journal, Post, Reschedule, Retire, Stream
+from amqp_broker.persistence import (
+    Advance,
+    Event,
+    EventsFrom,
+    ForgetStream,
+    HalfBodyOf,
+    HalfOf,
+    Journal,
+    Post,
+    Reschedule,
+    Retire,
+    Stream,
+    StreamOf,
+)
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm
 from amqp_broker.persistence.half_checks import GROUP, body, decide, half_id, hold
 from amqp_broker.persistence.halves import COMMITTED, PARKED, PREPARED, ROLLED_BACK
@@ -83,7 +96,7 @@ def test_kill(point: str, nth: int, tmp_path: Path) -> None:
 
 def number_of_groups(store: SqliteStore) -> int:
     """By the position of the stream."""
-    positions = [store.stream(node.queue_id, "s") for node in store.recover().nodes]
+    positions = [store.ask(StreamOf(node.queue_id, "s")) for node in store.recover().nodes]
     return max([found.seq_no for found in positions if found is not None], default=0)
 
 
@@ -91,7 +104,7 @@ def check_groups(store: SqliteStore, groups: int) -> None:
     """So many groups: positions and decisions with their messages, events; the oldest may be forgotten."""
     queue_id, plain = (node.queue_id for node in store.recover().nodes)
     assert len(read_all(store, plain)) == groups
-    states = [one.state if (one := store.half(GROUP, half_id(n))) else None for n in range(20)]
+    states = [one.state if (one := store.ask(HalfOf(GROUP, half_id(n)))) else None for n in range(20)]
     forgotten = next((n for n, state in enumerate(states) if state is not None), 0)
     assert forgotten % 5 in (0, 4) or forgotten == 0, states
     decided = [ROLLED_BACK if n % 3 == 2 else COMMITTED for n in range(groups - 1)]
@@ -101,8 +114,8 @@ def check_groups(store: SqliteStore, groups: int) -> None:
     assert len(read_all(store, queue_id)) == decided.count(COMMITTED)
     for number in range(forgotten, groups):
         held = body(number) if states[number] == PREPARED else None
-        assert store.half_body(GROUP, half_id(number)) == held
-    events = store.events(0, 100)
+        assert store.ask(HalfBodyOf(GROUP, half_id(number))) == held
+    events = store.ask(EventsFrom(0, 100))
     assert [one.seq for one in events] == [*range(2 * groups + 1 - len(events), 2 * groups + 1)]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import MemoryStore, Store
+from amqp_broker.persistence import HalfBodyOf, HalfOf, MemoryStore, Store
 from amqp_broker.persistence.half_checks import GROUP, KEEP_MS, PUT_AT_MS, decide, half, half_id
 from amqp_broker.persistence.half_keeping_checks import LATE_S, forget_all
 from amqp_broker.persistence.halves import BY_POLICY, COMMITTED, ROLLED_BACK, Hold
@@ -43,7 +43,7 @@ def given_up(store: Store, *numbers: int) -> None:
 
 def kept(store: Store, count: int) -> list[int]:
     """The numbers of those whose bodies are there."""
-    return [number for number in range(count) if store.half_body(GROUP, half_id(number)) is not None]
+    return [number for number in range(count) if store.ask(HalfBodyOf(GROUP, half_id(number))) is not None]
 
 
 def test_the_oldest_bodies_go_beyond_the_bound(make_store: MakeStore) -> None:
@@ -57,7 +57,7 @@ def test_the_oldest_bodies_go_beyond_the_bound(make_store: MakeStore) -> None:
     given_up(store, 4, 5)
     forget_all(store, 2.0)
     assert kept(store, 9) == [0, 3, 4, 5]
-    found = [store.half(GROUP, half_id(number)) for number in (1, 2)]
+    found = [store.ask(HalfOf(GROUP, half_id(number))) for number in (1, 2)]
     assert [each.state for each in found if each is not None] == [ROLLED_BACK] * 2
     do(store, decide(0, COMMITTED))
     forget_all(store, 3.0)

@@ -17,17 +17,25 @@ from amqp_broker.persistence import (
     Decide,
     DeleteNode,
     Event,
+    EventRange,
+    EventsFrom,
     ForgetStream,
     Half,
+    HalfBodyOf,
+    HalfOf,
+    HalvesOf,
     Hold,
     Journal,
     MemoryStore,
+    OpenHalves,
     Post,
     Purge,
     Record,
     Reschedule,
     Store,
     Stream,
+    StreamOf,
+    StreamsOf,
     Unit,
     Verb,
 )
@@ -155,7 +163,7 @@ class HalfModel(RuleBasedStateMachine):
 
     @rule(first=st.integers(-1, 1000), count=st.integers(0, 20))
     def read_events(self, first: int, count: int) -> None:
-        assert self.store.events(first, count) == self.model.events(first, count)
+        assert self.store.ask(EventsFrom(first, count)) == self.model.ask(EventsFrom(first, count))
 
     @rule(ends=ENDS)
     def refused(self, ends: bool) -> None:
@@ -236,8 +244,8 @@ class HalfModel(RuleBasedStateMachine):
     def list_in_pages(self, group: str, state: str | None, count: int) -> None:
         after = b""
         while True:
-            page = self.store.halves(group, state, after, count)
-            assert page == self.model.halves(group, state, after, count)
+            page = self.store.ask(HalvesOf(group, state, after, count))
+            assert page == self.model.ask(HalvesOf(group, state, after, count))
             if not page:
                 return
             after = page[-1].half_id
@@ -262,15 +270,15 @@ def numbers_of(units: list[Unit]) -> list[int]:
 
 def told_by(store: Store, queue_ids: list[int]) -> list[object]:
     """Everything that a store has to say."""
-    told: list[object] = [store.open_halves(), store.events(0, 1000), store.event_range()]
+    told: list[object] = [store.ask(OpenHalves()), store.ask(EventsFrom(0, 1000)), store.ask(EventRange())]
     for group in GROUPS:
         for number in range(6):
             half_id = b"\x01%d" % number
-            told += [store.half(group, half_id), store.half_body(group, half_id)]
-        told.append(store.halves(group, None, b"", 100))
+            told += [store.ask(HalfOf(group, half_id)), store.ask(HalfBodyOf(group, half_id))]
+        told.append(store.ask(HalvesOf(group, None, b"", 100)))
     for queue_id in queue_ids:
-        told.append(store.streams(queue_id, "", 10))
-        told += [store.stream(queue_id, name) for name in (*STREAMS, "refused")]
+        told.append(store.ask(StreamsOf(queue_id, "", 10)))
+        told += [store.ask(StreamOf(queue_id, name)) for name in (*STREAMS, "refused")]
     return told
 
 

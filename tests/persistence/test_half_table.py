@@ -15,15 +15,22 @@ from amqp_broker.persistence import (
     DeleteNode,
     Discharged,
     Event,
+    EventRange,
+    EventsFrom,
     ForgetStream,
+    HalfBodyOf,
+    HalfOf,
     Hold,
     Journal,
     KeepTime,
+    OpenHalves,
     Post,
     Reschedule,
     Store,
     StoreFull,
     Stream,
+    StreamOf,
+    StreamsOf,
     Unit,
     Verb,
     event_table,
@@ -81,10 +88,10 @@ def check_filled(store: SqliteStore, queue_id: int) -> None:
     assert [stored(store, number) for number in range(40)] == STATES * 10
     for number in range(40):
         expected = None if number % 4 == 0 or number % 8 == 5 else body(number)
-        assert store.half_body(GROUP, half_id(number)) == expected
-    assert len(store.open_halves()) == 20
-    assert store.streams(queue_id, "", 99) == [stream(queue_id, number) for number in range(10)]
-    found = store.events(0, 99)
+        assert store.ask(HalfBodyOf(GROUP, half_id(number))) == expected
+    assert len(store.ask(OpenHalves())) == 20
+    assert store.ask(StreamsOf(queue_id, "", 99)) == [stream(queue_id, number) for number in range(10)]
+    found = store.ask(EventsFrom(0, 99))
     assert [one.seq for one in found] == [*range(1, 21)]
     assert [one.at_ms for one in found] == [*range(20)]
 
@@ -161,7 +168,7 @@ def test_full_disk_refuses_what_is_new_and_settling_goes_on(tmp_path: Path) -> N
     assert [stored(store, number) for number in (0, 1, 2, 3, 8, 9)] == [
         PREPARED, ROLLED_BACK, PARKED, PREPARED, None, None,
     ]  # fmt: skip
-    assert store.streams(queue_id, "", 9) == []
+    assert store.ask(StreamsOf(queue_id, "", 9)) == []
     for unit in (refused[0], refused[2]):
         assert [type(error) for error in do_units(store, [unit])] == [StoreFull], "alone in its group"
     assert [log.event.seq for log in logs] == [1, 2]
@@ -188,7 +195,7 @@ def test_group_that_finds_the_disk_full_leaves_everything_as_it_was(tmp_path: Pa
     assert [type(error) for error in do_units(store, [unit])] == [StoreFull], "not the first time"
     do(store, *unit)
     assert [stored(store, number) for number in (50, 51, 52, 3)] == [COMMITTED, PREPARED, PREPARED, COMMITTED]
-    assert store.events(21, 9)[0].at_ms == 20
+    assert store.ask(EventsFrom(21, 9))[0].at_ms == 20
     store.close()
     assert check_directory(tmp_path) == []
 
@@ -199,7 +206,7 @@ def test_last_event_is_kept_so_that_no_number_comes_twice(tmp_path: Path) -> Non
     do(store, *[Journal(event(number)) for number in range(20)])
     forget_all(store, 0.0)
     forget_all(store, 1000.0)
-    assert [one.seq for one in store.events(0, 99)] == [20]
+    assert [one.seq for one in store.ask(EventsFrom(0, 99))] == [20]
     store.close()
     assert check_directory(tmp_path) == []
     store = small_store(tmp_path, event_keep_ms=1000)
@@ -218,7 +225,7 @@ def test_events_are_forgotten_in_steps(tmp_path: Path) -> None:
     forget_all(store, 1.0)
     steps = [(store.idle(1000.0), count(store, "event")) for _ in range(2)]
     assert steps == [(True, 500), (False, 1)]
-    assert store.events(0, 9)[0].seq == many
+    assert store.ask(EventsFrom(0, 9))[0].seq == many
     store.close()
 
 
@@ -231,7 +238,7 @@ def test_runs_are_forgotten_in_steps(tmp_path: Path) -> None:
     forget_all(store, 1.0)
     steps = [(store.idle(1000.0), count(store, "event")) for _ in range(2)]
     assert steps == [(True, 4), (False, 1)]
-    assert store.event_range() == ((rows - 1) * EVENT_RUN_MAX + 1, rows * EVENT_RUN_MAX + 1)
+    assert store.ask(EventRange()) == ((rows - 1) * EVENT_RUN_MAX + 1, rows * EVENT_RUN_MAX + 1)
     store.close()
 
 
@@ -245,10 +252,10 @@ def test_numbers_go_on_behind_a_run_after_a_restart(tmp_path: Path) -> None:
         store.close()
         assert check_directory(tmp_path) == []
         store = small_store(tmp_path, event_keep_ms=1000)
-        assert store.event_range()[1] == 9
+        assert store.ask(EventRange())[1] == 9
         forget_all(store, 0.0)
         forget_all(store, 1000.0)
-        assert [one.fields["offset"] for one in store.events(0, 99)] == [*range(7)]
+        assert [one.fields["offset"] for one in store.ask(EventsFrom(0, 99))] == [*range(7)]
     log = Journal(event(20))
     do(store, log)
     assert log.event.seq == 9
@@ -266,9 +273,9 @@ def test_age_goes_on_after_a_restart(tmp_path: Path) -> None:
     store = small_store(tmp_path)
     forget_all(store, 0.0)
     forget_all(store, 86_400.0 - 1000)
-    assert (stored(store, 1), len(store.events(0, 9))) == (ROLLED_BACK, 2)
+    assert (stored(store, 1), len(store.ask(EventsFrom(0, 9)))) == (ROLLED_BACK, 2)
     forget_all(store, 86_400.0 + LATE_S)
-    assert (stored(store, 1), len(store.events(0, 9))) == (None, 1)
+    assert (stored(store, 1), len(store.ask(EventsFrom(0, 9)))) == (None, 1)
     store.close()
     assert check_directory(tmp_path) == []
 
@@ -281,7 +288,7 @@ def test_age_goes_on_with_the_time_that_is_told(tmp_path: Path) -> None:
     for day in range(1, 8):
         if day == 7:
             forget_all(store, (begun_ms + KEEP_MS) / 1000 - 1)
-            assert (stored(store, 1), len(store.events(0, 99))) == (ROLLED_BACK, 8)
+            assert (stored(store, 1), len(store.ask(EventsFrom(0, 99)))) == (ROLLED_BACK, 8)
         do(store, KeepTime(begun_ms + day * 86_400_000, ""), Journal(event(day)))
         store.close()
         store = small_store(tmp_path)
@@ -289,7 +296,7 @@ def test_age_goes_on_with_the_time_that_is_told(tmp_path: Path) -> None:
         assert recovered.now_ms == begun_ms + day * 86_400_000
     assert KEEP_MS == 7 * 86_400_000
     forget_all(store, (begun_ms + KEEP_MS + late_ms) / 1000)
-    assert (stored(store, 1), len(store.events(0, 99))) == (None, 7)
+    assert (stored(store, 1), len(store.ask(EventsFrom(0, 99)))) == (None, 7)
     store.close()
     assert check_directory(tmp_path) == []
 
@@ -322,14 +329,14 @@ def test_streams_of_a_deleted_queue_are_swept_in_steps(tmp_path: Path) -> None:
     do(store, DeleteNode(gone))
     assert store.idle(0.0) is True
     assert count(store, "stream") == 2 * many - stream_table.FORGET_STREAMS
-    assert (store.stream(gone, "stream-3"), store.streams(gone, "", 9)) == (None, [])
+    assert (store.ask(StreamOf(gone, "stream-3")), store.ask(StreamsOf(gone, "", 9))) == (None, [])
     store.close()
     assert check_directory(tmp_path) == []
     store = small_store(tmp_path, synchronous="OFF")
-    assert (store.stream(gone, "stream-3"), store.streams(gone, "", 9)) == (None, [])
+    assert (store.ask(StreamOf(gone, "stream-3")), store.ask(StreamsOf(gone, "", 9))) == (None, [])
     forget_all(store, 0.0)
     assert count(store, "stream") == many
-    assert store.stream(kept, "stream-3") == stream(kept, 3)
+    assert store.ask(StreamOf(kept, "stream-3")) == stream(kept, 3)
     store.close()
     assert check_directory(tmp_path) == []
 
@@ -380,8 +387,8 @@ def test_memory_does_not_grow_with_streams_and_halves(
             do(store, *[Advance(stream(queue_id, number)) for number in chosen])
             do(store, *[hold(number) for number in chosen], *[Journal(event(number)) for number in chosen])
             for number in chosen:
-                store.stream(queue_id, f"stream-{number}")
-                store.half(GROUP, half_id(number))
+                store.ask(StreamOf(queue_id, f"stream-{number}"))
+                store.ask(HalfOf(GROUP, half_id(number)))
         forget_all(store, float(first))
 
     assert left_by_each_round(add, count) < count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amqp_broker.persistence import Event, Journal, MemoryStore, memory_ledger
+from amqp_broker.persistence import Event, EventRange, Journal, MemoryStore, memory_ledger
 from amqp_broker.persistence.half_keeping_checks import forget_all
 from amqp_broker.persistence.store_checks import do
 
@@ -15,10 +15,10 @@ def test_the_oldest_runs_go_when_there_are_too_many(monkeypatch: pytest.MonkeyPa
     store = MemoryStore()
     forget_all(store, 0.0)
     do(store, *[Journal(Event("put", 5, {}, 0, 30)) for _ in range(4)])
-    assert store.event_range() == (1, 121), "before the store has time"
+    assert store.ask(EventRange()) == (1, 121), "before the store has time"
     forget_all(store, 1.0)
-    assert store.event_range() == (31, 121)
+    assert store.ask(EventRange()) == (31, 121)
     do(store, Journal(Event("put", 5, {}, 0, 200)))
     forget_all(store, 2.0)
-    assert store.event_range() == (121, 321)
+    assert store.ask(EventRange()) == (121, 321)
     store.close()

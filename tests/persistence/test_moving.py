@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from amqp_broker.persistence import CreateNode, DecideEpoch, Move, Post, Purge, Record, Retire
+from amqp_broker.persistence import (
+    CreateNode,
+    DecideEpoch,
+    LatestDecisionOf,
+    Move,
+    Post,
+    Purge,
+    Record,
+    Retire,
+)
 from amqp_broker.persistence.set_checks import AT_MS, bodies, decision, names
 from amqp_broker.persistence.sqlite import check_directory
 from amqp_broker.persistence.store_checks import do, messages, new_queue, node_of, offsets, read_all
@@ -25,7 +34,7 @@ def test_messages_of_an_older_store_move(tmp_path: Path) -> None:
     assert [record.offset for record in found] == [3, 4, 5, 6]
     assert {record.body: record.annotations for record in found} == before
     assert sorted(before.values(), key=str) == [None, None, None, b"notes"]
-    assert store.latest_decision("g", "p") == decision(1)
+    assert store.ask(LatestDecisionOf("g", "p")) == decision(1)
     store.close()
 
 

@@ -11,6 +11,7 @@ import pytest
 from amqp_broker.persistence import (
     CreateNode,
     Discharged,
+    DischargedAt,
     OutcomesDamaged,
     Post,
     Retire,
@@ -37,7 +38,7 @@ def discharge(store: SqliteStore, first: int, count: int, at_ms: int = 1000, gro
 
 def known(store: SqliteStore, numbers: range) -> list[int]:
     """Which of the transactions the store holds as committed."""
-    return [number for number in numbers if store.discharged(txn_id(number)) is not None]
+    return [number for number in numbers if store.ask(DischargedAt(txn_id(number))) is not None]
 
 
 def test_outcomes_survive_a_reopening(tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ def test_outcomes_survive_a_reopening(tmp_path: Path) -> None:
     store.close()
     assert check_directory(tmp_path) == []
     store = small_store(tmp_path)
-    assert [store.discharged(txn_id(number)) for number in range(some)] == [*range(1000, 1000 + some)]
+    assert [store.ask(DischargedAt(txn_id(number))) for number in range(some)] == [*range(1000, 1000 + some)]
     discharge(store, some, GENERATION_OUTCOMES)
     assert known(store, range(some + 9000)) == [*range(some + GENERATION_OUTCOMES)]
     store.close()
@@ -243,7 +244,7 @@ def test_time_that_is_damaged_is_told_by_the_generation(tmp_path: Path) -> None:
     store.close()
     edit(tmp_path, "UPDATE discharge SET at_ms=-99 WHERE at_ms=1002")
     store = small_store(tmp_path)
-    assert [store.discharged(txn_id(number)) for number in range(3)] == [1000, 1001, 1000]
+    assert [store.ask(DischargedAt(txn_id(number))) for number in range(3)] == [1000, 1001, 1000]
     store.close()
 
 
@@ -299,7 +300,7 @@ def test_damaged_pages_are_told_and_the_store_goes_on(tmp_path: Path) -> None:
     answers = {"known": 0, "unknown": 0}
     for number in range(900):
         try:
-            assert store.discharged(txn_id(number)) == 1000 + number
+            assert store.ask(DischargedAt(txn_id(number))) == 1000 + number
             answers["known"] += 1
         except OutcomesDamaged:
             answers["unknown"] += 1
@@ -330,7 +331,7 @@ def test_flipped_bits_make_no_outcome(tmp_path: Path) -> None:
             continue
         try:
             for number in range(0, 600, 3):
-                found = store.discharged(txn_id(number))
+                found = store.ask(DischargedAt(txn_id(number)))
                 assert found in ((1000 + number, 1000, None) if number < 300 else (None,)), number
                 lost += number < 300 and found is None
         except StoreError:

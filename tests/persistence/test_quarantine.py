@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from amqp_broker.persistence import (
+    PageOf,
     Post,
     Purge,
     Record,
@@ -44,7 +45,7 @@ def read_with_damage(store: SqliteStore, queue_id: int) -> tuple[list[int], list
     put_away: list[int] = []
     at = 0
     while at < node_of(store, queue_id).next_offset:
-        page = store.read(queue_id, at, 3, 1 << 20)
+        page = store.ask(PageOf(queue_id, at, 3, 1 << 20))
         assert page.next_offset > at
         delivered += [record.offset for record in page.records]
         put_away += [found.offset for found in page.quarantined]
@@ -101,12 +102,12 @@ def test_what_finds_no_room_in_quarantine_is_told_once(tmp_path: Path) -> None:
     store = small_store(tmp_path)
     ((pages,),) = store._connection.execute("PRAGMA page_count").fetchall()
     store._connection.execute(f"PRAGMA max_page_count={pages}").fetchall()
-    told = [store.read(queue_id, 0, 9, 1 << 20) for _ in range(3)]
+    told = [store.ask(PageOf(queue_id, 0, 9, 1 << 20)) for _ in range(3)]
     assert [[lost.offset for lost in page.quarantined] for page in told] == [[0], [], []]
     assert [page.lost_bytes for page in told] == [100_000, 0, 0]
     assert store._unit.query(QUARANTINE) == []
     store._connection.execute("PRAGMA max_page_count=1000000").fetchall()
-    page = store.read(queue_id, 0, 9, 1 << 20)
+    page = store.ask(PageOf(queue_id, 0, 9, 1 << 20))
     assert ([record.offset for record in page.records], page.quarantined) == ([1, 2], [])
     assert [row[1] for row in store._unit.query(QUARANTINE)] == [0]
     store.close()
@@ -260,7 +261,7 @@ def deliver(store: SqliteStore, posted: dict[int, Record]) -> int:
     for node in store.recover().nodes:
         at = 0
         while at < node.next_offset and at < 200:
-            page = store.read(node.queue_id, at, 50, 1 << 20)
+            page = store.ask(PageOf(node.queue_id, at, 50, 1 << 20))
             for record in page.records:
                 sent = posted[record.offset]
                 assert record.body == sent.body

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import Post, Retain, Retire, StoreCorrupt, StoreInUse
+from amqp_broker.persistence import HalfBodyOf, Post, Retain, RetainedPageOf, Retire, StoreCorrupt, StoreInUse
 from amqp_broker.persistence.half_checks import GROUP, body, half_id, hold, stored
 from amqp_broker.persistence.sqlite import (
     NothingToRemove,
@@ -52,7 +52,7 @@ def whole_without(directory: Path, gone: list[int], halves: list[int]) -> None:
     assert offsets(store, queue_id) == [offset for offset in range(12) if offset not in gone]
     assert [number for number in range(3) if stored(store, number)] == halves
     for number in halves:
-        assert store.half_body(GROUP, half_id(number)) == body(number)
+        assert store.ask(HalfBodyOf(GROUP, half_id(number))) == body(number)
     do(store, Post(queue_id, messages(12, 1)))
     assert offsets(store, queue_id)[-1] == 12
     store.close()
@@ -275,7 +275,7 @@ def test_what_was_removed_is_not_read_by_offset_either(tmp_path: Path, archived:
     assert check_directory(tmp_path) == []
     store = small_store(tmp_path)
     store.recover()
-    page = store.read_retained(queue_id, 0, 9, 1 << 20)
+    page = store.ask(RetainedPageOf(queue_id, 0, 9, 1 << 20))
     assert [record.offset for record in page.records] == [0, 1, 3, 4]
     assert [lost.offset for lost in page.quarantined] == [2] and page.next_offset == 5
     store.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import Cursor, MoveCursor, Post, Retain, Retire
+from amqp_broker.persistence import Cursor, CursorsOf, MoveCursor, Post, Retain, RetainedBy, Retire
 from amqp_broker.persistence.event_checks import event
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
@@ -70,8 +70,8 @@ def test_kill(point: str, nth: int, tmp_path: Path) -> None:
 def check_groups(store: SqliteStore, queue_id: int, groups: int) -> None:
     """So many are there, and after a sweep what has to be."""
     last = groups - 1
-    assert store.cursors("c") == ([Cursor("c", queue_id, last, last)] if groups else [])
-    retained = store.retained(queue_id)
+    assert store.ask(CursorsOf("c")) == ([Cursor("c", queue_id, last, last)] if groups else [])
+    retained = store.ask(RetainedBy(queue_id))
     if not groups:
         return
     assert retained is not None and retained.keep_bytes == 20_000 + 1000 * last
@@ -160,7 +160,7 @@ def test_kill_of_a_log(point: str, nth: int, tmp_path: Path) -> None:
     assert logs or not begun
     for node in logs:
         assert node.next_offset in (5 * done, 5 * begun) and node.message_count == 0
-        retained = store.retained(node.queue_id)
+        retained = store.ask(RetainedBy(node.queue_id))
         assert retained is not None and retained.keep_bytes == 20_000
         found, missing = read_all_retained(store, node.queue_id)
         assert missing == [] and retained.first_offset <= max(0, node.next_offset - 20)

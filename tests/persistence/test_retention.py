@@ -8,12 +8,17 @@ from pathlib import Path
 import pytest
 
 from amqp_broker.persistence import (
+    CursorsOf,
     DeleteNode,
     MoveCursor,
+    OffsetAt,
+    PageOf,
     Post,
     Purge,
     Retain,
     Retained,
+    RetainedBy,
+    RetainedPageOf,
     Retire,
     Return,
 )
@@ -74,7 +79,8 @@ def test_damage_is_told_as_holes(name: str, retire: bool, tmp_path: Path) -> Non
             assert missing == [offset for offset in bad if offset >= begin]
             assert [offset for _, offset, *_ in found] == [*sorted({*range(begin, 15)} - {*bad})]
     assert edit_open(store, "SELECT count(*) FROM quarantine") == [(0,)], "the queue's own reads do that"
-    reasons = {quarantined.reason for quarantined in store.read_retained(queue_id, 0, 99, 9999).quarantined}
+    told = store.ask(RetainedPageOf(queue_id, 0, 99, 9999)).quarantined
+    reasons = {quarantined.reason for quarantined in told}
     assert len(reasons) == 1 and "" not in reasons
     store.close()
 
@@ -93,10 +99,10 @@ def test_what_the_queue_put_away_stays_a_hole(name: str, tmp_path: Path) -> None
     sql, bad = DAMAGE[name]
     edit(tmp_path, sql)
     store = small_store(tmp_path)
-    assert store.read(queue_id, 0, 99, 1 << 20).quarantined != []
-    assert store.read(queue_id, 0, 99, 1 << 20).quarantined == []
+    assert store.ask(PageOf(queue_id, 0, 99, 1 << 20)).quarantined != []
+    assert store.ask(PageOf(queue_id, 0, 99, 1 << 20)).quarantined == []
     for _ in range(2):
-        told = store.read_retained(queue_id, 0, 99, 1 << 20).quarantined
+        told = store.ask(RetainedPageOf(queue_id, 0, 99, 1 << 20)).quarantined
         assert [quarantined.offset for quarantined in told] == bad
     do(store, Retire(queue_id, 0, 14))
     store.close()
@@ -121,7 +127,8 @@ def test_checker_finds_damage(sql: str, finding: str, tmp_path: Path) -> None:
     assert any(finding in one for one in findings), findings
     store = small_store(tmp_path)
     store.recover()
-    assert store.cursors("c") in ([], [store.cursors("c")[0]] if store.cursors("c") else [])
+    there = store.ask(CursorsOf("c"))
+    assert there in ([], [there[0]] if there else [])
     while store.idle(0.0):
         pass
     store.close()
@@ -141,7 +148,7 @@ def test_damaged_policy_keeps_everything(tmp_path: Path) -> None:
     store.close()
     assert check_directory(tmp_path) == []
     store = small_store(tmp_path)
-    assert store.retained(queue_id) == Retained(DAY_MS, 0, 0, 15, 1500)
+    assert store.ask(RetainedBy(queue_id)) == Retained(DAY_MS, 0, 0, 15, 1500)
     store.close()
 
 
@@ -160,18 +167,19 @@ def test_a_damaged_size_drops_nothing_else(changed: int, reads: bool, tmp_path: 
     edit(tmp_path, "UPDATE run SET bytes=bytes+? WHERE first_offset=20", changed)
     store = small_store(tmp_path)
     if reads:
-        assert [lost.offset for lost in store.read(queue_id, 0, 99, 1 << 20).quarantined] == [*range(20, 30)]
+        page = store.ask(PageOf(queue_id, 0, 99, 1 << 20))
+        assert [lost.offset for lost in page.quarantined] == [*range(20, 30)]
     while store.idle(0.0):
         pass
     found, missing = read_all_retained(store, queue_id)
     assert [offset for _, offset, *_ in found] == [*range(20), *range(30, 40)]
     assert missing == [*range(20, 30)]
-    assert store.retained(queue_id) == Retained(0, 3_000, 0, 40, 1_500)
+    assert store.ask(RetainedBy(queue_id)) == Retained(0, 3_000, 0, 40, 1_500)
     for first in range(40, 100, 10):
         do(store, Post(queue_id, messages(first, 10, size=50)))
     while store.idle(0.0):
         pass
-    assert store.retained(queue_id) == Retained(0, 3_000, 40, 100, 3_000)
+    assert store.ask(RetainedBy(queue_id)) == Retained(0, 3_000, 40, 100, 3_000)
     store.close()
 
 
@@ -182,12 +190,12 @@ def test_a_damaged_time_is_no_time_of_others(tmp_path: Path) -> None:
     edit_nodes(tmp_path, "UPDATE node SET next_offset=15")
     store = small_store(tmp_path)
     do(store, Post(queue_id, at(NOON_MS + 20, 15, 1)))
-    assert [record.enqueued_at_ms for record in store.read_retained(queue_id, 15, 9, 999).records] == [
+    assert [record.enqueued_at_ms for record in store.ask(RetainedPageOf(queue_id, 15, 9, 999)).records] == [
         NOON_MS + 20
     ]
     while store.idle((NOON_MS + 20 + DAY_MS) / 1_000):
         pass
-    assert store.retained(queue_id) == Retained(DAY_MS, 0, 16, 16, 0)
+    assert store.ask(RetainedBy(queue_id)) == Retained(DAY_MS, 0, 16, 16, 0)
     store.close()
 
 
@@ -197,8 +205,8 @@ def test_a_time_is_found_behind_damaged_neighbours(damaged: int, tmp_path: Path)
     queue_id = filled(tmp_path)
     edit(tmp_path, "UPDATE run SET at_ms=7 WHERE first_offset BETWEEN 10 AND ?", 9 + damaged)
     store = small_store(tmp_path)
-    assert store.offset_at(queue_id, NOON_MS + 11) == max(10 + damaged, 11)
-    assert store.offset_at(queue_id, NOON_MS + 14) == 14
+    assert store.ask(OffsetAt(queue_id, NOON_MS + 11)) == max(10 + damaged, 11)
+    assert store.ask(OffsetAt(queue_id, NOON_MS + 14)) == 14
     store.close()
 
 
@@ -210,11 +218,12 @@ def test_a_segment_that_went_is_no_damage_of_the_next_one(tmp_path: Path) -> Non
     edit(tmp_path, "UPDATE segment SET directory=x'0102' WHERE id=1")
     remove(tmp_path, f"queue {queue_id}, run 0")
     store = small_store(tmp_path)
-    assert [lost.offset for lost in store.read_retained(queue_id, 0, 99, 9_999).quarantined] == [*range(10)]
+    page = store.ask(RetainedPageOf(queue_id, 0, 99, 9_999))
+    assert [lost.offset for lost in page.quarantined] == [*range(10)]
     do(store, Retire(queue_id, 14, 14))
     while store.idle((NOON_MS + 2 * DAY_MS) / 1_000):
         pass
-    assert store.retained(queue_id) == Retained(DAY_MS, 0, 15, 15, 0)
+    assert store.ask(RetainedBy(queue_id)) == Retained(DAY_MS, 0, 15, 15, 0)
     store.close()
     store = small_store(tmp_path)
     do(store, Post(queue_id, at(NOON_MS + 3 * DAY_MS, 15, 3)), Retire(queue_id, 15, 17))
@@ -234,7 +243,7 @@ def test_dropping_takes_bounded_steps(tmp_path: Path) -> None:
     steps = 0
     while store.idle((NOON_MS + DAY_MS) / 1000 + 1):
         steps += 1
-        retained = store.retained(queue_id)
+        retained = store.ask(RetainedBy(queue_id))
         assert retained is not None and retained.first_offset == steps * SWEEP_RETAINED
         runs, segments = (edit_open(store, f"SELECT count(*) FROM {name}") for name in ("run", "segment"))
         assert runs == segments
@@ -258,13 +267,13 @@ def test_a_restart_forgets_no_watermark(tmp_path: Path) -> None:
     do(store, Retain(queue_id, 0, 250))
     while store.idle(0.0):
         pass
-    before = store.retained(queue_id)
+    before = store.ask(RetainedBy(queue_id))
     assert before == Retained(0, 250, 80, 100, 200)
     live = offsets(store, queue_id)
     store.close()
     assert check_directory(tmp_path) == []
     store = small_store(tmp_path)
-    assert store.retained(queue_id) == before
+    assert store.ask(RetainedBy(queue_id)) == before
     assert offsets(store, queue_id) == live
     assert retained_offsets(store, queue_id) == [*range(80, 100)]
     do(store, Retain(queue_id, 0, 100))
@@ -291,7 +300,7 @@ def test_unswept_files_are_sound(tmp_path: Path) -> None:
     while store.idle(0.0):
         pass
     assert edit_open(store, "SELECT count(*) FROM run") == [(0,)]
-    assert store.retained(one) == Retained(DAY_MS, 0, 3, 3, 0)
+    assert store.ask(RetainedBy(one)) == Retained(DAY_MS, 0, 3, 3, 0)
     store.close()
     assert check_directory(tmp_path) == []
 
@@ -355,8 +364,8 @@ def test_memory_is_flat(tmp_path: Path) -> None:
             do(store, Post(queue_id, messages(offset, 1)), Retire(queue_id, offset - 9, offset - 9))
         at_offset = 0
         while at_offset < first + count:
-            at_offset = store.read_retained(queue_id, at_offset, 100, 1 << 20).next_offset
-        assert store.read(queue_id, 0, 100, 1 << 20).records[0].offset == first + 491
+            at_offset = store.ask(RetainedPageOf(queue_id, at_offset, 100, 1 << 20)).next_offset
+        assert store.ask(PageOf(queue_id, 0, 100, 1 << 20)).records[0].offset == first + 491
 
     assert left_by_each_round(work, count) < count
     store.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_broker.persistence import Post, Record, Retire
+from amqp_broker.persistence import PageOf, Post, Record, Retire
 from amqp_broker.persistence.runs import RUN_OVERHEAD, Run, bytes_of_bits, gone_bytes, run_from_row
 from amqp_broker.persistence.store_checks import do, messages, new_queue, node_of, offsets
 from tests.persistence.stores import small_store
@@ -62,7 +62,7 @@ def test_cache_is_bounded_and_flat(tmp_path: Path) -> None:
             do(store, Post(queue_id, [Record(offset, b"x" * 20)]))
         at = 0
         while at < end:
-            at = store.read(queue_id, at, 100, 1 << 20).next_offset
+            at = store.ask(PageOf(queue_id, at, 100, 1 << 20)).next_offset
         assert store._runs.held <= 50 * (1 + RUN_OVERHEAD)
 
     assert left_by_each_round(grow, count) < count

@@ -12,19 +12,28 @@ import pytest
 from amqp_broker.persistence import (
     Advance,
     Cursor,
+    CursorsOf,
     DecideEpoch,
     Decision,
+    DecisionOf,
     Discharged,
+    DischargedAt,
     Event,
+    EventsFrom,
+    HalfBodyOf,
+    HalfOf,
     Journal,
     MoveCursor,
     Post,
     Retain,
     Retained,
+    RetainedBy,
     Retire,
     StoreCorrupt,
+    StoreId,
     StoreTooNew,
     Stream,
+    StreamOf,
 )
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE
 from amqp_broker.persistence.half_checks import GROUP, body, half, half_id, hold
@@ -146,7 +155,7 @@ def test_version_1_is_migrated(tmp_path: Path) -> None:
         (2, b"notes"),
         (0, None),
     ]
-    assert store.discharged(b"id") is None
+    assert store.ask(DischargedAt(b"id")) is None
     do(store, Retire(1, 0, 3), Post(3, messages(3, 1)), Discharged(b"id", 5))
     while store.idle(0.0):
         pass
@@ -155,7 +164,7 @@ def test_version_1_is_migrated(tmp_path: Path) -> None:
     assert edit(tmp_path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
     assert edit(tmp_path, "SELECT id FROM node ORDER BY id") == [(1,), (3,)], "the deleted node was swept"
     store = small_store(tmp_path)
-    assert (offsets(store, 1), offsets(store, 3), store.discharged(b"id")) == ([4, 5], [3], 5)
+    assert (offsets(store, 1), offsets(store, 3), store.ask(DischargedAt(b"id"))) == ([4, 5], [3], 5)
     store.close()
 
 
@@ -165,7 +174,7 @@ def test_version_2_is_migrated(tmp_path: Path) -> None:
     assert check_directory(tmp_path) == [], "the checker knows older versions"
     assert edit(tmp_path, "PRAGMA user_version") == [(2,)], "and leaves them as they are"
     store = small_store(tmp_path)
-    assert [store.discharged(name) for name in (b"\x01" * 16, b"two", b"id")] == [1000, 2000, None]
+    assert [store.ask(DischargedAt(name)) for name in (b"\x01" * 16, b"two", b"id")] == [1000, 2000, None]
     assert offsets(store, 1) == [0, 3, 4, 5]
     event = Event("half.put", 5, {"half_id": "1"})
     do(store, hold(1), Advance(Stream(1, "s", "me", 1, 2)), Journal(event), Discharged(b"id", 5))
@@ -173,9 +182,10 @@ def test_version_2_is_migrated(tmp_path: Path) -> None:
     assert check_directory(tmp_path) == []
     assert edit(tmp_path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
     store = small_store(tmp_path)
-    assert [store.discharged(name) for name in (b"\x01" * 16, b"two", b"id")] == [1000, 2000, 5]
-    assert (store.half(GROUP, half_id(1)), store.half_body(GROUP, half_id(1))) == (half(1), body(1))
-    assert (store.stream(1, "s"), store.events(0, 9)) == (Stream(1, "s", "me", 1, 2), [event])
+    assert [store.ask(DischargedAt(name)) for name in (b"\x01" * 16, b"two", b"id")] == [1000, 2000, 5]
+    assert store.ask(HalfOf(GROUP, half_id(1))) == half(1)
+    assert store.ask(HalfBodyOf(GROUP, half_id(1))) == body(1)
+    assert (store.ask(StreamOf(1, "s")), store.ask(EventsFrom(0, 9))) == (Stream(1, "s", "me", 1, 2), [event])
     store.close()
 
 
@@ -188,10 +198,10 @@ def test_version_3_is_migrated(tmp_path: Path) -> None:
     assert edit(tmp_path, "PRAGMA user_version") == [(3,)], "and leaves them as they are"
     store = small_store(tmp_path)
     decision = Decision("group", "producer", 1, 5, (("set", 1, 2),))
-    found = store.half("group", b"\x01")
+    found = store.ask(HalfOf("group", b"\x01"))
     assert found is not None and (found.deadline_ms, found.size_bytes) == (3000, 5)
-    assert store.half_body("group", b"\x01") == b"body1"
-    assert [one.fields for one in store.events(0, 9)] == [{"half_id": "1"}, {"half_id": "2"}]
+    assert store.ask(HalfBodyOf("group", b"\x01")) == b"body1"
+    assert [one.fields for one in store.ask(EventsFrom(0, 9))] == [{"half_id": "1"}, {"half_id": "2"}]
     assert offsets(store, 1) == [0, 3, 4, 5]
     do(store, Retain(1, 1000, 0), Post(1, messages(6, 3)), Retire(1, 4, 7), MoveCursor("c", 1, 7, 5))
     do(store, DecideEpoch(decision))
@@ -199,12 +209,12 @@ def test_version_3_is_migrated(tmp_path: Path) -> None:
     assert check_directory(tmp_path) == []
     assert edit(tmp_path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
     store = small_store(tmp_path)
-    assert store.store_id == "aaa9306f-4a1e-4cbc-a18b-f1d60df8bf2c"
+    assert store.ask(StoreId()) == "aaa9306f-4a1e-4cbc-a18b-f1d60df8bf2c"
     assert offsets(store, 1) == [0, 3, 8]
     assert [offset for _, offset, *_ in read_all_retained(store, 1)[0]] == [6, 7, 8]
-    assert store.retained(1) == Retained(1000, 0, 6, 9, 30)
-    assert store.cursors("c") == [Cursor("c", 1, 7, 5)]
-    assert store.decision("group", "producer", 1) == decision
+    assert store.ask(RetainedBy(1)) == Retained(1000, 0, 6, 9, 30)
+    assert store.ask(CursorsOf("c")) == [Cursor("c", 1, 7, 5)]
+    assert store.ask(DecisionOf("group", "producer", 1)) == decision
     store.close()
 
 
@@ -224,7 +234,7 @@ def test_version_4_is_migrated(tmp_path: Path) -> None:
     (sealed,) = [node for node in recovered.nodes if node.kind == "set"]
     assert (sealed.name, sealed.next_offset) == ("$half-set/g/p/7/s/t\u00fcr", 2)
     assert (sealed.settings["destination"], sealed.settings["sealed_checksum"]) == ("t\u00fcr", 9)
-    assert store.cursors("c") == [Cursor("c", 1, 4, 5)]
+    assert store.ask(CursorsOf("c")) == [Cursor("c", 1, 4, 5)]
     assert offsets(store, 1) == [0, 3, 4, 5]
     store.close()
     edit(tmp_path, "UPDATE node SET settings='{}' WHERE id=4")
@@ -238,13 +248,13 @@ def test_version_5_is_migrated(tmp_path: Path) -> None:
     assert edit(tmp_path, "PRAGMA user_version") == [(5,)], "and leaves them as they are"
     store = small_store(tmp_path)
     store.recover()
-    assert store.cursors("c") == [Cursor("c", 1, 4, 5, "")]
+    assert store.ask(CursorsOf("c")) == [Cursor("c", 1, 4, 5, "")]
     do(store, MoveCursor("c", 1, 6, 7, "owner"))
     store.close()
     assert edit(tmp_path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
     assert check_directory(tmp_path) == []
     store = small_store(tmp_path)
-    assert store.cursors("c") == [Cursor("c", 1, 6, 7, "owner")]
+    assert store.ask(CursorsOf("c")) == [Cursor("c", 1, 6, 7, "owner")]
     store.close()
     edit(tmp_path, "UPDATE cursor SET owner='other'")
     assert check_directory(tmp_path) != []

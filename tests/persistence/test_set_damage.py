@@ -12,7 +12,11 @@ from amqp_broker.persistence import (
     CreateNode,
     DecideEpoch,
     Decision,
+    DecisionOf,
+    DecisionsOf,
+    LatestDecisionOf,
     Move,
+    PageOf,
     Post,
     Retire,
     Return,
@@ -69,7 +73,8 @@ def test_a_set_with_a_damaged_index_does_not_move(sql: str, tmp_path: Path) -> N
     errors = do_units(store, moves(target, one))
     assert isinstance(errors[0], RowDamaged) and errors[1] is None, errors
     assert [node.name for node in store.recover().nodes] == ["orders", "one"]
-    assert store.decision("g", "p", 10) is None and store.latest_decision("g", "p") == decision(11)
+    assert store.ask(DecisionOf("g", "p", 10)) is None
+    assert store.ask(LatestDecisionOf("g", "p")) == decision(11)
     assert len(offsets(store, target)) == (3 if "queue_id=3" in sql else 5)
     assert isinstance(do_units(store, moves(target, one)[:1])[0], RowDamaged)
     do(store, Post(target, messages(20, 1)))
@@ -83,7 +88,7 @@ def test_a_damaged_body_moves_and_is_told_when_it_is_read(tmp_path: Path) -> Non
     edit(tmp_path, f"{sql} WHERE id=(SELECT segment_id FROM run WHERE queue_id=2 AND first_offset=3)")
     store = small_store(tmp_path)
     do_units(store, moves(target, one)[:1])
-    page = store.read(target, 0, 100, 1 << 20)
+    page = store.ask(PageOf(target, 0, 100, 1 << 20))
     assert [record.offset for record in page.records] == [0, 1, 2, 3, 5]
     assert [one.offset for one in page.quarantined] == [4]
     assert node_of(store, target).message_count == 5
@@ -110,9 +115,9 @@ def test_damaged_pages_of_the_index_refuse_the_move(tmp_path: Path) -> None:
     store._connection.execute("PRAGMA shrink_memory").fetchall()
     unit: Unit = [Move(one, target, 0, AT_MS), DecideEpoch(decision(10))]
     assert isinstance(do_units(store, [unit])[0], RowDamaged)
-    assert store.latest_decision("g", "p") == decision(9, ("set", 9, 2**64 - 1))
+    assert store.ask(LatestDecisionOf("g", "p")) == decision(9, ("set", 9, 2**64 - 1))
     do(store, Post(target, messages(0, 1)), CreateNode("more", "queue"))
-    assert [record.offset for record in store.read(target, 0, 10, 1000).records] == [0]
+    assert [record.offset for record in store.ask(PageOf(target, 0, 10, 1000)).records] == [0]
     store.close()
 
 
@@ -128,19 +133,19 @@ def test_damaged_decisions_are_told_and_never_believed(tmp_path: Path) -> None:
     ]
     store = small_store(tmp_path)
     questions: list[Callable[[], object]] = [
-        lambda: store.latest_decision("g", "p"),
-        lambda: store.decision("g", "p", 9),
-        lambda: store.decision("g", "p", 4),
-        lambda: store.latest_decision("g", "q"),
+        lambda: store.ask(LatestDecisionOf("g", "p")),
+        lambda: store.ask(DecisionOf("g", "p", 9)),
+        lambda: store.ask(DecisionOf("g", "p", 4)),
+        lambda: store.ask(LatestDecisionOf("g", "q")),
     ]
     for question in questions:
         with pytest.raises(RowDamaged):
             question()
-    assert [one.epoch for one in store.decisions("g", "p", 3)] == [8, 7, 6]
-    assert [one.epoch for one in store.decisions("g", "p", 6)] == [8, 7, 6, 5, 2, 1]
+    assert [one.epoch for one in store.ask(DecisionsOf("g", "p", 3))] == [8, 7, 6]
+    assert [one.epoch for one in store.ask(DecisionsOf("g", "p", 6))] == [8, 7, 6, 5, 2, 1]
     errors = do_units(store, [[DecideEpoch(decision(9))], [DecideEpoch(decision(10))]])
     assert isinstance(errors[0], RowDamaged) and errors[1] is None
-    assert store.latest_decision("g", "p") == decision(10)
+    assert store.ask(LatestDecisionOf("g", "p")) == decision(10)
     store.close()
 
 
@@ -212,10 +217,10 @@ def test_flipped_bits_make_no_decision_and_no_message(tmp_path: Path) -> None:
             continue
         try:
             for number in range(10):
-                assert store.decision("g", "p", number) in (expected[number], None)
+                assert store.ask(DecisionOf("g", "p", number)) in (expected[number], None)
             errors = do_units(store, moves(target, one))
             unmoved += any(isinstance(error, RowDamaged) for error in errors)
-            page = store.read(target, 0, 100, 1 << 20)
+            page = store.ask(PageOf(target, 0, 100, 1 << 20))
             found = [(record.offset, record.body.rstrip(b".")) for record in page.records]
             assert found == [(offset, bodies[offset]) for offset, _ in found]
         except StoreError:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.persistence import Configure, DecideEpoch, Move, Post, Retire
+from amqp_broker.persistence import Configure, DecideEpoch, DecisionsOf, Move, Post, Retire
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm
 from amqp_broker.persistence.set_checks import AT_MS, decision, sharded_decision
 from amqp_broker.persistence.sqlite import check_directory
@@ -74,7 +74,7 @@ def test_kill(point: str, nth: int, tmp_path: Path) -> None:
     done = sum(word == "done" for word, _ in lines)
     assert check_directory(tmp_path / "data") == []
     store = small_store(tmp_path / "data")
-    decided = store.decisions("g", "p", 100)
+    decided = store.ask(DecisionsOf("g", "p", 100))
     epochs = len(decided)
     assert epochs in (done, len(lines) - done), f"{epochs} epochs are there, {done} were promised"
     if point.startswith(VERBS):

@@ -13,16 +13,22 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from amqp_broker.persistence import (
     Configure,
     CreateNode,
+    CursorNames,
+    CursorsOf,
     DeleteNode,
     Discharged,
+    DischargedAt,
     ForgetCursor,
     MemoryStore,
     Move,
     MoveCursor,
+    OffsetAt,
+    PageOf,
     Post,
     Purge,
     Record,
     Retain,
+    RetainedBy,
     Retire,
     Return,
     Unit,
@@ -129,7 +135,7 @@ class StoreModel(RuleBasedStateMachine):
         """
         self.group_ends()  # the time of what is posted and moved in one group is nobody's to tell
         target = self.queue(to)
-        retained = self.model.retained(target)
+        retained = self.model.ask(RetainedBy(target))
         if retained is not None and retained.keep_bytes:
             return  # the stores differ in how much of what was moved they drop at once
         self.moved_into.add(target)
@@ -267,7 +273,7 @@ class StoreModel(RuleBasedStateMachine):
     def ask_for_outcomes(self) -> None:
         for number in range(self.transactions + 1):
             name = b"%d" % number
-            assert self.store.discharged(name) == self.model.discharged(name)
+            assert self.store.ask(DischargedAt(name)) == self.model.ask(DischargedAt(name))
 
     @precondition(lambda self: len(self.units) > 1)
     @rule()
@@ -319,12 +325,12 @@ class StoreModel(RuleBasedStateMachine):
     def compare_retained(self) -> None:
         for node in self.model.recover().nodes:
             queue_id = node.queue_id
-            assert self.store.retained(queue_id) == self.model.retained(queue_id)
+            assert self.store.ask(RetainedBy(queue_id)) == self.model.ask(RetainedBy(queue_id))
             for at_ms in (0, 6, self.at_ms - 1, self.at_ms, self.at_ms + 5, 1 << 50):
-                assert self.store.offset_at(queue_id, at_ms) == self.model.offset_at(queue_id, at_ms)
-        assert self.store.cursor_names("", 2) == self.model.cursor_names("", 2)
+                assert self.store.ask(OffsetAt(queue_id, at_ms)) == self.model.ask(OffsetAt(queue_id, at_ms))
+        assert self.store.ask(CursorNames("", 2)) == self.model.ask(CursorNames("", 2))
         for name in ("a", "b", "c"):
-            assert self.store.cursors(name) == self.model.cursors(name)
+            assert self.store.ask(CursorsOf(name)) == self.model.ask(CursorsOf(name))
 
     @rule(
         choice=CHOICE,
@@ -381,8 +387,8 @@ class StoreModel(RuleBasedStateMachine):
         if nodes:
             queue_id = nodes[choice % len(nodes)].queue_id
             offset = self.offset_in(queue_id, at)
-            found = self.store.read(queue_id, offset, 5, 1 << 30).records
-            expected = self.model.read(queue_id, offset, 5, 1 << 30).records[: len(found)]
+            found = self.store.ask(PageOf(queue_id, offset, 5, 1 << 30)).records
+            expected = self.model.ask(PageOf(queue_id, offset, 5, 1 << 30)).records[: len(found)]
             assert list(map(fields, found)) == list(map(fields, expected))
             assert bool(found) == bool(expected)
 

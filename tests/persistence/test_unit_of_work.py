@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import amqp_broker.persistence as room
-from amqp_broker.persistence import CreateNode, Post, Retire, StoreFailed, StoreFull, Unit
+from amqp_broker.persistence import CreateNode, PageOf, Post, Retire, StoreFailed, StoreFull, Unit
 from amqp_broker.persistence.sqlite import check_directory
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets, read_all
@@ -118,7 +118,7 @@ def test_io_error_at_commit_is_unknown_and_final(tmp_path: Path) -> None:
             store.commit()
     for refused in (
         lambda: store.apply([[]]),
-        lambda: store.read(queue_id, 0, 1, 1),
+        lambda: store.ask(PageOf(queue_id, 0, 1, 1)),
         store.recover,
         lambda: store.idle(0.0),
         lambda: store.backup(tmp_path / "copy"),

@@ -9,6 +9,13 @@ from amqp_broker.persistence import (
     CreateNode,
     DeleteNode,
     Discharged,
+    DischargedAt,
+    EventsFrom,
+    HalfBodyOf,
+    HalfOf,
+    HalvesOf,
+    OpenHalves,
+    PageOf,
     Post,
     Purge,
     Record,
@@ -16,6 +23,8 @@ from amqp_broker.persistence import (
     Retire,
     Return,
     Store,
+    StreamOf,
+    StreamsOf,
     Verb,
     halves,
 )
@@ -198,29 +207,29 @@ def _read_held(store: SqliteStore, names: dict[int, str], page: int) -> Holdings
     found: dict[tuple[str, bytes], StoredHalf] = {}
     for group in ALL_GROUPS:
         after = b""
-        while listed := store.halves(group, None, after, page):
+        while listed := store.ask(HalvesOf(group, None, after, page)):
             after = listed[-1].half_id
             for half in listed:
-                assert not thorough or store.half(group, half.half_id) == half
+                assert not thorough or store.ask(HalfOf(group, half.half_id)) == half
                 body = None
                 if thorough or half.state != halves.COMMITTED:
-                    body = store.half_body(group, half.half_id)
+                    body = store.ask(HalfBodyOf(group, half.half_id))
                 found[group, half.half_id] = StoredHalf(
                     body, half.put_at_ms, half.state, half.attempts, half.due_at_ms, half.resolved_at_ms,
                     half.reason,
                 )  # fmt: skip
             if len(listed) < page:
                 break
-    waiting = {(half.group, half.half_id) for half in store.open_halves()}
+    waiting = {(half.group, half.half_id) for half in store.ask(OpenHalves())}
     assert waiting == {key for key, half in found.items() if not half.resolved_at_ms}
     streams: dict[tuple[str, str], tuple[int, int]] = {}
     for queue_id, name in names.items():
-        for one in store.streams(queue_id, "", page):
-            assert not thorough or one == store.stream(queue_id, one.stream)
+        for one in store.ask(StreamsOf(queue_id, "", page)):
+            assert not thorough or one == store.ask(StreamOf(queue_id, one.stream))
             assert one.former == ((one.seq_id - 1, 7),)
             streams[name, one.stream] = (one.seq_id, one.seq_no)
     events: list[StoredEvent] = []
-    while listed_events := store.events(events[-1].seq + 1 if events else 0, page):
+    while listed_events := store.ask(EventsFrom(events[-1].seq + 1 if events else 0, page)):
         events += [StoredEvent(event.seq, event.at_ms) for event in listed_events]
         assert all(event.fields == {"at": event.at_ms} for event in listed_events)
         if len(listed_events) < page:
@@ -232,9 +241,9 @@ def _read_outcomes(store: SqliteStore) -> tuple[tuple[bytes, int], ...]:
     """All that are stored, in the order of their names: the door answers for a name only."""
     rows = store._connection.execute("SELECT txn_id, at_ms FROM discharge ORDER BY txn_id").fetchall()
     for txn_id, at_ms in rows[:1] + rows[-1:]:
-        found = store.discharged(txn_id)
+        found = store.ask(DischargedAt(txn_id))
         assert found == at_ms, f"a transaction of {at_ms} is answered with {found}"
-    assert store.discharged(b"never") is None
+    assert store.ask(DischargedAt(b"never")) is None
     return tuple((txn_id, at_ms) for txn_id, at_ms in rows)
 
 
@@ -246,7 +255,7 @@ def _read_queues(
         messages: dict[int, Stored] = {}
         offset = 0
         while True:
-            page = store.read(node.queue_id, offset, page_messages, 1_000_000)
+            page = store.ask(PageOf(node.queue_id, offset, page_messages, 1_000_000))
             assert not page.quarantined, f"quarantined: {page.quarantined}"
             for record in page.records:
                 assert record.offset not in messages, f"{node.name}: offset {record.offset} is there twice"

@@ -16,18 +16,28 @@ from amqp_broker.persistence import (
     EVENT_LOG,
     Configure,
     CreateNode,
+    CursorNames,
+    CursorsOf,
     DecideEpoch,
     Decision,
+    DecisionOf,
+    DecisionsOf,
     DeleteNode,
     Event,
+    EventRange,
+    EventsFrom,
     ForgetCursor,
     Journal,
+    LatestDecisionOf,
     Move,
     MoveCursor,
+    PageOf,
     Post,
     Record,
     RecoveredNode,
     Retain,
+    RetainedBy,
+    RetainedPageOf,
     Retire,
     Verb,
 )
@@ -172,19 +182,21 @@ def read_set_snapshot(store: SqliteStore, page: int) -> FoundSets:
     thorough = page == SMALL_PAGE_MESSAGES
     decisions: dict[tuple[str, int], Winners] = {}
     for producer in PRODUCERS:
-        listed = store.decisions(GROUP, producer, _MANY)
-        assert store.latest_decision(GROUP, producer) == (listed[0] if listed else None)
+        listed = store.ask(DecisionsOf(GROUP, producer, _MANY))
+        assert store.ask(LatestDecisionOf(GROUP, producer)) == (listed[0] if listed else None)
         for decision in listed:
-            assert not thorough or store.decision(GROUP, producer, decision.epoch) == decision
+            assert not thorough or store.ask(DecisionOf(GROUP, producer, decision.epoch)) == decision
             assert decision.decided_at_ms == START_MS + decision.epoch
             decisions[producer, decision.epoch] = decision.winners
     names = {node.queue_id: node.name for node in nodes} | {EVENT_LOG: EVENTS}
     cursors = {
-        (cursor, names[one.queue_id]): one.offset for cursor in CURSORS for one in store.cursors(cursor)
+        (cursor, names[one.queue_id]): one.offset
+        for cursor in CURSORS
+        for one in store.ask(CursorsOf(cursor))
     }
-    assert {*store.cursor_names("", _MANY)} == {name for name, _ in cursors}
+    assert {*store.ask(CursorNames("", _MANY))} == {name for name, _ in cursors}
     found = FoundSets(queues, parts, decisions, cursors, tuple(_read_events(store, page)))
-    contradictions = [*_contradictions(found, store.event_range()[1])]
+    contradictions = [*_contradictions(found, store.ask(EventRange())[1])]
     assert not contradictions, "; ".join(contradictions)
     return found
 
@@ -201,7 +213,7 @@ def _read_live(store: SqliteStore, node: RecoveredNode, page: int) -> dict[int, 
     found: dict[int, bytes] = {}
     at = 0
     while at < node.next_offset:
-        result = store.read(node.queue_id, at, page, _MANY)
+        result = store.ask(PageOf(node.queue_id, at, page, _MANY))
         assert not result.quarantined, f"quarantined: {result.quarantined}"
         found.update({record.offset: record.body for record in result.records})
         assert result.next_offset > at, f"{node.name}: reading stays at {at}"
@@ -214,13 +226,13 @@ def _read_live(store: SqliteStore, node: RecoveredNode, page: int) -> dict[int, 
 
 def _read_queue(store: SqliteStore, node: RecoveredNode, page: int) -> FoundQueue:
     live = _read_live(store, node, page)
-    policy = store.retained(node.queue_id)
+    policy = store.ask(RetainedBy(node.queue_id))
     if policy is None:
         return FoundQueue(next_offset=node.next_offset, live=live)
     retained: dict[int, bytes] = {}
     at = policy.first_offset
     while at < node.next_offset:
-        result = store.read_retained(node.queue_id, at, page, _MANY)
+        result = store.ask(RetainedPageOf(node.queue_id, at, page, _MANY))
         assert not result.quarantined, f"{node.name}: {result.quarantined} are missing or damaged"
         retained.update({record.offset: record.body for record in result.records})
         assert result.next_offset > at, f"{node.name}: reading stays at {at}"
@@ -237,7 +249,7 @@ def _read_queue(store: SqliteStore, node: RecoveredNode, page: int) -> FoundQueu
 
 def _read_events(store: SqliteStore, page: int) -> Iterator[Entry]:
     at = 0
-    while listed := store.events(at, page):
+    while listed := store.ask(EventsFrom(at, page)):
         for event in listed:
             yield Entry(event.seq, event.kind, event.at_ms, event.fields)
         at = listed[-1].seq + 1

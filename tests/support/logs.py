@@ -9,6 +9,7 @@ import attrs
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, QueuePolicy
 from amqp_broker.embedding import RunningBroker
+from amqp_broker.persistence import PageOf
 from amqp_broker.testing import memory_config
 from tests.support.broker_clients import at_rest, bodies, counts, receive
 from tests.support.retained import DAY_MS, offset_of, read
@@ -44,7 +45,7 @@ def nothing_waits(broker: RunningBroker, address: str) -> bool:
 
     async def there(running: Broker) -> tuple[int, int, int]:
         queue = running.nodes.queues._queues[address]
-        page = await running.writer.ask(lambda store: store.read(queue.queue_id, 0, 10, 1 << 20))
+        page = await running.writer.ask(PageOf(queue.queue_id, 0, 10, 1 << 20))
         return queue.backlog.available(), queue.backlog.memory_bytes(), len(page.records)
 
     at_rest(broker)

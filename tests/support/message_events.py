@@ -7,7 +7,7 @@ from typing import Any, Final
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig, QueuePolicy
 from amqp_broker.embedding import RunningBroker
-from amqp_broker.persistence import Event, Store
+from amqp_broker.persistence import Event, PageOf, Store
 from amqp_broker.testing import memory_config
 from tests.support.broker_clients import at_rest
 
@@ -56,7 +56,7 @@ def queue_offsets(broker: RunningBroker, name: str) -> list[int]:
         found = {record.offset for record in queue.backlog.peek(0, queue.message_count + 1)}
 
         def look(store: Store) -> None:
-            page = store.read(queue.queue_id, 0, queue.message_count + 1, 1 << 30)
+            page = store.ask(PageOf(queue.queue_id, 0, queue.message_count + 1, 1 << 30))
             found.update([record.offset for record in page.records])
 
         if queue.persistent:

@@ -12,7 +12,7 @@ from amqp_broker.authorisation import ANONYMOUS, Principal
 from amqp_broker.broker import Broker, open_broker
 from amqp_broker.coordinator import Numbering
 from amqp_broker.frames import Accepted, Rejected
-from amqp_broker.persistence import MemoryStore, Record, Store
+from amqp_broker.persistence import MemoryStore, PageOf, Record, Store, StreamOf
 from amqp_broker.places import Place
 from amqp_broker.queue import Queue
 from amqp_broker.sequences.operations import SequencedPosting
@@ -67,12 +67,12 @@ class Bench:
 
     def position(self, stream: str = "s") -> tuple[int, int]:
         """Where a stream stands on disk."""
-        found = self.store.stream(self.queue.queue_id, stream)
+        found = self.store.ask(StreamOf(self.queue.queue_id, stream))
         return (0, 0) if found is None else (found.seq_id, found.seq_no)
 
     def stored(self) -> list[str]:
         """The bodies that the store has of the queue."""
-        page = self.store.read(self.queue.queue_id, 0, 1_000_000, 2**40)
+        page = self.store.ask(PageOf(self.queue.queue_id, 0, 1_000_000, 2**40))
         return [record.body.decode() for record in page.records]
 
 
