@@ -46,15 +46,12 @@ class EpochTable:
         return self._only(_FIND, (group, producer, epoch))
 
     def decision(self, asked: DecisionOf) -> Decision | None:
-        """The answer."""
         return self.find(asked.group, asked.producer, asked.epoch)
 
     def latest(self, asked: LatestDecisionOf) -> Decision | None:
-        """The answer."""
         return self._only(_BELOW, (asked.group, asked.producer, LAST_EPOCH, 1))
 
     def page(self, asked: DecisionsOf) -> list[Decision]:
-        """The answer."""
         group, producer = asked.group, asked.producer
         # From the highest to the lowest: the cursor of a page, which has to rise, is the distance to the top.
         return sound_page(

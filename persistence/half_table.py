@@ -153,7 +153,6 @@ class HalfTable:
         self._known[key] = row
 
     def some(self, asked: SomeHalves) -> dict[bytes, Half | None]:
-        """The answer."""
         group, half_ids = asked.group, asked.half_ids
         if len(self._known) + len(half_ids) > KNOWN_ROWS:
             self._known.clear()
@@ -184,14 +183,12 @@ class HalfTable:
                 self._known[group, half_id] = there.get(half_id)
 
     def half(self, asked: HalfOf) -> Half | None:
-        """The answer."""
         if len(self._known) >= KNOWN_ROWS:
             self._known.clear()
         found = self.find(asked.group, asked.half_id)
         return None if found is None else found[1]
 
     def body(self, asked: HalfBodyOf) -> bytes | None:
-        """The answer."""
         found = self.find(asked.group, asked.half_id)
         if found is None or not keeps_body(found[1]):
             return None
@@ -204,11 +201,9 @@ class HalfTable:
         raise RowDamaged(f"the body of half message {asked.half_id!r} of {asked.group!r} is damaged")
 
     def open_ones(self, _: OpenHalves) -> list[Half]:
-        """The answer."""
         return [half_of(row) for row in self._read(_OPEN_ONES, ()) if is_sound(half_checksum, row)]
 
     def page(self, asked: HalvesOf) -> list[Half]:
-        """The answer."""
         group, state = asked.group, asked.state
         chosen: Parameters = () if state is None else (state,)
         sql = _LIST if state is None else _LIST_COMMITTED

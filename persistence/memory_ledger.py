@@ -44,52 +44,39 @@ class MemoryLedger:
         self.time = 0, ""
         """What `KeepTime` said last: (now_ms, notes)."""
 
-    # Reading
-
-    def _find(self, group: str, half_id: bytes) -> Found | None:
-        half = self.half(questions.HalfOf(group, half_id))
-        return None if half is None else (1, half)
+    # Answers
 
     def half(self, asked: questions.HalfOf) -> Half | None:
-        """The answer."""
         half = self._halves.get((asked.group, asked.half_id))
         return None if half is None else copy_of(half)
 
     def some(self, asked: questions.SomeHalves) -> dict[bytes, Half | None]:
-        """The answer."""
         return {half_id: self.half(questions.HalfOf(asked.group, half_id)) for half_id in asked.half_ids}
 
     def body(self, asked: questions.HalfBodyOf) -> bytes | None:
-        """The answer."""
         return self._bodies.get((asked.group, asked.half_id))
 
     def open_ones(self, _: questions.OpenHalves) -> list[Half]:
-        """The answer."""
         return [copy_of(half) for half in self._halves.values() if half.state in OPEN]
 
     def page(self, asked: questions.HalvesOf) -> list[Half]:
-        """The answer."""
         of_group = [half for half in self._halves.values() if half.group == asked.group]
         found = [half for half in of_group if half.half_id > asked.after]
         chosen = sorted([half for half in found if asked.state in (None, half.state)], key=_half_id)
         return [copy_of(half) for half in chosen[: asked.count]]
 
     def stream(self, asked: questions.StreamOf) -> Stream | None:
-        """The answer."""
         found = self._streams.get((asked.queue_id, asked.stream))
         return None if found is None else attrs.evolve(found)
 
     def stream_count(self, _: questions.StreamCount) -> int:
-        """The answer."""
         return len(self._streams)
 
     def streams(self, asked: questions.StreamsOf) -> list[Stream]:
-        """The answer."""
         of_queue = [key for key in self._streams if key[0] == asked.queue_id and key[1] > asked.after]
         return [attrs.evolve(self._streams[key]) for key in sorted(of_queue)[: asked.count]]
 
     def events(self, asked: questions.EventsFrom) -> list[Event]:
-        """The answer."""
         from_seq, count = asked.from_seq, asked.count
         found: list[Event] = []
         at = max(bisect_right(self._events, from_seq, key=_first_seq) - 1, 0)
@@ -101,27 +88,21 @@ class MemoryLedger:
         return found
 
     def event_range(self, _: questions.EventRange) -> tuple[int, int]:
-        """The answer."""
         return (self._events[0][0].seq if self._events else self._next_seq), self._next_seq
 
     def cursors(self, asked: questions.CursorsOf) -> list[Cursor]:
-        """The answer."""
         return [attrs.evolve(self._cursors[key]) for key in sorted(self._cursors) if key[0] == asked.name]
 
     def cursor_names(self, asked: questions.CursorNames) -> list[str]:
-        """The answer."""
         return sorted({name for name, _ in self._cursors if name > asked.after})[: asked.count]
 
     def decision(self, asked: questions.DecisionOf) -> Decision | None:
-        """The answer."""
         return self._decisions.get((asked.group, asked.producer), {}).get(asked.epoch)
 
     def latest_decision(self, asked: questions.LatestDecisionOf) -> Decision | None:
-        """The answer."""
         return next(iter(self.decisions(questions.DecisionsOf(asked.group, asked.producer, 1))), None)
 
     def decisions(self, asked: questions.DecisionsOf) -> list[Decision]:
-        """The answer."""
         return [*reversed(self._decisions.get((asked.group, asked.producer), {}).values())][: asked.count]
 
     @property
@@ -135,6 +116,10 @@ class MemoryLedger:
     def changes(self) -> HalfChanges:
         """For a new group."""
         return HalfChanges(self._find, self._next_seq, self._is_decided)
+
+    def _find(self, group: str, half_id: bytes) -> Found | None:
+        half = self.half(questions.HalfOf(group, half_id))
+        return None if half is None else (1, half)
 
     def _is_decided(self, group: str, producer: str, epoch: int) -> bool:
         return self.decision(questions.DecisionOf(group, producer, epoch)) is not None

@@ -9,7 +9,7 @@ What is damaged raises RowDamaged, unless the question says otherwise; StoreFail
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import attrs
 
@@ -17,6 +17,9 @@ from amqp_broker.persistence.epochs import Decision
 from amqp_broker.persistence.halves import Event, Half, Stream
 from amqp_broker.persistence.records import Record
 from amqp_broker.persistence.retention import Cursor, Retained
+
+if TYPE_CHECKING:
+    from amqp_broker.persistence.store import Store
 
 Answer = TypeVar("Answer")
 Asked = TypeVar("Asked", bound="Question[Any]")
@@ -53,19 +56,12 @@ class ReadResult:
     lost_bytes: int = 0
 
 
-class AnswersQuestions(Protocol):
-    """What can be asked: a store, or what stands before one."""
-
-    def ask(self, question: Question[Answer]) -> Answer:
-        """The answer, in a turn of its own."""
-
-
 class Question(Generic[Answer]):
     """What a store can be asked. It is also a function of a store, whose result is the answer."""
 
     __slots__ = ()
 
-    def __call__(self, store: AnswersQuestions) -> Answer:
+    def __call__(self, store: Store) -> Answer:
         """The answer of `store`."""
         return store.ask(self)
 

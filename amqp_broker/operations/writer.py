@@ -226,8 +226,8 @@ class Writer:
             self._wake()
 
     def lookup(self, call: Callable[[Store], T]) -> T:
-        """The answer of `call(store)` at once: only between two commits, that is in `Operation.prepare`. As in
-        `ask`, `call` is a Question, or a function that asks the store several.
+        """The answer of `call(store)`, a Question or a function that asks several, at once: only between two
+        commits, that is in `Operation.prepare`.
         """
         assert not self._in_worker, "a lookup while the worker has the store"
         return call(self._store)
@@ -240,7 +240,9 @@ class Writer:
         self._wake()
 
     async def ask(self, question: Callable[[Store], T]) -> T:
-        """The answer of `question(store)` between two commits; raises what it raises."""
+        """The answer of `question(store)`, a Question or a function that asks several, between two commits;
+        raises what it raises.
+        """
         done = trio.Event()
         answers: list[T] = []
         errors: list[Exception] = []

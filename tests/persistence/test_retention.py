@@ -127,8 +127,7 @@ def test_checker_finds_damage(sql: str, finding: str, tmp_path: Path) -> None:
     assert any(finding in one for one in findings), findings
     store = small_store(tmp_path)
     store.recover()
-    there = store.ask(CursorsOf("c"))
-    assert there in ([], [there[0]] if there else [])
+    assert len(store.ask(CursorsOf("c"))) == (0 if sql.startswith("UPDATE cursor") else 1)
     while store.idle(0.0):
         pass
     store.close()
