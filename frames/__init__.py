@@ -15,8 +15,7 @@ from amqp_broker.frames.fast_encoding import (
     MAX_TRANSFER_HEAD_BYTES,
     MAX_TRANSFER_STATE_BYTES,
     TransferEncoder,
-    encode_disposition,
-    encode_flow,
+    encode_transactional,
     encode_uint,
 )
 from amqp_broker.frames.fast_halves import peek_answer, peek_named
@@ -26,11 +25,7 @@ from amqp_broker.frames.fast_path import (
     FLOW_CODE,
     TRANSFER_CODE,
     learn_shape,
-    peek_header,
-    read_disposition,
-    read_flow,
     read_run,
-    read_transfer,
 )
 from amqp_broker.frames.fast_rows import (
     StampReader,
@@ -40,14 +35,18 @@ from amqp_broker.frames.fast_rows import (
     split_many,
     split_sections,
 )
-from amqp_broker.frames.fast_sections import MAPPED, PLAIN, UNSURE, body_shape, find_maps, read_entries
-from amqp_broker.frames.fast_stamps import OffsetStamp
-from amqp_broker.frames.fast_transactions import (
-    encode_transactional,
+from amqp_broker.frames.fast_sections import (
+    MAPPED,
+    PLAIN,
+    UNSURE,
+    body_shape,
+    find_maps,
+    peek_header,
+    read_entries,
     read_request,
-    read_transactional_state,
 )
-from amqp_broker.frames.fast_values import Delivery, FlowHead, TransferHead, TransferShape
+from amqp_broker.frames.fast_stamps import OffsetStamp
+from amqp_broker.frames.fast_values import Delivery, TransferShape
 from amqp_broker.frames.framing import (
     AMQP_FRAME,
     AMQP_HEADER,
@@ -61,6 +60,16 @@ from amqp_broker.frames.framing import (
     decode_performative,
     encode_frame,
     encode_sasl_frame,
+)
+from amqp_broker.frames.generated import (
+    FlowHead,
+    TransferHead,
+    encode_disposition,
+    encode_flow,
+    read_disposition,
+    read_flow,
+    read_transactional_state,
+    read_transfer,
 )
 from amqp_broker.frames.identity import peek_identity
 from amqp_broker.frames.limits import MIN_MAX_FRAME_SIZE, REPR_CHARACTERS_MAX, SECTION_NODES_MAX

@@ -10,7 +10,8 @@ import struct
 from typing import Final
 
 from amqp_broker.frames.fast_checks import check_body
-from amqp_broker.frames.fast_sections import UNSURE, body_shape, skip_value
+from amqp_broker.frames.fast_sections import UNSURE, body_shape
+from amqp_broker.frames.field_readers import skip_value
 
 Named = tuple[int, bytes]
 """The constructor of a message-id and its octets; (0x40, b"") where there is none."""

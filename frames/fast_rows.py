@@ -14,7 +14,7 @@ import uuid
 from typing import Any, Final
 
 from amqp_broker.frames.composite_decoding import decode_composite
-from amqp_broker.frames.fast_sections import skip_value
+from amqp_broker.frames.field_readers import skip_value
 
 _HEADER: Final = 0x70
 _DELIVERY_ANNOTATIONS: Final = 0x71
