@@ -1,44 +1,39 @@
-"""The hot frames, byte by byte: transfer, disposition and flow, for the layouts that real clients send.
+"""Runs of transfers that differ only in size, delivery-id, delivery-tag and payload (2.7.5).
 
            +0       +1       +2       +3
        +-----------------------------------+
      0 |                SIZE               |
        +-----------------------------------+
-     4 |  DOFF  | TYPE 0 |     CHANNEL     |
+     4 |  0x02  |  0x00  |     CHANNEL     |
        +-----------------------------------+
-     8 |  0x00  |  0x53  |  code  |  list  |   list: 0xc0 size count | 0xd0 size4 count4 | 0x45 (no fields)
+     8 |  0x00  |  0x53  |  0x14  |  list  |   list: 0xc0 size count | 0xd0 size4 count4
        +-----------------------------------+
-    12 |  fields ...   | payload (transfer)|
+    12 |  handle, delivery-id, tag, suffix |   then the payload
        +-----------------------------------+
 
-Each reader answers None (or the position it was given) for everything that it does not know for certain; the
-general decoder then decides, also about errors. What a reader does return is exactly what the general decoder
-would have said. `read_run` reads a run of transfers that differ only in size, delivery-id, delivery-tag and
-payload (performance.md, "The hot path").
+The shape of one transfer is learned; the next ones of that shape are read without a look at their fields.
+What is read is exactly what the general decoder would have said.
 """
 
 from __future__ import annotations
 
 import struct
-from types import FunctionType
 from typing import Final
 
 from amqp_broker.frames.fast_values import Delivery, TransferShape
-from amqp_broker.frames.field_readers import OCTETS
+from amqp_broker.frames.field_readers import COMPILED, OCTETS
 from amqp_broker.frames.generated import TransferHead
 
 TRANSFER_CODE: Final = 0x14
 FLOW_CODE: Final = 0x13
 DISPOSITION_CODE: Final = 0x15
 SERIAL_MASK: Final = 0xFFFFFFFF
-MAX_TAG_BYTES: Final = 32  # 2.8.7: a delivery-tag may be up to 32 octets
 # A peer chooses its layouts; a bounded memo cannot be filled without end, it starts again instead.
 MAX_MEMO_ENTRIES: Final = 1_024
 MAX_MEMO_KEY_BYTES: Final = 64
 
 _UINT0: Final = 0x43
 _UINT: Final = 0x70
-_VBIN8: Final = 0xA0
 _LIST8: Final = 0xC0
 
 _shape_structs: Final[dict[tuple[int, int, int, int], struct.Struct]] = {}
@@ -74,7 +69,7 @@ def learn_shape(
     width = OCTETS[number_code]
     tag_at = number_at + width
     suffix_at = tag_at + 2 + len(tag)
-    if number_code == _UINT0 or data[tag_at] != _VBIN8 or head.payload_at - suffix_at > MAX_MEMO_KEY_BYTES:
+    if number_code == _UINT0 or head.payload_at - suffix_at > MAX_MEMO_KEY_BYTES:
         return None
     prefix = data[start + 4 : number_at + 1]
     suffix = data[suffix_at : head.payload_at]
@@ -84,10 +79,6 @@ def learn_shape(
         layout.unpack_from, layout.size, max(0, head.message_format), head.settled == 1, state,
         rcv_settle_mode, head.batchable,
     )  # fmt: skip
-
-
-# A function of a compiled module is not one of Python's.
-_COMPILED: Final = not isinstance(learn_shape, FunctionType)
 
 
 def read_run(
@@ -105,7 +96,7 @@ def read_run(
     `delivery_id` is the number that the first one has to carry; each next one has to carry the next. Reading
     stops, without an error, at the first frame that is not complete or not of this shape.
     """
-    if _COMPILED:
+    if COMPILED:
         return run_by_index(data, at, shape, delivery_id, limit, max_frame_bytes, deliveries)
     return run_by_struct(data, at, shape, delivery_id, limit, max_frame_bytes, deliveries)
 

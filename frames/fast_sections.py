@@ -15,6 +15,7 @@ from amqp_broker.frames.errors import DecodeError
 from amqp_broker.frames.field_readers import skip_value
 from amqp_broker.frames.generated import read_discharge
 from amqp_broker.frames.message import Message
+from amqp_broker.frames.primitive_types import INTEGERS
 from amqp_broker.frames.sections import Header
 from amqp_broker.frames.transactions import Declare, Discharge
 
@@ -172,12 +173,6 @@ _STR8: Final = 0xA1
 _NULL: Final = 0x40
 _MAP8: Final = 0xC1
 _MAP32: Final = 0xD1
-# Constructor of an integral type: how many octets follow, and whether they have a sign (1.6).
-_INTEGERS: Final[dict[int, tuple[int, bool]]] = {
-    0x43: (0, False), 0x44: (0, False), 0x50: (1, False), 0x51: (1, True), 0x52: (1, False), 0x53: (1, False),
-    0x54: (1, True), 0x55: (1, True), 0x60: (2, False), 0x61: (2, True), 0x70: (4, False), 0x71: (4, True),
-    0x80: (8, False), 0x81: (8, True),
-}  # fmt: skip
 
 
 def read_entries(
@@ -207,7 +202,7 @@ def read_entries(
                 if pos < 0:
                     return None
                 continue
-            integer = _INTEGERS.get(code)
+            integer = INTEGERS.get(code)
             value: int | str
             if integer is not None:
                 pos = stop + 1 + integer[0]

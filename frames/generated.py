@@ -123,7 +123,7 @@ def read_flow(data: bytes, start: int, stop: int) -> FlowHead | None:
         at += 1
         if at != end or count != 11:
             return None
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, struct.error):
         return None
     return head
 
@@ -184,7 +184,7 @@ def read_transfer(data: bytes, start: int, stop: int) -> TransferHead | None:
         at += OCTETS[code]
         if at != end or count != 11:
             return None
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, struct.error):
         return None
     return head
 
@@ -223,7 +223,7 @@ def read_disposition(data: bytes, start: int, stop: int) -> tuple[bool, int, int
         at += OCTETS[code]
         if at != end or count != 6:
             return None
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, struct.error):
         return None
     return (role, first, last, settled, state_at, state_end)
 
@@ -257,7 +257,7 @@ def read_transactional_state(data: bytes, start: int = 0) -> TransactionalState 
             return None
         if at != end or count != 2:
             return None
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, struct.error):
         return None
     return TransactionalState(txn_id, outcome)
 
@@ -282,7 +282,7 @@ def read_discharge(data: bytes, start: int = 0) -> Discharge | None:
         at += OCTETS[code]
         if at != end or count != 2:
             return None
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, struct.error):
         return None
     return Discharge(txn_id, fail)
 

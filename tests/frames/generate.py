@@ -187,7 +187,7 @@ def read_function(reader: Reader) -> str:
     lines += [
         f"        if at != end or count != {count}:",
         "            return None",
-        "    except (IndexError, ValueError):",
+        "    except (IndexError, ValueError, struct.error):",
         "        return None",
         f"    return {reader.made(count)}",
     ]

@@ -9,8 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
-    MAPPED,
-    PLAIN,
     UNSURE,
     AmqpValue,
     Byte,
@@ -30,7 +28,6 @@ from amqp_broker.frames import (
     Uint,
     Ulong,
     Ushort,
-    body_shape,
     decode_value,
     encode_composite,
     encode_message,
@@ -40,7 +37,7 @@ from amqp_broker.frames import (
     read_entries,
     read_request,
 )
-from amqp_broker.frames.fast_sections import MAX_MEMO_ENTRIES, _headers
+from amqp_broker.frames.fast_sections import MAPPED, MAX_MEMO_ENTRIES, PLAIN, _headers, body_shape
 from amqp_broker.frames.field_readers import skip_value
 from tests.strategies import messages, mutated
 

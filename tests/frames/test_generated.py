@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from amqp_broker.frames import (
     Accepted,
     Attach,
-    Composite,
     DecodeError,
     Described,
     Discharge,
@@ -43,14 +42,14 @@ BY_CODE = {reader.declaration.code: reader for reader in READERS}
 
 uints = st.none() | integers(32).map(Uint)
 flags = st.none() | st.booleans()
-tags = st.none() | st.binary(max_size=33)
+tags = st.none() | st.binary(max_size=32) | st.just(b"t" * 33)
 modes = st.none() | st.sampled_from([Ubyte(0), Ubyte(1), Ubyte(2)])
 plain_outcomes = [None, Described(Ulong(0x24), []), Described(Ulong(0x26), [])]
 states = st.sampled_from(
     [*plain_outcomes, Described(Ulong(0x34), [b"txn"]), Described(Symbol("amqp:released:list"), [])]
 )
 # Also null for mandatory fields.
-FIELDS: dict[type[Composite], tuple[st.SearchStrategy[Any], ...]] = {
+FIELDS: dict[Any, tuple[st.SearchStrategy[Any], ...]] = {
     Flow: (*[uints] * 8, flags, flags, st.none() | st.just({})),
     Transfer: (uints, uints, tags, uints, flags, flags, modes, states, flags, flags, flags),
     Disposition: (flags, uints, uints, flags, states, flags),
@@ -217,6 +216,14 @@ def test_a_settle_mode_that_is_none_is_refused() -> None:
     body = body[:4] + bytes((len(body) - 5,)) + body[5:]
     assert not compare(body, len(body))
     assert compare(body[:-1] + b"\x01", len(body))
+
+
+def test_a_tag_of_33_octets_is_refused() -> None:
+    """2.8.7: a delivery-tag has up to 32."""
+    for octets in (32, 33):
+        list_octets = b"\x43\x43\xa0" + bytes((octets,)) + b"t" * octets
+        data = b"\x00\x53\x14\xc0" + bytes((len(list_octets) + 1, 3)) + list_octets
+        assert compare(data, len(data)) == (octets == 32)
 
 
 channels = integers(16)
