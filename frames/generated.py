@@ -75,7 +75,7 @@ class TransferHead:
 
 
 def read_flow(data: bytes, start: int, stop: int) -> FlowHead | None:
-    """A flow."""
+    """The flow at `start`, or None."""
     try:
         if data[start : start + 4] == b"\x00\x53\x13\xc0":
             at, end, count = start + 6, start + 5 + data[start + 4], data[start + 5]
@@ -129,7 +129,7 @@ def read_flow(data: bytes, start: int, stop: int) -> FlowHead | None:
 
 
 def read_transfer(data: bytes, start: int, stop: int) -> TransferHead | None:
-    """A transfer."""
+    """The transfer at `start`, or None."""
     try:
         if data[start : start + 4] == b"\x00\x53\x14\xc0":
             at, end, count = start + 6, start + 5 + data[start + 4], data[start + 5]
@@ -190,7 +190,7 @@ def read_transfer(data: bytes, start: int, stop: int) -> TransferHead | None:
 
 
 def read_disposition(data: bytes, start: int, stop: int) -> tuple[bool, int, int, bool, int, int] | None:
-    """(role, first, last, settled, state_at, state_end) of a disposition."""
+    """(role, first, last, settled, state_at, state_end) of the disposition at `start`, or None."""
     try:
         if data[start : start + 4] == b"\x00\x53\x15\xc0":
             at, end, count = start + 6, start + 5 + data[start + 4], data[start + 5]
@@ -229,7 +229,7 @@ def read_disposition(data: bytes, start: int, stop: int) -> tuple[bool, int, int
 
 
 def read_transactional_state(data: bytes, start: int = 0) -> TransactionalState | None:
-    """A transactional-state."""
+    """The transactional-state at `start`, or None."""
     try:
         if data[start : start + 4] == b"\x00\x53\x34\xc0":
             at, end, count = start + 6, start + 5 + data[start + 4], data[start + 5]
@@ -263,7 +263,7 @@ def read_transactional_state(data: bytes, start: int = 0) -> TransactionalState 
 
 
 def read_discharge(data: bytes, start: int = 0) -> Discharge | None:
-    """A discharge."""
+    """The discharge at `start`, or None."""
     try:
         if data[start : start + 4] == b"\x00\x53\x32\xc0":
             at, end, count = start + 6, start + 5 + data[start + 4], data[start + 5]

@@ -94,7 +94,7 @@ class Reader:
         rows = self.results(len(self.declaration.fields))
         if self.form == "tuple":
             values = [name if number < there else absent for number, (name, _, absent) in enumerate(rows)]
-            return f"({', '.join(values + ['at'] * self.payload)})"
+            return f"({', '.join(values)})"
         values = [name for name, _, _ in rows[:there]]
         return "head" if self.form == "head" else f"{self.class_name}({', '.join(values)})"
 
@@ -159,14 +159,15 @@ def head_class(reader: Reader) -> str:
 def read_function(reader: Reader) -> str:
     """One reader."""
     declaration = reader.declaration
+    assert declaration.required_count, "a list without fields is not read"
     name = declaration.name.replace("-", "_")
     rows = reader.results(len(declaration.fields))
     if reader.form == "tuple":
-        kinds = [kind for _, kind, _ in rows] + ["int"] * reader.payload
-        words = [word for word, _, _ in rows] + ["its end"] * reader.payload
-        returned, what = f"tuple[{', '.join(kinds)}]", f"({', '.join(words)}) of a {declaration.name}"
+        words = ", ".join(word for word, _, _ in rows)
+        returned = f"tuple[{', '.join(kind for _, kind, _ in rows)}]"
+        what = f"({words}) of the {declaration.name} at `start`, or None"
     else:
-        returned, what = reader.class_name, f"A {declaration.name}"
+        returned, what = reader.class_name, f"The {declaration.name} at `start`, or None"
     parameters, wrong = "start: int, stop: int", "> stop" if reader.payload else "!= stop"
     if reader.form == "composite":
         parameters, wrong = "start: int = 0", "!= len(data)"
@@ -177,7 +178,6 @@ def read_function(reader: Reader) -> str:
         *entering(declaration, wrong),
         *([f"        head = {reader.class_name}()"] if reader.form == "head" else []),
         *(["        head.payload_at = end"] if reader.form == "head" and reader.payload else []),
-        *([] if declaration.required_count else early(reader, 0)),
     ]
     for number, field in enumerate(declaration.fields, 1):
         lines += field_lines(reader, field)
@@ -240,7 +240,7 @@ def field_lines(reader: Reader, field: FieldDeclaration) -> list[str]:
     value = VALUES[source](absent)
     if source == "ubyte":
         assert field.choices == tuple(range(len(field.choices))), field.path
-        value = value.replace("MOST", str(len(field.choices) - 1 if field.choices else 255))
+        value = value.replace("MOST", str(len(field.choices) - 1))
     return [f"        {name} = {value}", "        at += OCTETS[code]"]
 
 
@@ -248,8 +248,7 @@ def uint_value(absent: str) -> str:
     """A uint of one octet first."""
     rare = "uint(data, at, code)"
     if absent:
-        rare = f"None if code == 0x40 else {rare}" if absent == "None" else rare.replace("(", "_or(")[:-1]
-        rare += "" if absent == "None" else f", {absent})"
+        rare = f"uint_or(data, at, code, {absent})"
     return f"data[at + 1] if (code := data[at]) == 0x52 else {rare}"
 
 
