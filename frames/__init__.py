@@ -7,16 +7,14 @@ Everything here is pure: no sockets, no clock, no state of a connection.
 from amqp_broker.frames.composite import Composite
 from amqp_broker.frames.composite_decoding import decode_composite
 from amqp_broker.frames.composite_encoding import encode_composite, register_composites
-from amqp_broker.frames.decoding import decode_value, skip_value
+from amqp_broker.frames.decoding import decode_value
 from amqp_broker.frames.encoding import encode_value
 from amqp_broker.frames.errors import AmqpError, DecodeError, EncodeError, FramingError
 from amqp_broker.frames.fast_checks import check_body
 from amqp_broker.frames.fast_encoding import (
-    MAX_TRANSFER_HEAD_BYTES,
     MAX_TRANSFER_STATE_BYTES,
     TransferEncoder,
-    encode_disposition,
-    encode_flow,
+    encode_transactional,
     encode_uint,
 )
 from amqp_broker.frames.fast_halves import peek_answer, peek_named
@@ -26,11 +24,7 @@ from amqp_broker.frames.fast_path import (
     FLOW_CODE,
     TRANSFER_CODE,
     learn_shape,
-    peek_header,
-    read_disposition,
-    read_flow,
     read_run,
-    read_transfer,
 )
 from amqp_broker.frames.fast_rows import (
     StampReader,
@@ -40,37 +34,44 @@ from amqp_broker.frames.fast_rows import (
     split_many,
     split_sections,
 )
-from amqp_broker.frames.fast_sections import MAPPED, PLAIN, UNSURE, body_shape, find_maps, read_entries
-from amqp_broker.frames.fast_stamps import OffsetStamp
-from amqp_broker.frames.fast_transactions import (
-    encode_transactional,
+from amqp_broker.frames.fast_sections import (
+    UNSURE,
+    find_maps,
+    peek_header,
+    read_entries,
     read_request,
-    read_transactional_state,
 )
-from amqp_broker.frames.fast_values import Delivery, FlowHead, TransferHead, TransferShape
+from amqp_broker.frames.fast_stamps import OffsetStamp
+from amqp_broker.frames.fast_values import Delivery, TransferShape
 from amqp_broker.frames.framing import (
     AMQP_FRAME,
     AMQP_HEADER,
     EMPTY_FRAME,
-    SASL_FRAME,
     SASL_HEADER,
     TLS_HEADER,
     Frame,
     FrameReader,
     ProtocolHeader,
-    decode_performative,
     encode_frame,
     encode_sasl_frame,
 )
+from amqp_broker.frames.generated import (
+    FlowHead,
+    TransferHead,
+    encode_disposition,
+    encode_flow,
+    read_disposition,
+    read_flow,
+    read_transactional_state,
+    read_transfer,
+)
 from amqp_broker.frames.identity import peek_identity
-from amqp_broker.frames.limits import MIN_MAX_FRAME_SIZE, REPR_CHARACTERS_MAX, SECTION_NODES_MAX
+from amqp_broker.frames.limits import MIN_MAX_FRAME_SIZE, SECTION_NODES_MAX
 from amqp_broker.frames.message import Message
 from amqp_broker.frames.message_encoding import encode_message, encode_section
 from amqp_broker.frames.outcomes import (
     Accepted,
-    AnyOutcome,
     Declared,
-    DeliveryState,
     Error,
     Modified,
     Received,
@@ -94,9 +95,6 @@ from amqp_broker.frames.restricted_types import (
     RECEIVER,
     SASL_AUTH,
     SASL_OK,
-    SASL_SYS,
-    SASL_SYS_PERM,
-    SASL_SYS_TEMP,
     SENDER,
     SETTLE_MODE_FIRST,
     SETTLE_MODE_MIXED,
@@ -107,7 +105,6 @@ from amqp_broker.frames.restricted_types import (
 from amqp_broker.frames.sasl import SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
 from amqp_broker.frames.sections import AmqpSequence, AmqpValue, Data, Header, Properties
 from amqp_broker.frames.termini import (
-    AnySource,
     AnyTarget,
     Coordinator,
     DeleteOnClose,
@@ -154,21 +151,13 @@ __all__ = [
     "DISPOSITION_CODE",
     "EMPTY_FRAME",
     "FLOW_CODE",
-    "MAPPED",
-    "MAX_TRANSFER_HEAD_BYTES",
     "MAX_TRANSFER_STATE_BYTES",
     "MIN_MAX_FRAME_SIZE",
-    "PLAIN",
     "RECEIVER",
-    "REPR_CHARACTERS_MAX",
     "SASL_AUTH",
-    "SASL_FRAME",
     "SECTION_NODES_MAX",
     "SASL_HEADER",
     "SASL_OK",
-    "SASL_SYS",
-    "SASL_SYS_PERM",
-    "SASL_SYS_TEMP",
     "SENDER",
     "SETTLE_MODE_FIRST",
     "SETTLE_MODE_MIXED",
@@ -181,8 +170,6 @@ __all__ = [
     "AmqpError",
     "AmqpSequence",
     "AmqpValue",
-    "AnyOutcome",
-    "AnySource",
     "AnyTarget",
     "Array",
     "Attach",
@@ -205,7 +192,6 @@ __all__ = [
     "DeleteOnNoLinksOrMessages",
     "DeleteOnNoMessages",
     "Delivery",
-    "DeliveryState",
     "Described",
     "Detach",
     "Discharge",
@@ -253,10 +239,8 @@ __all__ = [
     "Uint",
     "Ulong",
     "Ushort",
-    "body_shape",
     "check_body",
     "decode_composite",
-    "decode_performative",
     "decode_value",
     "encode_composite",
     "encode_disposition",
@@ -282,7 +266,6 @@ __all__ = [
     "read_transfer",
     "shorten",
     "takes_rejected",
-    "skip_value",
     "split_many",
     "split_sections",
 ]

@@ -23,6 +23,8 @@ from amqp_broker.frames.errors import DecodeError
 from amqp_broker.frames.fast_sections import PLAIN, body_shape
 from amqp_broker.frames.limits import DEPTH_MAX, SECTION_NODES_MAX, SECTIONS_MAX
 from amqp_broker.frames.message import Message
+from amqp_broker.frames.primitive_types import WELL_FORMED
+from amqp_broker.frames.sections import PROPERTY_CODES
 
 # A peer chooses its layouts; bounded memos cannot be filled without end, they start again instead.
 MAX_KEYS: Final = 256
@@ -43,7 +45,6 @@ _SHORT_DATA: Final = b"\x00\x53\x75\xa0"
 _NULL: Final = 0x40
 _SYM8: Final = 0xA3
 _STR8: Final = 0xA1
-_FIELDS: Final = 13
 _HEAD_SECTIONS: Final = 3  # at most, without header and delivery-annotations
 # Annotations of so many values, each of which holds at most so many, have fewer than SECTION_NODES_MAX.
 _FEW_VALUES: Final = 62
@@ -51,27 +52,11 @@ _INNER_NODES: Final = 1_024
 assert _FEW_VALUES * _INNER_NODES < SECTION_NODES_MAX
 _unpack_u32: Final = struct.Struct(">I").unpack_from
 
-# Constructor of a value of a fixed size that is well-formed whatever its octets: how many (1.6).
-_FIXED: Final[dict[int, int]] = {
-    0x40: 0, 0x41: 0, 0x42: 0, 0x43: 0, 0x44: 0, 0x50: 1, 0x51: 1, 0x52: 1, 0x53: 1, 0x54: 1, 0x55: 1,
-    0x60: 2, 0x61: 2, 0x70: 4, 0x71: 4, 0x72: 4, 0x80: 8, 0x81: 8, 0x82: 8, 0x83: 8, 0x98: 16,
-}  # fmt: skip
 _NARROW: Final = frozenset((0xA0, 0xA1, 0xA3))
 _WIDE: Final = frozenset((0xB0, 0xB1, 0xB3))
 _MAPS: Final = frozenset((0xC1, 0xD1))
 _LISTS: Final = frozenset((0xC0, 0xD0))
 _SYMBOLS: Final = frozenset((0xA3, 0xB3))
-_STRINGS: Final = frozenset((0xA1, 0xB1))
-_ID: Final = frozenset((0x40, 0x44, 0x53, 0x80, 0x98, 0xA0, 0xA1, 0xB0, 0xB1))
-_BINARY: Final = frozenset((0x40, 0xA0, 0xB0))
-_STRING: Final = frozenset((0x40, 0xA1, 0xB1))
-_SYMBOL: Final = frozenset((0x40, 0xA3, 0xB3))
-_TIME: Final = frozenset((0x40, 0x83))
-_NUMBER: Final = frozenset((0x40, 0x43, 0x52, 0x70))
-# What constructors the fields of properties may have, in their order (3.2.4).
-_PROPERTY_CODES: Final = (
-    _ID, _BINARY, _STRING, _STRING, _STRING, _ID, _SYMBOL, _SYMBOL, _TIME, _TIME, _STRING, _NUMBER, _STRING,
-)  # fmt: skip
 
 
 class _Layout:
@@ -178,8 +163,8 @@ def _is_flat(body: bytes, at: int, end: int) -> bool:
         if kind == _VALUE:
             if at != begin + 4:
                 return False
-            if code in _FIXED:
-                return at + _FIXED[code] == end
+            if code in WELL_FORMED:
+                return at + WELL_FORMED[code] == end
             if code == 0x45:
                 return at == end
         elif kind != _DATA:
@@ -281,14 +266,14 @@ def _walk_properties(body: bytes, at: int, end: int, holes: list[int]) -> int:
     if body[at] not in _LISTS:
         return at + 1 if body[at] == 0x45 else -1
     stop, count, pos = _compound(body, at)
-    if stop > end or count > _FIELDS:
+    if stop > end or count > len(PROPERTY_CODES):
         return -1
     for index in range(count):
         code = body[pos]
         if code == _NULL:
             pos += 1
             continue
-        if code not in _PROPERTY_CODES[index]:
+        if code not in PROPERTY_CODES[index]:
             return -1
         pos = _walk_value(body, pos, stop, holes)
         if pos < 0:
@@ -303,8 +288,8 @@ def _walk_value(body: bytes, at: int, end: int, holes: list[int]) -> int:
     if code in _NARROW:
         start = at + 1
         stop = start + body[at]
-    elif code in _FIXED:
-        stop = at + _FIXED[code]
+    elif code in WELL_FORMED:
+        stop = at + WELL_FORMED[code]
         if stop > end:
             return -1
         if stop > at:

@@ -1,4 +1,4 @@
-"""Prepared encoders of the hot frames: transfer, disposition and flow (2.7.4 to 2.7.6).
+"""Prepared heads of outgoing transfers (2.7.5), and frames from fields that are encoded.
 
            +0       +1       +2       +3
        +-----------------------------------+
@@ -17,14 +17,20 @@ Peers decode them like any other frame; a test holds them against the general de
 import struct
 from typing import Any, Final
 
+from amqp_broker.frames.outcomes import Accepted, Declared, TransactionalState
+
 FRAME_HEADER_BYTES: Final = 8
 
-_TRUE: Final = 0x41
-_FALSE: Final = 0x42
 _SMALLUINT: Final = 0x52
-_UINT: Final = 0x70
+_BINARY: Final = 0xA0
+_DECLARED_HEAD: Final = b"\x00\x53\x33\xc0"
+_STATE_HEAD: Final = b"\x00\x53\x34\xc0"
+_ACCEPTED: Final = b"\x00\x53\x24\x45"
+_MAX_TXN_ID_BYTES: Final = 200  # a txn-id has at most 32 (4.5.5); what is longer is the general encoder's
 
 _pack_u32: Final = struct.Struct(">I").pack
+_pack_list8: Final = struct.Struct(">IHHIBB").pack
+_pack_list32: Final = struct.Struct(">IHHIII").pack
 
 
 class TransferEncoder:
@@ -43,7 +49,7 @@ class TransferEncoder:
 
     def __init__(self, channel: int, handle: int, settled: bool, state: bytes = b"") -> None:
         assert len(state) <= MAX_TRANSFER_STATE_BYTES, "the fields fit into a list8"
-        self._channel = channel.to_bytes(2, "big")
+        self._channel = channel
         self._handle = encode_uint(handle)
         self.message_format = 0
         self.settled = settled
@@ -65,7 +71,7 @@ class TransferEncoder:
         fields_bytes = len(self._handle) + 5 + 6 + len(self.suffix)
         self.prefix = (
             b"\x02\x00"
-            + self._channel
+            + self._channel.to_bytes(2, "big")
             + b"\x00\x53\x14\xc0"
             + bytes((fields_bytes + 1, 8 if self.state else 5))
             + self._handle
@@ -109,45 +115,13 @@ class TransferEncoder:
         return self._frame(fields, count, payload_bytes)
 
     def _frame(self, fields: bytes, count: int, payload_bytes: int) -> bytes:
-        body = b"\x00\x53\x14\xc0" + bytes((len(fields) + 1, count)) + fields
-        size = FRAME_HEADER_BYTES + len(body) + payload_bytes
-        return _pack_u32(size) + b"\x02\x00" + self._channel + body
+        return list_frame(self._channel, 0x14, count, fields, payload_bytes)
 
 
 # The largest head that the methods of TransferEncoder make (handle 5, id 5, tag 6, format 5, settled, more).
 MAX_TRANSFER_HEAD_BYTES: Final = FRAME_HEADER_BYTES + 6 + 5 + 5 + 6 + 5 + 1 + 1
 # A txn-id has at most 32 octets (4.5.5), so a transactional-state without outcome has at most 41.
 MAX_TRANSFER_STATE_BYTES: Final = 200
-
-_pack_disposition: Final = struct.Struct(">IHHIBBBBIBIB").pack
-_DISPOSITION_BYTES: Final = 26
-
-
-def encode_disposition(channel: int, role: bool, first: int, last: int, settled: bool, state: bytes) -> bytes:
-    """One disposition frame for the range `first` to `last`; `state` is the encoded delivery-state or b""."""
-    count = 5 if state else 4
-    fields_bytes = 13 + len(state)  # count, role, first, last and settled are 13 bytes
-    if fields_bytes > 255:
-        return _encode_long_disposition(channel, role, first, last, settled, state)
-    return (
-        _pack_disposition(
-            _DISPOSITION_BYTES + len(state), 0x0200, channel, 0x005315C0, fields_bytes, count,
-            _TRUE if role else _FALSE, _UINT, first, _UINT, last, _TRUE if settled else _FALSE,
-        )
-        + state
-    )  # fmt: skip
-
-
-def _encode_long_disposition(
-    channel: int, role: bool, first: int, last: int, settled: bool, state: bytes
-) -> bytes:
-    fields = (
-        (b"\x41" if role else b"\x42") + b"\x70" + _pack_u32(first) + b"\x70" + _pack_u32(last)
-        + (b"\x41" if settled else b"\x42") + state
-    )  # fmt: skip
-    body = b"\x00\x53\x15\xd0" + _pack_u32(len(fields) + 4) + _pack_u32(5) + fields
-    return _pack_u32(FRAME_HEADER_BYTES + len(body)) + b"\x02\x00" + channel.to_bytes(2, "big") + body
-
 
 def encode_uint(value: int) -> bytes:
     """The shortest encoding of a uint (1.6.5)."""
@@ -158,19 +132,30 @@ def encode_uint(value: int) -> bytes:
     return b"\x70" + _pack_u32(value)
 
 
-def encode_flow(
-    channel: int, next_incoming_id: int, incoming_window: int, next_outgoing_id: int, outgoing_window: int,
-    link: bytes = b"", link_fields: int = 0,
-) -> bytes:  # fmt: skip
-    """A flow frame; `link` holds the `link_fields` encoded fields from handle on. `next_incoming_id` -1 means
-    not set.
+def list_frame(channel: int, code: int, count: int, fields: bytes, payload_bytes: int = 0) -> bytes:
+    """A frame whose performative is the list of these `count` encoded fields; a payload of so many octets is
+    to follow it.
     """
-    fields = (
-        (b"\x40" if next_incoming_id < 0 else encode_uint(next_incoming_id)) + encode_uint(incoming_window)
-        + encode_uint(next_outgoing_id) + encode_uint(outgoing_window) + link
-    )  # fmt: skip
-    if len(fields) < 255:
-        body = b"\x00\x53\x13\xc0" + bytes((len(fields) + 1, 4 + link_fields)) + fields
-    else:  # only with properties
-        body = b"\x00\x53\x13\xd0" + _pack_u32(len(fields) + 4) + _pack_u32(4 + link_fields) + fields
-    return _pack_u32(FRAME_HEADER_BYTES + len(body)) + b"\x02\x00" + channel.to_bytes(2, "big") + body
+    size = len(fields)
+    if size < 255:
+        list8 = 0x005300C0 | code << 8
+        return _pack_list8(size + 14 + payload_bytes, 0x0200, channel, list8, size + 1, count) + fields
+    list32 = 0x005300D0 | code << 8
+    return _pack_list32(size + 20 + payload_bytes, 0x0200, channel, list32, size + 4, count) + fields
+
+
+def encode_transactional(state: TransactionalState | Declared) -> bytes:
+    """The bytes of `declared`, or of a transactional-state with no outcome or with `accepted`; b"" for
+    others.
+    """
+    txn_id = state.txn_id
+    if type(txn_id) is not bytes or len(txn_id) > _MAX_TXN_ID_BYTES:
+        return b""
+    size = len(txn_id)
+    if isinstance(state, Declared):
+        return _DECLARED_HEAD + bytes((size + 3, 1, _BINARY, size)) + txn_id
+    if state.outcome is None:
+        return _STATE_HEAD + bytes((size + 3, 1, _BINARY, size)) + txn_id
+    if type(state.outcome) is Accepted:
+        return _STATE_HEAD + bytes((size + 7, 2, _BINARY, size)) + txn_id + _ACCEPTED
+    return b""

@@ -10,7 +10,10 @@ import struct
 from typing import Final
 
 from amqp_broker.frames.fast_checks import check_body
-from amqp_broker.frames.fast_sections import UNSURE, body_shape, skip_value
+from amqp_broker.frames.fast_sections import UNSURE, body_shape
+from amqp_broker.frames.field_readers import skip_value
+from amqp_broker.frames.primitive_types import WELL_FORMED
+from amqp_broker.frames.sections import PROPERTY_CODES
 
 Named = tuple[int, bytes]
 """The constructor of a message-id and its octets; (0x40, b"") where there is none."""
@@ -35,14 +38,9 @@ _CORRELATION_ID: Final = 5
 _CONTENT_TYPE: Final = 6
 _CONTENT_ENCODING: Final = 7
 _CREATION_TIME: Final = 9
-_FIELDS: Final = 13
-_TEXTS: Final = (False, False, True, True, True, False, False, False, False, False, True, False, True)
+# Whether a field is a string and can be nothing else.
+_TEXTS: Final = tuple(_STR8 in codes and _UUID not in codes for codes in PROPERTY_CODES)
 _ABSENT: Final[Named] = (_NULL, b"")
-# Constructor of a value of a fixed size that is always well-formed: how many octets follow (1.6).
-_FIXED: Final[dict[int, int]] = {
-    0x40: 0, 0x41: 0, 0x42: 0, 0x43: 0, 0x44: 0, 0x50: 1, 0x51: 1, 0x52: 1, 0x53: 1, 0x54: 1, 0x55: 1,
-    0x60: 2, 0x61: 2, 0x70: 4, 0x71: 4, 0x80: 8, 0x81: 8, 0x82: 8, 0x83: 8, 0x98: 16,
-}  # fmt: skip
 # A body of one amqp-value that need not be looked into.
 _VALUES: Final = frozenset((0x40, 0x45, 0xA0, 0xA1, 0xB0, 0xB1, 0xC0, 0xC1, 0xD0, 0xD1))
 
@@ -92,7 +90,7 @@ def _named_properties(body: bytes) -> tuple[int, bytes, bytes, int] | None:
         return None
     count = body[5]
     stop = 5 + body[4]
-    if count == 0 or count > _FIELDS:
+    if count == 0 or count > len(PROPERTY_CODES):
         return None
     at = 6
     constructor = body[at]
@@ -171,7 +169,7 @@ def _keys(data: bytes, at: int, end: int) -> list[str] | None:
         stop = pos + 2 + data[pos + 1]
         keys.append(data[pos + 2 : stop].decode())
         code = data[stop]
-        size = _FIXED.get(code, -1)
+        size = WELL_FORMED.get(code, -1)
         if size >= 0:
             pos = stop + 1 + size
         else:
@@ -198,7 +196,7 @@ def peek_answer(body: bytes) -> tuple[bytes, int, bytes] | None:
     try:
         count = body[5]
         stop = 5 + body[4]
-        if count == 0 or count > _FIELDS:
+        if count == 0 or count > len(PROPERTY_CODES):
             return None
         at = 6
         for index in range(count):

@@ -1,203 +1,40 @@
-"""The hot frames, byte by byte: transfer, disposition and flow, for the layouts that real clients send.
+"""Runs of transfers that differ only in size, delivery-id, delivery-tag and payload (2.7.5).
 
            +0       +1       +2       +3
        +-----------------------------------+
      0 |                SIZE               |
        +-----------------------------------+
-     4 |  DOFF  | TYPE 0 |     CHANNEL     |
+     4 |  0x02  |  0x00  |     CHANNEL     |
        +-----------------------------------+
-     8 |  0x00  |  0x53  |  code  |  list  |   list: 0xc0 size count | 0xd0 size4 count4 | 0x45 (no fields)
+     8 |  0x00  |  0x53  |  0x14  |  list  |   list: 0xc0 size count | 0xd0 size4 count4
        +-----------------------------------+
-    12 |  fields ...   | payload (transfer)|
+    12 |  handle, delivery-id, tag, suffix |   then the payload
        +-----------------------------------+
 
-Each reader answers None (or the position it was given) for everything that it does not know for certain; the
-general decoder then decides, also about errors. What a reader does return is exactly what the general decoder
-would have said. `read_run` reads a run of transfers that differ only in size, delivery-id, delivery-tag and
-payload (performance.md, "The hot path").
+The shape of one transfer is learned; the next ones of that shape are read without a look at their fields.
+What is read is exactly what the general decoder would have said.
 """
 
 from __future__ import annotations
 
 import struct
-from types import FunctionType
 from typing import Final
 
-from amqp_broker.frames.fast_sections import peek_header, skip_value
-from amqp_broker.frames.fast_values import Delivery, FlowHead, TransferHead, TransferShape
-
-__all__ = [
-    "Delivery",
-    "FlowHead",
-    "TransferHead",
-    "TransferShape",
-    "learn_shape",
-    "peek_header",
-    "read_disposition",
-    "read_flow",
-    "read_run",
-    "read_transfer",
-    "skip_value",
-]
+from amqp_broker.frames.fast_values import Delivery, TransferShape
+from amqp_broker.frames.field_readers import COMPILED, OCTETS
+from amqp_broker.frames.generated import TransferHead
 
 TRANSFER_CODE: Final = 0x14
 FLOW_CODE: Final = 0x13
 DISPOSITION_CODE: Final = 0x15
 SERIAL_MASK: Final = 0xFFFFFFFF
-MAX_TAG_BYTES: Final = 32  # 2.8.7: a delivery-tag may be up to 32 octets
 # A peer chooses its layouts; a bounded memo cannot be filled without end, it starts again instead.
 MAX_MEMO_ENTRIES: Final = 1_024
 MAX_MEMO_KEY_BYTES: Final = 64
 
-_NULL: Final = 0x40
-_TRUE: Final = 0x41
-_FALSE: Final = 0x42
 _UINT0: Final = 0x43
-_UBYTE: Final = 0x50
-_SMALLUINT: Final = 0x52
-_SMALLULONG: Final = 0x53
-_BOOLEAN: Final = 0x56
 _UINT: Final = 0x70
-_ULONG: Final = 0x80
-_VBIN8: Final = 0xA0
-_VBIN32: Final = 0xB0
 _LIST8: Final = 0xC0
-_LIST32: Final = 0xD0
-
-_unpack_u32: Final = struct.Struct(">I").unpack_from
-_unpack_size_count: Final = struct.Struct(">II").unpack_from
-_pack_u32: Final = struct.Struct(">I").pack
-
-
-def _uint_at(data: bytes, at: int) -> tuple[int, int]:
-    """The uint at `at` and the position behind it, or (-1, -1). The caller has checked that five bytes are
-    there.
-    """
-    code = data[at]
-    if code == _SMALLUINT:
-        return data[at + 1], at + 2
-    if code == _UINT:
-        return int(_unpack_u32(data, at + 1)[0]), at + 5
-    if code == _UINT0:
-        return 0, at + 1
-    return -1, -1
-
-
-def _boolean_at(data: bytes, at: int) -> tuple[int, int]:
-    """The boolean at `at` as 0 or 1 and the position behind it, or (-1, -1)."""
-    code = data[at]
-    if code == _TRUE:
-        return 1, at + 1
-    if code == _FALSE:
-        return 0, at + 1
-    if code == _BOOLEAN and at + 1 < len(data) and data[at + 1] <= 1:
-        return data[at + 1], at + 2
-    return -1, -1
-
-
-def _enter_fields(data: bytes, start: int, stop: int, code: int) -> tuple[int, int, int]:
-    """(position of the first field, number of fields, end of the list) of the performative `code`, or (-1, 0,
-    0).
-    """
-    if stop - start < 4 or data[start] != 0 or data[start + 1] != _SMALLULONG or data[start + 2] != code:
-        return -1, 0, 0
-    at = start + 3
-    if data[at] == _LIST8:
-        if stop - at < 3 or data[at + 1] == 0:
-            return -1, 0, 0
-        end = at + 2 + data[at + 1]
-        count = data[at + 2]
-        at += 3
-    elif data[at] == _LIST32:
-        if stop - at < 9:
-            return -1, 0, 0
-        size, count = _unpack_size_count(data, at + 1)
-        if size < 4:
-            return -1, 0, 0
-        end = at + 5 + size
-        at += 9
-    else:
-        return -1, 0, 0
-    if end > stop or count > end - at:
-        return -1, 0, 0
-    return at, count, end
-
-
-def read_transfer(data: bytes, start: int, stop: int) -> TransferHead | None:
-    """The transfer whose performative starts at `start` in a frame that ends at `stop`; None: use the general
-    decoder.
-    """
-    at, count, end = _enter_fields(data, start, stop, TRANSFER_CODE)
-    if at < 0 or count > 11:
-        return None
-    head = TransferHead()
-    for index in range(count):
-        if at >= end:
-            return None
-        code = data[at]
-        if code == _NULL:
-            at += 1
-            continue
-        if index <= 1 or index == 3:
-            if code == _UINT and at + 5 > end:
-                return None
-            if index == 1:
-                head.number_at = at
-            value, at = _uint_at(data, at) if at + 1 < end or code == _UINT0 else (-1, -1)
-            if index == 0:
-                head.handle = value
-            elif index == 1:
-                head.delivery_id = value
-            else:
-                head.message_format = value
-        elif index == 2:
-            head.tag_at = at
-            at = _read_tag(head, data, at, end)
-        elif index == 6:
-            if code != _UBYTE or at + 2 > end or data[at + 1] > 1:
-                return None
-            head.rcv_settle_mode = data[at + 1]
-            at += 2
-        elif index == 7:
-            head.state_at = at
-            at = skip_value(data, at, end)
-            head.state_end = at
-        else:
-            value, at = _boolean_at(data, at)
-            if value < 0:
-                return None
-            if index == 4:
-                head.settled = value
-            elif index == 5:
-                head.more = value == 1
-            elif index == 8:
-                head.resume = value == 1
-            elif index == 9:
-                head.aborted = value == 1
-            else:
-                head.batchable = value == 1
-        if at < 0:
-            return None
-    if at != end or head.handle < 0:
-        return None
-    head.payload_at = end
-    return head
-
-
-def _read_tag(head: TransferHead, data: bytes, at: int, end: int) -> int:
-    if data[at] == _VBIN8 and at + 2 <= end:
-        first = at + 2
-        size = data[at + 1]
-    elif data[at] == _VBIN32 and at + 5 <= end:
-        first = at + 5
-        size = int(_unpack_u32(data, at + 1)[0])
-    else:
-        return -1
-    if first + size > end or size > MAX_TAG_BYTES:
-        return -1
-    head.delivery_tag = data[first : first + size]
-    return first + size
-
 
 _shape_structs: Final[dict[tuple[int, int, int, int], struct.Struct]] = {}
 
@@ -226,25 +63,22 @@ def learn_shape(
     if head.more or head.aborted or head.resume or head.delivery_id < 0 or head.delivery_tag is None:
         return None
     tag = head.delivery_tag
-    number_code = data[head.number_at]
-    width = 5 if number_code == _UINT else 2
-    if number_code == _UINT0 or head.number_at + width != head.tag_at or data[head.tag_at] != _VBIN8:
+    handle_at = start + (14 if data[start + 11] == _LIST8 else 20)
+    number_at = handle_at + OCTETS[data[handle_at]]
+    number_code = data[number_at]
+    width = OCTETS[number_code]
+    tag_at = number_at + width
+    suffix_at = tag_at + 2 + len(tag)
+    if number_code == _UINT0 or head.payload_at - suffix_at > MAX_MEMO_KEY_BYTES:
         return None
-    suffix_at = head.tag_at + 2 + len(tag)
-    if len(tag) > MAX_TAG_BYTES or head.payload_at - suffix_at > MAX_MEMO_KEY_BYTES:
-        return None
-    prefix = data[start + 4 : head.number_at + 1]
+    prefix = data[start + 4 : number_at + 1]
     suffix = data[suffix_at : head.payload_at]
     layout = _shape_struct(len(prefix), number_code, len(tag), len(suffix))
     return TransferShape(
-        head.handle, width - 1, prefix, data[head.tag_at : head.tag_at + 2], suffix,
+        head.handle, width - 1, prefix, data[tag_at : tag_at + 2], suffix,
         layout.unpack_from, layout.size, max(0, head.message_format), head.settled == 1, state,
         rcv_settle_mode, head.batchable,
     )  # fmt: skip
-
-
-# A function of a compiled module is not one of Python's.
-_COMPILED: Final = not isinstance(learn_shape, FunctionType)
 
 
 def read_run(
@@ -262,7 +96,7 @@ def read_run(
     `delivery_id` is the number that the first one has to carry; each next one has to carry the next. Reading
     stops, without an error, at the first frame that is not complete or not of this shape.
     """
-    if _COMPILED:
+    if COMPILED:
         return run_by_index(data, at, shape, delivery_id, limit, max_frame_bytes, deliveries)
     return run_by_struct(data, at, shape, delivery_id, limit, max_frame_bytes, deliveries)
 
@@ -371,91 +205,3 @@ def run_by_index(
         delivery_id = (delivery_id + 1) & SERIAL_MASK
         limit -= 1
     return at
-
-
-def read_disposition(data: bytes, start: int, stop: int) -> tuple[bool, int, int, bool, int, int] | None:
-    """(role, first, last, settled, state_at, state_end) of a disposition (2.7.6), or None: use the general
-    decoder.
-
-    `state_at` is -1 without a state. The whole frame body has to be the performative.
-    """
-    at, count, end = _enter_fields(data, start, stop, DISPOSITION_CODE)
-    if at < 0 or count < 2 or count > 6 or end != stop:
-        return None
-    # The fixed part is at most 2 + 5 + 5 bytes; reading it field by field never leaves the frame unnoticed.
-    role, at = _boolean_at(data, at)
-    if (
-        role < 0
-        or at + 1 > end
-        or (data[at] == _UINT and at + 5 > end)
-        or (data[at] == _SMALLUINT and at + 2 > end)
-    ):
-        return None
-    first, at = _uint_at(data, at)
-    if first < 0:
-        return None
-    last = first
-    settled = 0
-    state_at = state_end = -1
-    for index in range(2, count):
-        if at >= end:
-            return None
-        code = data[at]
-        if code == _NULL:
-            at += 1
-        elif index == 2:
-            if (code == _UINT and at + 5 > end) or (code == _SMALLUINT and at + 2 > end):
-                return None
-            last, at = _uint_at(data, at)
-        elif index == 3:
-            settled, at = _boolean_at(data, at)
-        elif index == 4:
-            state_at = at
-            at = skip_value(data, at, end)
-            state_end = at
-        else:
-            _, at = _boolean_at(data, at)
-        if at < 0:
-            return None
-    if at != end:
-        return None
-    return role == 1, first, last, settled == 1, state_at, state_end
-
-
-def read_flow(data: bytes, start: int, stop: int) -> FlowHead | None:
-    """The flow whose performative fills the frame body from `start` to `stop`, or None: use the general
-    decoder.
-    """
-    at, count, end = _enter_fields(data, start, stop, FLOW_CODE)
-    if at < 0 or count < 4 or count > 11 or end != stop:
-        return None
-    values = [-1, -1, -1, -1, -1, -1, -1, -1]
-    drain = echo = 0
-    for index in range(count):
-        if at >= end:
-            return None
-        code = data[at]
-        if code == _NULL:
-            at += 1
-        elif index < 8:
-            if (code == _UINT and at + 5 > end) or (code == _SMALLUINT and at + 2 > end):
-                return None
-            values[index], at = _uint_at(data, at)
-        elif index == 8:
-            drain, at = _boolean_at(data, at)
-        elif index == 9:
-            echo, at = _boolean_at(data, at)
-        else:
-            return None
-        if at < 0:
-            return None
-    if at != end or values[1] < 0 or values[2] < 0 or values[3] < 0:
-        return None
-    flow = FlowHead()
-    (
-        flow.next_incoming_id, flow.incoming_window, flow.next_outgoing_id, flow.outgoing_window,
-        flow.handle, flow.delivery_count, flow.link_credit, flow.available,
-    ) = values  # fmt: skip
-    flow.drain = drain == 1
-    flow.echo = echo == 1
-    return flow

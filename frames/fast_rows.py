@@ -14,7 +14,9 @@ import uuid
 from typing import Any, Final
 
 from amqp_broker.frames.composite_decoding import decode_composite
-from amqp_broker.frames.fast_sections import skip_value
+from amqp_broker.frames.field_readers import skip_value
+from amqp_broker.frames.primitive_types import INTEGERS
+from amqp_broker.frames.sections import PROPERTY_CODES
 
 _HEADER: Final = 0x70
 _DELIVERY_ANNOTATIONS: Final = 0x71
@@ -237,16 +239,12 @@ _VBIN8: Final = 0xA0
 _TIMESTAMP: Final = 0x83
 _UUID: Final = 0x98
 _SMALLULONG: Final = 0x53
-_ULONG0: Final = 0x44
 _ULONG: Final = 0x80
-_PROPERTY_FIELDS: Final = 13
-# Which constructors each field of the properties has in this reader (3.2.4).
-_ID_CODES: Final = (_SMALLULONG, _ULONG0, _ULONG, _UUID, _VBIN8)
-_RARE_CODES: Final[tuple[tuple[int, ...], ...]] = (
-    _ID_CODES, (_VBIN8,), (), (), (), _ID_CODES, (), (), (_TIMESTAMP,), (_TIMESTAMP,), (), (0x70, 0x52,
-    0x43), (),
-)  # fmt: skip
-_TEXT_FIELDS: Final = (True, False, True, True, True, True, False, False, False, False, True, False, True)
+# What a field may have beside text and null, in this reader: nothing with a size of four octets.
+_RARE_CODES: Final = tuple(
+    frozenset(code for code in codes if code < 0xB0) - {_NULL, _STR8, _SYM8} for codes in PROPERTY_CODES
+)
+_TEXT_FIELDS: Final = tuple(_STR8 in codes for codes in PROPERTY_CODES)
 
 
 def read_properties(section: bytes) -> list[Any]:
@@ -267,7 +265,7 @@ def read_properties(section: bytes) -> list[Any]:
 
 
 def _fast_properties(section: bytes) -> list[Any] | None:
-    fields: list[Any] = [None] * _PROPERTY_FIELDS
+    fields: list[Any] = [None] * len(PROPERTY_CODES)
     end = len(section)
     if section[3] == _LIST0:
         return fields
@@ -277,7 +275,7 @@ def _fast_properties(section: bytes) -> list[Any] | None:
         count, at = int(_unpack_u32(section, 8)[0]), 12
     else:
         return None
-    if count > _PROPERTY_FIELDS:
+    if count > len(PROPERTY_CODES):
         return None
     try:
         for index in range(count):
@@ -330,12 +328,6 @@ def _rare_field(section: bytes, at: int, index: int, code: int, fields: list[Any
 
 _DOUBLE: Final = 0x82
 _unpack_double: Final = struct.Struct(">d").unpack_from
-# Constructor of a signed or unsigned integer: how many octets follow, and whether they have a sign (1.6).
-_INTEGERS: Final[dict[int, tuple[int, bool]]] = {
-    0x43: (0, False), 0x44: (0, False), 0x50: (1, False), 0x51: (1, True), 0x52: (1, False), 0x53: (1, False),
-    0x54: (1, True), 0x55: (1, True), 0x60: (2, False), 0x61: (2, True), 0x70: (4, False), 0x71: (4, True),
-    0x80: (8, False), 0x81: (8, True),
-}  # fmt: skip
 
 
 def read_flat_map(data: bytes) -> dict[str, Any] | None:
@@ -383,8 +375,8 @@ def extend_from_map(data: bytes, keys: list[str], values: list[Any]) -> int:
             elif code == _DOUBLE:
                 values.append(_unpack_double(data, stop + 1)[0])
                 at = stop + 9
-            elif code in _INTEGERS:
-                octets, signed = _INTEGERS[code]
+            elif code in INTEGERS:
+                octets, signed = INTEGERS[code]
                 at = stop + 1 + octets
                 values.append(int.from_bytes(data[stop + 1 : at], "big", signed=signed))
             elif code == _NULL or code == 0x41 or code == 0x42:

@@ -1,4 +1,5 @@
-"""What is read of a message before it is stored: its header section, and that its sections are whole (3.2).
+"""What is read of a message before it is stored or acted on: its header, the transaction request that it is,
+and that its sections are whole (3.2).
 
     0x00 0x53 0x70 list | 0x00 0x53 0x72 map | 0x00 0x53 0x73 list | 0x00 0x53 0x74 map | 0x00 0x53 0x75 ...
     header              | message-annot.     | properties          | application-prop.  | body
@@ -11,13 +12,21 @@ from typing import Any, Final
 
 from amqp_broker.frames.composite_decoding import decode_composite
 from amqp_broker.frames.errors import DecodeError
+from amqp_broker.frames.field_readers import skip_value
+from amqp_broker.frames.generated import read_discharge
 from amqp_broker.frames.message import Message
+from amqp_broker.frames.primitive_types import INTEGERS
 from amqp_broker.frames.sections import Header
+from amqp_broker.frames.transactions import Declare, Discharge
 
 # A peer chooses its headers; a bounded memo cannot be filled without end, it starts again instead.
 MAX_MEMO_ENTRIES: Final = 1_024
 MAX_MEMO_KEY_BYTES: Final = 64
 
+_VALUE_HEAD: Final = b"\x00\x53\x77"
+_DECLARES: Final = frozenset(
+    _VALUE_HEAD + b"\x00\x53\x31" + fields for fields in (b"\x45", b"\xc0\x01\x00", b"\xc0\x02\x01\x40")
+)
 _LIST0: Final = 0x45
 _SMALLULONG: Final = 0x53
 _VBIN8: Final = 0xA0
@@ -27,45 +36,6 @@ _LIST32: Final = 0xD0
 
 _unpack_u32: Final = struct.Struct(">I").unpack_from
 
-
-def skip_value(data: bytes, at: int, stop: int) -> int:
-    """Where the value that starts at `at` ends, or -1 when it is not wholly before `stop` or is not one
-    value.
-
-    Only the outermost constructor is looked at: what is inside a list or map is checked when it is decoded.
-    """
-    if at < stop and data[at] == 0:
-        # A described value: the descriptor, then the value. Descriptors that are described themselves are not
-        # known.
-        at = _skip_plain(data, at + 1, stop)
-        if at < 0:
-            return -1
-    return _skip_plain(data, at, stop)
-
-
-def _skip_plain(data: bytes, at: int, stop: int) -> int:
-    if at >= stop:
-        return -1
-    width = data[at] >> 4
-    at += 1
-    if width == 4:
-        end = at
-    elif 5 <= width <= 9:
-        end = at + (1 << (width - 5))
-    elif width in (0xA, 0xC, 0xE):
-        if at >= stop:
-            return -1
-        end = at + 1 + data[at]
-    elif width in (0xB, 0xD, 0xF):
-        if at + 4 > stop:
-            return -1
-        end = at + 4 + int(_unpack_u32(data, at)[0])
-    else:
-        return -1
-    return end if end <= stop else -1
-
-
-# --- the header section of a message (3.2.1)
 
 HeaderPeek = tuple[bool, "int | None", "int | None", bool, int, int]
 _NO_HEADER: Final[HeaderPeek] = (False, None, None, False, 0, 0)
@@ -108,6 +78,13 @@ def _peek(section: Header, end: int) -> HeaderPeek:
         section.delivery_count or 0,
         end,
     )
+
+
+def read_request(payload: bytes) -> Declare | Discharge | None:
+    """The declare or discharge that a message is, in its usual layouts (4.2, 4.3); None: use `Message`."""
+    if payload in _DECLARES:
+        return Declare()
+    return read_discharge(payload, 3) if payload[:3] == _VALUE_HEAD else None
 
 
 _MESSAGE_ANNOTATIONS_CODE: Final = 0x72
@@ -196,12 +173,6 @@ _STR8: Final = 0xA1
 _NULL: Final = 0x40
 _MAP8: Final = 0xC1
 _MAP32: Final = 0xD1
-# Constructor of an integral type: how many octets follow, and whether they have a sign (1.6).
-_INTEGERS: Final[dict[int, tuple[int, bool]]] = {
-    0x43: (0, False), 0x44: (0, False), 0x50: (1, False), 0x51: (1, True), 0x52: (1, False), 0x53: (1, False),
-    0x54: (1, True), 0x55: (1, True), 0x60: (2, False), 0x61: (2, True), 0x70: (4, False), 0x71: (4, True),
-    0x80: (8, False), 0x81: (8, True),
-}  # fmt: skip
 
 
 def read_entries(
@@ -231,7 +202,7 @@ def read_entries(
                 if pos < 0:
                     return None
                 continue
-            integer = _INTEGERS.get(code)
+            integer = INTEGERS.get(code)
             value: int | str
             if integer is not None:
                 pos = stop + 1 + integer[0]

@@ -1,4 +1,4 @@
-"""What the fast path reads, as plain classes: deliveries, and the fields of transfers and flows."""
+"""What runs of transfers are read into: deliveries, and what those of a run have in common."""
 
 from __future__ import annotations
 
@@ -54,37 +54,6 @@ class Delivery:
         return f"<Delivery {self.delivery_id}{settled} {len(self.payload)} bytes>"
 
 
-class TransferHead:
-    """The fields of one transfer (2.7.5); -1 or None where a field was not set.
-
-    `state_at` and `state_end` bound the still encoded delivery-state (`state_at` is -1 without one).
-    `number_at` and `tag_at` are where those two fields start in the buffer; `payload_at` is where the payload
-    starts.
-    """
-
-    __slots__ = (
-        "handle", "delivery_id", "delivery_tag", "message_format", "settled", "more", "rcv_settle_mode",
-        "state_at", "state_end", "resume", "aborted", "batchable", "number_at", "tag_at", "payload_at",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.handle = -1
-        self.delivery_id = -1
-        self.delivery_tag: bytes | None = None
-        self.message_format = -1
-        self.settled = -1
-        self.more = False
-        self.rcv_settle_mode = -1
-        self.state_at = -1
-        self.state_end = -1
-        self.resume = False
-        self.aborted = False
-        self.batchable = False
-        self.number_at = -1
-        self.tag_at = -1
-        self.payload_at = 0
-
-
 class TransferShape:
     """What a run of transfers has in common: everything but size, delivery-id, delivery-tag and payload.
 
@@ -114,26 +83,3 @@ class TransferShape:
         self.state = state
         self.rcv_settle_mode = rcv_settle_mode
         self.batchable = batchable
-
-
-class FlowHead:
-    """The fields of one flow (2.7.4); -1 where a field was not set. A flow with properties is left to the
-    general decoder.
-    """
-
-    __slots__ = (
-        "next_incoming_id", "incoming_window", "next_outgoing_id", "outgoing_window", "handle",
-        "delivery_count", "link_credit", "available", "drain", "echo",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.next_incoming_id = -1
-        self.incoming_window = -1
-        self.next_outgoing_id = -1
-        self.outgoing_window = -1
-        self.handle = -1
-        self.delivery_count = -1
-        self.link_credit = -1
-        self.available = -1
-        self.drain = False
-        self.echo = False

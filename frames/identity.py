@@ -12,7 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from amqp_broker.frames.errors import DecodeError
-from amqp_broker.frames.fast_sections import skip_value
+from amqp_broker.frames.field_readers import skip_value
 from amqp_broker.frames.message import Message
 from amqp_broker.frames.values import Ulong
 

@@ -111,3 +111,18 @@ def name_of_code(code: int) -> str:
     if row is None:
         return f"the unknown format code 0x{code:02x}"
     return f"{row.type_name} ({row.name}, 0x{code:02x})" if row.name else f"{row.type_name} (0x{code:02x})"
+
+
+WELL_FORMED: Final = {
+    row.code: row.width
+    for row in ENCODINGS
+    if row.category == FIXED and row.name != "list0" and row.code != 0x56 and row.type_name != "char"
+}
+"""Octets of data behind each constructor whose data is a value whatever the octets are."""
+
+INTEGERS: Final = {
+    row.code: (row.width, not row.type_name.startswith("u"))
+    for row in ENCODINGS
+    if row.type_name.removeprefix("u") in ("byte", "short", "int", "long")
+}
+"""Octets of data behind each constructor of an integer, and whether they have a sign (1.6)."""

@@ -3,8 +3,10 @@
 from typing import Any, Final
 
 from amqp_broker.frames.composite import Composite, composite, wire
+from amqp_broker.frames.declarations import DECLARATIONS
 from amqp_broker.frames.primitive_types import codes_of
 from amqp_broker.frames.printing import cut, shorten
+from amqp_broker.frames.restricted_types import ARCHETYPE_PRIMITIVES
 
 
 @composite(0x70, ("section",))
@@ -72,6 +74,16 @@ SECTION_CONSTRUCTORS: Final = {
     code: () if source == "*" else tuple(codes_of(source)) for code, source in SECTION_SOURCES.items()
 }
 """The format codes that a section's value may have; empty: any."""
+
+PROPERTY_CODES: Final = tuple(
+    frozenset(
+        code
+        for source in ("null", *ARCHETYPE_PRIMITIVES.get(field.requires, (field.source,)))
+        for code in codes_of(source)
+    )
+    for field in DECLARATIONS[Properties].fields
+)
+"""The format codes that each field of the properties may have (3.2.4)."""
 
 
 class Data:

@@ -13,7 +13,7 @@ from amqp_broker.frames import Symbol, Ulong, decode_composite, encode_composite
 from amqp_broker.frames.declarations import BY_DESCRIPTOR_CODE, DECLARATIONS, CompositeDeclaration
 from amqp_broker.frames.limits import MIN_MAX_FRAME_SIZE
 from amqp_broker.frames.primitive_types import ARRAY, COMPOUND, ENCODINGS, FIXED, VARIABLE
-from amqp_broker.frames.restricted_types import RESTRICTED_TYPES
+from amqp_broker.frames.restricted_types import RESTRICTED_TYPES, SASL_SYS, SASL_SYS_PERM, SASL_SYS_TEMP
 from amqp_broker.frames.sections import SECTION_SYMBOLS
 from tests.frames.extract_spec import EXTRACT, extract
 
@@ -165,9 +165,9 @@ def test_constants_of_choices() -> None:
     assert values("sasl-code") == {
         "ok": str(frames.SASL_OK),
         "auth": str(frames.SASL_AUTH),
-        "sys": str(frames.SASL_SYS),
-        "sys-perm": str(frames.SASL_SYS_PERM),
-        "sys-temp": str(frames.SASL_SYS_TEMP),
+        "sys": str(SASL_SYS),
+        "sys-perm": str(SASL_SYS_PERM),
+        "sys-temp": str(SASL_SYS_TEMP),
     }
 
 

@@ -33,8 +33,8 @@ from amqp_broker.frames import (
     Ushort,
     decode_value,
     encode_value,
-    skip_value,
 )
+from amqp_broker.frames.decoding import skip_value
 from amqp_broker.frames.limits import DEPTH_MAX, ZERO_WIDTH_ELEMENTS_MAX
 from tests import strategies
 

@@ -25,13 +25,13 @@ from amqp_broker.frames import (
     Symbol,
     Timestamp,
     Ulong,
-    body_shape,
     check_body,
     encode_message,
     encode_section,
     encode_value,
     fast_checks,
 )
+from amqp_broker.frames.fast_sections import body_shape
 from tests.strategies import messages, mutated
 
 DATA = encode_message(body=Data(b"body"))

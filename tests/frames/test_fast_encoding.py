@@ -6,29 +6,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
-    MAX_TRANSFER_HEAD_BYTES,
-    Disposition,
-    Error,
-    Flow,
+    Accepted,
+    Declared,
     Frame,
     FrameReader,
+    Modified,
     Rejected,
-    Symbol,
     TransactionalState,
     Transfer,
     TransferEncoder,
+    decode_composite,
     encode_composite,
-    encode_disposition,
-    encode_flow,
-    encode_uint,
-    encode_value,
+    encode_transactional,
 )
+from amqp_broker.frames.fast_encoding import MAX_TRANSFER_HEAD_BYTES
 from tests.strategies import integers
 
 channels = integers(16)
 handles = st.sampled_from([0, 1, 255, 256, 2**32 - 1])
 formats = st.sampled_from([0, 1, 255, 256, 2**32 - 1])
 numbers = integers(32)
+txn_ids = st.binary(max_size=40)
 
 
 def decoded(data: bytes) -> Frame:
@@ -106,41 +104,18 @@ def test_every_frame_carries_the_state(
     assert decoded(encoder.abort()).performative == Transfer(handle=handle, aborted=True, state=state)
 
 
-@given(channels, st.booleans(), numbers, numbers, st.booleans(), st.sampled_from([0, 1, 200, 400]))
-def test_a_disposition_is_what_was_meant(
-    channel: int, role: bool, first: int, last: int, settled: bool, text: int
-) -> None:
-    """With and without a state, also with one that needs a list32."""
-    state = Rejected(error=Error(condition="x", description="d" * text)) if text else None
-    encoded = b"" if state is None else encode_composite(state)
-    frame = decoded(encode_disposition(channel, role, first, last, settled, encoded))
-    assert frame.channel == channel
-    assert frame.performative == Disposition(role=role, first=first, last=last, settled=settled, state=state)
-
-
-@given(channels, st.integers(-1, 2**32 - 1), numbers, numbers, numbers, st.booleans())
-def test_a_flow_is_what_was_meant(
-    channel: int, next_in: int, window: int, next_out: int, out_window: int, link: bool
-) -> None:
-    """For the session alone, and with the fields of a link behind."""
-    fields = encode_uint(3) + encode_uint(300) + encode_uint(0) if link else b""
-    frame = decoded(encode_flow(channel, next_in, window, next_out, out_window, fields, 3 if link else 0))
-    expected = Flow(
-        next_incoming_id=None if next_in < 0 else next_in, incoming_window=window, next_outgoing_id=next_out,
-        outgoing_window=out_window,
-    )  # fmt: skip
-    if link:
-        expected.handle, expected.delivery_count, expected.link_credit = 3, 300, 0
-    assert frame.performative == expected and frame.channel == channel
-
-
-@given(st.integers(0, 400))
-def test_a_flow_with_properties_is_what_was_meant(octets: int) -> None:
-    """The seventh field of a link, also when it makes the list a long one."""
-    properties = encode_value({Symbol("txn-id"): b"t" * octets})
-    fields = encode_uint(3) + encode_uint(300) + encode_uint(0) + b"\x40\x42\x42" + properties
-    frame = decoded(encode_flow(0, 1, 2, 3, 4, fields, 7))
-    assert frame.performative == Flow(
-        next_incoming_id=1, incoming_window=2, next_outgoing_id=3, outgoing_window=4, handle=3,
-        delivery_count=300, link_credit=0, properties={"txn-id": b"t" * octets},
-    )  # fmt: skip
+@given(
+    st.builds(Declared, txn_id=txn_ids)
+    | st.builds(
+        TransactionalState,
+        txn_id=txn_ids,
+        outcome=st.sampled_from([None, Accepted(), Rejected(), Modified(delivery_failed=True)]),
+    )
+)
+def test_a_state_is_encoded_as_the_general_codec_reads_it(state: TransactionalState | Declared) -> None:
+    """Whatever the fast path writes means the state."""
+    fast = encode_transactional(state)
+    if fast:
+        assert decode_composite(fast) == (state, len(fast))
+    usual = isinstance(state, Declared) or state.outcome is None or isinstance(state.outcome, Accepted)
+    assert bool(fast) == usual

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
-    MAPPED,
-    PLAIN,
     UNSURE,
     AmqpValue,
     Byte,
     Data,
+    Declare,
     DecodeError,
+    Discharge,
     Header,
     Int,
     Long,
@@ -28,7 +28,6 @@ from amqp_broker.frames import (
     Uint,
     Ulong,
     Ushort,
-    body_shape,
     decode_value,
     encode_composite,
     encode_message,
@@ -36,8 +35,10 @@ from amqp_broker.frames import (
     find_maps,
     peek_header,
     read_entries,
+    read_request,
 )
-from amqp_broker.frames.fast_sections import MAX_MEMO_ENTRIES, _headers, skip_value
+from amqp_broker.frames.fast_sections import MAPPED, MAX_MEMO_ENTRIES, PLAIN, _headers, body_shape
+from amqp_broker.frames.field_readers import skip_value
 from tests.strategies import messages, mutated
 
 DATA = encode_message(body=Data(b"body"))
@@ -219,3 +220,41 @@ def test_entries_of_a_broken_map(data: bytes) -> None:
         assert isinstance(decoded, dict) and end == len(data)
         for name, value in found.items():
             assert getattr(decoded[name], "value", decoded[name]) == value
+
+
+requests = st.one_of(
+    st.just(Declare()),
+    st.builds(Discharge, txn_id=st.binary(max_size=40), fail=st.sampled_from([None, True, False])),
+)
+
+
+def general(payload: bytes) -> object:
+    """What the general codec makes of a message: its amqp-value, or nothing."""
+    try:
+        (section,) = Message(payload).body_sections()
+    except (DecodeError, ValueError):
+        return None
+    return section.value if isinstance(section, AmqpValue) else None
+
+
+@given(requests, st.data())
+def test_a_request_is_read_as_the_general_codec_reads_it(
+    request: Declare | Discharge, data: st.DataObject
+) -> None:
+    """Also when a byte of it is changed, or more follows."""
+    encoded = bytearray(encode_message(body=AmqpValue(request)))
+    assert read_request(bytes(encoded)) in (None, request)
+    encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
+    for each in (bytes(encoded), bytes(encoded[:-1]), bytes(encoded) + b"\x42"):
+        fast = read_request(each)
+        if fast is not None:
+            assert fast == general(each)
+
+
+def test_the_usual_requests_take_the_fast_path() -> None:
+    """What our own codec and the clients of conformance/clients write."""
+    assert read_request(b"\x00\x53\x77\x00\x53\x31\x45") == Declare()
+    assert read_request(b"\x00\x53\x77\x00\x53\x32\xc0\x07\x02\xa0\x03abc\x41") == Discharge(
+        txn_id=b"abc", fail=True
+    )
+    assert read_request(encode_message(body=AmqpValue(Discharge(txn_id=b"a" * 16, fail=False)))) is not None
