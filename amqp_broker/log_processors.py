@@ -10,7 +10,7 @@ import traceback
 from collections.abc import MutableMapping
 from typing import Any, Final
 
-from amqp_broker.configuration_limits import LOG_FIELD_CHARACTERS
+from amqp_broker.configuration_limits import DEFAULT_LIMITS
 
 REDACTED: Final = "[redacted]"
 SECRET_WORDS: Final = (
@@ -64,7 +64,7 @@ def _redacted_inside(value: object, depth: int) -> object:
 class Bounder:
     """A processor: every field is cut to a number of characters, and its control characters are escaped."""
 
-    def __init__(self, characters: int = LOG_FIELD_CHARACTERS) -> None:
+    def __init__(self, characters: int = DEFAULT_LIMITS.log_field_characters) -> None:
         self._characters = characters
 
     def __call__(self, _logger: Any, _method: str, event: EventDict) -> EventDict:

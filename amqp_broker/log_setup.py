@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from amqp_broker.configuration_limits import LOG_FIELD_CHARACTERS
+from amqp_broker.configuration_limits import DEFAULT_LIMITS
 from amqp_broker.log_processors import Bounder, exception_text, redact
 from amqp_broker.log_rates import WINDOW_S, LineRates, Suppressed
 
@@ -37,7 +37,7 @@ class _Sink:
     def __init__(self) -> None:
         self.lowest = LEVELS["error"]
         self.form = "json"
-        self.characters = LOG_FIELD_CHARACTERS
+        self.characters = DEFAULT_LIMITS.log_field_characters
         self.stream: TextIO | None = None
         self.bound: Any = None
         self.rates = LineRates()

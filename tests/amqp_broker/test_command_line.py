@@ -216,7 +216,7 @@ BAD = [
         "[limits]\nmax_frame_size_bytes = 1",
         "limits.max_frame_size_bytes = 1",
     ),
-    (["serve", "--config", "{file}"], "colour = 1", "colour = 1: unknown key"),
+    (["serve", "--config", "{file}"], "colour = 1", "colour: unknown key"),
     (["serve", "--config", "{file}"], "= 1", "TOML"),
     (["serve", "--config", "{file}/none"], "", "cannot be read"),
     (["serve", "--memory", "--listen", "http://x"], "", '--listen = "http://x"'),
@@ -234,7 +234,7 @@ BAD = [
 def test_a_bad_configuration_exits_with_2_and_names_the_field(
     arguments: list[str], source: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The message is on standard error, in one line, without a traceback; nothing is on standard output."""
+    """The message is on standard error, without a traceback; nothing is on standard output."""
     file = tmp_path / "broker.toml"
     file.write_text(source)
     status = main([argument.replace("{file}", str(file)) for argument in arguments])

@@ -15,9 +15,8 @@ import trio.testing
 import trustme
 
 from amqp_broker import log_setup
-from amqp_broker.configuration import BrokerConfig
+from amqp_broker.configuration import BrokerConfig, ListenerConfig
 from amqp_broker.configuration_limits import BrokerLimits
-from amqp_broker.configuration_tables import ListenerConfig
 from amqp_broker.listener import (
     RECOVERED_S,
     ListenError,
