@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker import __version__, log_setup
+from amqp_broker import __version__
 from amqp_broker.command_line import main
 from amqp_broker.configuration import parse_configuration
 from amqp_broker.frames import encode_message
@@ -61,12 +61,6 @@ class Process:
         if self.process.poll() is None:
             self.process.kill()
         self.process.communicate()
-
-
-@pytest.fixture(autouse=True)
-def _fresh_logging(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `main` configures in this process ends with the test."""
-    monkeypatch.setattr(log_setup, "_sink", log_setup._Sink())
 
 
 @pytest.fixture(name="start")

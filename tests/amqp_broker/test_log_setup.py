@@ -13,7 +13,6 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_broker import log_setup
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, LoggingConfig
 from amqp_broker.log_fields import DEPTH_MAX, REDACTED, FieldBounds
 from amqp_broker.log_setup import configure_logging, logger
@@ -24,12 +23,6 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture(autouse=True)
-def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test finds logging as a fresh process does."""
-    monkeypatch.setattr(log_setup, "_sink", log_setup._Sink())
 
 
 def written(stream: io.StringIO, form: str = "json", level: str = "info", **fields: Any) -> str:
