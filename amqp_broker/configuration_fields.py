@@ -42,10 +42,6 @@ class Problem:
         found = self.field if self.value is None else f"{self.field} = {self.value}"
         return f"{found}: {self.allowed}"
 
-    def within(self, path: str) -> Problem:
-        """The same, seen from the table that holds this one."""
-        return attrs.evolve(self, field=f"{path}.{self.field}") if path else self
-
 
 class ConfigurationError(Exception):
     """Something is wrong in a configuration; `problems` says what, one for each place."""
@@ -54,6 +50,13 @@ class ConfigurationError(Exception):
         self.problems = problems
         lines = [str(problem) for problem in problems]
         super().__init__("\n  ".join([f"{len(lines)} errors", *lines] if len(lines) > 1 else lines))
+
+    def within(self, path: str) -> ConfigurationError:
+        """The same problems, seen from the table that holds this one."""
+        start = path and f"{path}."
+        return ConfigurationError(
+            *(attrs.evolve(problem, field=start + problem.field) for problem in self.problems)
+        )
 
     def named(self, field: str) -> ConfigurationError:
         """The same problems of a value that came by this name."""

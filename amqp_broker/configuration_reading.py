@@ -1,5 +1,4 @@
-"""From the tables of a TOML file to the classes of the configuration: cattrs structures them, and every error
-of the file is told at once.
+"""From the tables of a TOML file to the classes of the configuration; all errors of a file are told at once.
 
 A table whose own values are wrong is not compared with others: what contradicts what is told when each value
 is allowed.
@@ -7,107 +6,73 @@ is allowed.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection
 from typing import Any, TypeVar, get_args
 
 import attrs
-from cattrs import (
-    AttributeValidationNote,
-    BaseValidationError,
-    Converter,
-    ForbiddenExtraKeysError,
-    IterableValidationNote,
-)
-from cattrs.gen import make_dict_structure_fn, override
 
-from amqp_broker.configuration_fields import KEY, ConfigurationError, Problem, key_of, shown
+from amqp_broker.configuration_fields import ConfigurationError, Problem, key_of, raise_all, shown
 
 T = TypeVar("T")
 
 
-class _WrongShape(Exception):
-    """Another type stands where the classes have a table: (the value, what is allowed)."""
-
-
-def structured(cls: type[T], table: Mapping[str, Any]) -> T:
+def structured(cls: type[T], table: object, path: str = "") -> T:
     """The class that this table spells.  Raises ConfigurationError with every problem of the table."""
-    converter = Converter(forbid_extra_keys=True)
-    converter.register_structure_hook_factory(attrs.has, _table_hook)
+    if not isinstance(table, dict):
+        raise ConfigurationError(Problem(path, shown(table), "must be a table"))
+    attrs.resolve_types(cls)  # type: ignore[type-var]
+    fields = {key_of(field): field for field in attrs.fields(cls)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for key, field in fields.items():
+        if key in table:
+            try:
+                values[field.name] = _value(field, table[key], path)
+            except ConfigurationError as error:
+                problems += error.problems
+        elif field.default is attrs.NOTHING:
+            problems.append(Problem(_join(path, key), None, "is missing"))
+    # What stands behind an unknown key is not shown: a password, as often as not.
+    problems += [Problem(_join(path, key), None, _unknown(key, fields)) for key in table if key not in fields]
+    raise_all(problems)
     try:
-        return converter.structure(table, cls)
-    except BaseValidationError as error:
-        raise ConfigurationError(*_problems(error, "", table)) from None
+        return cls(**values)
+    except ConfigurationError as error:
+        raise error.within(path) from None
 
 
-def _table_hook(cls: Any, converter: Converter) -> Any:
-    """How cattrs makes one class: keys as in the file, values checked by the validators of their fields."""
-    attrs.resolve_types(cls)
-    overrides = {
-        field.name: override(rename=field.metadata.get(KEY), struct_hook=_field_hook(field, converter))
-        for field in attrs.fields(cls)
-    }
-    # Its stub knows none of the names that it takes.
-    structure = make_dict_structure_fn(cls, converter, **overrides)  # type: ignore[arg-type]
-
-    def hook(value: Any, _cls: object) -> object:
-        if not isinstance(value, dict):
-            raise _WrongShape(value, "must be a table")
-        return structure(value, cls)
-
-    return hook
-
-
-def _field_hook(field: attrs.Attribute[Any], converter: Converter) -> Any:
-    """How cattrs makes one value: a table or an array of tables by its class, anything else as it is."""
-
-    def tables(value: Any, cls: Any) -> object:
-        if not isinstance(value, list):
-            raise _WrongShape(value, f"must be an array of tables, written as [[{key_of(field)}]]")
-        return converter.structure(value, cls)
-
-    def checked(value: Any, _cls: object) -> object:
-        value = tuple(value) if isinstance(value, list) else value
-        assert field.validator is not None, f"anything may stand in {field.name}"
-        field.validator(None, field, value)
-        return value
-
+def _value(field: attrs.Attribute[Any], value: Any, path: str) -> object:
+    """One value of the table at this path: a table or an array of tables by its class, else what it is."""
+    place = _join(path, key_of(field))
     if attrs.has(field.type):  # type: ignore[arg-type]
-        return converter.structure
-    return tables if any(attrs.has(inner) for inner in get_args(field.type)) else checked
+        return structured(field.type, value, place)
+    member: Any = next(iter(get_args(field.type)), None)
+    if attrs.has(member):
+        return _tables(member, value, place)
+    value = tuple(value) if isinstance(value, list) else value
+    assert field.validator is not None, f"anything may stand in {field.name}"
+    try:
+        field.validator(None, field, value)
+    except ConfigurationError as error:
+        raise error.within(path) from None
+    return value
 
 
-def _problems(error: Exception, path: str, found: Any) -> Iterator[Problem]:
-    """What cattrs' tree of errors says about what was found at this path; a fault of ours is raised."""
-    if isinstance(error, BaseValidationError):
-        for inner in error.exceptions:
-            yield from _problems_inside(inner, error.cl, path, found)
-    elif isinstance(error, _WrongShape):
-        yield Problem(path, shown(error.args[0]), error.args[1])
-    else:
-        raise error
-
-
-def _problems_inside(error: Exception, cls: Any, path: str, found: Any) -> Iterator[Problem]:
-    """The same of a part: an item of an array, or a field, an unknown key or the whole of a class."""
-    note = getattr(error, "__notes__", [None])[0]
-    if isinstance(error, ConfigurationError):  # it names the field itself
-        yield from (problem.within(path) for problem in error.problems)
-    elif isinstance(error, ForbiddenExtraKeysError):
-        known = sorted(key_of(field) for field in attrs.fields(cls))
-        # What stands there is not shown: a password, as often as not.
-        for key in sorted(error.extra_fields):
-            yield Problem(_join(path, key), None, _unknown(key, known))
-    elif isinstance(note, IterableValidationNote):
-        yield from _problems(error, f"{path}[{note.index}]", found[note.index])
-    elif isinstance(note, AttributeValidationNote):
-        key = key_of(attrs.fields_dict(cls)[note.name])
-        if key in found:
-            yield from _problems(error, _join(path, key), found[key])
-        else:
-            yield Problem(_join(path, key), None, "is missing")
-    else:
-        raise error
+def _tables(cls: type[T], value: object, place: str) -> tuple[T, ...]:
+    """An array of tables."""
+    if not isinstance(value, list):
+        raise ConfigurationError(
+            Problem(place, shown(value), f"must be an array of tables, written as [[{place}]]")
+        )
+    made: list[T] = []
+    problems: list[Problem] = []
+    for index, item in enumerate(value):
+        try:
+            made.append(structured(cls, item, f"{place}[{index}]"))
+        except ConfigurationError as error:
+            problems += error.problems
+    raise_all(problems)
+    return tuple(made)
 
 
 def _join(path: str, key: str) -> str:
@@ -117,9 +82,11 @@ def _join(path: str, key: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _unknown(key: str, known: list[str]) -> str:
+def _unknown(key: str, known: Collection[str]) -> str:
     """What to say about a key that nobody knows; a near miss is offered."""
+    import difflib  # only an error needs it
+
     near = difflib.get_close_matches(key, known, n=1)
     if near:
         return f"unknown key; did you mean {near[0]}?"
-    return f"unknown key; known here: {', '.join(known)}"
+    return f"unknown key; known here: {', '.join(sorted(known))}"
