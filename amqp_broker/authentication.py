@@ -39,8 +39,7 @@ from amqp_broker.verifiers import (
 )
 
 if TYPE_CHECKING:
-    from amqp_broker.configuration import BrokerConfig
-    from amqp_broker.configuration_tables import ListenerConfig
+    from amqp_broker.configuration import BrokerConfig, ListenerConfig
 
 __all__ = ["Authenticator", "Challenge", "Failure", "Login", "Step", "Success"]
 

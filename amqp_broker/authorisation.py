@@ -15,7 +15,7 @@ import attrs
 from amqp_broker.addresses import Address, NodePattern, parse_pattern
 
 if TYPE_CHECKING:
-    from amqp_broker.configuration_tables import AccessRule
+    from amqp_broker.configuration import AccessRule
 
 CONNECT: Final = "connect"
 CREATE: Final = "create"

@@ -160,12 +160,12 @@ def configuration_of(options: argparse.Namespace) -> BrokerConfig:
         try:
             config = attrs.evolve(config, data_dir=options.data, memory=False)
         except ConfigurationError as error:
-            raise ConfigurationError("--data", error.value, error.allowed) from None
+            raise error.named("--data") from None
     if options.listen:
         try:
             listeners = tuple(ListenerConfig(url=url) for url in options.listen)
         except ConfigurationError as error:
-            raise ConfigurationError("--listen", error.value, error.allowed) from None
+            raise error.named("--listen") from None
         config = attrs.evolve(config, listeners=listeners)
     return config
 

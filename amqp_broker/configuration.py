@@ -3,135 +3,458 @@
     config = BrokerConfig(memory=True, listeners=(ListenerConfig(url="amqp://127.0.0.1:0"),))
     config = load_configuration("broker.toml")
 
-Paths in a file are relative to the file.  An unknown key is an error.  See `configuration_tables` and
-`configuration_limits` for the tables.
+Each table of the file is a class, and each key a field that says what may stand there and what it means; the
+`[limits]` stand in `configuration_limits`.  Paths in a file are relative to the file.  An unknown key is an
+error.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import attrs
 
+from amqp_broker.addresses import (
+    TEMPORARY_PREFIX,
+    NodePattern,
+    is_group_name,
+    parse_address,
+    parse_pattern,
+)
+from amqp_broker.authorisation import ACTIONS, ANONYMOUS_NAME, ANY_USER
 from amqp_broker.configuration_fields import (
-    KEY,
-    TABLE,
-    TABLES,
+    FLAG,
+    Allowed,
     ConfigurationError,
-    flag,
-    read_table,
+    Problem,
+    Table,
+    about,
+    each,
+    one_of,
+    setting,
     shown,
     text,
+    whole_number,
 )
-from amqp_broker.configuration_halves import HalfGroupConfig
-from amqp_broker.configuration_limits import BrokerLimits
-from amqp_broker.configuration_tables import (
-    AT_START,
-    ON_FIRST_USE,
-    STRICT,
-    AccessRule,
-    ListenerConfig,
-    LoggingConfig,
-    QueuePolicy,
-    UserConfig,
+from amqp_broker.configuration_limits import DAY_MS, BrokerLimits
+from amqp_broker.coordinator import (
+    ORDER_DEBOUNCE_MS,
+    ORDER_MAX_DELAY_MS,
+    PARK_POLICY,
+    ROLLBACK_POLICY,
+    HalfSettings,
 )
 
 __all__ = [
     "AT_START",
     "DEFAULT_DATA_DIR",
+    "LOG_KIND",
+    "NORMAL_MESSAGES",
     "ON_FIRST_USE",
+    "QUEUE_KIND",
+    "SEQUENCE_OFF",
+    "SEQUENCE_REQUIRED",
     "STRICT",
+    "TRANSACTION_MESSAGES",
     "AccessRule",
     "BrokerConfig",
     "BrokerLimits",
     "ConfigurationError",
+    "HalfGroupConfig",
     "ListenerConfig",
     "LoggingConfig",
-    "HalfGroupConfig",
+    "Problem",
     "QueuePolicy",
     "UserConfig",
+    "is_loopback",
     "load_configuration",
     "parse_configuration",
+    "shown",
 ]
 
 DEFAULT_DATA_DIR: Final = "amqp-broker-data"
-CONFIGURATION_BYTES_MAX: Final = (
-    16 * 1_024 * 1_024
-)  # 50,000 users; a device or a log given by mistake ends here
-DEFAULT_POLICY: Final = QueuePolicy(pattern="**")
+CONFIGURATION_BYTES_MAX: Final = 16 * 1_024 * 1_024  # 50,000 users; a device given by mistake ends here
+PATH: Final = text(4_096)
+AMQP_PORT: Final = 5672
+AMQPS_PORT: Final = 5671
+BACKLOG_SOCKETS: Final = 1_024  # connections that the kernel keeps for us while we are busy
+VOLATILE_BYTES: Final = 64 * 1_024 * 1_024  # what is not durable is in memory only: four of the largest
+QUEUE_BYTES_MAX: Final = 2**60
+ON_FIRST_USE: Final = "on-first-use"
+AT_START: Final = "at-start"
+STRICT: Final = "strict"
+QUEUE_KIND: Final = "queue"
+LOG_KIND: Final = "log"  # nobody takes messages, they are read by offset
+MIXED_MESSAGES: Final = "mixed"
+NORMAL_MESSAGES: Final = "normal"  # no half messages
+TRANSACTION_MESSAGES: Final = "transaction"  # half messages only, as RocketMQ has it
+SEQUENCE_OFF: Final = "off"
+SEQUENCE_OPTIONAL: Final = "optional"
+SEQUENCE_REQUIRED: Final = "required"
+RETENTION_MS_MAX: Final = 100 * 365 * DAY_MS  # what is kept for ever is kept for a century
+ORDER_MS_MAX: Final = 60_000  # MSMQ waits for 10 s at most; a sender takes longer silence for a loss
+YEAR_MS: Final = 365 * DAY_MS
+HALF_DEFAULTS: Final = HalfSettings()
 
 
-def _all_of(cls: type) -> Any:
-    """A validator: a tuple of instances of one class (only Python callers can get this wrong)."""
+def _is_listen_url(value: object) -> bool:
+    """`amqp://host:port` or `amqps://host:port`, and nothing behind it."""
+    if not isinstance(value, str) or not value.isprintable() or " " in value:
+        return False
+    parts = urlsplit(value)
+    rest = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
+    # What follows an IPv6 address has no more of its colons.
+    empty_port = parts.port is None and ":" in parts.netloc.rsplit("]", 1)[-1]
+    return parts.scheme in ("amqp", "amqps") and bool(parts.hostname) and not rest and not empty_port
 
-    def check(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
-        if not isinstance(value, tuple) or not all(isinstance(item, cls) for item in value):
-            name = field.metadata.get(KEY, field.name)
-            raise ConfigurationError(name, shown(value), f"must be a tuple of {cls.__name__}")
 
-    return check
+LISTEN_URL: Final = Allowed(
+    "must be amqp://HOST:PORT or amqps://HOST:PORT with a port from 0 to 65535 (0: any free one)",
+    _is_listen_url,
+)
 
 
 @attrs.frozen(kw_only=True)
-class BrokerConfig:
-    """Everything a broker is told.  Raises ConfigurationError, which names the field, the value and what is
-    allowed.
+class ListenerConfig(Table):
+    """One `[[listener]]`: where to accept connections, and who may come in that way."""
 
-    `memory` keeps everything in memory, and `data_dir` is not looked at then.
+    url: str = setting(f"amqp://127.0.0.1:{AMQP_PORT}", LISTEN_URL, "where to listen; amqps:// for TLS")
+    anonymous: bool | None = setting(
+        None, FLAG,
+        "whether SASL ANONYMOUS and the bare AMQP header get in; by default on a loopback address as long as "
+        "no users are configured")
+    plain_without_tls: bool = setting(
+        False, FLAG, "whether passwords may come in clear, on loopback addresses only")
+    certificate_file: str | None = setting(None, PATH, "for amqps://, PEM: the certificate and its chain")
+    key_file: str | None = setting(None, PATH, "for amqps://, PEM: the certificate's private key")
+    client_ca_file: str | None = setting(None, PATH, "for amqps://, PEM: who may issue clients' certificates")
+    require_client_certificate: bool = setting(
+        False, FLAG, "whether clients without a certificate stay out; needs client_ca_file")
+    backlog_sockets: int = setting(
+        BACKLOG_SOCKETS, whole_number(1, 65_535, "sockets"), "connections that the kernel keeps waiting")
+
+    def contradictions(self) -> Iterator[Problem]:
+        """What TLS needs, what is for TLS only, and passwords that everybody could read."""
+        needed, optional = ("certificate_file", "key_file"), ("client_ca_file",)
+        for name in (*needed, *optional):
+            value = getattr(self, name)
+            if self.tls and value is None and name in needed:
+                yield Problem(name, None, f"is missing, and {self.url} needs it for TLS")
+            elif not self.tls and value is not None:
+                yield Problem(name, shown(value), f"is for amqps:// only, but url is {self.url}")
+        if self.require_client_certificate and self.client_ca_file is None:
+            yield Problem("require_client_certificate", "true", "needs client_ca_file")
+        if self.plain_without_tls and not self.tls and not self.loopback:
+            allowed = f"is allowed on loopback addresses only, but url is {self.url}"
+            yield Problem("plain_without_tls", "true", allowed)
+
+    @property
+    def tls(self) -> bool:
+        """Whether connections begin with a TLS handshake."""
+        return self.url.startswith("amqps:")
+
+    @property
+    def scheme(self) -> str:
+        """`amqp` or `amqps`."""
+        return "amqps" if self.tls else "amqp"
+
+    @property
+    def host(self) -> str:
+        """The host name or address to listen on."""
+        host = urlsplit(self.url).hostname
+        assert host is not None, "the validator has seen a host"
+        return host
+
+    @property
+    def port(self) -> int:
+        """The port to listen on; 0 lets the system choose."""
+        port = urlsplit(self.url).port
+        return port if port is not None else AMQPS_PORT if self.tls else AMQP_PORT
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this host name or address is of the machine itself; a name other than localhost is not looked
+    up.
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.split("%", 1)[0]).is_loopback
+    except ValueError:
+        return False
+
+
+PATTERN: Final = Allowed(
+    "must be a pattern: name, prefix.* or prefix.**", lambda value: parse_pattern(value) is not None
+)
+
+
+def _to_keep(what: str, high: int, unit: str) -> Any:
+    return setting(
+        0, whole_number(0, high, f"{unit}, 0 for no bound by {what}"),
+        f"settled messages stay readable by offset, bounded by their {what}; without both bounds none do",
+    )
+
+
+@attrs.frozen(kw_only=True)
+class QueuePolicy(Table):
+    """One `[[queue]]`: what holds for the queues that the pattern names; the most specific pattern wins.
+
+    A log needs `retention_ms` or `retention_bytes`, and has no other bounds.  Every message of a queue that
+    retains or has events is stored, durable or not.
     """
 
-    container_id: str = attrs.field(default="amqp-broker", validator=text(255))
-    data_dir: str = attrs.field(default=DEFAULT_DATA_DIR, validator=text(4_096))
-    memory: bool = attrs.field(default=False, validator=flag)
-    allow_unsafe_sqlite: bool = attrs.field(default=False, validator=flag)
-    listeners: tuple[ListenerConfig, ...] = attrs.field(
-        factory=lambda: (ListenerConfig(),),
-        validator=_all_of(ListenerConfig),
-        metadata={KEY: "listener", TABLES: ListenerConfig},
-    )
-    limits: BrokerLimits = attrs.field(
-        factory=BrokerLimits,
-        validator=attrs.validators.instance_of(BrokerLimits),
-        metadata={TABLE: BrokerLimits},
-    )
-    queue_policies: tuple[QueuePolicy, ...] = attrs.field(
-        default=(), validator=_all_of(QueuePolicy), metadata={KEY: "queue", TABLES: QueuePolicy}
-    )
-    half_groups: tuple[HalfGroupConfig, ...] = attrs.field(
-        default=(), validator=_all_of(HalfGroupConfig), metadata={KEY: "half_group", TABLES: HalfGroupConfig}
-    )
-    half_groups_on_first_use: bool = attrs.field(default=True, validator=flag)
-    users: tuple[UserConfig, ...] = attrs.field(
-        default=(), validator=_all_of(UserConfig), metadata={KEY: "user", TABLES: UserConfig}
-    )
-    access_rules: tuple[AccessRule, ...] = attrs.field(
-        default=(), validator=_all_of(AccessRule), metadata={KEY: "access", TABLES: AccessRule}
-    )
-    logging: LoggingConfig = attrs.field(
-        factory=LoggingConfig,
-        validator=attrs.validators.instance_of(LoggingConfig),
-        metadata={TABLE: LoggingConfig},
+    pattern: str = attrs.field(
+        validator=PATTERN, metadata=about("the queues' name, or what their names begin with"))
+    create: str = setting(
+        ON_FIRST_USE, one_of(ON_FIRST_USE, STRICT, AT_START),
+        "whether a queue is made when a link asks for it, never (amqp:not-found), or when the broker starts "
+        "(exact names only)")
+    kind: str = setting(
+        QUEUE_KIND, one_of(QUEUE_KIND, LOG_KIND),
+        "a log archives each message when it becomes available: nobody can take it, it is read by offset "
+        "until retention drops it")
+    max_messages: int = setting(
+        0, whole_number(0, 2**48, "messages, 0 for no bound"), "of a queue; without a bound the disk's holds")
+    max_bytes: int = setting(
+        0, whole_number(0, QUEUE_BYTES_MAX, "bytes, 0 for no bound"), "of a queue; without one the disk's")
+    max_volatile_bytes: int = setting(
+        VOLATILE_BYTES, whole_number(64 * 1_024, QUEUE_BYTES_MAX, "bytes"), "that only memory holds")
+    message_type: str = setting(
+        MIXED_MESSAGES, one_of(MIXED_MESSAGES, NORMAL_MESSAGES, TRANSACTION_MESSAGES),
+        "whether half messages, ordinary ones or both are taken")
+    sequence: str = setting(
+        SEQUENCE_OPTIONAL, one_of(SEQUENCE_OFF, SEQUENCE_OPTIONAL, SEQUENCE_REQUIRED),
+        "whether messages are of streams, which are accepted in order and exactly once")
+    order_debounce_ms: int = setting(
+        ORDER_DEBOUNCE_MS, whole_number(0, ORDER_MS_MAX, "milliseconds, 0 for at once"),
+        "outcomes of a stream's messages are told so long after the last one of a burst (MSMQ's word)",
+        key="ack_debounce_ms")
+    order_max_delay_ms: int = setting(
+        ORDER_MAX_DELAY_MS, whole_number(1, ORDER_MS_MAX, "milliseconds"),
+        "and at most so long after the outcomes that were told before",
+        key="ack_max_delay_ms")
+    retention_ms: int = _to_keep("age", RETENTION_MS_MAX, "milliseconds")
+    retention_bytes: int = _to_keep("size", QUEUE_BYTES_MAX, "bytes")
+    events: bool = setting(
+        False, FLAG,
+        "whether the event log tells what becomes of each message: put, delivered, settled, dead, expired",
     )
 
-    def __attrs_post_init__(self) -> None:
-        _check_unique("user", "name", [user.name for user in self.users])
-        _check_unique("half_group", "name", [group.name for group in self.half_groups])
-        _check_unique("queue", "pattern", [policy.pattern for policy in self.queue_policies])
-        names = {user.name for user in self.users}
+    def contradictions(self) -> Iterator[Problem]:
+        """What cannot be made at the start, and what does not go with a log."""
+        if self.create == AT_START:
+            pattern = shown(self.pattern)
+            if not self.node_pattern.exact:
+                allowed = f'"{AT_START}" needs the exact name of a queue, but pattern is {pattern}'
+                yield Problem("create", shown(self.create), allowed)
+            elif parse_address(self.pattern).reserved:
+                yield Problem("pattern", pattern, "'$' is kept for the broker's own nodes")
+            elif self.pattern.startswith(TEMPORARY_PREFIX):
+                yield Problem("pattern", pattern, f"'{TEMPORARY_PREFIX}' is kept for dynamic nodes")
+        if self.archives:
+            yield from self._contradictions_of_a_log()
+
+    def _contradictions_of_a_log(self) -> Iterator[Problem]:
+        if not self.retains:
+            yield Problem(
+                "retention_ms", "0",
+                'must be above 0 where kind is "log" (or else retention_bytes): what bounds it is what it '
+                f"keeps; {RETENTION_MS_MAX} is a century",
+            )
+        for name in ("max_messages", "max_bytes", "max_volatile_bytes"):
+            value = getattr(self, name)
+            if value != attrs.fields_dict(QueuePolicy)[name].default:
+                yield Problem(
+                    name, shown(value),
+                    'is for kind "queue" only: a log takes every message, and drops the oldest ones by '
+                    "retention_ms and retention_bytes",
+                )
+
+    @property
+    def archives(self) -> bool:
+        """Whether it is for logs."""
+        return self.kind == LOG_KIND
+
+    @property
+    def retains(self) -> bool:
+        """Whether settled messages are kept."""
+        return self.retention_ms > 0 or self.retention_bytes > 0
+
+    @property
+    def node_pattern(self) -> NodePattern:
+        """The parsed pattern."""
+        return parse_pattern(self.pattern)
+
+
+GROUP_NAME: Final = Allowed(
+    "must be 1 to 64 of A-Z a-z 0-9 . _ -", lambda value: isinstance(value, str) and is_group_name(value)
+)
+
+
+def _half_ms(default: int, low: int, high: int, meaning: str) -> Any:
+    return setting(default, whole_number(low, high, "milliseconds"), meaning)
+
+
+@attrs.frozen(kw_only=True)
+class HalfGroupConfig(Table):
+    """One `[[half_group]]`: how the half messages of a producer group are checked back."""
+
+    name: str = attrs.field(validator=GROUP_NAME, metadata=about("the group"))
+    first_check_ms: int = _half_ms(HALF_DEFAULTS.first_check_ms, 1, YEAR_MS, "from put to the first check")
+    max_age_ms: int = _half_ms(HALF_DEFAULTS.max_age_ms, 1, YEAR_MS, "from the put until policy decides")
+    retry_ms: int = _half_ms(HALF_DEFAULTS.retry_ms, 1, DAY_MS, "to the second check; doubled after each")
+    retry_max_ms: int = _half_ms(HALF_DEFAULTS.retry_max_ms, 1, YEAR_MS, "between two checks at most")
+    max_attempts: int = setting(
+        HALF_DEFAULTS.max_attempts, whole_number(1, 62, "answers"), "unknown ones until policy decides")
+    lock_ms: int = _half_ms(HALF_DEFAULTS.lock_ms, 100, DAY_MS, "that one checker has for its outcome")
+    max_pending: int = setting(
+        HALF_DEFAULTS.max_pending, whole_number(1, 10_000_000, "half messages"), "that are not decided")
+    tombstone_ms: int = _half_ms(
+        HALF_DEFAULTS.tombstone_ms, 1_000, 10 * YEAR_MS, "for which a decision is remembered")
+    policy: str = setting(
+        ROLLBACK_POLICY, one_of(ROLLBACK_POLICY, PARK_POLICY), "what becomes of what nobody decides")
+
+    def contradictions(self) -> Iterator[Problem]:
+        """Times in the wrong order."""
+        return self._not_above(("first_check_ms", "max_age_ms"), ("retry_ms", "retry_max_ms"))
+
+    def settings(self) -> HalfSettings:
+        """As the group wants them."""
+        fields = attrs.asdict(self)
+        del fields["name"]
+        return HalfSettings(**fields)
+
+
+def _is_user_name(value: Any) -> bool:
+    """Whether a client's name, which is prepared before it is looked up, can be this one."""
+    if not text(255).holds(value) or value in (ANY_USER, ANONYMOUS_NAME):
+        return False
+    return str(value).isascii() or _is_prepared(value)
+
+
+def _is_prepared(name: str) -> bool:
+    from amqp_broker.verifiers import prepared_name  # SASLprep is loaded for names beyond ASCII
+
+    return prepared_name(name) == name
+
+
+USER_NAME: Final = Allowed(
+    "must be a string of 1 to 255 bytes of UTF-8 without control characters that SASLprep (RFC 4013) leaves "
+    f'as it is, and neither "{ANY_USER}" nor "{ANONYMOUS_NAME}", which have their meaning in rules',
+    _is_user_name,
+)
+
+
+def _verifier_of(mechanism: str) -> Any:
+    """A field for what `amqp-broker user add` prints, of this mechanism."""
+
+    def holds(value: object) -> bool:
+        from amqp_broker.verifiers import parse_verifier  # hashing is loaded when users are configured
+
+        return parse_verifier(value).mechanism == mechanism
+
+    allowed = Allowed(f"must be a verifier of {mechanism} as amqp-broker user add prints it", holds)
+    return setting(None, allowed, f"what proves the password by {mechanism}", secret=True)
+
+
+@attrs.frozen(kw_only=True)
+class UserConfig(Table):
+    """One `[[user]]`: a name and what proves it.  Verifiers are stored, never passwords.
+
+    A user without a verifier can log in with a client certificate (EXTERNAL) only.
+    """
+
+    name: str = attrs.field(validator=USER_NAME, metadata=about("as the client says it"))
+    scram_sha_256: str | None = _verifier_of("SCRAM-SHA-256")
+    scram_sha_512: str | None = _verifier_of("SCRAM-SHA-512")
+
+
+@attrs.frozen(kw_only=True)
+class AccessRule(Table):
+    """One `[[access]]`: these users may do these actions on these nodes."""
+
+    users: tuple[str, ...] = attrs.field(
+        validator=each(text(255)), metadata=about('their names; "*" is everybody, "anonymous" who has none'))
+    actions: tuple[str, ...] = attrs.field(
+        validator=each(one_of(*ACTIONS)), metadata=about("what they may do"))
+    nodes: tuple[str, ...] = setting(("**",), each(PATTERN), "patterns of the nodes on which they may")
+
+
+@attrs.frozen(kw_only=True)
+class LoggingConfig(Table):
+    """The `[logging]` table."""
+
+    level: str = setting("info", one_of("debug", "info", "warning", "error"), "the lowest that is written")
+    format: str = setting(
+        "auto", one_of("auto", "console", "json"), "auto: for people on a terminal, JSON lines elsewhere")
+
+
+DEFAULT_POLICY: Final = QueuePolicy(pattern="**")
+
+
+def _tables(cls: type, meaning: str, key: str, default: object = ()) -> Any:
+    """A field for an array of tables; only Python callers can get its type wrong."""
+
+    def holds(value: object) -> bool:
+        return isinstance(value, tuple) and all(isinstance(item, cls) for item in value)
+
+    return setting(default, Allowed(f"must be a tuple of {cls.__name__}", holds), meaning, key=key)
+
+
+def _table(cls: type, meaning: str) -> Any:
+    """A field for one table."""
+    allowed = Allowed(f"must be a {cls.__name__}", lambda value: isinstance(value, cls))
+    return setting(attrs.Factory(cls), allowed, meaning)
+
+
+@attrs.frozen(kw_only=True)
+class BrokerConfig(Table):
+    """Everything a broker is told.  Raises ConfigurationError, which names the field, the value and what is
+    allowed.
+    """
+
+    container_id: str = setting("amqp-broker", text(255), "how the broker calls itself in open (2.7.1)")
+    data_dir: str = setting(DEFAULT_DATA_DIR, PATH, "the directory where messages are kept")
+    memory: bool = setting(False, FLAG, "keep everything in memory; data_dir is not looked at then")
+    allow_unsafe_sqlite: bool = setting(False, FLAG, "start although this SQLite can damage the store")
+    listeners: tuple[ListenerConfig, ...] = _tables(
+        ListenerConfig, "where to accept connections", "listener", attrs.Factory(lambda: (ListenerConfig(),)))
+    limits: BrokerLimits = _table(BrokerLimits, "the bounds that a peer can run into")
+    queue_policies: tuple[QueuePolicy, ...] = _tables(QueuePolicy, "what holds for which queues", "queue")
+    half_groups: tuple[HalfGroupConfig, ...] = _tables(
+        HalfGroupConfig, "producer groups of half messages", "half_group")
+    half_groups_on_first_use: bool = setting(
+        True, FLAG, "whether a group that no table names is made when somebody uses it")
+    users: tuple[UserConfig, ...] = _tables(UserConfig, "who can log in", "user")
+    access_rules: tuple[AccessRule, ...] = _tables(AccessRule, "who may do what", "access")
+    logging: LoggingConfig = _table(LoggingConfig, "what is written to standard error")
+
+    def contradictions(self) -> Iterator[Problem]:
+        """Two tables for one thing, rules for nobody, listeners where nobody gets in."""
+        yield from _repeated("user", "name", [user.name for user in self.users])
+        yield from _repeated("half_group", "name", [group.name for group in self.half_groups])
+        yield from _repeated("queue", "pattern", [policy.pattern for policy in self.queue_policies])
+        names = {ANY_USER, ANONYMOUS_NAME, *(user.name for user in self.users)}
         for index, rule in enumerate(self.access_rules):
             for position, user in enumerate(rule.users):
-                if user not in names and user not in ("*", "anonymous"):
-                    field = f"access[{index}].users[{position}]"
-                    allowed = 'must be the name of a [[user]], "anonymous" or "*"'
-                    raise ConfigurationError(field, shown(user), allowed)
-
+                if user not in names:
+                    allowed = f'must be the name of a [[user]], "{ANONYMOUS_NAME}" or "{ANY_USER}"'
+                    yield Problem(f"access[{index}].users[{position}]", shown(user), allowed)
         for index, listener in enumerate(self.listeners):
             if not self._somebody_can_log_in(listener):
-                field = f"listener[{index}].anonymous"
                 allowed = f"must be true, or users be configured: nobody could log in at {listener.url}"
-                raise ConfigurationError(field, None, allowed)
+                yield Problem(f"listener[{index}].anonymous", None, allowed)
 
     def _somebody_can_log_in(self, listener: ListenerConfig) -> bool:
         verifiers = any(user.scram_sha_256 or user.scram_sha_512 for user in self.users)
@@ -164,25 +487,27 @@ class BrokerConfig:
         return tuple(policy.pattern for policy in self.queue_policies if policy.create == AT_START)
 
 
-def _check_unique(table: str, key: str, values: list[str]) -> None:
-    """Raise for the second of two tables with the same key."""
+def _repeated(table: str, key: str, values: list[str]) -> Iterator[Problem]:
+    """Each table with the key of one before it."""
     seen: dict[str, int] = {}
     for index, value in enumerate(values):
-        if value in seen:
-            allowed = f"must be unique, but {table}[{seen[value]}].{key} is the same"
-            raise ConfigurationError(f"{table}[{index}].{key}", shown(value), allowed)
-        seen[value] = index
+        first = seen.setdefault(value, index)
+        if first != index:
+            allowed = f"must be unique, but {table}[{first}].{key} is the same"
+            yield Problem(f"{table}[{index}].{key}", shown(value), allowed)
 
 
 def parse_configuration(source: str, directory: str | os.PathLike[str] = ".") -> BrokerConfig:
     """The configuration that this TOML text spells; relative paths in it are taken from `directory`."""
-    import tomllib  # only a broker with a file needs it
+    import tomllib  # only a broker with a file needs these two
+
+    from amqp_broker.configuration_reading import structured
 
     try:
         table = tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError("TOML", None, f"cannot be read: {error}") from None
-    config = read_table(BrokerConfig, table)
+        raise ConfigurationError(Problem("TOML", None, f"cannot be read: {error}")) from None
+    config = structured(BrokerConfig, table)
     base = Path(directory)
     listeners = tuple(_with_paths_from(base, listener) for listener in config.listeners)
     return attrs.evolve(config, data_dir=str(base / config.data_dir), listeners=listeners)
@@ -194,14 +519,17 @@ def load_configuration(path: str | os.PathLike[str]) -> BrokerConfig:
     try:
         with file.open("rb") as stream:
             data = stream.read(CONFIGURATION_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigurationError(str(file), None, f"cannot be read: {error.strerror or error}") from None
-    if len(data) > CONFIGURATION_BYTES_MAX:
-        raise ConfigurationError(str(file), None, f"is larger than {CONFIGURATION_BYTES_MAX} bytes")
-    try:
+        if len(data) > CONFIGURATION_BYTES_MAX:
+            raise ConfigurationError(
+                Problem(str(file), None, f"is larger than {CONFIGURATION_BYTES_MAX} bytes")
+            )
         source = data.decode("utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            Problem(str(file), None, f"cannot be read: {error.strerror or error}")
+        ) from None
     except UnicodeDecodeError as error:
-        raise ConfigurationError(str(file), None, f"is not UTF-8 (byte {error.start})") from None
+        raise ConfigurationError(Problem(str(file), None, f"is not UTF-8 (byte {error.start})")) from None
     return parse_configuration(source, file.parent)
 
 

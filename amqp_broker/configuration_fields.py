@@ -1,54 +1,66 @@
-"""How one field of the configuration is checked, and how an error about it reads.
+"""What a field of the configuration says of itself, how its value is checked, and how an error reads.
 
-Every check runs when the attrs class is made, so that a configuration built in Python is checked exactly as
-one that was read from TOML.  An error names the field (dotted, as in the file), the value that was found and
-what is allowed.
+A field is declared once, by `setting`: its default, what may stand in it, and its meaning.  Every check runs
+when the attrs class is made, so that a configuration built in Python is checked exactly as one that was read
+from TOML.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 
 import attrs
 
-VALUE_CHARACTERS_SHOWN = 100
+VALUE_CHARACTERS_SHOWN: Final = 100
 """A longer value is cut in an error: the message has to stay readable in a terminal."""
 
-KEY = "key"
+MEANING: Final = "meaning"
+"""Metadata: what the field is for, for people."""
+KEY: Final = "key"
 """Metadata: the key in the file, where it differs from the attribute (`[[listener]]` fills `listeners`)."""
-TABLE = "table"
-"""Metadata: the attrs class of a nested table."""
-TABLES = "tables"
-"""Metadata: the attrs class of each table of an array of tables."""
-TUPLE = "tuple"
-"""Metadata: an array of the file becomes a tuple."""
-SECRET = "secret"
+SECRET: Final = "secret"
 """Metadata: the value is never shown."""
 
-T = TypeVar("T")
 Check = Callable[[Any, "attrs.Attribute[Any]", Any], None]
 
 
-class ConfigurationError(Exception):
-    """A field of the configuration is wrong.
+@attrs.frozen
+class Problem:
+    """One thing that is wrong in a configuration.
 
     `field` is dotted as in the file (`limits.max_frame_size_bytes`, `listener[0].url`), `value` is the
-    shortened text of what was found (None when something is missing), `allowed` says what may stand there.
+    shortened text of what was found (None when something is missing, or is not to be shown), `allowed` says
+    what may stand there.
     """
 
-    def __init__(self, field: str, value: str | None, allowed: str) -> None:
-        self.field = field
-        self.value = value
-        self.allowed = allowed
-        found = field if value is None else f"{field} = {value}"
-        super().__init__(f"{found}: {allowed}")
+    field: str
+    value: str | None
+    allowed: str
+
+    def __str__(self) -> str:
+        found = self.field if self.value is None else f"{self.field} = {self.value}"
+        return f"{found}: {self.allowed}"
+
+
+class ConfigurationError(Exception):
+    """Something is wrong in a configuration; `problems` says what, one for each place."""
+
+    def __init__(self, *problems: Problem) -> None:
+        self.problems = problems
+        lines = [str(problem) for problem in problems]
+        super().__init__("\n  ".join([f"{len(lines)} errors", *lines] if len(lines) > 1 else lines))
 
     def within(self, path: str) -> ConfigurationError:
-        """The same error, seen from the table that holds this one."""
-        if not path:
-            return self
-        return ConfigurationError(f"{path}.{self.field}" if self.field else path, self.value, self.allowed)
+        """The same problems, seen from the table that holds this one."""
+        start = path and f"{path}."
+        return ConfigurationError(
+            *(attrs.evolve(problem, field=start + problem.field) for problem in self.problems)
+        )
+
+    def named(self, field: str) -> ConfigurationError:
+        """The same problems of a value that came by this name."""
+        return ConfigurationError(*(attrs.evolve(problem, field=field) for problem in self.problems))
 
 
 def shown(value: object) -> str:
@@ -58,118 +70,123 @@ def shown(value: object) -> str:
     elif isinstance(value, str):
         text = '"' + value.encode("unicode_escape").decode("ascii") + '"'
     else:
-        text = repr(value)
+        text = repr(list(value) if isinstance(value, tuple) else value)
     return text if len(text) <= VALUE_CHARACTERS_SHOWN else text[: VALUE_CHARACTERS_SHOWN - 3] + "..."
 
 
-def wrong(field: attrs.Attribute[Any], value: object, allowed: str) -> ConfigurationError:
-    """The error for one field of an attrs class."""
-    name = field.metadata.get(KEY, field.name)
-    text = "(not shown)" if field.metadata.get(SECRET) else shown(value)
-    return ConfigurationError(name, text, allowed)
+def key_of(field: attrs.Attribute[Any]) -> str:
+    """How the file names a field."""
+    key: str = field.metadata.get(KEY, field.name)
+    return key
 
 
-def whole_number(low: int, high: int, unit: str) -> Check:
-    """A validator: an integer from `low` to `high`; `unit` is said in the error."""
+@attrs.frozen
+class Allowed:
+    """A validator: what may stand in a field in words, and the question whether a value is that.
 
-    def check(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise wrong(field, value, f"must be a whole number from {low} to {high} ({unit})")
-
-    return check
-
-
-def optional(inner: Check) -> Check:
-    """A validator: absent, or what `inner` allows."""
-
-    def check(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
-        if value is not None:
-            inner(instance, field, value)
-
-    return check
-
-
-def flag(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
-    """A validator: true or false."""
-    if not isinstance(value, bool):
-        raise wrong(field, value, "must be true or false")
-
-
-def one_of(*allowed: str) -> Check:
-    """A validator: one of these words."""
-
-    def check(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
-        if value not in allowed:
-            raise wrong(field, value, "must be one of " + ", ".join(f'"{word}"' for word in allowed))
-
-    return check
-
-
-def text(max_bytes: int = 255) -> Check:
-    """A validator: a non-empty string of at most `max_bytes` of UTF-8 without control characters."""
-
-    def check(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
-        allowed = f"must be a string of 1 to {max_bytes} bytes of UTF-8 without control characters"
-        if not isinstance(value, str) or not value or not value.isprintable():
-            raise wrong(field, value, allowed)
-        if len(value.encode("utf-8", "replace")) > max_bytes:
-            raise wrong(field, value, allowed)
-
-    return check
-
-
-def read_table(cls: type[T], table: object, path: str = "") -> T:
-    """Make an attrs class of a TOML table; unknown and missing keys are errors.
-
-    Raises ConfigurationError with the whole dotted path of the field.
+    `holds` may raise ValueError to say why not.  None may stand where it is the default.
     """
-    if not isinstance(table, Mapping):
-        raise ConfigurationError(path, shown(table), "must be a table")
-    fields = {field.metadata.get(KEY, field.name): field for field in attrs.fields(cls)}  # type: ignore[arg-type]
-    values: dict[str, Any] = {}
-    for key, value in table.items():
-        field = fields.get(key)
-        if field is None:
-            raise ConfigurationError(_join(path, key), shown(value), _unknown_key(key, sorted(fields)))
-        values[field.name] = _read_value(field, value, _join(path, key))
-    for key, field in fields.items():
-        if field.default is attrs.NOTHING and field.name not in values:
-            raise ConfigurationError(_join(path, key), None, "is missing")
-    try:
-        return cls(**values)
-    except ConfigurationError as error:
-        raise error.within(path) from None
+
+    words: str
+    holds: Callable[[Any], bool]
+
+    def __call__(self, instance: object, field: attrs.Attribute[Any], value: object) -> None:
+        if value is not None or field.default is not None:
+            text = "(not shown)" if field.metadata.get(SECRET) else shown(value)
+            self.check(key_of(field), value, text)
+
+    def check(self, name: str, value: object, text: str) -> None:
+        """Raise ConfigurationError unless the value of this name is allowed; `text` shows it."""
+        reason = ""
+        try:
+            if self.holds(value):
+                return
+        except ValueError as error:
+            reason = f" ({error})"
+        raise ConfigurationError(Problem(name, text, self.words + reason))
 
 
-def _read_value(field: attrs.Attribute[Any], value: object, path: str) -> object:
-    """One value of a table, with nested tables made into their classes."""
-    if TABLE in field.metadata:
-        return read_table(field.metadata[TABLE], value, path)
-    if TABLES in field.metadata:
-        if not isinstance(value, list):
-            raise ConfigurationError(path, shown(value), f"must be an array of tables, written as [[{path}]]")
-        return tuple(
-            read_table(field.metadata[TABLES], item, f"{path}[{index}]") for index, item in enumerate(value)
-        )
-    if TUPLE in field.metadata:
-        if not isinstance(value, list):
-            raise ConfigurationError(path, shown(value), "must be an array of strings")
-        return tuple(value)
-    return value
+FLAG: Final = Allowed("must be true or false", lambda value: isinstance(value, bool))
 
 
-def _join(path: str, key: str) -> str:
-    """A dotted path; a key that is not bare is quoted, as TOML does."""
-    bare = bool(key) and key.isascii() and key.replace("_", "").replace("-", "").isalnum()
-    name = key if bare else shown(key)
-    return f"{path}.{name}" if path else name
+def whole_number(low: int, high: int, unit: str) -> Allowed:
+    """An integer from `low` to `high`; `unit` is said in the error."""
+
+    def holds(value: object) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+    return Allowed(f"must be a whole number from {low} to {high} ({unit})", holds)
 
 
-def _unknown_key(key: str, known: list[str]) -> str:
-    """What to say about a key that nobody knows; a near miss is offered."""
-    import difflib  # only an error needs it, and start-up is short
+def one_of(*words: str) -> Allowed:
+    """One of these words."""
+    return Allowed("must be one of " + ", ".join(f'"{word}"' for word in words), lambda value: value in words)
 
-    near = difflib.get_close_matches(key, known, n=1)
-    if near:
-        return f"unknown key; did you mean {near[0]}?"
-    return f"unknown key; known here: {', '.join(known)}"
+
+def text(max_bytes: int = 255) -> Allowed:
+    """A non-empty string of at most `max_bytes` of UTF-8 without control characters."""
+
+    def holds(value: object) -> bool:
+        fine = isinstance(value, str) and 0 < len(value.encode("utf-8", "replace")) <= max_bytes
+        return fine and str(value).isprintable()
+
+    return Allowed(f"must be a string of 1 to {max_bytes} bytes of UTF-8 without control characters", holds)
+
+
+def each(member: Allowed) -> Check:
+    """A validator: a tuple of at least one value, each of which is allowed."""
+    some = Allowed(
+        "must be an array of at least one string", lambda value: isinstance(value, tuple) and bool(value)
+    )
+
+    def check(instance: object, field: attrs.Attribute[Any], value: Any) -> None:
+        some(instance, field, value)
+        raise_all(_problems_of_members(member, key_of(field), value))
+
+    return check
+
+
+def _problems_of_members(member: Allowed, name: str, values: tuple[object, ...]) -> Iterator[Problem]:
+    for index, value in enumerate(values):
+        try:
+            member.check(f"{name}[{index}]", value, shown(value))
+        except ConfigurationError as error:
+            yield from error.problems
+
+
+def raise_all(problems: Iterable[Problem]) -> None:
+    """Raise ConfigurationError if there are any."""
+    found = tuple(problems)
+    if found:
+        raise ConfigurationError(*found)
+
+
+def about(meaning: str, key: str = "", secret: bool = False) -> dict[str, object]:
+    """The metadata of a field."""
+    return {MEANING: meaning} | ({KEY: key} if key else {}) | ({SECRET: True} if secret else {})
+
+
+def setting(default: object, allowed: Check, meaning: str, key: str = "", secret: bool = False) -> Any:
+    """A field with a default; one that has to be given is an `attrs.field` with the metadata of `about`."""
+    return attrs.field(
+        default=default, validator=allowed, repr=not secret, metadata=about(meaning, key, secret)
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Table:
+    """A table of the configuration.  Its fields are checked one by one, then against each other."""
+
+    def __attrs_post_init__(self) -> None:
+        raise_all(self.contradictions())
+
+    def contradictions(self) -> Iterator[Problem]:
+        """What is wrong although each field for itself is allowed."""
+        yield from ()
+
+    def _not_above(self, *relations: tuple[str, str]) -> Iterator[Problem]:
+        """Each (lower, higher) of which the first exceeds the second."""
+        for lower, higher in relations:
+            low, high = getattr(self, lower), getattr(self, higher)
+            if low > high:
+                yield Problem(lower, shown(low), f"must be at most {higher}, which is {high}")

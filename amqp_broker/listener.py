@@ -16,8 +16,8 @@ from typing import Any, Final
 import attrs
 import trio
 
+from amqp_broker.configuration import ListenerConfig
 from amqp_broker.configuration_limits import BrokerLimits
-from amqp_broker.configuration_tables import ListenerConfig
 from amqp_broker.log_setup import logger
 from amqp_broker.peers import AddressRates, Admission, PeerInfo, peer_of_stream
 

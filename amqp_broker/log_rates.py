@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from amqp_broker.configuration_limits import LOG_LINES_PER_MINUTE
+from amqp_broker.configuration_limits import DEFAULT_LIMITS
 from amqp_broker.peer_addresses import counted_address
 
 WINDOW_S: Final = 60.0
@@ -43,7 +43,7 @@ class LineRates:
     """Counts lines in windows of a minute, each begun by the first line of its kind and peer."""
 
     def __init__(
-        self, lines: int = LOG_LINES_PER_MINUTE, clock: Callable[[], float] = time.monotonic
+        self, lines: int = DEFAULT_LIMITS.log_lines_per_minute, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._lines = lines
         self._clock = clock

@@ -18,8 +18,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from amqp_broker.configuration_limits import LOG_FIELD_CHARACTERS
-from amqp_broker.log_processors import Bounder, exception_text, redact
+from amqp_broker.configuration_limits import DEFAULT_LIMITS
+from amqp_broker.log_fields import FieldBounds
 from amqp_broker.log_rates import WINDOW_S, LineRates, Suppressed
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class _Sink:
     def __init__(self) -> None:
         self.lowest = LEVELS["error"]
         self.form = "json"
-        self.characters = LOG_FIELD_CHARACTERS
+        self.characters = DEFAULT_LIMITS.log_field_characters
         self.stream: TextIO | None = None
         self.bound: Any = None
         self.rates = LineRates()
@@ -49,10 +49,13 @@ class _Sink:
         self.rates = LineRates(limits.log_lines_per_minute)
         self.bound = None
 
-    def emit(self, level: str, event: str, fields: dict[str, Any]) -> None:
+    def emit(self, level: str, event: str, bound: dict[str, Any], fields: dict[str, Any]) -> None:
         """Write an event of a level that is wanted, unless its peer has caused too many of its kind."""
+        if LEVELS[level] < self.lowest:
+            return
         for suppressed in self.rates.over():
             self.tell(suppressed)
+        fields = {**bound, **fields}
         if self.rates.admit(level, event, fields.get("peer")):
             getattr(self.structlog(), level)(event, **fields)
 
@@ -97,26 +100,23 @@ class Logger:
 
     def debug(self, event: str, /, **fields: Any) -> None:
         """Write an event that only somebody who searches a fault wants to see."""
-        if _sink.lowest <= LEVELS["debug"]:
-            _sink.emit("debug", event, {**self._fields, **fields})
+        _sink.emit("debug", event, self._fields, fields)
 
     def info(self, event: str, /, **fields: Any) -> None:
         """Write an event of ordinary life."""
-        if _sink.lowest <= LEVELS["info"]:
-            _sink.emit("info", event, {**self._fields, **fields})
+        _sink.emit("info", event, self._fields, fields)
 
     def warning(self, event: str, /, **fields: Any) -> None:
         """Write an event that somebody should look at some time."""
-        if _sink.lowest <= LEVELS["warning"]:
-            _sink.emit("warning", event, {**self._fields, **fields})
+        _sink.emit("warning", event, self._fields, fields)
 
     def error(self, event: str, /, **fields: Any) -> None:
         """Write an event that somebody should look at now."""
-        _sink.emit("error", event, {**self._fields, **fields})
+        _sink.emit("error", event, self._fields, fields)
 
     def exception(self, event: str, /, **fields: Any) -> None:
         """As `error`, with the traceback of the exception that is being handled."""
-        _sink.emit("error", event, {**self._fields, **fields, "exc_info": True})
+        self.error(event, **fields, exc_info=True)
 
 
 def logger(room: str) -> Logger:
@@ -154,15 +154,14 @@ def _bound_logger(sink: _Sink) -> Any:
     if sink.form == "console":
         renderer = structlog.dev.ConsoleRenderer(colors=sink.target().isatty())
     else:
-        renderer = structlog.processors.JSONRenderer(default=repr)
+        renderer = structlog.processors.JSONRenderer()
     return structlog.wrap_logger(
         sink,
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            redact,
-            Bounder(sink.characters),
-            exception_text,
+            structlog.processors.format_exc_info,
+            FieldBounds(sink.characters),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS["debug"]),

@@ -11,8 +11,8 @@ from typing import Final
 
 import attrs
 
+from amqp_broker.configuration import ListenerConfig, is_loopback
 from amqp_broker.configuration_limits import BrokerLimits
-from amqp_broker.configuration_tables import ListenerConfig, is_loopback
 from amqp_broker.links import OperationRate
 from amqp_broker.peer_addresses import counted_address
 

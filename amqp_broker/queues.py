@@ -15,8 +15,13 @@ from typing import Any, Final
 import trio
 
 from amqp_broker.addresses import TEMPORARY_PREFIX, Address
-from amqp_broker.configuration import STRICT, BrokerConfig
-from amqp_broker.configuration_tables import SEQUENCE_REQUIRED, TRANSACTION_MESSAGES, QueuePolicy
+from amqp_broker.configuration import (
+    SEQUENCE_REQUIRED,
+    STRICT,
+    TRANSACTION_MESSAGES,
+    BrokerConfig,
+    QueuePolicy,
+)
 from amqp_broker.frames import Error
 from amqp_broker.links import MemoryBudget
 from amqp_broker.log import Log

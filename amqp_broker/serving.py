@@ -15,8 +15,7 @@ from typing import Any, Final
 
 import trio
 
-from amqp_broker.configuration import BrokerConfig, ConfigurationError
-from amqp_broker.configuration_fields import shown
+from amqp_broker.configuration import BrokerConfig, ConfigurationError, Problem, shown
 from amqp_broker.exit_status import STOPPED, tell
 from amqp_broker.log_setup import configure_logging, load_structlog, logger, tell_suppressed
 
@@ -52,13 +51,14 @@ def check_data_dir(config: BrokerConfig) -> None:
         return
     path = Path(config.data_dir).absolute()
     if path.exists() and not path.is_dir():
-        raise ConfigurationError("data_dir", shown(config.data_dir), "must be a directory, but is a file")
+        allowed = "must be a directory, but is a file"
+        raise ConfigurationError(Problem("data_dir", shown(config.data_dir), allowed))
     there = path
     while not there.exists() and there != there.parent:
         there = there.parent
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         allowed = f"must be a directory that can be written, but {there} cannot"
-        raise ConfigurationError("data_dir", shown(config.data_dir), allowed)
+        raise ConfigurationError(Problem("data_dir", shown(config.data_dir), allowed))
 
 
 async def _serve(config: BrokerConfig) -> None:

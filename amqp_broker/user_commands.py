@@ -7,8 +7,7 @@ import secrets
 import sys
 from typing import TextIO
 
-from amqp_broker.configuration import BrokerConfig, ConfigurationError, UserConfig
-from amqp_broker.configuration_fields import shown
+from amqp_broker.configuration import BrokerConfig, ConfigurationError, Problem, UserConfig, shown
 from amqp_broker.verifiers import (
     ITERATIONS,
     ITERATIONS_MAX,
@@ -30,11 +29,11 @@ def add_user(name: str, iterations: int | None = None, source: TextIO | None = N
     try:
         UserConfig(name=name)
     except ConfigurationError as error:
-        raise ConfigurationError("NAME", error.value, error.allowed) from None
+        raise error.named("NAME") from None
     count = ITERATIONS if iterations is None else iterations
     if not ITERATIONS_MIN <= count <= ITERATIONS_MAX:
         allowed = f"must be a whole number from {ITERATIONS_MIN} to {ITERATIONS_MAX}"
-        raise ConfigurationError("--iterations", shown(count), allowed)
+        raise ConfigurationError(Problem("--iterations", shown(count), allowed))
     if count > ITERATIONS:
         note = f"note: clients that are built on Cyrus SASL refuse more than {ITERATIONS} iterations"
         print(note, file=sys.stderr)

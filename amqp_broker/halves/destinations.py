@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from amqp_broker.configuration_tables import NORMAL_MESSAGES, SEQUENCE_REQUIRED
+from amqp_broker.configuration import NORMAL_MESSAGES, SEQUENCE_REQUIRED
 from amqp_broker.queues import PLACES_ONLY, NodeRefused
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import attrs
 
 from amqp_broker.clock import BrokerClock
-from amqp_broker.configuration_tables import LOG_KIND, QUEUE_KIND
+from amqp_broker.configuration import LOG_KIND, QUEUE_KIND
 from amqp_broker.event_types import event_fields, event_type
 from amqp_broker.frames import Header, OffsetStamp, Properties, encode_composite, encode_flat_map
 from amqp_broker.frames import encode_section as section

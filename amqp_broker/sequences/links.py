@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from amqp_broker.configuration_tables import SEQUENCE_OFF
+from amqp_broker.configuration import SEQUENCE_OFF
 from amqp_broker.connection import Expiring
 from amqp_broker.coordinator import FLUSH_PART, OrderTimer
 from amqp_broker.frames import Error, Rejected, Uint, Ulong

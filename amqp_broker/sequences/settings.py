@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from amqp_broker.configuration_tables import SEQUENCE_OFF, SEQUENCE_REQUIRED
+from amqp_broker.configuration import SEQUENCE_OFF, SEQUENCE_REQUIRED
 from amqp_broker.frames import Error
 from amqp_broker.places import Place, Places
 from amqp_broker.sequences.fields import place_of
 
 if TYPE_CHECKING:
-    from amqp_broker.configuration_tables import QueuePolicy
+    from amqp_broker.configuration import QueuePolicy
     from amqp_broker.persistence import Stream
     from amqp_broker.queue import Queue
 

@@ -17,7 +17,7 @@ from amqp_broker.authorisation import (
     Authoriser,
     Principal,
 )
-from amqp_broker.configuration_tables import AccessRule
+from amqp_broker.configuration import AccessRule
 
 ADA = Principal("ada", "PLAIN")
 ORDERS = parse_address("orders.new")

@@ -17,11 +17,15 @@ from amqp_broker.configuration import (
     BrokerConfig,
     BrokerLimits,
     ConfigurationError,
+    HalfGroupConfig,
     ListenerConfig,
+    LoggingConfig,
     QueuePolicy,
+    UserConfig,
     load_configuration,
     parse_configuration,
 )
+from amqp_broker.configuration_fields import MEANING, Allowed
 from amqp_broker.verifiers import SCRAM_SHA_256, make_verifier
 
 VERIFIER = str(make_verifier(SCRAM_SHA_256, "word", 4_096, bytes(16)))
@@ -98,7 +102,7 @@ def test_an_empty_file_is_a_development_broker() -> None:
 
 
 WRONG = [
-    ("colour = 1", "colour", "1"),
+    ("colour = 1", "colour", None),
     ("container_id = 7", "container_id", "7"),
     ('container_id = ""', "container_id", '""'),
     ("memory = 1", "memory", "1"),
@@ -123,7 +127,7 @@ WRONG = [
     ("[limits]\nmax_frame_size_bytes = true", "limits.max_frame_size_bytes", "true"),
     ("[limits]\nmax_sessions = true", "limits.max_sessions", "true"),
     ("[limits]\nmax_frame_size_bytes = 1e5", "limits.max_frame_size_bytes", "100000.0"),
-    ("[limits]\nmax_frame_size = 1", "limits.max_frame_size", "1"),
+    ("[limits]\nmax_frame_size = 1", "limits.max_frame_size", None),
     ("[limits]\nheader_timeout_ms = 20000", "limits.header_timeout_ms", "20000"),
     ("limits = []", "limits", "[]"),
     ("[[queue]]", "queue[0].pattern", None),
@@ -135,8 +139,8 @@ WRONG = [
     ('[[queue]]\npattern = "a"\nmax_messages = -1', "queue[0].max_messages", "-1"),
     ('[[queue]]\npattern = "a"\n[[queue]]\npattern = "a"', "queue[1].pattern", '"a"'),
     ('[[user]]\nname = "anonymous"', "user[0].name", '"anonymous"'),
-    ('[[user]]\nname = "a"\n[[user]]\nname = "a"', "user[1].name", '"a"'),
-    ('[[user]]\nname = "a"\npassword = "geheim"', "user[0].password", '"geheim"'),
+    ('[[listener]]\nanonymous = true\n' + 2 * '[[user]]\nname = "a"\n', "user[1].name", '"a"'),
+    ('[[user]]\nname = "a"\npassword = "geheim"', "user[0].password", None),
     ('[[access]]\nusers = ["x"]\nactions = ["send"]', "access[0].users[0]", '"x"'),
     (
         '[[listener]]\nurl = "amqps://h:1"\ncertificate_file = "c"\nkey_file = "k"\nclient_ca_file = "a"\n'
@@ -151,7 +155,7 @@ WRONG = [
     ),
     ('[[access]]\nusers = "x"\nactions = ["send"]', "access[0].users", '"x"'),
     ('[[access]]\nusers = ["*"]\nactions = ["send", "shout"]', "access[0].actions[1]", '"shout"'),
-    ('[[access]]\nusers = ["*"]\nactions = []', "access[0].actions", "()"),
+    ('[[access]]\nusers = ["*"]\nactions = []', "access[0].actions", "[]"),
     ('[[access]]\nusers = ["*"]\nactions = ["send"]\nnodes = ["a.*.b"]', "access[0].nodes[0]", '"a.*.b"'),
     ('[[listener]]\nurl = "amqp://0.0.0.0:5672"', "listener[0].anonymous", None),
     ("[[listener]]\nanonymous = false", "listener[0].anonymous", None),
@@ -169,10 +173,11 @@ def test_every_error_names_the_field_the_value_and_what_is_allowed(
     """A wrong file ends in an error with the dotted name of the field."""
     with pytest.raises(ConfigurationError) as caught:
         parse_configuration(source)
-    assert caught.value.field == field
-    assert caught.value.value == value
-    assert caught.value.allowed
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.value) == (field, value)
+    assert problem.allowed
     assert str(caught.value).startswith(field)
+    assert "geheim" not in str(caught.value)
 
 
 @pytest.mark.parametrize("field", [field.name for field in attrs.fields(BrokerLimits)])
@@ -181,7 +186,100 @@ def test_every_limit_refuses_what_is_no_number_in_its_range(field: str, value: o
     """No limit can be switched off by a negative, huge or missing value, and its error names it."""
     with pytest.raises(ConfigurationError) as caught:
         BrokerLimits(**{field: value})  # type: ignore[arg-type]
-    assert caught.value.field == field
+    assert caught.value.problems[0].field == field
+
+
+MANY = """
+colour = 1
+container_id = 7
+[limits]
+max_sesions = 5
+max_frame_size_bytes = 511
+stop_grace_ms = "long"
+[logging]
+format = "xml"
+[[listener]]
+url = "http://x"
+[[listener]]
+backlog_sockets = 0
+anonymous = "yes"
+[[queue]]
+create = "never"
+[[access]]
+users = ["*", 3]
+actions = ["send", "shout", "sing"]
+"""
+
+
+def test_all_errors_of_a_file_are_told_at_once() -> None:
+    """In every table and of every kind, each with its place; people read them as lines."""
+    with pytest.raises(ConfigurationError) as caught:
+        parse_configuration(MANY)
+    found = {problem.field: problem.value for problem in caught.value.problems}
+    assert found == {
+        "colour": None,
+        "container_id": "7",
+        "limits.max_sesions": None,
+        "limits.max_frame_size_bytes": "511",
+        "limits.stop_grace_ms": '"long"',
+        "logging.format": '"xml"',
+        "listener[0].url": '"http://x"',
+        "listener[1].backlog_sockets": "0",
+        "listener[1].anonymous": '"yes"',
+        "queue[0].pattern": None,
+        "queue[0].create": '"never"',
+        "access[0].users[1]": "3",
+        "access[0].actions[1]": '"shout"',
+        "access[0].actions[2]": '"sing"',
+    }
+    first, *lines = str(caught.value).splitlines()
+    assert (first, len(lines)) == ("14 errors", 14)
+    assert "  limits.max_sesions: unknown key; did you mean max_sessions?" in lines
+    assert "  queue[0].pattern: is missing" in lines
+
+
+def test_all_contradictions_are_told_at_once() -> None:
+    """Of the limits, of two tables of one kind, and of a table with others."""
+    relations = {"header_timeout_ms": 20_000, "tls_timeout_ms": 20_000, "memory_bytes": 1}
+    with pytest.raises(ConfigurationError) as caught:
+        BrokerLimits(**relations)
+    assert {problem.field for problem in caught.value.problems} == set(relations)
+    twice = 2 * '[[queue]]\npattern = "a"\n' + '[[access]]\nusers = ["x"]\nactions = ["send"]'
+    with pytest.raises(ConfigurationError) as caught:
+        parse_configuration(twice)
+    assert [problem.field for problem in caught.value.problems] == ["queue[1].pattern", "access[0].users[0]"]
+
+
+@pytest.mark.parametrize("source", ['[[listener]]\nurl = "amqp://h:1"', '[logging]\nlevel = "info"'])
+def test_a_fault_in_a_check_is_no_error_of_the_file(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    """What a check raises by mistake is not blamed on who wrote the file, be it what a missing key raises."""
+
+    def check(_self: Allowed, name: str, _value: object, _text: str) -> None:
+        raise KeyError(name)
+
+    monkeypatch.setattr(Allowed, "check", check)
+    with pytest.raises(KeyError):
+        parse_configuration(source)
+
+
+TABLES = (
+    AccessRule,
+    BrokerConfig,
+    BrokerLimits,
+    HalfGroupConfig,
+    ListenerConfig,
+    LoggingConfig,
+    QueuePolicy,
+    UserConfig,
+)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda cls: cls.__name__)
+def test_every_field_says_what_it_means(table: type) -> None:
+    """The declaration of a field is all that a reference needs."""
+    for field in attrs.fields(table):
+        assert len(field.metadata[MEANING]) > 5, field.name
+        assert field.validator is not None, field.name
 
 
 def test_an_unknown_key_close_to_a_known_one_is_guessed() -> None:
@@ -195,7 +293,7 @@ def test_a_verifier_is_never_shown() -> None:
     broken = VERIFIER[-8:]
     with pytest.raises(ConfigurationError) as caught:
         parse_configuration(f'[[user]]\nname = "a"\nscram_sha_256 = "{broken}"')
-    assert caught.value.field == "user[0].scram_sha_256"
+    assert caught.value.problems[0].field == "user[0].scram_sha_256"
     assert broken not in str(caught.value)
     assert VERIFIER not in repr(parse_configuration(f'[[user]]\nname = "a"\nscram_sha_256 = "{VERIFIER}"'))
 
@@ -229,7 +327,7 @@ def test_files_that_cannot_be_read_are_configuration_errors(tmp_path: Path) -> N
     for path in (tmp_path / "none.toml", tmp_path, tmp_path / "latin.toml"):
         with pytest.raises(ConfigurationError) as caught:
             load_configuration(path)
-        assert caught.value.field == str(path)
+        assert caught.value.problems[0].field == str(path)
 
 
 def test_a_file_is_relative_to_its_own_directory(tmp_path: Path) -> None:
@@ -300,7 +398,7 @@ def test_what_does_not_go_with_a_log_is_refused_by_name(more: str, field: str, w
     """A log has to be bounded by what it keeps, and by nothing else."""
     with pytest.raises(ConfigurationError) as caught:
         parse_configuration(LOG + more)
-    assert caught.value.field == field and words in str(caught.value)
+    assert caught.value.problems[0].field == field and words in str(caught.value)
 
 
 def test_a_log_is_a_kind_of_queue() -> None:

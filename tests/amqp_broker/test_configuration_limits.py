@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from amqp_broker import configuration_limits
-from amqp_broker.configuration_fields import ConfigurationError
+from amqp_broker.configuration import ConfigurationError
 from amqp_broker.configuration_limits import RELATIONS, BrokerLimits
 
 DESIGN = {
@@ -60,14 +60,14 @@ def test_a_limit_above_its_neighbour_is_refused(lower: str, higher: str) -> None
     field = attrs.fields_dict(BrokerLimits)[lower]
     with pytest.raises(ConfigurationError) as caught:
         BrokerLimits(**{lower: defaults[higher] + 1})
-    assert caught.value.field == field.name
+    assert caught.value.problems[0].field == field.name
 
 
 def test_the_memory_has_room_for_messages_of_the_largest_size() -> None:
     """What could not hold four of them is refused, and says what would do; 0 is decided at the start."""
     with pytest.raises(ConfigurationError, match="at least 67108864") as caught:
         BrokerLimits(memory_bytes=64 * 1_024 * 1_024 - 1)
-    assert caught.value.field == "memory_bytes"
+    assert caught.value.problems[0].field == "memory_bytes"
     with pytest.raises(ConfigurationError, match="at least 1048576"):
         BrokerLimits(memory_bytes=1, max_message_size_bytes=1_024)
     assert BrokerLimits(memory_bytes=64 * 1_024 * 1_024).memory_bytes == 64 * 1_024 * 1_024

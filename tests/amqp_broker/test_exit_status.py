@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amqp_broker.configuration import ConfigurationError
+from amqp_broker.configuration import ConfigurationError, Problem
 from amqp_broker.exit_status import BAD_CONFIGURATION, STORE_FAILED, STORE_IN_USE, leaves, reason_of
 from amqp_broker.listener import ListenError
 from amqp_broker.persistence import (
@@ -20,7 +20,7 @@ from amqp_broker.persistence import (
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (ConfigurationError("a", "b", "c"), BAD_CONFIGURATION),
+        (ConfigurationError(Problem("a", "b", "c")), BAD_CONFIGURATION),
         (ListenError("x"), BAD_CONFIGURATION),
         (UnsafeSqlite("x"), BAD_CONFIGURATION),
         (StoreInUse("x"), STORE_IN_USE),

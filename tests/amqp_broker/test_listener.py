@@ -15,9 +15,8 @@ import trio.testing
 import trustme
 
 from amqp_broker import log_setup
-from amqp_broker.configuration import BrokerConfig
+from amqp_broker.configuration import BrokerConfig, ListenerConfig
 from amqp_broker.configuration_limits import BrokerLimits
-from amqp_broker.configuration_tables import ListenerConfig
 from amqp_broker.listener import (
     RECOVERED_S,
     ListenError,
@@ -286,7 +285,6 @@ def test_a_full_table_of_descriptors_is_one_event(
 ) -> None:
     """Not ten tracebacks a second: it is tried again, and whoever waits is served when there is room."""
     told: list[str] = []
-    monkeypatch.setattr(log_setup, "_sink", log_setup._Sink())
     log_setup.configure_logging(BrokerConfig())
 
     async def serve(stream: trio.abc.Stream, peer: PeerInfo) -> None:

@@ -25,9 +25,8 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Logging as a fresh process has it, on this clock."""
+    """What counts the lines is on this clock."""
     clock = Clock()
-    monkeypatch.setattr(log_setup, "_sink", log_setup._Sink())
     monkeypatch.setattr(log_setup, "LineRates", lambda lines: LineRates(lines, clock))
     return clock
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,9 +13,8 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_broker import log_setup
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, LoggingConfig
-from amqp_broker.log_processors import REDACTED, Bounder, redact
+from amqp_broker.log_fields import DEPTH_MAX, REDACTED, FieldBounds
 from amqp_broker.log_setup import configure_logging, logger
 
 
@@ -23,12 +23,6 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture(autouse=True)
-def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test finds logging as a fresh process does."""
-    monkeypatch.setattr(log_setup, "_sink", log_setup._Sink())
 
 
 def written(stream: io.StringIO, form: str = "json", level: str = "info", **fields: Any) -> str:
@@ -99,6 +93,25 @@ def test_secrets_are_redacted_at_any_depth(key: str) -> None:
     assert json.loads(text)[key] == REDACTED
 
 
+def test_what_is_too_deep_is_counted_and_not_shown() -> None:
+    """Below the levels that are looked into a secret could stand."""
+    value: object = {"password": "geheim"}
+    for _ in range(DEPTH_MAX):
+        value = [value]
+    assert "geheim" not in (line := written(io.StringIO(), value=value))
+    assert '"...(1)"' in line
+
+
+def test_a_line_is_json_whatever_number_a_peer_sends() -> None:
+    """JSON has no word for what is no number, or an infinite one."""
+
+    def fail(word: str) -> None:
+        raise AssertionError(word)
+
+    line = written(io.StringIO(), values=[math.nan, math.inf, 1.5])
+    assert json.loads(line, parse_constant=fail)["values"] == ["nan", "inf", 1.5]
+
+
 @pytest.mark.parametrize("form", ["json", "console"])
 def test_a_peer_cannot_write_lines_or_move_the_cursor(form: str) -> None:
     """Line ends and escape sequences arrive as text."""
@@ -119,7 +132,7 @@ anything = st.recursive(
 @given(st.dictionaries(st.sampled_from(["name", "address", "properties"]), anything))
 def test_fields_are_bounded_and_printable_whatever_they_are(fields: dict[str, Any]) -> None:
     """No value of a peer breaks the log or fills it."""
-    bounded = Bounder(64)(None, "info", redact(None, "info", {"event": "a.b", **fields}))
+    bounded = FieldBounds(64)(None, "info", {"event": "a.b", **fields})
     for text in _texts({key: value for key, value in bounded.items() if key != "event"}):
         assert len(text) <= 64
         assert text.isprintable()
@@ -139,8 +152,8 @@ def _texts(value: object) -> Iterator[str]:
 
 def test_a_cut_field_says_how_long_it_was() -> None:
     """256 characters by default, the configured number otherwise."""
-    assert Bounder()(None, "info", {"name": "n" * 300})["name"] == "n" * 248 + "...(300)"
-    assert len(Bounder()(None, "info", {"name": "n" * 10_000_000})["name"]) == 256
+    assert FieldBounds()(None, "info", {"name": "n" * 300})["name"] == "n" * 248 + "...(300)"
+    assert len(FieldBounds()(None, "info", {"name": "n" * 10_000_000})["name"]) == 256
     stream = io.StringIO()
     configure_logging(BrokerConfig(limits=BrokerLimits(log_field_characters=32)), stream)
     logger("tests").info("a.b", name="n" * 100)
@@ -154,7 +167,7 @@ def test_an_object_that_cannot_print_itself_is_named() -> None:
         def __str__(self) -> str:
             raise RuntimeError("no")
 
-    assert Bounder()(None, "info", {"value": Broken()})["value"] == "<Broken: RuntimeError>"
+    assert FieldBounds()(None, "info", {"value": Broken()})["value"] == "<Broken: RuntimeError>"
 
 
 @pytest.mark.parametrize("form", ["json", "console"])

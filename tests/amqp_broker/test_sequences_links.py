@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from amqp_broker.configuration import AccessRule, ListenerConfig, QueuePolicy, UserConfig
-from amqp_broker.configuration_limits import MAX_TEMPORARY_STREAMS
+from amqp_broker.configuration_limits import DEFAULT_LIMITS
 from amqp_broker.embedding import RunningBroker, running_broker
 from amqp_broker.frames import (
     RECEIVER,
@@ -187,7 +187,7 @@ def test_a_temporary_queue_keeps_its_streams_in_memory(broker: RunningBroker) ->
         states = outcomes(sender, [annotated(place) for place in [(1, 1, 0), (1, 1, 0), (1, 3, 2)]])
         assert words(states) == ["accepted", "accepted", "seq:gap"]
         assert stream_of(broker, address_of(sender)).seq_no == 1
-        for number in range(1, MAX_TEMPORARY_STREAMS):
+        for number in range(1, DEFAULT_LIMITS.max_temporary_streams):
             assert words(outcomes(sender, [annotated((1, 1, 0), f"s{number}")])) == ["accepted"]
         assert words(outcomes(sender, [annotated((1, 1, 0), "more")])) == ["amqp:resource-limit-exceeded"]
         assert words(outcomes(sender, [annotated((1, 2, 1))])) == ["accepted"]

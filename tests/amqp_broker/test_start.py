@@ -23,7 +23,7 @@ import pytest
 import trio
 import trustme
 
-from amqp_broker import log_setup, serving
+from amqp_broker import serving
 from amqp_broker.broker import Broker, open_broker
 from amqp_broker.command_line import main
 from amqp_broker.configuration import BrokerConfig
@@ -94,7 +94,6 @@ def fill(directory: Path) -> None:
 @pytest.fixture(autouse=True)
 def _tidy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What serving changes of this process ends with the test."""
-    monkeypatch.setattr(log_setup, "_sink", log_setup._Sink())
     monkeypatch.setattr(serving, "_tune_process", lambda: None)
     yield
     gc.unfreeze()

@@ -175,8 +175,8 @@ _TIMEOUT: Final = (
     Mutant(
         "the default timeout is another one",
         "amqp_broker/configuration_limits.py",
-        "TRANSACTION_TIMEOUT_MS: Final = 120_000",
-        "TRANSACTION_TIMEOUT_MS: Final = 12_000",
+        "transaction_timeout_ms: int = _ms(\n        120_000",
+        "transaction_timeout_ms: int = _ms(\n        12_000",
         (f"{BOUNDS_TESTS}::test_the_defaults_of_transactions_are_those_of_the_design",),
         "timeout",
     ),

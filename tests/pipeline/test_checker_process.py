@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from amqp_broker.client import BlockingConnection, connect
-from amqp_broker.configuration_halves import HalfGroupConfig
+from amqp_broker.configuration import HalfGroupConfig
 from amqp_broker.frames import encode_message
 from amqp_broker.pipeline.messages_of_rows import Encoded
 from amqp_broker.pipeline.set_brokers import HOME, SetBrokers
