@@ -14,7 +14,6 @@ myst_heading_anchors = 3
 # Docstrings put code in single backticks.
 default_role = "code"
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
 html_theme = "alabaster"
 html_theme_options = {"description": "An AMQP 1.0 broker, to run or to embed", "page_width": "1100px"}
 html_copy_source = False
