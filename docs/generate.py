@@ -11,14 +11,14 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args, get_type_hints
 
 import attrs
 
 from amqp_broker import command_line, configuration_limits
 from amqp_broker.bench.command_line import make_parser as bench_parser
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, ConfigurationError
-from amqp_broker.configuration_fields import KEY, TABLE, TABLES, TUPLE, shown
+from amqp_broker.configuration_fields import KEY, TUPLE, shown
 from amqp_broker.conformance.command_line import make_parser as conformance_parser
 from amqp_broker.pipeline.command_line import parser as pipeline_parser
 from amqp_broker.pipeline.options import BOTH, OPTIONS, SECTIONS
@@ -50,18 +50,22 @@ def rows(*lines: Iterable[str]) -> str:
 
 def configuration() -> str:
     """Every table of the file with its keys, defaults and bounds."""
-    tables = [("The top of the file", BrokerConfig)]
-    for field in attrs.fields(BrokerConfig):
-        name = _key(field)
-        if TABLES in field.metadata:
-            tables.append((f"`[[{name}]]`", field.metadata[TABLES]))
-        elif TABLE in field.metadata:
-            tables.append((f"`[{name}]`", field.metadata[TABLE]))
+    tables: list[tuple[str, type[attrs.AttrsInstance]]] = [("The top of the file", BrokerConfig)]
+    for field, kind in _fields(BrokerConfig):
+        (member, *_) = get_args(kind) or (kind,)
+        if attrs.has(member):
+            tables.append((f"`[{_key(field)}]`" if member is kind else f"`[[{_key(field)}]]`", member))
     return "\n\n".join(_table(title, cls) for title, cls in tables)
 
 
-def _table(title: str, cls: type) -> str:
-    fields = [field for field in attrs.fields(cls) if not {TABLE, TABLES} & field.metadata.keys()]
+def _fields(cls: type[attrs.AttrsInstance]) -> list[tuple[attrs.Attribute[Any], Any]]:
+    """The fields of a table, each with its type."""
+    kinds = get_type_hints(cls)
+    return [(field, kinds[field.name]) for field in attrs.fields(cls)]
+
+
+def _table(title: str, cls: type[attrs.AttrsInstance]) -> str:
+    fields = [field for field, kind in _fields(cls) if not any(map(attrs.has, (kind, *get_args(kind))))]
     head = ["key", "default", "must be"]
     keys = [[f"`{_key(field)}`", _default(field), _allowed(field)] for field in fields]
     if cls is BrokerLimits:
