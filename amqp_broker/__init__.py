@@ -1,4 +1,4 @@
-"""An AMQP 1.0 broker, to run or to embed.
+"""An AMQP 1.0 broker, to run or to embed::
 
     async with open_broker(BrokerConfig(memory=True)) as broker:                  # trio
         await broker.serve_tcp("127.0.0.1", 0)

@@ -46,7 +46,7 @@ def _run(arguments: list[str]) -> int:
         return _run_pipeline(arguments[1:])
     file: str | None = None
     try:
-        options = _parser().parse_args(arguments)
+        options = make_parser().parse_args(arguments)
         file = getattr(options, "config", None)
         status: int = options.run(options)
     except SystemExit as usage:
@@ -58,7 +58,8 @@ def _run(arguments: list[str]) -> int:
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The options of all commands."""
     parser = argparse.ArgumentParser(prog=PROGRAM, description="A durable AMQP 1.0 broker.")
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -47,7 +47,8 @@ def _seconds(text: str) -> float:
     return number
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The options of all commands."""
     parser = argparse.ArgumentParser(
         prog="amqp-conformance", description="Tests an AMQP 1.0 broker from outside."
     )
@@ -167,7 +168,7 @@ def _statement(arguments: argparse.Namespace) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
-    arguments = _parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     command = {"run": _run, "list": _list, "statement": _statement}[arguments.command]
     return until_reader_is_gone(partial(command, arguments))
 

@@ -1,7 +1,8 @@
 """The events of the broker's log as rows of the archive: their columns, their types, and what each means.
 
 On the wire an event is a message of `$events`: its subject is the type, its body a map of the fields that it
-has (PIPELINE.md). In the archive each event is a row of EVENT_COLUMNS; a field that it has not is null.
+has (docs/protocols/retention.md). In the archive each event is a row of EVENT_COLUMNS; a field that it has
+not is null.
 """
 
 from __future__ import annotations

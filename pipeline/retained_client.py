@@ -1,6 +1,6 @@
 """What the source asks of a broker: where its retaining nodes stand, cursors, and ranges of messages.
 
-requests   to `$retained` (PIPELINE.md): describe, find, wait, hold, cursor, move, forget
+requests   to `$retained` (docs/protocols/retention.md): describe, find, wait, hold, cursor, move, forget
 ranges     a link with distribution-mode copy, an offset to begin at and one to end before, pre-settled
 """
 

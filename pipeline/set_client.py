@@ -1,4 +1,6 @@
-"""Sets of half messages from the producer's side (PIPELINE.md): stage, seal, commit an epoch, void, ask.
+"""Sets of half messages from the producer's side: stage, seal, commit an epoch, void, ask.
+
+The protocol: docs/protocols/sets.md.
 
     stage    messages to $half-set/<group>/<producer>/<epoch>/<set>/<destination>   stored, nobody sees them
     seal     count and checksum of a set to $half-resolve/<group>                   nothing more goes in

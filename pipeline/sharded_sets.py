@@ -1,4 +1,4 @@
-"""What the sink does with an epoch whose rows go to several brokers (PIPELINE.md, "Several brokers").
+"""What the sink does with an epoch whose rows go to several brokers (docs/protocols/sets.md).
 
     write    a set at each broker that rows go to: staged there, enlisted at home, then prepared there
     decide   "commit epoch" at home; then, at each shard, what home says that it decided

@@ -1,4 +1,4 @@
-"""A small client over our own engine: blocking, for scripts and executors, or for trio.
+"""A small client over our own engine: blocking, for scripts and executors, or for trio::
 
     with connect(url) as connection:                       # never loads trio
         connection.open_sender("orders").send("one pair of shoes")

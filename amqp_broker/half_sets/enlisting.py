@@ -1,4 +1,4 @@
-"""Sets whose messages another store has, at the broker that decides (PIPELINE.md: several brokers).
+"""Sets whose messages another store has, at the broker that decides (docs/protocols/sets.md).
 
 EnlistSet    a set that is sealed, or will be, in another store: it can win here like any other
 VoteSets     the word that such sets never win, so that their store may void them

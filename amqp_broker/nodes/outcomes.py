@@ -7,7 +7,7 @@
     committed       it is stored; application property committed_at_ms says when (Unix epoch)
     pending         its discharge has arrived and the store is at it: ask again
     live            declared, and not discharged yet
-    not-committed   rolled back, or never discharged, or older than what the store keeps (README)
+    not-committed   rolled back, or never discharged, or older than what the store keeps
 
 Where the store's own record is damaged the question is rejected with amqp:internal-error: nobody knows then.
 The words are exact because the question is answered between two commits: the live transactions are looked at

@@ -149,7 +149,7 @@ class LogNode(ReadNode):
             raise NodeRefused(
                 NOT_ALLOWED,
                 f"{self.name!r} is a log: nobody takes messages from it. Attach with distribution-mode "
-                f"copy, and with a filter {OFFSET_SPEC} that says where to begin (PIPELINE.md)",
+                f"copy, and with a filter {OFFSET_SPEC} that says where to begin",
             )
         super().check_source(attachment)
 

@@ -1,4 +1,4 @@
-"""Helpers for tests against an embedded broker: memory streams, virtual time, scripted faults, frame traces.
+"""Helpers for tests against an embedded broker: memory streams, virtual time, scripted faults, frame traces::
 
     async with open_broker(memory_config()) as broker, connected(broker) as stream:
         ...                                       # no socket at all

@@ -1,1 +1,1 @@
-"""What measures a broker: a C load client, the table of the README, the backlog of two million messages."""
+"""What measures a broker: a C load client, the tables of docs/explanation, two million messages."""

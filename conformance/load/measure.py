@@ -1,5 +1,5 @@
-"""Measures our broker: `python -m amqp_broker.conformance.load.measure [--compiled]` prints the README's
-table.
+"""Measures our broker: `python -m amqp_broker.conformance.load.measure [--compiled]` prints the
+table of docs/explanation/performance.md.
 
 Every case that a single benchmark hides is in it, since each of them has once been bad
 while the usual benchmark looked well.

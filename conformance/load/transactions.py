@@ -1,5 +1,5 @@
 """Measures transactions: `python -m amqp_broker.conformance.load.transactions [--compiled]` prints the
-rows of the README.
+rows of docs/explanation/performance.md.
 
 `amqp-broker bench --transactions` is the client: it takes about 70 us of processor time for a transaction of
 ten postings and ten retirements, a fraction of what any broker takes, so that no C client is needed. It

@@ -1,5 +1,5 @@
 """Sets of several brokers: enlisted and decided at their home, prepared and carried out at their shard
-(PIPELINE.md: several brokers). One broker is enough: it is shown another as home, or as store.
+(docs/protocols/sets.md: several brokers). One broker is enough: it is shown another as home, or as store.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Epochs are committed, sets are sealed and voided, once and for all (PIPELINE.md: decide)."""
+"""Epochs are committed, sets are sealed and voided, once and for all (docs/protocols/sets.md: decide)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Messages are staged in sets, and nobody sees them (PIPELINE.md: stage)."""
+"""Messages are staged in sets, and nobody sees them (docs/protocols/sets.md: stage)."""
 
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.halves import expect_capability

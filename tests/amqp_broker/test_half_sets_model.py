@@ -1,4 +1,4 @@
-"""Random dialogues about sets against a model that knows the page (PIPELINE.md) and nothing of the broker."""
+"""Random dialogues about sets against a model of docs/protocols/sets.md that knows nothing of the broker."""
 
 from __future__ import annotations
 

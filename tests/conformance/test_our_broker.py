@@ -81,8 +81,8 @@ def test_what_one_skips_the_other_shows(default_run: Report, second_run: Report)
 
 
 def test_the_statement_admits_each_gap() -> None:
-    """CONFORMANCE.md speaks of each scenario that is listed as a gap, and of no other as one."""
-    statement = (ROOT / "CONFORMANCE.md").read_text(encoding="utf-8")
+    """docs/conformance.md speaks of each scenario that is listed as a gap, and of no other as one."""
+    statement = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
     gaps = statement.split("## Gaps", 1)[1].split("\n## ", 1)[0]
     assert set(re.findall(r"`(\d[\d.]*/[\w-]+)`", gaps)) == set(GAPS)
 
@@ -96,8 +96,8 @@ def _columns(text: str, *names: str) -> list[list[str]]:
 
 
 def test_the_statement_counts_todays_rows() -> None:
-    """The table in CONFORMANCE.md has the numbers of today's rows and reasons."""
-    statement = (ROOT / "CONFORMANCE.md").read_text(encoding="utf-8")
+    """The table in docs/conformance.md has the numbers of today's rows and reasons."""
+    statement = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
     generated = statement.split(BEGIN, 1)[1]
     assert _columns(generated, "rows", *KINDS) == _columns(counts_table({}), "rows", *KINDS)
     assert f"\n{sum(not one.protocol for one in load_scenarios())} scenarios." in generated

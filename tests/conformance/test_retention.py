@@ -1,14 +1,11 @@
 """The scenarios of reading by offset, against brokers without it; what their helpers tell; the sentences."""
 
-from pathlib import Path
-
 import attrs
 import pytest
 
 from amqp_broker.configuration import AccessRule, QueuePolicy
 from amqp_broker.conformance.broker import Address, Broker, Settings, probe
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, Verdict
-from amqp_broker.conformance.requirements import load_requirements
 from amqp_broker.conformance.retention import (
     Asker,
     expect_offsets,
@@ -22,8 +19,6 @@ from amqp_broker.conformance.runner import run_scenario
 from amqp_broker.conformance.scenario import select_scenarios
 from amqp_broker.testing import memory_config, running_broker
 
-PAGE = Path(__file__).resolve().parents[2] / "PIPELINE.md"
-
 
 def test_retention_is_a_profile_of_its_own() -> None:
     """More than 20 scenarios, each of which shows sentences of that page."""
@@ -31,14 +26,6 @@ def test_retention_is_a_profile_of_its_own() -> None:
     assert len(chosen) > 20 and {one.protocol for one in chosen} == {"retention"}
     for one in chosen:
         assert all(row.startswith("ret.") for row in one.rows), one.id
-
-
-def test_each_sentence_stands_in_the_protocols_page() -> None:
-    """Word for word, so that the page and what is shown do not part."""
-    page = " ".join(PAGE.read_text(encoding="utf-8").split())
-    rows = [row for row in load_requirements().values() if row.protocol == "retention"]
-    assert len(rows) > 30
-    assert [row.id for row in rows if " ".join(row.sentence.split()) not in page] == []
 
 
 def test_a_broker_whose_queues_do_not_retain_is_found_out() -> None:

@@ -1,1 +1,1 @@
-"""The examples and the README's snippets, run as they stand."""
+"""The examples and the snippets of the documents, run as they stand."""

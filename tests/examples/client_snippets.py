@@ -1,8 +1,7 @@
-"""The README's snippets for other clients, each on a fresh broker: `python -m
-tests.examples.client_snippets`.
+"""The snippets of docs/how-to/clients.md, each on a fresh broker: `python -m tests.examples.client_snippets`.
 
-The text that runs is the README's. Around it stands what a program needs beside it: imports, a function to
-run in, and its end. The libraries are those of `conformance/clients`, whose `run.py` builds them. What the
+The text that runs is that of the page. Around it stands what a program needs beside it: imports, a function
+to run in, and its end. The libraries are those of `conformance/clients`, whose `run.py` builds them. What the
 snippet has sent has to be in the queue, durable, and nothing else.
 """
 
@@ -131,11 +130,11 @@ def fe2o3_amqp(folder: Path, text: str) -> Commands:
     """
     for name in ("Cargo.toml", "Cargo.lock"):
         text_of = (CLIENTS / "fe2o3-amqp" / name).read_text(encoding="utf-8")
-        (folder / name).write_text(text_of.replace('name = "amqp-interop"', 'name = "readme-snippet"'))
+        (folder / name).write_text(text_of.replace('name = "amqp-interop"', 'name = "snippet"'))
     (folder / "src").mkdir()
     (folder / "src" / "main.rs").write_text(RUST % text)
     target = str(BUILD / "fe2o3-amqp")
-    return [["cargo", "run", "--quiet", "--locked", "--target-dir", target, "--bin", "readme-snippet"]]
+    return [["cargo", "run", "--quiet", "--locked", "--target-dir", target, "--bin", "snippet"]]
 
 
 LANGUAGES: Final = (
@@ -150,7 +149,7 @@ LANGUAGES: Final = (
 def run(language: Language) -> str:
     """Run its snippet on a fresh broker; what is wrong, or nothing."""
     with running_broker(memory_config()) as broker, tempfile.TemporaryDirectory() as folder:
-        text = snippet(language.title).at(broker.port)
+        text = snippet(language.title).at(broker.port).text
         for command in language.commands(Path(folder), text):
             done = subprocess.run(
                 command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS

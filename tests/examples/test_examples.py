@@ -1,4 +1,4 @@
-"""The examples of the README run as they stand."""
+"""The example programs run as they stand."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from amqp_broker.configuration import load_configuration
+from tests.examples.snippets import documents
 from tests.tidy.sources import ROOT, text_files
 
 
@@ -72,9 +73,10 @@ def test_the_example_configuration_is_valid() -> None:
     assert config.policy_of("orders.returned").create == "strict"
 
 
-def test_the_readme_and_the_ci_name_commands_that_exist() -> None:
-    """Every `python -m` and every file that the README names is there."""
-    words = [word.strip("`().,;:") for word in text_files()["README.md"].split()]
+@pytest.mark.parametrize("name", [*documents(), "CONTRIBUTING.md"])
+def test_a_document_names_commands_that_exist(name: str) -> None:
+    """Every `python -m`, and every file of the examples and of conformance, is there."""
+    words = [word.strip("`().,;:") for word in text_files()[name].split()]
     modules = [after for word, after in zip(words, words[1:], strict=False) if word == "-m"]
     missing = []
     for module in sorted(set(modules) - {"venv", "pytest"}):

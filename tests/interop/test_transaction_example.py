@@ -1,4 +1,4 @@
-"""The transactional example of the README, as a process of its own against a broker."""
+"""The transactional example of docs/how-to/transactions.md, as a process of its own against a broker."""
 
 from __future__ import annotations
 

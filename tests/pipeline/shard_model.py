@@ -1,6 +1,6 @@
 """Sharded sets as a model: a home, two shards, tasks, drivers, checkers, and a network that delays and loses.
 
-The machines are the rules of PIPELINE.md ("Several brokers"), but for one: home does not remember its word
+The machines are the rules of docs/protocols/sets.md, but for one: home does not remember its word
 here, so that the clients' own rules (`enlist_once`, `vote_prepared`) are seen to be enough. The clients are
 generators that ask and get an answer or none. A word that got none may be told again, and then arrives twice,
 each time as late as it likes. Drivers are killed anywhere, sets reach their age and checkers look when they

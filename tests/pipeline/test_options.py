@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,6 @@ from amqp_broker.pipeline.options import (
     check_streaming,
     read_options,
 )
-from amqp_broker.pipeline.options_table import table
 
 URL = "amqp://127.0.0.1:5672"
 READING = {"amqp.url": URL, "subscribe": "orders"}
@@ -184,12 +182,6 @@ def test_what_spark_adds_is_passed_over() -> None:
     assert not read_options({"amqp.url": URL, "checkpointlocation": "/x", "path": "/y"}, SINK).given(
         "address"
     )
-
-
-def test_the_documented_table_is_this_one() -> None:
-    """SPARK.md has the output of `python -m amqp_broker.pipeline.options_table`."""
-    document = Path(__file__).parents[2] / "SPARK.md"
-    assert table() in document.read_text(encoding="utf-8")
 
 
 def test_the_sink_has_bounds() -> None:

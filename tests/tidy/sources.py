@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("frames", "links", "persistence", "coordinator", "conformance", "pipeline")
 SHIPPED = ("amqp_broker", "pyspark_amqp", *ROOMS)
-EVERYTHING = (*SHIPPED, "tests", "examples", "build_backend", ".ci")
+EVERYTHING = (*SHIPPED, "tests", "examples", "docs", "build_backend", ".ci")
 TEXT_SUFFIXES = set(".py .md .toml .c .h .js .go .rs .java .json .xml .cfg .in".split()) | {""}
 # Folders that other toolchains fill in a working tree; none of them is ever committed, nor is one with a dot.
 FOREIGN = {"__pycache__", "node_modules", "target", "build", "dist", "vendor"}

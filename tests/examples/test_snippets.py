@@ -1,5 +1,5 @@
-"""Every snippet of the README runs as it stands there, each on a fresh broker. Those for clients in other
-languages run in the step `clients` of `.ci/run`.
+"""Every snippet of the README and of the site runs as it stands there, each on a fresh broker. Those for
+clients in other languages run in the step `clients` of `.ci/run`, those on Spark in the step `pipeline`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ import trustme
 
 import amqp_broker
 from amqp_broker import Resolution, connect
+from amqp_broker.command_line import main
 from amqp_broker.configuration import BrokerConfig, load_configuration
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
-from amqp_broker.frames import Message
+from amqp_broker.frames import Described, Message, Source, Symbol, Ulong
+from tests.crash.broker_process import BrokerProcess
 from tests.examples.client_snippets import LANGUAGES
-from tests.examples.snippets import Snippet, readme_snippets, snippet
+from tests.examples.snippets import Snippet, snippet, snippets
 from tests.support.broker_clients import counts, receive, session_to
 from tests.tidy.sources import ROOT
 
@@ -35,18 +37,20 @@ CI: Final = (ROOT / ".ci" / "run").read_text()
 def executed(found: Snippet, **names: object) -> dict[str, object]:
     """What a snippet in Python leaves behind, with `names` around it."""
     space: dict[str, object] = {**names}
-    exec(compile(found.text, f"README: {found.title}", "exec"), space)
+    exec(compile(found.text, f"{found.document}: {found.title}", "exec"), space)
     return space
 
 
 def on_a_fresh_broker(found: Snippet, then: Callable[[RunningBroker], None], **names: object) -> None:
     """Run a snippet in Python, and look at the broker."""
     with running_broker(memory_config()) as broker:
-        executed(Snippet(found.language, found.at(broker.port)), **names)
+        executed(found.at(broker.port), **names)
         then(broker)
 
 
 # Python
+
+CONNECT, FIXTURE = snippets("README.md", "python")
 
 
 def test_connect() -> None:
@@ -58,7 +62,7 @@ def test_connect() -> None:
             (got,) = receive(session.attach_receiver("r", "greetings", credit=2), 1)
         assert Message(got.payload).body_sections()[0].value == "hello"
 
-    on_a_fresh_broker(snippet("with connect("), look)
+    on_a_fresh_broker(CONNECT, look)
 
 
 def test_the_methods_of_a_transaction_are_those_of_the_example() -> None:
@@ -78,9 +82,7 @@ def test_a_producer_of_half_messages() -> None:
     on_a_fresh_broker(found, look, order_exists=asked.append)
     assert asked == []
     with running_broker(memory_config()) as broker:
-        space = executed(
-            Snippet(found.language, found.at(broker.port)), order_exists=lambda half_id: half_id == "order-17"
-        )
+        space = executed(found.at(broker.port), order_exists=lambda half_id: half_id == "order-17")
         check = space["check"]
         assert callable(check)
         assert check(type("Half", (), {"half_id": "order-17"})) is Resolution.COMMIT
@@ -89,9 +91,8 @@ def test_a_producer_of_half_messages() -> None:
 
 def test_the_fixture(tmp_path: Path) -> None:
     """A test module that is the snippet, and the import that it needs."""
-    found = snippet("def test_mine")
     module = tmp_path / "test_readme_snippet.py"
-    module.write_text(f"from amqp_broker import connect\n\n\n{found.text}")
+    module.write_text(f"from amqp_broker import connect\n\n\n{FIXTURE.text}")
     plugins = ["-p", "amqp_broker.testing.pytest_plugin", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-q", *plugins, "-c", os.devnull, str(module)]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
@@ -113,10 +114,37 @@ def test_in_trio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     body = textwrap.indent(snippet("async with open_broker").text, "    ")
     space: dict[str, object] = {"open_broker": amqp_broker.open_broker, "BrokerConfig": BrokerConfig}
     exec(f"async def main():\n{body}", space)
-    main = space["main"]
-    assert callable(main)
-    trio.run(main)
+    made = space["main"]
+    assert callable(made)
+    trio.run(made)
     assert (tmp_path / "messages").is_dir()
+
+
+def test_the_tutorial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From its top to its end: the broker is killed, and checked, where it says so."""
+    sent, received, after_the_kill = snippets(TUTORIAL, "python")
+    data, space = tmp_path / "data", dict[str, object]()
+    for life in ((sent, received), (after_the_kill,)):
+        with BrokerProcess(data, tmp_path / "log") as broker:
+            port = broker.wait_until_listening()
+            for found in life:
+                space.update(executed(found.at(port), **space))
+            # Nobody waits for the outcome of a consumer that settles: it is stored with the next commit.
+            with connect(f"amqp://127.0.0.1:{port}") as connection:
+                connection.open_sender("elsewhere").send("a commit")
+    shown = re.findall(r"print\(.*# (.+)", "".join(found.text for found in (received, after_the_kill)))
+    assert capsys.readouterr().out.splitlines() == shown
+    assert main(["check", str(data)]) == 0
+    (_, told) = re.findall(r"^\$ .*check (.+)\n(.+)$", (ROOT / TUTORIAL).read_text(), re.MULTILINE)[0]
+    assert capsys.readouterr().out == told.replace("amqp-broker-data", str(data)) + "\n"
+
+
+def test_a_source_that_begins_at_an_offset() -> None:
+    """The filter is on the wire what the protocol says."""
+    source = executed(snippet("def offset_filter"))["source"]
+    assert isinstance(source, Source) and source.filter is not None
+    ((name, value),) = source.filter.items()
+    assert (name, value) == ("rabbitmq:stream-offset-spec", Described(Symbol(name), Ulong(500_000)))
 
 
 # TOML
@@ -143,11 +171,10 @@ def served(folder: Path, toml: str, *arguments: str) -> Iterator[str]:
         assert process.returncode == 0
 
 
-TOML: Final = [each for each in readme_snippets() if each.language == "toml"]
-TABLES: Final = [each for each in TOML if "listener" not in each.text]
+TABLES: Final = [each for each in snippets(language="toml") if "listener" not in each.text]
 
 
-@pytest.mark.parametrize("found", TABLES, ids=lambda found: found.text.split("\n")[1])
+@pytest.mark.parametrize("found", TABLES, ids=lambda found: f"{found.document} {found.title}")
 def test_a_table_of_the_configuration(found: Snippet, tmp_path: Path) -> None:
     """A broker serves with it, and the queue or group that it names does what any other does."""
     with served(tmp_path, found.text, "--memory", "--listen", "amqp://127.0.0.1:0") as url:
@@ -179,8 +206,9 @@ def _written(folder: Path, toml: str) -> Path:
 
 # All of them
 
-ON_SPARK: Final = "amqp-broker pipeline archive"
-"""What tests/pipeline/spark/test_readme.py runs, in the step `pipeline`."""
+TUTORIAL: Final = "docs/tutorial.md"
+WHOLE: Final = {TUTORIAL, "docs/how-to/audit.md", "docs/how-to/spark.md"}
+"""Pages that run from their top to their end: here, or in the step `pipeline`."""
 
 ELSEWHERE: Final = {
     "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/amqp-broker serve": "step_readme_run",
@@ -193,15 +221,16 @@ ELSEWHERE: Final = {
 """Commands that install the package, and the steps of `.ci/run` that take them from the README."""
 
 
-def test_no_snippet_of_the_readme_is_left_out() -> None:
-    """A new one needs a test here, or a language in the step `clients`."""
+def test_no_snippet_is_left_out() -> None:
+    """A new one needs a test here, or a language in the step `clients`. What a terminal shows is `text`."""
     here = Path(__file__).read_text()
     left = [
         found.title
-        for found in readme_snippets()
-        if found not in TABLES
+        for found in snippets()
+        if found not in (CONNECT, FIXTURE, *TABLES)
+        and found.language != "text"
+        and found.document not in WHOLE
         and found.title not in ELSEWHERE
-        and not found.title.startswith(ON_SPARK)
         and not any(found.title.startswith(language.title) for language in LANGUAGES)
         and not any(found.title.startswith(title) for title in re.findall(r'snippet\("([^"]+)"\)', here))
     ]
@@ -228,9 +257,9 @@ def test_commands_that_install_are_taken_from_the_readme(command: str, step: str
 
 
 def test_a_snippet_in_another_language_is_inserted_as_it_stands(tmp_path: Path) -> None:
-    """What is built is the README's text with another port."""
+    """What is built is the text of the page with another port."""
     (language,) = [each for each in LANGUAGES if each.name == "JavaScript"]
-    text = snippet(language.title).at(1)
+    text = snippet(language.title).at(1).text
     language.commands(tmp_path, text)
     assert (tmp_path / "snippet.js").read_text() == text
     assert text.replace("1", "") == snippet(language.title).text.replace("5672", "").replace("1", "")

@@ -1,0 +1,57 @@
+"""The snippets of the documents that run on Spark, as they stand there, on a fresh broker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amqp_broker import connect
+from amqp_broker.configuration import QueuePolicy
+from amqp_broker.embedding import memory_config, running_broker
+from amqp_broker.pipeline.told import told
+from tests.examples.snippets import snippets
+from tests.tidy.sources import ROOT
+
+
+def test_archive_and_report(tmp_path: Path) -> None:
+    """Each line; the report is there."""
+    command = tmp_path / "amqp-broker"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m amqp_broker "$@"\n')
+    command.chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    (found,) = snippets("docs/how-to/audit.md")
+    with running_broker(memory_config()) as broker:
+        with connect(broker.url) as connection:
+            connection.open_sender("orders").send("one")
+        script = found.at(broker.port).text
+        done = subprocess.run(
+            ["sh", "-e"], input=script, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "report.html").exists()
+
+
+def test_reading_and_writing(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page from its top to its end: what is sent to `orders` is in `invoices`, once."""
+    monkeypatch.chdir(tmp_path)
+    reading, writing, waiting = snippets("docs/how-to/spark.md")
+    policies = (QueuePolicy(pattern="orders", retention_ms=60_000),)
+    with running_broker(memory_config(queue_policies=policies)) as broker:
+        with connect(broker.url) as connection:
+            connection.open_sender("orders").send("one pair of shoes")
+        space: dict[str, Any] = {"told": told}
+        exec(reading.at(broker.port).text, space)
+        space["invoices"] = space["orders"].select("body_value")
+        exec(writing.at(broker.port).text, space)
+        space["query"].processAllAvailable()
+        space["query"].stop()
+        exec(waiting.text, space)
+        with connect(broker.url) as connection:
+            invoices = connection.open_receiver("invoices")
+            assert invoices.receive(timeout_s=5).body == "one pair of shoes"
+            assert invoices.receive_now() is None
