@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -15,10 +14,10 @@ from typing import Any, Final, get_args, get_type_hints
 
 import attrs
 
-from amqp_broker import command_line, configuration_limits
+from amqp_broker import command_line
 from amqp_broker.bench.command_line import make_parser as bench_parser
-from amqp_broker.configuration import BrokerConfig, BrokerLimits, ConfigurationError
-from amqp_broker.configuration_fields import KEY, TUPLE, shown
+from amqp_broker.configuration import BrokerConfig, ConfigurationError
+from amqp_broker.configuration_fields import MEANING, key_of, shown
 from amqp_broker.conformance.command_line import make_parser as conformance_parser
 from amqp_broker.pipeline.command_line import parser as pipeline_parser
 from amqp_broker.pipeline.options import BOTH, OPTIONS, SECTIONS
@@ -54,7 +53,7 @@ def configuration() -> str:
     for field, kind in _fields(BrokerConfig):
         (member, *_) = get_args(kind) or (kind,)
         if attrs.has(member):
-            tables.append((f"`[{_key(field)}]`" if member is kind else f"`[[{_key(field)}]]`", member))
+            tables.append((f"`[{key_of(field)}]`" if member is kind else f"`[[{key_of(field)}]]`", member))
     return "\n\n".join(_table(title, cls) for title, cls in tables)
 
 
@@ -66,45 +65,29 @@ def _fields(cls: type[attrs.AttrsInstance]) -> list[tuple[attrs.Attribute[Any], 
 
 def _table(title: str, cls: type[attrs.AttrsInstance]) -> str:
     fields = [field for field, kind in _fields(cls) if not any(map(attrs.has, (kind, *get_args(kind))))]
-    head = ["key", "default", "must be"]
-    keys = [[f"`{_key(field)}`", _default(field), _allowed(field)] for field in fields]
-    if cls is BrokerLimits:
-        head.append("why")
-        keys = [[*key, _reason(field.name)] for key, field in zip(keys, fields, strict=True)]
+    head = ["key", "default", "must be", "meaning"]
+    keys = [
+        [f"`{key_of(field)}`", _default(field), _allowed(field), cell(field.metadata[MEANING])]
+        for field in fields
+    ]
     told = inspect.cleandoc(cls.__doc__ or "")
     return f"## {title}\n\nIn Python `{cls.__name__}`. {told}\n\n{rows(head, *keys)}"
-
-
-def _key(field: attrs.Attribute[Any]) -> str:
-    return str(field.metadata.get(KEY, field.name))
 
 
 def _default(field: attrs.Attribute[Any]) -> str:
     if field.default is attrs.NOTHING:
         return "none: it has to be there"
-    if isinstance(field.default, tuple):
-        return f"`{json.dumps(field.default)}`"
     return "" if field.default is None else f"`{shown(field.default)}`"
 
 
 def _allowed(field: attrs.Attribute[Any]) -> str:
-    """As an error of this key says it, without what it says of the value."""
+    """As an error of this key says it."""
     assert field.validator is not None, f"{field.name} takes anything"
-    array = TUPLE in field.metadata
     try:
-        field.validator(None, field, (_WRONG,) if array else _WRONG)
+        field.validator(None, field, _WRONG)
     except ConfigurationError as error:
-        allowed = cell(error.allowed.removeprefix("must be ").partition(" (pattern ")[0])
-        return f"an array, each {allowed}" if array else allowed
+        return cell(error.problems[0].allowed.removeprefix("must be "))
     raise AssertionError(f"{field.name} takes {_WRONG!r}")
-
-
-def _reason(limit: str) -> str:
-    """The comment beside the constant that is the default of a limit."""
-    source = inspect.getsource(configuration_limits)
-    found = re.search(rf"^{limit.upper()}: Final = (?:\(\n)?[^#]*?# (.+)$", source, re.MULTILINE)
-    assert found is not None, f"nothing says why {limit} is what it is"
-    return cell(found[1])
 
 
 # The command line
