@@ -29,9 +29,10 @@ class Sink:
     What the peer sent before a detach of its own is taken, although the link is gone by then.
     """
 
-    __slots__ = ("connection", "ended", "link", "transactions")
+    __slots__ = ("_waited", "connection", "ended", "link", "transactions")
 
     def __init__(self, connection: Connection, link: ReceiverLink) -> None:
+        self._waited = False
         self.connection = connection
         self.link = link
         self.ended = False
@@ -91,6 +92,24 @@ class Sink:
         if rest:
             self.connection.hold_behind(partial(self.on_deliveries, rest))
         return True
+
+    def behind_store(self, rest: list[Delivery]) -> bool:
+        """Whether `rest`, which names a transaction, comes behind something on its link that is not decided:
+        if that is refused, the link may end, and `rest` is lost. So it is heard when that is known.
+        """
+        waited, self._waited = self._waited, False
+        if waited or self.link.context is not self or self.link.flow_state.unprocessed <= len(rest):
+            return False
+        self.connection.hold(partial(self._hear_behind_store, rest))
+        return True
+
+    async def _hear_behind_store(self, rest: list[Delivery]) -> None:
+        await self.transactions.decided()
+        if self.ended or not self.attached:
+            self.lose(rest)
+            return
+        self._waited = True
+        self.on_deliveries(rest)
 
     def processed(self, count: int) -> None:
         """So many deliveries are done with: credit is renewed."""

@@ -114,6 +114,8 @@ class QueueSink(Sink):
                 end += 1
             transaction = None
             if txn_id is not None:
+                if self.behind_store(deliveries[start:]):
+                    return
                 try:
                     transaction = self.transactions.find(txn_id)
                 except TransactionError as error:
@@ -282,6 +284,7 @@ class QueueSink(Sink):
                 self.queue.blocked.append(self)
         elif used or not waits:
             self._asked_back = 0
+            self._wait_for_credit()  # what was taken back, and nobody wants, is its own again
         elif self._asked_back < 2:
             self._asked_back += 1
             self.connection.run_in_turn(self._ask_back)

@@ -75,6 +75,8 @@ class RelaySink(Sink):
             if self.ended:
                 self.lose(deliveries[at:])
                 return
+            if txn_id_of(delivery) is not None and self.behind_store(deliveries[at:]):
+                return
             try:
                 node = self._node_for(delivery)
                 if all(site.queue is not None for site in node.sites):

@@ -108,6 +108,8 @@ class RequestSink(Sink):
                 self.lose([delivery], "it was sent settled")
                 self.detach(SETTLED_ERROR)
             elif isinstance(delivery.state, TransactionalState):
+                if self.behind_store(deliveries[at:]):
+                    return
                 self._enlist(delivery, delivery.state.txn_id)
                 if self.held(deliveries[at + 1 :]):
                     return

@@ -181,6 +181,24 @@ def test_who_sends_late_on_credit_that_was_taken_back_is_heard_within_a_period()
     scene(main)
 
 
+def test_credit_that_was_taken_back_comes_again_when_nobody_waits_for_it() -> None:
+    """Who wanted it has gone away, and it is no one else's: the sender that it was taken from gets on."""
+
+    async def main(at: Scene) -> None:
+        idle = await at.attach(polite=False)
+        assert idle.link.credit == MOST and at.relay is not None
+        credit = []
+        for period in range(6):
+            if period < 2:
+                at.relay.send([text(b"r", properties=Properties(to="q"))])
+                await at.rest()
+            await at.period()
+            credit.append(idle.link.credit)
+        assert 0 in credit and credit[-1] == MOST, credit
+
+    scene(main)
+
+
 def test_the_anonymous_terminus_takes_no_room_that_was_promised() -> None:
     """Full is full for a message without credit, too; unused credit makes room for a later one."""
 

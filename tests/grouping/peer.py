@@ -135,8 +135,10 @@ class Peer:
                 self.lost = True
 
     def attach_sender(self, name: str, address: str | None, *, properties: Any = None) -> Link:
-        """Attach a sender; without an address to the coordinator."""
-        target: Target | Coordinator = Coordinator() if address is None else Target(address=address)
+        """Attach a sender; without an address to the coordinator, with an empty one to the anonymous
+        terminus.
+        """
+        target: Target | Coordinator = Coordinator() if address is None else Target(address=address or None)
         link = self.links[name] = Link(name, len(self.links), sends=True)
         self.put(
             Attach(

@@ -18,6 +18,7 @@ from amqp_broker.frames import (
     End,
     Header,
     Modified,
+    Properties,
     Rejected,
     Released,
     TransactionalState,
@@ -62,6 +63,10 @@ def _plain(body: str, durable: bool, ttl: int | None = None) -> bytes:
     return encode_message(header=Header(durable=durable, ttl=ttl), body=body.encode())
 
 
+def _addressed(address: str, body: str) -> bytes:
+    return encode_message(header=Header(durable=True), properties=Properties(to=address), body=body.encode())
+
+
 def _half(half_id: str, body: str, first_check_ms: int | None = None) -> bytes:
     named = None if first_check_ms is None else {"half_first_check_ms": Uint(first_check_ms)}
     return half(half_id, body.encode(), named=named)
@@ -98,6 +103,7 @@ def _cursor(peer: Peer, operation: str, name: str, positions: tuple[tuple[str, i
 
 PAYLOADS: Final[dict[str, Any]] = {
     "plain": _plain,
+    "addressed": _addressed,
     "half": _half,
     "resolve": lambda half_id, verdict: resolution(half_id, verdict),
     "row": _row,
@@ -127,7 +133,7 @@ class Step:
 
 @attrs.frozen
 class AttachSender(Step):
-    """A link to an address, or (None) to the coordinator."""
+    """A link to an address, or (None) to the coordinator, or (empty) to the anonymous terminus."""
 
     link: str
     address: str | None

@@ -525,3 +525,28 @@ def test_message_of_memory_behind_what_the_store_decides(stores: Stores, before:
         ),
     }  # fmt: skip
     same(stores, setup, *steps[before])
+
+
+MESSAGES = {
+    "a": [("plain", "m1", True), ("plain", "m2", True)],
+    "s": [("sequenced", 1, 1, 0), ("sequenced", 1, 2, 1)],
+    "": [("addressed", "a", "m1"), ("addressed", "a", "m2")],
+    "$half/g/a": [("half", "h1", "body"), ("half", "h2", "body")],
+}
+
+
+@pytest.mark.parametrize("room", ["units", "groups", "commits"])
+@pytest.mark.parametrize("target", MESSAGES)
+def test_transactional_work_behind_what_a_full_disk_refuses(stores: Stores, target: str, room: str) -> None:
+    """The refusal of a settled message ends its link: what came behind it is lost, not part of its
+    transaction.
+    """
+    first, second = MESSAGES[target]
+    same(
+        stores, [*IN_TRANSACTION, AttachSender(0, "link", target)],
+        Disk(-1, room),
+        Send(0, "link", first, settled=True),
+        Send(0, "link", second, txn="t"),
+        Disk(-1, "enough"),
+        Send(0, "control", ("discharge", "t", False)),
+    )  # fmt: skip
