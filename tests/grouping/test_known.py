@@ -6,6 +6,7 @@ import itertools
 import shutil
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -527,7 +528,7 @@ def test_message_of_memory_behind_what_the_store_decides(stores: Stores, before:
     same(stores, setup, *steps[before])
 
 
-MESSAGES = {
+MESSAGES: dict[str, list[tuple[Any, ...]]] = {
     "a": [("plain", "m1", True), ("plain", "m2", True)],
     "s": [("sequenced", 1, 1, 0), ("sequenced", 1, 2, 1)],
     "": [("addressed", "a", "m1"), ("addressed", "a", "m2")],
