@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from amqp_broker.conformance.requirements import KINDS, PROTOCOLS, Requirement, load_requirements, section_key
+from amqp_broker.conformance.requirements import KINDS, Requirement, load_requirements, section_key
 from amqp_broker.conformance.requirements.extract import (
     LEVEL_PATTERN,
     NUMBERED,
@@ -21,9 +21,6 @@ from amqp_broker.conformance.scenario import load_scenarios
 
 XML = Path(__file__).resolve().parents[3] / "shared" / "spec" / "amqp-1.0" / "xml"
 """The standard, where the project is developed; elsewhere the tables stand for it."""
-
-PAGES = Path(__file__).resolve().parents[3] / "shared" / "design"
-"""The pages of this project's own protocols, where it is developed."""
 
 SMALL_PART = """<?xml version="1.0"?>
 <amqp xmlns="http://www.amqp.org/schema/amqp.xsd" name="types" label="a small standard">
@@ -123,16 +120,6 @@ def test_the_tables_equal_the_standard() -> None:
                 old = old.replace(AMENDED[row.id][1], AMENDED[row.id][0])
             assert (row.section, old) in sentences, row.id
     assert sum(row.level != "says" for row in rows if not row.protocol) == 256
-
-
-def test_rows_of_our_own_protocols_stand_on_their_pages() -> None:
-    """Each is there word for word."""
-    for protocol in set(PROTOCOLS.values()):
-        rows = [row for row in load_requirements().values() if row.protocol == protocol]
-        assert rows
-        page = PAGES / f"{protocol}.md"
-        text = " ".join(page.read_text(encoding="utf-8").split()) if page.is_file() else None
-        assert [row.id for row in rows if text is not None and row.sentence not in text] == []
 
 
 def test_what_the_oasis_standard_adds_is_there() -> None:
