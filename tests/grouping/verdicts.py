@@ -22,7 +22,7 @@ from tests.grouping.steps import Step
 from tests.grouping.stores import Stores
 
 UNKNOWN_TXN: Final = "amqp:transaction:unknown-id"
-ORDERS_MAX: Final = 60
+ORDERS_MAX: Final = 2_000
 """Serial orders that are tried before a run of several connections is called wrong."""
 
 
