@@ -285,10 +285,7 @@ class ConnectionTask:
 
     def _keep_bytes(self, octets: int) -> None:
         """The connection itself keeps so much in memory now."""
-        if octets > self._kept_bytes:
-            self._account.hold(octets - self._kept_bytes)
-        elif octets < self._kept_bytes:
-            self._account.give_back(self._kept_bytes - octets)
+        self._account.change(octets - self._kept_bytes)
         self._kept_bytes = octets
 
     async def _keep_time(self, now: float) -> None:

@@ -245,10 +245,7 @@ class Queue:
     def _cached(self, octets: int) -> None:
         """So much more, or less, of what is on disk is in memory, too."""
         self.cached_bytes += octets
-        if octets >= 0:
-            self.memory.cache.hold(octets)
-        else:
-            self.memory.cache.give_back(-octets)
+        self.memory.cache.change(octets)
 
     def forget(self) -> None:
         """The queue is gone, with all its messages."""

@@ -375,10 +375,7 @@ class Transactions(TransactionalWork):
     def _keep_merged(self) -> None:
         """So much waits in memory for discharges."""
         merged = self._table.merged_bytes
-        if merged > self._merged_bytes:
-            self.connection.account.hold(merged - self._merged_bytes)
-        else:
-            self.connection.account.give_back(self._merged_bytes - merged)
+        self.connection.account.change(merged - self._merged_bytes)
         self._merged_bytes = merged
 
     def dispose_plainly(

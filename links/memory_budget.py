@@ -137,6 +137,13 @@ class Account:
         if self.pressed:
             self.look_again()
 
+    def change(self, octets: int) -> None:
+        """So much more is kept, or (negative) less: `hold` or `give_back`."""
+        if octets > 0:
+            self.hold(octets)
+        elif octets:
+            self.give_back(-octets)
+
     @property
     def exhausted(self) -> bool:
         """Whether what one read may bring does not fit, and it is this account that holds much: its peer can

@@ -233,12 +233,7 @@ class SetService:
         """So many more are staged, or (negative) are not. In memory they are the broker's own."""
         self.byte_count += octets
         if self._nodes.config.memory:
-            kept = octets + messages * RECORD_OVERHEAD_BYTES
-            own = self._nodes.memory.own
-            if kept >= 0:
-                own.hold(kept)
-            else:
-                own.give_back(-kept)
+            self._nodes.memory.own.change(octets + messages * RECORD_OVERHEAD_BYTES)
 
     def full(self) -> bool:
         """Whether nothing more may be staged."""

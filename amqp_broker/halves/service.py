@@ -215,12 +215,8 @@ class HalfService:
     def _cached(self, octets: int) -> None:
         """So many more, or less, are in memory, too; a store in memory counts its own."""
         self._body_bytes += octets
-        if self._nodes.config.memory:
-            return
-        if octets >= 0:
-            self._nodes.memory.cache.hold(octets)
-        else:
-            self._nodes.memory.cache.give_back(-octets)
+        if not self._nodes.config.memory:
+            self._nodes.memory.cache.change(octets)
 
     def body_of(self, group: HalfGroup, half: OpenHalf) -> bytes:
         """Everything after its header; only in `Operation.prepare`, since it may ask the store."""

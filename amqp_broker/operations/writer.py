@@ -389,10 +389,7 @@ class Writer:
         more = self._store.kept_bytes - self._store_bytes
         if more:
             self._store_bytes += more
-            if more > 0:
-                self._memory.own.hold(more)
-            else:
-                self._memory.own.give_back(-more)
+            self._memory.own.change(more)
 
     async def _run_in(self, thread: CommitThread, call: Callable[[], None]) -> None:
         self._in_worker = True

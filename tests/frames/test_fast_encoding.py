@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 from amqp_broker.frames import (
     Accepted,
     Declared,
-    Frame,
-    FrameReader,
     Modified,
     Rejected,
     TransactionalState,
@@ -20,6 +18,7 @@ from amqp_broker.frames import (
     encode_transactional,
 )
 from amqp_broker.frames.fast_encoding import MAX_TRANSFER_HEAD_BYTES
+from tests.frames.samples import decoded
 from tests.strategies import integers
 
 channels = integers(16)
@@ -27,15 +26,6 @@ handles = st.sampled_from([0, 1, 255, 256, 2**32 - 1])
 formats = st.sampled_from([0, 1, 255, 256, 2**32 - 1])
 numbers = integers(32)
 txn_ids = st.binary(max_size=40)
-
-
-def decoded(data: bytes) -> Frame:
-    """The one frame in `data`."""
-    reader = FrameReader(2**31)
-    reader.feed(data)
-    frame = reader.next()
-    assert isinstance(frame, Frame) and reader.buffered == 0
-    return frame
 
 
 @given(channels, handles, formats, st.booleans(), numbers, st.binary(max_size=50))

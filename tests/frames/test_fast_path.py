@@ -20,6 +20,7 @@ from amqp_broker.frames import (
     read_transfer,
 )
 from amqp_broker.frames.fast_path import run_by_index, run_by_struct
+from tests.frames.samples import CLIENT_TRANSFERS
 
 
 def plain(number: int, tag: bytes = b"tag!", body: bytes = b"x" * 20, **fields: Any) -> bytes:
@@ -43,13 +44,7 @@ def shape_of(frame: bytes) -> Any:
 
 def test_real_clients_reach_the_hot_path() -> None:
     """The layouts of rawload, proton, rhea, qpid-jms, go-amqp and fe2o3 are all known and learnt."""
-    fields = b"\x43\x70\x00\x00\x01\x00\xa0\x04tag!\x43\x42"
-    short = b"\x00\x53\x14\xc0" + bytes((len(fields) + 1, 5)) + fields
-    long = b"\x00\x53\x14\xd0" + (len(fields) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x05" + fields
-    texts = [b"\x06\x52\x03\x52\x09\xa0\x01\x31\x43\x41\x42"]
-    texts.append(b"\x0b\x43\x52\x09\xa0\x02ab\x43\x42\x42\x40\x40\x42\x42\x41")
-    others = [b"\x00\x53\x14\xc0" + bytes((len(text),)) + text for text in texts]
-    for body in (short, long, *others):
+    for body in CLIENT_TRANSFERS:
         frame = (8 + len(body) + 3).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body + b"xyz"
         assert shape_of(frame) is not None
 

@@ -17,8 +17,6 @@ from amqp_broker.frames import (
     Disposition,
     Error,
     Flow,
-    Frame,
-    FrameReader,
     Rejected,
     Released,
     Symbol,
@@ -36,6 +34,7 @@ from amqp_broker.frames import (
     generated,
 )
 from tests.frames.generate import GENERATED, READERS, Reader, text
+from tests.frames.samples import CLIENT_TRANSFERS, decoded
 from tests.strategies import composites_of, encoded, integers
 
 BY_CODE = {reader.declaration.code: reader for reader in READERS}
@@ -167,14 +166,8 @@ def test_what_our_encoder_writes_is_read(composite: Any) -> None:
 
 def test_the_layouts_of_real_clients_are_read() -> None:
     """Those of the C load client, proton, rhea, qpid-jms, go-amqp and fe2o3."""
-    fields = b"\x43\x70\x00\x00\x01\x00\xa0\x04tag!\x43\x42"
-    short = b"\x00\x53\x14\xc0" + bytes((len(fields) + 1, 5)) + fields
-    long = b"\x00\x53\x14\xd0" + (len(fields) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x05" + fields
-    texts = [b"\x06\x52\x03\x52\x09\xa0\x01\x31\x43\x41\x42"]
-    texts.append(b"\x0b\x43\x52\x09\xa0\x02ab\x43\x42\x42\x40\x40\x42\x42\x41")
-    others = [b"\x00\x53\x14\xc0" + bytes((len(text),)) + text for text in texts]
     disposition = b"\x00\x53\x15\xc0\x0b\x06\x41\x52\x05\x40\x41\x00\x53\x24\x45\x42"
-    for body in (short, long, *others, disposition):
+    for body in (*CLIENT_TRANSFERS, disposition):
         assert compare(body, len(body))
 
 
@@ -228,15 +221,6 @@ def test_a_tag_of_33_octets_is_refused() -> None:
 
 channels = integers(16)
 numbers = integers(32)
-
-
-def decoded(data: bytes) -> Frame:
-    """The one frame in `data`."""
-    reader = FrameReader(2**31)
-    reader.feed(data)
-    frame = reader.next()
-    assert isinstance(frame, Frame) and reader.buffered == 0
-    return frame
 
 
 @given(channels, st.booleans(), numbers, numbers, st.booleans(), st.sampled_from([0, 1, 200, 400]))
