@@ -330,6 +330,10 @@ class Queue:
         )
         return self._octets_full
 
+    def volatile_full(self) -> bool:
+        """Whether what only memory has of it has reached its bound."""
+        return self._volatile_bytes >= self.limits.max_volatile_bytes
+
     def room(self) -> int:
         """How many messages can come beside those for which there is credit; only while it is counted."""
         if self.octets_full():
@@ -653,3 +657,20 @@ def _offset(record: Record) -> int:
 def deleted_error(queue: Queue) -> Error:
     """Why a link of a queue that is gone ends, and why nothing comes into it."""
     return Error(condition="amqp:resource-deleted", description=f"queue {queue.name!r} was deleted")
+
+
+def why_full(queue: Queue) -> str:
+    """Why a message has no room in a queue, with the setting of its `[[queue]]` that bounds it."""
+    limits = queue.limits
+    if queue.byte_count + queue.reserved_bytes >= limits.max_bytes:
+        bound = f"max_bytes, {limits.max_bytes}"
+    elif queue.volatile_full():
+        bound = f"max_volatile_bytes, {limits.max_volatile_bytes}"
+    else:
+        bound = f"max_messages, {limits.max_messages}"
+    return f"queue {queue.name!r} is full ({bound}, of its [[queue]])"
+
+
+def full_error(queue: Queue) -> Error:
+    """What its sender is told."""
+    return Error(condition="amqp:resource-limit-exceeded", description=why_full(queue))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from amqp_broker.addresses import AddressError, parse_address
 from amqp_broker.authorisation import SEND, Principal
 from amqp_broker.frames import Accepted, AmqpValue, Error, Properties, Rejected, encode_message
+from amqp_broker.queue import why_full
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
@@ -54,9 +55,7 @@ class PendingReply:
         """Raises NodeRefused: why there can be no reply."""
         queue = _reply_queue(nodes, request.principal, reply_to)
         if not queue.find_room():
-            raise NodeRefused(
-                "amqp:resource-limit-exceeded", f"properties.reply-to: queue {queue.name!r} is full"
-            )
+            raise NodeRefused("amqp:resource-limit-exceeded", f"properties.reply-to: {why_full(queue)}")
         queue.reserve_one(0, anyway=True)
         self._nodes = nodes
         self._queue = queue

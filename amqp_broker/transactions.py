@@ -50,6 +50,7 @@ from amqp_broker.operations.discharge import Discharge, Provisional, records_of,
 from amqp_broker.operations.operation import OperationFault, error_of
 from amqp_broker.operations.posting import Posting, Step
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
+from amqp_broker.queue import full_error
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
@@ -249,10 +250,7 @@ class Transactions(TransactionalWork):
                 posting.refused(refused)
                 self.refuse_posts(transaction, link, deliveries[:count], refused.error())
         if count < len(deliveries):
-            full = Error(
-                condition="amqp:resource-limit-exceeded", description=f"queue {queue.name!r} is full"
-            )
-            self.refuse_posts(transaction, link, deliveries[count:], full)
+            self.refuse_posts(transaction, link, deliveries[count:], full_error(queue))
         sink.processed(len(deliveries))
 
     def post_request(

@@ -64,7 +64,8 @@ class TransactionTable:
             raise NotSupported("global-id needs the capability amqp:distributed-transactions (4.5.2)")
         if self.full:
             raise TransactionLimitExceeded(
-                f"this connection has {len(self._live)} transactions, and may have {self.limits.live}"
+                f"this connection has {len(self._live)} transactions, and may have {self.limits.live} "
+                "(limits.max_transactions)"
             )
         deadline = now + self.limits.timeout_s
         transaction = Transaction(txn_id, self.owner, control, self.container_id, now, deadline)
@@ -411,7 +412,8 @@ class TransactionTable:
         limits = self.limits
         return TransactionLimitExceeded(
             f"the transaction has {transaction.operations} operations and {transaction.size_bytes} bytes, "
-            f"and may have {limits.operations} and {limits.bytes_per_transaction}"
+            f"and may have {limits.operations} (limits.transaction_operations) and "
+            f"{limits.bytes_per_transaction} (limits.transaction_bytes)"
         )
 
     def _retire(

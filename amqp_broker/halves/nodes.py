@@ -21,6 +21,7 @@ from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.refusals import malformed_error
 from amqp_broker.nodes.requests import Request
 from amqp_broker.nodes.termini import COPY, MOVE, OUTCOMES, source_answer
+from amqp_broker.queue import full_error
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
@@ -176,9 +177,7 @@ class PutSink(HalfSink):
         if queue.deleted:
             return Error(condition="amqp:resource-deleted", description=f"queue {queue.name!r} was deleted")
         if not operation.reserve():
-            return Error(
-                condition="amqp:resource-limit-exceeded", description=f"queue {queue.name!r} is full"
-            )
+            return full_error(queue)
         operation.txn_id = transaction.txn_id
         return operation
 

@@ -40,7 +40,7 @@ from amqp_broker.persistence import (
     RowDamaged,
     Unit,
 )
-from amqp_broker.queue import deleted_error
+from amqp_broker.queue import deleted_error, full_error
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
@@ -202,7 +202,7 @@ class HalfPut(HalfOperation):
             now_ms + request.max_age_ms, self.container_id, self.size_bytes,
         )  # fmt: skip
         if not self._kept and not queue.reserve_one(self.size_bytes):
-            raise _no_room(f"queue {queue.name!r} is full")
+            raise Refused(full_error(queue))
         self.half = half
         self._hold(unit, half)
 

@@ -13,6 +13,7 @@ from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.queue_sink import PostRule, QueueSink, RelayedSink
 from amqp_broker.nodes.queue_source import QueueSource
 from amqp_broker.nodes.termini import COPY, LOG, no_queue, source_answer, target_answer
+from amqp_broker.queue import why_full
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class QueueNode(Node):
         """A queue that has room."""
         queue = self.sites[0].made
         if not queue.find_room():
-            raise NodeRefused("amqp:resource-limit-exceeded", f"queue {queue.name!r} is full")
+            raise NodeRefused("amqp:resource-limit-exceeded", why_full(queue))
         return RelayedSink(relay, queue, self._queues.nodes, relay.transactions, relay.rule)
 
 

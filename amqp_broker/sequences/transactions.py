@@ -20,7 +20,7 @@ from amqp_broker.operations.discharge import refusal
 from amqp_broker.operations.operation import Operation, Refused
 from amqp_broker.operations.posting import Posting
 from amqp_broker.persistence import Record, RowDamaged, Stream, Unit
-from amqp_broker.queue import Queue, deleted_error
+from amqp_broker.queue import Queue, deleted_error, full_error
 from amqp_broker.sequences.operations import Places, advances, judge
 from amqp_broker.sequences.positions import TooManyStreams
 
@@ -109,11 +109,7 @@ class SequencedEnlistment(Operation):
     def _admit(self, record: Record) -> Rejected | None:
         if self.queue.reserve([record]):
             return None
-        return Rejected(
-            error=Error(
-                condition="amqp:resource-limit-exceeded", description=f"queue {self.queue.name!r} is full"
-            )
-        )
+        return Rejected(error=full_error(self.queue))
 
     def unjudge(self) -> None:
         """The group did not happen: it will be judged once more."""
