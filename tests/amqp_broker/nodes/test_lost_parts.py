@@ -177,7 +177,8 @@ def test_a_posting_to_a_full_queue(settled: bool) -> None:
         sender, to = work.sender(None), Properties(to="small")  # whose credit is not that of the queue
         await at.settle()
         sender.send_in([text(b"1", properties=to), text(b"2", properties=to)], work.state(), settled=settled)
-        await work.cannot_commit("queue 'small' is full (max_messages, 1, of its [[queue]])", "on link 'to None'")
+        full = "queue 'small' is full (max_messages, 1, of its [[queue]])"
+        await work.cannot_commit(full, "on link 'to None'")
         assert at.broker.nodes.queues._queues["small"].reserved_messages == 0
 
     in_work(main)
