@@ -6,14 +6,14 @@
 SQLite takes the first frame that does not match for the end of the log. After a power cut that is right: only
 the frames of the one commit that was not synced yet can be torn. But where a later commit of the same log
 stands behind that frame, the one before it had been synced, and was damaged afterwards: what was acknowledged
-would be lost in silence. Each sum goes on from the sum of the frame before, so a frame that matches the one
-before it is of the same log for certain, and what an older one has left behind does not match.
+would be lost in silence. Which log a frame is of, its salts say, and nothing else: sums leave the salts out,
+and go on from the sum of the frame before, so a torn frame that shows its sum of an older log is matched by
+that log's next one.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -135,38 +135,25 @@ def _find_damage(data: bytes) -> str | None:
         bad += 1
     if bad > log.count:
         return None
-    ours = list(_of_this_log(log, bad))
-    ends = [number for number in ours if log.fields(number)[1]]
-    if not any(_goes_on(log, end) for end in ends):
-        follows = bad < log.count and bad + 1 in ours and log.matches(bad + 1, log.stored(bad))
+    behind = [number for number in range(bad + 1, log.count + 1) if log.is_salted(number)]
+    if not any(_goes_on(log, number - 1) for number in behind):
+        follows = bad + 1 in behind and log.matches(bad + 1, log.stored(bad))
         if not follows or not log.is_repaired_commit(bad, before):
             return None
     return (
         f"frame {bad} of {log.count}, at byte {log.at(bad)}, does not match its checksum, but commits behind "
-        f"it are there (up to frame {ours[-1]})"
+        f"it are there (up to frame {behind[-1]})"
     )
 
 
-def _of_this_log(log: _Log, bad: int) -> Iterator[int]:
-    """The frames from the bad one on that are not left over from an older log."""
-    follows = True
-    for number in range(bad, log.count + 1):
-        follows = log.is_salted(number) or (follows and log.matches(number, log.stored(number - 1)))
-        if follows:
-            yield number
-
-
 def _goes_on(log: _Log, end: int) -> bool:
-    """Does another commit follow the one that ends with this frame?"""
-    if end == log.count:
+    """Does this frame end a commit that the next frame, which is of this log, follows?"""
+    if not log.fields(end)[1]:
         return False
     before = log.stored(end - 1)
     if (log.at(end) + _SALT_AT) % _SECTOR_BYTES == 0 and not log.matches(end, before):
         return False  # torn there, it would show what stood before it as its size
-    if log.matches(end + 1, log.stored(end)):
-        return True
-    # Sums leave the salts out: torn above the same pages of an older log, its successor would seem to follow.
-    return log.is_salted(end + 1) and log.matches(end + 1, log.summed(end, before))
+    return log.matches(end + 1, log.stored(end)) or log.matches(end + 1, log.summed(end, before))
 
 
 def _open(data: bytes) -> _Log | None:

@@ -8,6 +8,7 @@ import os
 import shutil
 import struct
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets
-from amqp_broker.persistence.write_ahead_log import LOG_SUFFIX
+from amqp_broker.persistence.write_ahead_log import LOG_SUFFIX, lost_commits
 from tests.persistence.stores import small_store
 
 PAGE = 1024
@@ -173,6 +174,47 @@ def test_frames_of_an_older_log_are_no_damage(tmp_path: Path) -> None:
     store = small_store(tmp_path / "killed")
     assert offsets(store, queue_id) == list(range(62))
     store.close()
+
+
+def _log_over_an_older_one(directory: Path, pages: int) -> tuple[bytes, bytes, list[int]]:
+    """An older log; the same file with commits of a new log, each of `pages` frames, at its front; where they
+    begin and end.
+    """
+    database = directory / DATABASE_NAME
+    connection = connect(str(database))
+    connection.execute(f"PRAGMA page_size = {PAGE}")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("CREATE TABLE filled (number INTEGER PRIMARY KEY, content BLOB)")
+    content = "randomblob(900)"  # a row fills a page
+    for _ in range(pages):
+        connection.execute(f"INSERT INTO filled (content) VALUES ({content})")
+    log = Path(str(database) + LOG_SUFFIX)
+    found = []
+    for frames in (140, 130):
+        connection.execute("PRAGMA wal_checkpoint(RESTART)")
+        for _ in range(frames // pages):
+            connection.execute(f"UPDATE filled SET content = {content}")
+        found.append(log.read_bytes())
+    connection.close()
+    old, new = found
+    ends = [HEADER + pages * FRAME * number for number in range(130 // pages + 1)]
+    assert len(old) == len(new) and new[ends[-1] :] == old[ends[-1] :] != b""
+    return old, new, ends
+
+
+@pytest.mark.parametrize("pages", [1, 2, 3])
+def test_a_commit_that_is_torn_over_an_older_log_is_no_damage(tmp_path: Path, pages: int) -> None:
+    """At each sector, so that each field of a frame stands once where a sector ends: what is behind may show
+    the older log's sum, which that log's next frame goes on from.
+    """
+    old, new, ends = _log_over_an_older_one(tmp_path, pages)
+    database = str(tmp_path / DATABASE_NAME)
+    log = Path(database + LOG_SUFFIX)
+    for begin, end in pairwise(ends):
+        for tear in range((begin // 512 + 1) * 512, end, 512):
+            for first, second in ((new, old), (old, new)):
+                log.write_bytes(new[:begin] + first[begin:tear] + second[tear:end] + old[end:])
+                assert lost_commits(database) is None, (begin, tear)
 
 
 def test_a_damaged_header_is_told(killed: Killed) -> None:
