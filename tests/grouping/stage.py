@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 import time
@@ -41,7 +42,9 @@ FIRST_CHECK_MS: Final = 1_000
 MAX_AGE_MS: Final = 1_200_000
 TOMBSTONE_MS: Final = 3_600_000
 DECOY: Final = "decoy"
-ASKS_MAX: Final = 10_000  # of the decoy, for its answer: beyond it the writer has stopped working
+DECOYS_MAX: Final = 10_000  # beyond it the writer makes all commits in the loop
+STUCK_S: Final = 60.0  # of real time without an answer: the writer has stopped working
+WORKER_S: Final = 0.0005  # of real time, for a worker that no task of the loop waits for
 
 QUICK_COMMITS: Final = 12  # until a broker trusts a disk
 
@@ -188,11 +191,12 @@ class Stage:
         number = await self.decoy()
         decoys = self._decoys
         assert decoys is not None
-        for _ in range(ASKS_MAX):
+        begun = time.monotonic()
+        while time.monotonic() < begun + STUCK_S:
             await self.rest()
             if decoys.answers[number]:
                 return
-            await trio.sleep(0)
+            time.sleep(WORKER_S)
         raise Stuck("the writer answers nothing any more")
 
     async def quicken(self) -> None:
@@ -219,7 +223,7 @@ class Stage:
         self.store.hold()
         if own:
             return
-        for _ in range(ASKS_MAX):
+        for _ in range(DECOYS_MAX):
             await self.decoy()
             await trio.testing.wait_all_tasks_blocked()
             if self.store.held:
@@ -321,6 +325,7 @@ def by_connection(steps: Sequence[Step]) -> list[Keyed]:
     return found
 
 
+@functools.lru_cache
 def configuration(policy: str) -> BrokerConfig:
     """Of the brokers of all programs."""
     return memory_config(
