@@ -10,7 +10,7 @@ from amqp_broker.persistence import Post, Retire
 from amqp_broker.persistence.fault_points import arm, disarm
 from amqp_broker.persistence.sqlite import check_store_file
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, offsets
 from tests.persistence.stores import small_store
 
 

@@ -11,7 +11,7 @@ from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory, compact
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, messages, new_queue, node_of, offsets
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, node_of, offsets
 from tests.persistence.stores import MIB, edit, run_child, small_store
 
 KEPT = list(range(100, 110))

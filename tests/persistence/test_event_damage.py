@@ -13,7 +13,7 @@ from amqp_broker.persistence.checksums import event_checksum
 from amqp_broker.persistence.halves import EVENT_RUN_MAX
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do
+from amqp_broker.testing.store_suite.helpers import do
 from tests.persistence.stores import edit, small_store
 
 

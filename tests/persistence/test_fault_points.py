@@ -12,7 +12,7 @@ import pytest
 from amqp_broker.persistence import Discharged, DischargedAt, PageOf, Post, Retire, fault_points
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm, fault_point
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
-from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, offsets
 from tests.persistence.stores import edit, run_child, small_store
 
 # Transactions (the outcomes of 16 are kept) that post 20 large messages and retire all but one of the 20
@@ -21,9 +21,9 @@ from tests.persistence.stores import edit, run_child, small_store
 WORK = """
 import json, sys
 from pathlib import Path
-from amqp_broker.persistence.sqlite import SqliteStore
-from amqp_broker.persistence.store_checks import do, messages, new_queue
 from amqp_broker.persistence import CreateNode, Discharged, PageOf, Post, Purge, Retire
+from amqp_broker.persistence.sqlite import SqliteStore
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue
 
 path = Path(sys.argv[1])
 store = SqliteStore(path / "data", ballast_bytes=0, checkpoint_bytes=256 * 1024, discharge_keep_count=16)

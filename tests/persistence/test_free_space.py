@@ -8,7 +8,7 @@ from pathlib import Path
 from amqp_broker.persistence import CreateNode, Post, Retire, StoreFull
 from amqp_broker.persistence.free_space import CRITICAL_BYTES, SpaceGuard, free_bytes_of
 from amqp_broker.persistence.sqlite_store import BALLAST_NAME
-from amqp_broker.persistence.store_checks import do, do_units, messages, new_queue, offsets
+from amqp_broker.testing.store_suite.helpers import do, do_units, messages, new_queue, offsets
 from tests.persistence.stores import MIB, small_store
 
 

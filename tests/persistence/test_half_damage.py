@@ -31,21 +31,12 @@ from amqp_broker.persistence import (
     half_rows,
 )
 from amqp_broker.persistence.checksums import half_checksum
-from amqp_broker.persistence.half_checks import (
-    GROUP,
-    body,
-    decide,
-    half,
-    half_id,
-    hold,
-    numbers,
-    stored,
-)
-from amqp_broker.persistence.half_keeping_checks import KEEP_S, LATE_S, forget_all
 from amqp_broker.persistence.halves import COMMITTED, PREPARED, ROLLED_BACK
 from amqp_broker.persistence.sqlite import check_directory
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, do_units, messages, offsets
+from amqp_broker.testing.store_suite.forgotten_halves import KEEP_S
+from amqp_broker.testing.store_suite.halves import GROUP, body, decide, half, half_id, hold, numbers, stored
+from amqp_broker.testing.store_suite.helpers import LATE_S, do, do_idle_work, do_units, messages, offsets
 from tests.persistence.stores import edit, small_store
 from tests.persistence.test_half_table import event, fill, stream
 
@@ -93,8 +84,8 @@ def test_checker_finds_damage(sql: str, findings: list[str], tmp_path: Path) -> 
     store = small_store(tmp_path)
     do(store, hold(50), decide(3, COMMITTED), Journal(event(20)), Advance(stream(queue_id, 20)))
     assert (stored(store, 50), stored(store, 3)) == (PREPARED, COMMITTED)
-    forget_all(store, 0.0)
-    forget_all(store, KEEP_S + LATE_S)
+    do_idle_work(store, 0.0)
+    do_idle_work(store, KEEP_S + LATE_S)
     store.close()
 
 
@@ -193,8 +184,8 @@ def test_damaged_pages_are_told_and_the_store_goes_on(tmp_path: Path) -> None:
         store.ask(EventsFrom(90, 50))
     assert stored(store, 102) == ROLLED_BACK
     do(store, Post(queue_id, messages(0, 2)), Journal(event(0)), hold(201))
-    forget_all(store, 0.0)
-    forget_all(store, KEEP_S + LATE_S)
+    do_idle_work(store, 0.0)
+    do_idle_work(store, KEEP_S + LATE_S)
     do(store, Retire(queue_id, 0, 0), decide(201, COMMITTED))
     assert (offsets(store, queue_id), stored(store, 201)) == ([1], COMMITTED)
     store.close()

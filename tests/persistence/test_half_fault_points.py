@@ -23,10 +23,10 @@ from amqp_broker.persistence import (
     StreamOf,
 )
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm
-from amqp_broker.persistence.half_checks import GROUP, body, decide, half_id, hold
 from amqp_broker.persistence.halves import COMMITTED, PARKED, PREPARED, ROLLED_BACK
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
-from amqp_broker.persistence.store_checks import do, messages, new_queue, read_all
+from amqp_broker.testing.store_suite.halves import GROUP, body, decide, half_id, hold
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, read_all
 from tests.persistence.stores import run_child, small_store
 
 # Group n puts half n, commits half n-1 or rolls it back (every third), posts its message with the commit, and
@@ -36,9 +36,9 @@ WORK = """
 import sys
 from pathlib import Path
 from amqp_broker.persistence import Advance, Event, Journal, Post, Stream
-from amqp_broker.persistence.half_checks import GROUP, body, decide, half_id, hold
 from amqp_broker.persistence.sqlite import SqliteStore
-from amqp_broker.persistence.store_checks import do, do_units, messages, new_queue
+from amqp_broker.testing.store_suite.halves import GROUP, body, decide, half_id, hold
+from amqp_broker.testing.store_suite.helpers import do, do_units, messages, new_queue
 
 store = SqliteStore(Path(sys.argv[1]), ballast_bytes=0, checkpoint_bytes=64 * 1024, event_keep_ms=86_400_000)
 queue_id, plain = new_queue(store), new_queue(store, "plain")

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from amqp_broker.persistence import HalfBodyOf, HalfOf, MemoryStore, Store
-from amqp_broker.persistence.half_checks import GROUP, KEEP_MS, PUT_AT_MS, decide, half, half_id
-from amqp_broker.persistence.half_keeping_checks import LATE_S, forget_all
 from amqp_broker.persistence.halves import BY_POLICY, COMMITTED, ROLLED_BACK, Hold
 from amqp_broker.persistence.removal import remove
 from amqp_broker.persistence.sqlite import check_directory
-from amqp_broker.persistence.store_checks import do
+from amqp_broker.testing.store_suite.halves import GROUP, KEEP_MS, PUT_AT_MS, decide, half, half_id
+from amqp_broker.testing.store_suite.helpers import LATE_S, do, do_idle_work
 from tests.persistence.stores import edit, small_store
 
 MakeStore = Callable[[int], Store]
@@ -49,21 +48,21 @@ def kept(store: Store, count: int) -> list[int]:
 def test_the_oldest_bodies_go_beyond_the_bound(make_store: MakeStore) -> None:
     """Exactly those that are too many; the decisions stay, and so do bodies of what is open."""
     store = make_store(3 * EACH)
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     do(store, put(0))
     given_up(store, 1, 2, 3)
-    forget_all(store, 1.0)
+    do_idle_work(store, 1.0)
     assert kept(store, 9) == [0, 1, 2, 3]
     given_up(store, 4, 5)
-    forget_all(store, 2.0)
+    do_idle_work(store, 2.0)
     assert kept(store, 9) == [0, 3, 4, 5]
     found = [store.ask(HalfOf(GROUP, half_id(number))) for number in (1, 2)]
     assert [each.state for each in found if each is not None] == [ROLLED_BACK] * 2
     do(store, decide(0, COMMITTED))
-    forget_all(store, 3.0)
+    do_idle_work(store, 3.0)
     assert kept(store, 9) == [3, 4, 5]
     given_up(store, 6)
-    forget_all(store, 4.0)
+    do_idle_work(store, 4.0)
     assert kept(store, 9) == [4, 5, 6]
     store.close()
 
@@ -71,17 +70,17 @@ def test_the_oldest_bodies_go_beyond_the_bound(make_store: MakeStore) -> None:
 def test_what_is_forgotten_makes_room(make_store: MakeStore) -> None:
     """By its time, and by another one of its name."""
     store = make_store(3 * EACH)
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     given_up(store, 0, 1, 2)
     late = PUT_AT_MS + KEEP_MS
     do(store, put(1, at_ms=late))
     given_up(store, 3)
-    forget_all(store, 1.0)
+    do_idle_work(store, 1.0)
     assert kept(store, 9) == [0, 1, 2, 3]
-    forget_all(store, KEEP_MS / 1000 + LATE_S)
+    do_idle_work(store, KEEP_MS / 1000 + LATE_S)
     assert kept(store, 9) == [1]
     given_up(store, 4, 5, 6)
-    forget_all(store, KEEP_MS / 1000 + LATE_S + 1)
+    do_idle_work(store, KEEP_MS / 1000 + LATE_S + 1)
     assert kept(store, 9) == [1, 4, 5, 6]
     store.close()
 
@@ -89,13 +88,13 @@ def test_what_is_forgotten_makes_room(make_store: MakeStore) -> None:
 def test_what_is_undone_counts_not(make_store: MakeStore) -> None:
     """A group that is given up, and one that failed."""
     store = make_store(3 * EACH)
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     given_up(store, 0, 1)
     do(store, put(2), put(3))
     store.apply([[decide(2, ROLLED_BACK, by=BY_POLICY), decide(3, ROLLED_BACK, by=BY_POLICY)]])
     store.abandon()
     given_up(store, 4)
-    forget_all(store, 1.0)
+    do_idle_work(store, 1.0)
     assert kept(store, 9) == [0, 1, 2, 3, 4]
     store.close()
 
@@ -103,9 +102,9 @@ def test_what_is_undone_counts_not(make_store: MakeStore) -> None:
 def test_without_a_bound_all_are_kept(make_store: MakeStore) -> None:
     """0 is none."""
     store = make_store(0)
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     given_up(store, *range(9))
-    forget_all(store, 1.0)
+    do_idle_work(store, 1.0)
     assert kept(store, 9) == [*range(9)]
     store.close()
 
@@ -119,19 +118,19 @@ def test_the_bytes_are_known_after_a_restart(tmp_path: Path) -> None:
     edit(tmp_path, "DELETE FROM meta WHERE key='half_kept_bytes'")
     remove(tmp_path, "half message 1")
     store = small_store(tmp_path, half_keep_bytes=4 * EACH)
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     given_up(store, 4)
-    forget_all(store, 1.0)
+    do_idle_work(store, 1.0)
     assert kept(store, 9) == [1, 2, 3, 4]
     store.close()
     remove(tmp_path, "half message 2")
     store = small_store(tmp_path, half_keep_bytes=4 * EACH)
     given_up(store, 5)
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     assert kept(store, 9) == [2, 3, 4, 5]
     store.close()
     store = small_store(tmp_path, half_keep_bytes=EACH)
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     assert kept(store, 9) == [5]
     store.close()
     assert check_directory(tmp_path) == []

@@ -41,7 +41,7 @@ from amqp_broker.persistence import (
 )
 from amqp_broker.persistence.halves import COMMITTED, DECIDED, OPEN, PREPARED, ROLLED_BACK
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
-from amqp_broker.persistence.store_checks import offsets
+from amqp_broker.testing.store_suite.helpers import offsets
 
 GROUPS = ("g", "h")
 NAMES = st.tuples(st.sampled_from(GROUPS), st.sampled_from([b"\x01%d" % number for number in range(6)]))

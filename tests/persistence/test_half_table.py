@@ -38,7 +38,12 @@ from amqp_broker.persistence import (
     keep_clock,
     stream_table,
 )
-from amqp_broker.persistence.half_checks import (
+from amqp_broker.persistence.halves import BY_POLICY, COMMITTED, EVENT_RUN_MAX, PARKED, PREPARED, ROLLED_BACK
+from amqp_broker.persistence.keep_clock import AWAY_MS
+from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
+from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.testing.store_suite.forgotten_halves import KEEP_S
+from amqp_broker.testing.store_suite.halves import (
     GROUP,
     KEEP_MS,
     PUT_AT_MS,
@@ -49,12 +54,7 @@ from amqp_broker.persistence.half_checks import (
     hold,
     stored,
 )
-from amqp_broker.persistence.half_keeping_checks import KEEP_S, LATE_S, forget_all
-from amqp_broker.persistence.halves import BY_POLICY, COMMITTED, EVENT_RUN_MAX, PARKED, PREPARED, ROLLED_BACK
-from amqp_broker.persistence.keep_clock import AWAY_MS
-from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, do_units, messages, new_queue
+from amqp_broker.testing.store_suite.helpers import LATE_S, do, do_idle_work, do_units, messages, new_queue
 from tests.persistence.stores import MIB, small_store
 from tests.support.memory import left_by_each_round
 
@@ -204,8 +204,8 @@ def test_last_event_is_kept_so_that_no_number_comes_twice(tmp_path: Path) -> Non
     """Over a restart, when all others are forgotten."""
     store = small_store(tmp_path, event_keep_ms=1000)
     do(store, *[Journal(event(number)) for number in range(20)])
-    forget_all(store, 0.0)
-    forget_all(store, 1000.0)
+    do_idle_work(store, 0.0)
+    do_idle_work(store, 1000.0)
     assert [one.seq for one in store.ask(EventsFrom(0, 99))] == [20]
     store.close()
     assert check_directory(tmp_path) == []
@@ -219,10 +219,10 @@ def test_last_event_is_kept_so_that_no_number_comes_twice(tmp_path: Path) -> Non
 def test_events_are_forgotten_in_steps(tmp_path: Path) -> None:
     """More than one takes: so many each time, and the next one goes on there."""
     store = small_store(tmp_path, synchronous="OFF", event_keep_ms=1000)
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     many = keep_clock.FORGET_ROWS + 500
     do(store, *[Journal(event(number)) for number in range(many)])
-    forget_all(store, 1.0)
+    do_idle_work(store, 1.0)
     steps = [(store.idle(1000.0), count(store, "event")) for _ in range(2)]
     assert steps == [(True, 500), (False, 1)]
     assert store.ask(EventsFrom(0, 9))[0].seq == many
@@ -232,10 +232,10 @@ def test_events_are_forgotten_in_steps(tmp_path: Path) -> None:
 def test_runs_are_forgotten_in_steps(tmp_path: Path) -> None:
     """Few rows, but as many entries as a step takes: the next one goes on there, by whole rows."""
     store = small_store(tmp_path, synchronous="OFF", event_keep_ms=1000)
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     rows = keep_clock.FORGET_EVENTS // EVENT_RUN_MAX + 4
     do(store, *[Journal(Event("k", 1, {}, 0, EVENT_RUN_MAX)) for _ in range(rows)])
-    forget_all(store, 1.0)
+    do_idle_work(store, 1.0)
     steps = [(store.idle(1000.0), count(store, "event")) for _ in range(2)]
     assert steps == [(True, 4), (False, 1)]
     assert store.ask(EventRange()) == ((rows - 1) * EVENT_RUN_MAX + 1, rows * EVENT_RUN_MAX + 1)
@@ -247,14 +247,14 @@ def test_numbers_go_on_behind_a_run_after_a_restart(tmp_path: Path) -> None:
     store = small_store(tmp_path, event_keep_ms=1000)
     numbers: list[str | int | None] = [*range(7)]
     do(store, Journal(event(1)), Journal(Event("put", 2, {}, 0, 7, {"offset": numbers})))
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     for _ in range(2):
         store.close()
         assert check_directory(tmp_path) == []
         store = small_store(tmp_path, event_keep_ms=1000)
         assert store.ask(EventRange())[1] == 9
-        forget_all(store, 0.0)
-        forget_all(store, 1000.0)
+        do_idle_work(store, 0.0)
+        do_idle_work(store, 1000.0)
         assert [one.fields["offset"] for one in store.ask(EventsFrom(0, 99))] == [*range(7)]
     log = Journal(event(20))
     do(store, log)
@@ -267,14 +267,14 @@ def test_age_goes_on_after_a_restart(tmp_path: Path) -> None:
     """What an earlier process has counted is not counted anew, but for the last minutes."""
     store = small_store(tmp_path)
     do(store, hold(1), decide(1, ROLLED_BACK), Journal(event(1)), Journal(event(2)))
-    forget_all(store, 0.0)
-    forget_all(store, 6 * 86_400.0)
+    do_idle_work(store, 0.0)
+    do_idle_work(store, 6 * 86_400.0)
     store.close()
     store = small_store(tmp_path)
-    forget_all(store, 0.0)
-    forget_all(store, 86_400.0 - 1000)
+    do_idle_work(store, 0.0)
+    do_idle_work(store, 86_400.0 - 1000)
     assert (stored(store, 1), len(store.ask(EventsFrom(0, 9)))) == (ROLLED_BACK, 2)
-    forget_all(store, 86_400.0 + LATE_S)
+    do_idle_work(store, 86_400.0 + LATE_S)
     assert (stored(store, 1), len(store.ask(EventsFrom(0, 9)))) == (None, 1)
     store.close()
     assert check_directory(tmp_path) == []
@@ -287,7 +287,7 @@ def test_age_goes_on_with_the_time_that_is_told(tmp_path: Path) -> None:
     do(store, KeepTime(begun_ms, ""), hold(1), decide(1, ROLLED_BACK), Journal(event(1)), Journal(event(2)))
     for day in range(1, 8):
         if day == 7:
-            forget_all(store, (begun_ms + KEEP_MS) / 1000 - 1)
+            do_idle_work(store, (begun_ms + KEEP_MS) / 1000 - 1)
             assert (stored(store, 1), len(store.ask(EventsFrom(0, 99)))) == (ROLLED_BACK, 8)
         do(store, KeepTime(begun_ms + day * 86_400_000, ""), Journal(event(day)))
         store.close()
@@ -295,7 +295,7 @@ def test_age_goes_on_with_the_time_that_is_told(tmp_path: Path) -> None:
         recovered = store.recover()
         assert recovered.now_ms == begun_ms + day * 86_400_000
     assert KEEP_MS == 7 * 86_400_000
-    forget_all(store, (begun_ms + KEEP_MS + late_ms) / 1000)
+    do_idle_work(store, (begun_ms + KEEP_MS + late_ms) / 1000)
     assert (stored(store, 1), len(store.ask(EventsFrom(0, 99)))) == (None, 7)
     store.close()
     assert check_directory(tmp_path) == []
@@ -305,10 +305,10 @@ def test_bodies_are_forgotten_in_bounded_steps(tmp_path: Path) -> None:
     """Large ones are few in a step; each step goes on where the last one ended."""
     store = small_store(tmp_path, synchronous="OFF")
     size = half_table.FORGET_BYTES // 4
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     for number in range(12):
         do(store, Hold(half(number, size=size), bytes(size)), decide(number, ROLLED_BACK, by=BY_POLICY))
-    forget_all(store, 1.0)
+    do_idle_work(store, 1.0)
     left = []
     more = True
     while more:
@@ -334,7 +334,7 @@ def test_streams_of_a_deleted_queue_are_swept_in_steps(tmp_path: Path) -> None:
     assert check_directory(tmp_path) == []
     store = small_store(tmp_path, synchronous="OFF")
     assert (store.ask(StreamOf(gone, "stream-3")), store.ask(StreamsOf(gone, "", 9))) == (None, [])
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     assert count(store, "stream") == many
     assert store.ask(StreamOf(kept, "stream-3")) == stream(kept, 3)
     store.close()
@@ -389,7 +389,7 @@ def test_memory_does_not_grow_with_streams_and_halves(
             for number in chosen:
                 store.ask(StreamOf(queue_id, f"stream-{number}"))
                 store.ask(HalfOf(GROUP, half_id(number)))
-        forget_all(store, float(first))
+        do_idle_work(store, float(first))
 
     assert left_by_each_round(add, count) < count
     store.close()

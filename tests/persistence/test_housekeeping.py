@@ -7,7 +7,7 @@ from pathlib import Path
 from amqp_broker.persistence import DeleteNode, Post, Purge, Record, Retire, Return
 from amqp_broker.persistence.housekeeping import REWRITES, SWEEP_RUNS
 from amqp_broker.persistence.sqlite import check_directory
-from amqp_broker.persistence.store_checks import do, fields, messages, new_queue, offsets, read_all
+from amqp_broker.testing.store_suite.helpers import do, fields, messages, new_queue, offsets, read_all
 from tests.persistence.stores import MIB, edit, small_store
 
 

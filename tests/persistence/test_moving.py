@@ -14,9 +14,9 @@ from amqp_broker.persistence import (
     Record,
     Retire,
 )
-from amqp_broker.persistence.set_checks import AT_MS, bodies, decision, names
 from amqp_broker.persistence.sqlite import check_directory
-from amqp_broker.persistence.store_checks import do, messages, new_queue, node_of, offsets, read_all
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, node_of, offsets, read_all
+from amqp_broker.testing.store_suite.sets import AT_MS, bodies, decision, names
 from tests.persistence.stores import MIB, edit, small_store
 from tests.persistence.version_2 import write_version_2
 

@@ -23,7 +23,7 @@ from amqp_broker.persistence.group import EVERYTHING
 from amqp_broker.persistence.node_rows import NODE_COLUMNS
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, do_units, messages, new_queue, offsets
+from amqp_broker.testing.store_suite.helpers import do, do_units, messages, new_queue, offsets
 from tests.persistence.stores import edit, small_store
 
 SEALED: dict[str, object] = {"set": "s", "sealed_count": 5, "sealed_checksum": 1}

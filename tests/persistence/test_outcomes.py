@@ -19,11 +19,11 @@ from amqp_broker.persistence import (
     StoreFull,
     Unit,
 )
-from amqp_broker.persistence.discharge_checks import txn_id
 from amqp_broker.persistence.generations import GENERATION_OUTCOMES, STEP_OUTCOMES
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, do_units, messages, new_queue, offsets
+from amqp_broker.testing.store_suite.discharges import txn_id
+from amqp_broker.testing.store_suite.helpers import do, do_units, messages, new_queue, offsets
 from tests.persistence.stores import edit, edit_nodes, small_store
 
 INDEX_LEAF = 0x0A  # the first byte of such a page; a table WITHOUT ROWID is an index

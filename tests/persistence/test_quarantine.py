@@ -21,7 +21,7 @@ from amqp_broker.persistence import (
 )
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, messages, new_queue, node_of
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, node_of
 from tests.persistence.stores import edit, small_store
 
 QUARANTINE = "SELECT queue_id, offset, reason, bytes FROM quarantine ORDER BY offset"

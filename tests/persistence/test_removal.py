@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from amqp_broker.persistence import HalfBodyOf, Post, Retain, RetainedPageOf, Retire, StoreCorrupt, StoreInUse
-from amqp_broker.persistence.half_checks import GROUP, body, half_id, hold, stored
 from amqp_broker.persistence.sqlite import (
     NothingToRemove,
     SqliteStore,
@@ -20,7 +19,8 @@ from amqp_broker.persistence.sqlite import (
 )
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets
+from amqp_broker.testing.store_suite.halves import GROUP, body, half_id, hold, stored
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, offsets
 from tests.persistence.stores import edit, small_store
 from tests.persistence.test_write_ahead_log import FRAME, HEADER, POSTS, Killed
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from amqp_broker.persistence import Cursor, CursorsOf, MoveCursor, Post, Retain, RetainedBy, Retire
-from amqp_broker.persistence.event_checks import event
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
-from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets, read_all_retained
+from amqp_broker.testing.store_suite.events import event
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, offsets, read_all_retained
 from tests.persistence.stores import run_child, small_store
 
 # Group n posts five messages, retires those of the group before but the last one, moves a cursor to n, and
@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 from amqp_broker.persistence import MoveCursor, Post, Retain, Retire
 from amqp_broker.persistence.sqlite import SqliteStore
-from amqp_broker.persistence.store_checks import do, messages, new_queue
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue
 
 store = SqliteStore(Path(sys.argv[1]), ballast_bytes=0, checkpoint_bytes=128 * 1024)
 queue_id = new_queue(store)
@@ -118,7 +118,7 @@ import sys
 from pathlib import Path
 from amqp_broker.persistence import CreateNode, Move, Post, Retire
 from amqp_broker.persistence.sqlite import SqliteStore
-from amqp_broker.persistence.store_checks import do, messages, new_queue
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue
 
 store = SqliteStore(Path(sys.argv[1]), ballast_bytes=0, checkpoint_bytes=128 * 1024)
 create = CreateNode("log", "queue", keep_bytes=20_000)

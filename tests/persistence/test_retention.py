@@ -24,9 +24,16 @@ from amqp_broker.persistence import (
 )
 from amqp_broker.persistence.removal import remove
 from amqp_broker.persistence.retention import SWEEP_RETAINED
-from amqp_broker.persistence.retention_checks import NOON_MS, at, retained_offsets
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
-from amqp_broker.persistence.store_checks import do, messages, new_queue, node_of, offsets, read_all_retained
+from amqp_broker.testing.store_suite.helpers import (
+    do,
+    messages,
+    new_queue,
+    node_of,
+    offsets,
+    read_all_retained,
+)
+from amqp_broker.testing.store_suite.retention import NOON_MS, at, retained_offsets
 from tests.persistence.stores import edit, edit_nodes, small_store
 from tests.support.memory import left_by_each_round
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from amqp_broker.persistence import PageOf, Post, Record, Retire
 from amqp_broker.persistence.runs import RUN_OVERHEAD, Run, bytes_of_bits, gone_bytes, run_from_row
-from amqp_broker.persistence.store_checks import do, messages, new_queue, node_of, offsets
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, node_of, offsets
 from tests.persistence.stores import small_store
 from tests.support.memory import left_by_each_round
 

@@ -36,13 +36,20 @@ from amqp_broker.persistence import (
     StreamOf,
 )
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE
-from amqp_broker.persistence.half_checks import GROUP, body, half, half_id, hold
 from amqp_broker.persistence.schema import MIGRATIONS, SCHEMA_VERSION, bring_up_to_date, schema_version
 from amqp_broker.persistence.sqlite import check_directory, check_store_file
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets, read_all, read_all_retained
 from amqp_broker.persistence.unit_of_work import UnitOfWork
+from amqp_broker.testing.store_suite.halves import GROUP, body, half, half_id, hold
+from amqp_broker.testing.store_suite.helpers import (
+    do,
+    messages,
+    new_queue,
+    offsets,
+    read_all,
+    read_all_retained,
+)
 from tests.persistence.stores import edit, run_child, small_store
 from tests.persistence.version_1 import write_version_1
 from tests.persistence.version_2 import write_version_2

@@ -25,10 +25,18 @@ from amqp_broker.persistence import (
     Unit,
 )
 from amqp_broker.persistence.checksums import epoch_checksum
-from amqp_broker.persistence.set_checks import AT_MS, decision, names
 from amqp_broker.persistence.sqlite import check_directory
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, do_units, messages, new_queue, node_of, offsets, read_all
+from amqp_broker.testing.store_suite.helpers import (
+    do,
+    do_units,
+    messages,
+    new_queue,
+    node_of,
+    offsets,
+    read_all,
+)
+from amqp_broker.testing.store_suite.sets import AT_MS, decision, names
 from tests.persistence.stores import edit, small_store
 
 

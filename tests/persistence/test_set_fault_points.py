@@ -10,9 +10,9 @@ import pytest
 
 from amqp_broker.persistence import Configure, DecideEpoch, DecisionsOf, Move, Post, Retire
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm
-from amqp_broker.persistence.set_checks import AT_MS, decision, sharded_decision
 from amqp_broker.persistence.sqlite import check_directory
-from amqp_broker.persistence.store_checks import do, messages, new_queue, node_of, read_all
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, node_of, read_all
+from amqp_broker.testing.store_suite.sets import AT_MS, decision, sharded_decision
 from tests.persistence.stores import run_child, small_store
 
 # Epoch n: three sets of n+1 messages each in several posts, of the second one each third message is retired
@@ -22,9 +22,9 @@ WORK = """
 import sys
 from pathlib import Path
 from amqp_broker.persistence import Configure, CreateNode, DecideEpoch, DeleteNode, Move, Post, Record, Retire
-from amqp_broker.persistence.set_checks import AT_MS, decision, sharded_decision
 from amqp_broker.persistence.sqlite import SqliteStore
-from amqp_broker.persistence.store_checks import do, do_units, new_queue
+from amqp_broker.testing.store_suite.helpers import do, do_units, new_queue
+from amqp_broker.testing.store_suite.sets import AT_MS, decision, sharded_decision
 
 store = SqliteStore(Path(sys.argv[1]), ballast_bytes=0, checkpoint_bytes=64 * 1024)
 target = new_queue(store)

@@ -34,7 +34,7 @@ from amqp_broker.persistence import (
     Unit,
 )
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
-from amqp_broker.persistence.store_checks import fields, read_all, read_all_retained
+from amqp_broker.testing.store_suite.helpers import fields, read_all, read_all_retained
 
 NAMES = st.sampled_from(["a", "b", "c"])
 CHOICE = st.integers(0, 1000)

@@ -14,8 +14,8 @@ import amqp_broker.persistence as room
 from amqp_broker.persistence import CreateNode, PageOf, Post, Retire, StoreFailed, StoreFull, Unit
 from amqp_broker.persistence.sqlite import check_directory
 from amqp_broker.persistence.sqlite_library import connect
-from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets, read_all
 from amqp_broker.persistence.unit_of_work import UnitOfWork
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, offsets, read_all
 from tests.persistence.stores import small_store
 
 

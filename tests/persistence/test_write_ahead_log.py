@@ -17,8 +17,8 @@ from amqp_broker.persistence import Post, StoreCorrupt, StoreFailed
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets
 from amqp_broker.persistence.write_ahead_log import LOG_SUFFIX, lost_commits
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, offsets
 from tests.persistence.stores import small_store
 
 PAGE = 1024

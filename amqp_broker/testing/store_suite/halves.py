@@ -1,12 +1,10 @@
-"""What every store does with half messages; a part of store_checks.py."""
+"""What every store does with half messages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-from amqp_broker.persistence.errors import NoSuchNode
-from amqp_broker.persistence.halves import (
+from amqp_broker.persistence import (
     BY_POLICY,
     COMMITTED,
     PARKED,
@@ -14,24 +12,32 @@ from amqp_broker.persistence.halves import (
     ROLLED_BACK,
     Decide,
     Event,
-    Half,
-    Hold,
-    Journal,
-    Reschedule,
-)
-from amqp_broker.persistence.questions import (
     EventsFrom,
+    Half,
     HalfBodyOf,
     HalfOf,
     HalvesOf,
+    Hold,
+    Journal,
+    NoSuchNode,
     OpenHalves,
+    Post,
+    Reschedule,
     SomeHalves,
+    Store,
+    Unit,
+    Verb,
 )
-from amqp_broker.persistence.store import Store
-from amqp_broker.persistence.store_check_helpers import do, do_units, messages, new_queue, offsets
-from amqp_broker.persistence.verbs import Post, Unit, Verb
-
-MakeStore = Callable[[], Store]
+from amqp_broker.testing.store_suite.helpers import (
+    MakeStore,
+    Suite,
+    do,
+    do_units,
+    is_a_mistake,
+    messages,
+    new_queue,
+    offsets,
+)
 
 GROUP: Final = "stock-service"
 PUT_AT_MS: Final = 1_700_000_000_000
@@ -81,17 +87,7 @@ def numbers(found: list[Half]) -> list[int]:
     return [int(one.half_id[1:]) for one in found]
 
 
-def is_a_mistake(store: Store, *units: Unit) -> bool:
-    """Whether the group is refused as a mistake of its caller."""
-    try:
-        store.apply(list(units))
-    except AssertionError:
-        return True
-    store.abandon()
-    return False
-
-
-def check_half_comes_back_as_it_was_put(make_store: MakeStore) -> None:
+def half_comes_back_as_it_was_put(make_store: MakeStore) -> None:
     """All fields and the body; by group and by every octet of the half-id."""
     store = make_store()
     assert store.ask(HalfOf(GROUP, half_id(1))) is None
@@ -119,7 +115,7 @@ def check_half_comes_back_as_it_was_put(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_commit_posts_and_forgets_the_body(make_store: MakeStore) -> None:
+def commit_posts_and_forgets_the_body(make_store: MakeStore) -> None:
     """The decision and the message are one commit; a rollback keeps the body only where nobody asked for
     it.
     """
@@ -151,7 +147,7 @@ def check_commit_posts_and_forgets_the_body(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_reschedule(make_store: MakeStore) -> None:
+def rescheduling_changes_state_and_times(make_store: MakeStore) -> None:
     """State, attempts and times change, and nothing else; as often as is wanted."""
     store = make_store()
     do(store, hold(1), hold(2))
@@ -173,7 +169,7 @@ def check_reschedule(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_later_verbs_see_the_earlier_ones(make_store: MakeStore) -> None:
+def later_verbs_see_the_earlier_ones(make_store: MakeStore) -> None:
     """In one unit, or in two units of a group."""
     store = make_store()
     do(store, hold(1), decide(1, COMMITTED))
@@ -195,7 +191,7 @@ def check_later_verbs_see_the_earlier_ones(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_mistakes_of_the_caller(make_store: MakeStore) -> None:
+def mistakes_of_the_caller_change_nothing(make_store: MakeStore) -> None:
     """Each is an AssertionError, and nothing of its group happens."""
     store = make_store()
     queue_id = new_queue(store)
@@ -230,7 +226,7 @@ def check_mistakes_of_the_caller(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_refused_and_abandoned_units_leave_no_half(make_store: MakeStore) -> None:
+def refused_and_abandoned_units_leave_no_half(make_store: MakeStore) -> None:
     """What did not happen can happen later, and its neighbours happened."""
     store = make_store()
     queue_id = new_queue(store)
@@ -251,7 +247,7 @@ def check_refused_and_abandoned_units_leave_no_half(make_store: MakeStore) -> No
     store.close()
 
 
-def check_open_halves_are_told_oldest_first(make_store: MakeStore) -> None:
+def open_halves_are_listed_oldest_first(make_store: MakeStore) -> None:
     """Those of all groups, prepared or parked, in the order in which they were put."""
     store = make_store()
     order = [5, 3, 9, 1, 7, 2]
@@ -266,7 +262,7 @@ def check_open_halves_are_told_oldest_first(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_halves_are_listed_by_group_and_state(make_store: MakeStore) -> None:
+def halves_are_listed_by_group_and_state(make_store: MakeStore) -> None:
     """In the order of their half-ids, page by page."""
     store = make_store()
     order = [*range(1, 60, 2), *range(58, 0, -2)]
@@ -295,7 +291,7 @@ def check_halves_are_listed_by_group_and_state(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_several_halves_at_once(make_store: MakeStore) -> None:
+def several_halves_are_looked_up_at_once(make_store: MakeStore) -> None:
     """Looked up together they are as alone: before and after each change, and however many there are."""
     store = make_store()
     names = [half_id(number) for number in range(150)]
@@ -314,14 +310,14 @@ def check_several_halves_at_once(make_store: MakeStore) -> None:
     store.close()
 
 
-HALF_CHECKS: Final[tuple[Callable[[MakeStore], None], ...]] = (
-    check_half_comes_back_as_it_was_put,
-    check_commit_posts_and_forgets_the_body,
-    check_reschedule,
-    check_later_verbs_see_the_earlier_ones,
-    check_mistakes_of_the_caller,
-    check_refused_and_abandoned_units_leave_no_half,
-    check_open_halves_are_told_oldest_first,
-    check_halves_are_listed_by_group_and_state,
-    check_several_halves_at_once,
+SUITE: Final[Suite] = (
+    half_comes_back_as_it_was_put,
+    commit_posts_and_forgets_the_body,
+    rescheduling_changes_state_and_times,
+    later_verbs_see_the_earlier_ones,
+    mistakes_of_the_caller_change_nothing,
+    refused_and_abandoned_units_leave_no_half,
+    open_halves_are_listed_oldest_first,
+    halves_are_listed_by_group_and_state,
+    several_halves_are_looked_up_at_once,
 )

@@ -10,14 +10,14 @@ import pytest
 
 from amqp_broker.persistence import MemoryStore, Store
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
-from amqp_broker.persistence.store_checks import (
-    CHECKS,
-    EVENT_KEEPING_CHECKS,
-    KEEPING_CHECKS,
+from amqp_broker.testing.store_suite import (
+    EVENT_KEEPING_SUITE,
+    KEEPING_SUITE,
+    SUITE,
     MakeEventStore,
     MakeKeepingStore,
     MakeStore,
-    check_store,
+    run_store_suite,
 )
 
 
@@ -29,21 +29,21 @@ def event_memory_store(event_keep_ms: int) -> Store:
     return MemoryStore(event_keep_ms=event_keep_ms)
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_memory_store(check: Callable[[MakeStore], None]) -> None:
+@pytest.mark.parametrize("test", SUITE, ids=lambda test: test.__name__)
+def test_memory_store(test: Callable[[MakeStore], None]) -> None:
     """The reference does what every store does."""
-    check(MemoryStore)
+    test(MemoryStore)
 
 
-@pytest.mark.parametrize("check", KEEPING_CHECKS, ids=lambda check: check.__name__)
-def test_memory_store_forgets(check: Callable[[MakeKeepingStore], None]) -> None:
+@pytest.mark.parametrize("test", KEEPING_SUITE, ids=lambda test: test.__name__)
+def test_memory_store_forgets(test: Callable[[MakeKeepingStore], None]) -> None:
     """The reference keeps outcomes of transactions as every store does."""
-    check(keeping_memory_store)
+    test(keeping_memory_store)
 
 
 @pytest.mark.parametrize("cache", [None, 1], ids=["cache", "no cache"])
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_sqlite_store(check: Callable[[MakeStore], None], cache: int | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("test", SUITE, ids=lambda test: test.__name__)
+def test_sqlite_store(test: Callable[[MakeStore], None], cache: int | None, tmp_path: Path) -> None:
     """The store on disk does the same, with and without its runs in memory, and leaves a sound file."""
     numbers = count()
 
@@ -53,13 +53,13 @@ def test_sqlite_store(check: Callable[[MakeStore], None], cache: int | None, tmp
             return SqliteStore(directory, ballast_bytes=0)
         return SqliteStore(directory, ballast_bytes=0, run_cache_messages=cache)
 
-    check(make_store)
+    test(make_store)
     for directory in tmp_path.iterdir():
         assert check_directory(directory) == []
 
 
-@pytest.mark.parametrize("check", KEEPING_CHECKS, ids=lambda check: check.__name__)
-def test_sqlite_store_forgets(check: Callable[[MakeKeepingStore], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize("test", KEEPING_SUITE, ids=lambda test: test.__name__)
+def test_sqlite_store_forgets(test: Callable[[MakeKeepingStore], None], tmp_path: Path) -> None:
     """The store on disk forgets outcomes as the reference does, and leaves a sound file."""
 
     def make_store(keep_ms: int, keep_count: int) -> Store:
@@ -70,18 +70,18 @@ def test_sqlite_store_forgets(check: Callable[[MakeKeepingStore], None], tmp_pat
             discharge_keep_count=keep_count,
         )
 
-    check(make_store)
+    test(make_store)
     assert check_directory(tmp_path / "data") == []
 
 
-@pytest.mark.parametrize("check", EVENT_KEEPING_CHECKS, ids=lambda check: check.__name__)
-def test_events_are_forgotten(check: Callable[[MakeEventStore], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize("test", EVENT_KEEPING_SUITE, ids=lambda test: test.__name__)
+def test_events_are_forgotten(test: Callable[[MakeEventStore], None], tmp_path: Path) -> None:
     """Both stores keep events alike, and the one on disk leaves a sound file."""
-    check(event_memory_store)
-    check(lambda keep_ms: SqliteStore(tmp_path / "data", ballast_bytes=0, event_keep_ms=keep_ms))
+    test(event_memory_store)
+    test(lambda keep_ms: SqliteStore(tmp_path / "data", ballast_bytes=0, event_keep_ms=keep_ms))
     assert check_directory(tmp_path / "data") == []
 
 
 def test_as_one_function() -> None:
     """The suite runs as the one call that other implementations use."""
-    check_store(MemoryStore, keeping_memory_store, event_memory_store)
+    run_store_suite(MemoryStore, keeping_memory_store, event_memory_store)

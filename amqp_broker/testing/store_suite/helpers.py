@@ -1,13 +1,32 @@
-"""What the checks of stores, and the tests of this room, are written with."""
+"""What the suite, and the tests of a store's own features, are written with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
 
-from amqp_broker.persistence.questions import PageOf, RetainedBy, RetainedPageOf
-from amqp_broker.persistence.records import Record
-from amqp_broker.persistence.store import RecoveredNode, Store
-from amqp_broker.persistence.verbs import CreateNode, Unit, Verb
+from amqp_broker.persistence import (
+    CreateNode,
+    PageOf,
+    Record,
+    RecoveredNode,
+    RetainedBy,
+    RetainedPageOf,
+    Store,
+    Unit,
+    Verb,
+)
+
+MakeStore = Callable[[], Store]
+MakeKeepingStore = Callable[[int, int], Store]  # (keep_ms, keep_count)
+MakeEventStore = Callable[[int], Store]  # (event_keep_ms)
+
+Suite = tuple[Callable[[MakeStore], None], ...]
+KeepingSuite = tuple[Callable[[MakeKeepingStore], None], ...]
+EventKeepingSuite = tuple[Callable[[MakeEventStore], None], ...]
+
+LATE_S: Final = 120.0  # a store may forget this much later than it should
 
 
 def do(store: Store, *verbs: Verb) -> None:
@@ -21,6 +40,29 @@ def do_units(store: Store, units: Iterable[Unit]) -> list[Exception | None]:
     errors = store.apply(list(units))
     store.commit()
     return errors
+
+
+def is_refused(call: Callable[[], object], error: type[Exception] = AssertionError) -> bool:
+    """Whether a call raises this error. An AssertionError says that the caller made a mistake."""
+    try:
+        call()
+    except error:
+        return True
+    return False
+
+
+def is_a_mistake(store: Store, *units: Unit) -> bool:
+    """Whether the store refuses a group of units as a mistake of its caller."""
+    if is_refused(partial(store.apply, list(units))):
+        return True
+    store.abandon()
+    return False
+
+
+def do_idle_work(store: Store, now: float) -> None:
+    """Let the store finish the work that it does between two commits, at this time in seconds."""
+    while store.idle(now):
+        pass
 
 
 def new_queue(store: Store, name: str = "orders") -> int:
