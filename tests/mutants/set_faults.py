@@ -32,14 +32,14 @@ FAULTS: Final = (
         "persistence/group_writer.py",
         "        self._unit.execute_many(_SHARE_SEGMENT, more_runs(self._moved))\n",
         "",
-        (f"{DAMAGE_TESTS}::test_checker_counts_the_runs_of_a_segment",),
+        (f"{DAMAGE_TESTS}::test_verification_counts_the_runs_of_a_segment",),
     ),
     Mutant(
         "a segment that loses two runs at once counts one",
         "persistence/group_writer.py",
         "        leaving = Counter(segment_ids)\n",
         "        leaving = dict.fromkeys(segment_ids, 1)\n",
-        (f"{DAMAGE_TESTS}::test_checker_counts_the_runs_of_a_segment",),
+        (f"{DAMAGE_TESTS}::test_verification_counts_the_runs_of_a_segment",),
     ),
     Mutant(
         "what was returned is forgotten by a move",

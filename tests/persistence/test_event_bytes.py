@@ -1,4 +1,4 @@
-"""The event log is bounded in bytes: the oldest rows go, in a store on disk and in memory alike."""
+"""The journal is bounded in bytes: the oldest rows go, in a store on disk and in memory alike."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEPT = 10
 
 
 def logged(number: int) -> Event:
-    """Each of the same size."""
+    """Events of one size."""
     return Event("kind", 1_000, {"number": f"{number:05}", "text": "\u00fc" * 50})
 
 
@@ -45,7 +45,7 @@ def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
 
 
 def test_the_oldest_go_beyond_the_bound(make_store: MakeStore) -> None:
-    """Exactly those that are too many, though they are young, and though a cursor has not read them."""
+    """Exactly the oldest events go, though they are young and a cursor has not read them."""
     store = make_store(KEPT * EACH)
     do_idle_work(store, 0.0)
     do(store, *[Journal(logged(number)) for number in range(KEPT)], MoveCursor("c", EVENT_LOG, 1, 5))
@@ -57,12 +57,12 @@ def test_the_oldest_go_beyond_the_bound(make_store: MakeStore) -> None:
         assert store.ask(EventRange()) == (number + 2 - KEPT, number + 2)
     assert [event.fields["number"] for event in store.ask(EventsFrom(0, 99))][0] == f"{3 * KEPT:05}"
     offsets = [cursor.offset for cursor in store.ask(CursorsOf("c"))]
-    assert offsets == [1], "a reader is told where the log begins"
+    assert offsets == [1], "a reader learns where the journal begins"
     store.close()
 
 
 def test_runs_go_whole_and_the_last_row_stays(make_store: MakeStore) -> None:
-    """Also where it is larger than the bound."""
+    """A run goes as a whole. The last row stays, also where it is larger than the bound."""
     store = make_store(2_000)
     do_idle_work(store, 0.0)
     numbers: list[str | int | None] = [*range(1_000)]
@@ -78,7 +78,7 @@ def test_runs_go_whole_and_the_last_row_stays(make_store: MakeStore) -> None:
 
 
 def test_abandoned_events_do_not_count(make_store: MakeStore) -> None:
-    """Only what was committed."""
+    """Only committed events count."""
     store = make_store(KEPT * EACH)
     do_idle_work(store, 0.0)
     for _ in range(3):
@@ -91,7 +91,7 @@ def test_abandoned_events_do_not_count(make_store: MakeStore) -> None:
 
 
 def test_no_bound_is_the_default(make_store: MakeStore) -> None:
-    """0 keeps by time only."""
+    """With the bound 0 events are kept by time only."""
     store = make_store(0)
     do(store, *[Journal(logged(number)) for number in range(50)])
     do_idle_work(store, 0.0)
@@ -103,7 +103,7 @@ def test_no_bound_is_the_default(make_store: MakeStore) -> None:
 def test_what_was_there_is_counted_in_steps(
     rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a restart, also with a new bound, and while more is logged: then the bound holds as before."""
+    """After a restart, also with a new bound, the store counts in steps. Then the bound holds."""
     monkeypatch.setattr(event_table, "FORGET_ROWS", rows)
     store = small_store(tmp_path)
     do(store, *[Journal(logged(number)) for number in range(20)])

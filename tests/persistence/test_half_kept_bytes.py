@@ -1,5 +1,5 @@
 """Bodies of half messages that policy rolled back are bounded in bytes: the oldest go, in a store on disk and
-in memory alike; that they were rolled back is still known.
+in memory alike. That they were rolled back stays known.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
 
 
 def put(number: int, at_ms: int = PUT_AT_MS) -> Hold:
-    """One whose body has EACH bytes."""
+    """The verb that puts a half message with a body of EACH bytes."""
     return Hold(half(number, at_ms=at_ms, size=EACH), b"%d" % number * EACH)
 
 
 def given_up(store: Store, *numbers: int) -> None:
-    """Nobody decides about these."""
+    """Put half messages that the policy rolls back."""
     do(store, *[put(number) for number in numbers])
     do(store, *[decide(number, ROLLED_BACK, by=BY_POLICY) for number in numbers])
 
 
 def kept(store: Store, count: int) -> list[int]:
-    """The numbers of those whose bodies are there."""
+    """The numbers of the half messages whose bodies are there."""
     return [number for number in range(count) if store.ask(HalfBodyOf(GROUP, half_id(number))) is not None]
 
 
 def test_the_oldest_bodies_go_beyond_the_bound(make_store: MakeStore) -> None:
-    """Exactly those that are too many; the decisions stay, and so do bodies of what is open."""
+    """Exactly the oldest bodies go. Decisions stay, and so do the bodies of open half messages."""
     store = make_store(3 * EACH)
     do_idle_work(store, 0.0)
     do(store, put(0))
@@ -68,7 +68,7 @@ def test_the_oldest_bodies_go_beyond_the_bound(make_store: MakeStore) -> None:
 
 
 def test_what_is_forgotten_makes_room(make_store: MakeStore) -> None:
-    """By its time, and by another one of its name."""
+    """A body makes room when its time is over, and when a new half message takes its name."""
     store = make_store(3 * EACH)
     do_idle_work(store, 0.0)
     given_up(store, 0, 1, 2)
@@ -86,7 +86,7 @@ def test_what_is_forgotten_makes_room(make_store: MakeStore) -> None:
 
 
 def test_what_is_undone_counts_not(make_store: MakeStore) -> None:
-    """A group that is given up, and one that failed."""
+    """An abandoned group and a failed one count nothing."""
     store = make_store(3 * EACH)
     do_idle_work(store, 0.0)
     given_up(store, 0, 1)
@@ -100,7 +100,7 @@ def test_what_is_undone_counts_not(make_store: MakeStore) -> None:
 
 
 def test_without_a_bound_all_are_kept(make_store: MakeStore) -> None:
-    """0 is none."""
+    """The bound 0 is no bound."""
     store = make_store(0)
     do_idle_work(store, 0.0)
     given_up(store, *range(9))
@@ -110,7 +110,7 @@ def test_without_a_bound_all_are_kept(make_store: MakeStore) -> None:
 
 
 def test_the_bytes_are_known_after_a_restart(tmp_path: Path) -> None:
-    """Also to a store of a version that did not count them, and after one was removed by hand."""
+    """The bytes are counted also after an older version that did not, and after a removal by hand."""
     store = small_store(tmp_path, half_keep_bytes=4 * EACH)
     given_up(store, 0, 1, 2, 3)
     store.close()

@@ -1,4 +1,4 @@
-"""The log of events of a store that has no disk has a bound."""
+"""The journal of a store without a disk has a bound."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from amqp_broker.testing.store_suite.helpers import do, do_idle_work
 
 
 def test_the_oldest_runs_go_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However young they are; by whole runs, the last one stays, and the numbers go on."""
+    """The oldest runs go whole, however young. The last one stays, and the numbers go on."""
     monkeypatch.setattr(memory_ledger, "MEMORY_EVENTS", 100)
     store = MemoryStore()
     do_idle_work(store, 0.0)

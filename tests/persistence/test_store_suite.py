@@ -1,4 +1,4 @@
-"""One behaviour suite for both stores, shipped as a function."""
+"""The suite of all stores, for the one in memory and the one on disk."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def event_memory_store(event_keep_ms: int) -> Store:
 
 @pytest.mark.parametrize("test", SUITE, ids=lambda test: test.__name__)
 def test_memory_store(test: Callable[[MakeStore], None]) -> None:
-    """The reference does what every store does."""
+    """The store in memory passes the suite."""
     test(MemoryStore)
 
 
 @pytest.mark.parametrize("test", KEEPING_SUITE, ids=lambda test: test.__name__)
 def test_memory_store_forgets(test: Callable[[MakeKeepingStore], None]) -> None:
-    """The reference keeps outcomes of transactions as every store does."""
+    """The store in memory keeps outcomes of transactions as every store does."""
     test(keeping_memory_store)
 
 
 @pytest.mark.parametrize("cache", [None, 1], ids=["cache", "no cache"])
 @pytest.mark.parametrize("test", SUITE, ids=lambda test: test.__name__)
 def test_sqlite_store(test: Callable[[MakeStore], None], cache: int | None, tmp_path: Path) -> None:
-    """The store on disk does the same, with and without its runs in memory, and leaves a sound file."""
+    """The store on disk passes the suite with and without a cache of runs, and leaves a sound file."""
     numbers = count()
 
     def make_store() -> Store:
@@ -60,7 +60,7 @@ def test_sqlite_store(test: Callable[[MakeStore], None], cache: int | None, tmp_
 
 @pytest.mark.parametrize("test", KEEPING_SUITE, ids=lambda test: test.__name__)
 def test_sqlite_store_forgets(test: Callable[[MakeKeepingStore], None], tmp_path: Path) -> None:
-    """The store on disk forgets outcomes as the reference does, and leaves a sound file."""
+    """The store on disk keeps outcomes of transactions as every store does, and leaves a sound file."""
 
     def make_store(keep_ms: int, keep_count: int) -> Store:
         return SqliteStore(

@@ -36,12 +36,12 @@ FORGETTING_PARTS: Final = 16  # of the limits: a store may forget so much more t
 
 
 def txn_id(number: int) -> bytes:
-    """A name as brokers make them: without order."""
+    """A transaction's id as the broker makes them: later ones are not greater."""
     return (number * 0x9E3779B97F4A7C15F39CC0605CEDC835 % (1 << 128)).to_bytes(TXN_ID_BYTES, "big")
 
 
 def recorded_outcomes_are_answered(make_store: MakeStore) -> None:
-    """What was recorded is answered with its own time, what was not with None; names have any length."""
+    """A recorded outcome is answered with its own time, an unknown one with None. Ids have any length."""
     store = make_store()
     assert store.ask(DischargedAt(txn_id(1))) is None
     names = [txn_id(1), txn_id(2), b"", b"\x00", b"\x00\x00", bytes(300)]
@@ -78,7 +78,7 @@ def discharge_is_one_unit(make_store: MakeStore) -> None:
 
 
 def refused_discharge_leaves_no_outcome(make_store: MakeStore) -> None:
-    """A transaction that cannot happen is refused alone and was not committed; its neighbours were."""
+    """A refused discharge leaves no outcome, and the others of its group happen."""
     store = make_store()
     queue_id = new_queue(store)
     errors = do_units(
@@ -97,7 +97,7 @@ def refused_discharge_leaves_no_outcome(make_store: MakeStore) -> None:
 
 
 def discharge_is_last_of_its_unit(make_store: MakeStore) -> None:
-    """Anywhere else it is a mistake of the caller, and nothing happens."""
+    """`Discharged` before another verb of its unit is a mistake of the caller, and nothing happens."""
     store = make_store()
     queue_id = new_queue(store)
     assert is_a_mistake(store, [Discharged(txn_id(1), 1), Post(queue_id, messages(0, 1))])
@@ -132,7 +132,7 @@ def large_discharge_is_one_unit(make_store: MakeStore) -> None:
 
 
 def only_the_newest_outcomes_are_kept(make_store: MakeKeepingStore) -> None:
-    """`idle` leaves `keep_count` at most, and not much less; the oldest go first."""
+    """`idle` leaves at most `keep_count` outcomes, and not much fewer. The oldest ones go first."""
     store = make_store(1_000_000_000, 320)
     for first in range(0, 1000, 100):
         do_units(store, [[Discharged(txn_id(number), 5)] for number in range(first, first + 100)])
@@ -146,7 +146,7 @@ def only_the_newest_outcomes_are_kept(make_store: MakeKeepingStore) -> None:
 
 
 def outcomes_are_kept_for_their_time(make_store: MakeKeepingStore) -> None:
-    """Seen by `idle` for `keep_ms` they go, and not before; a newer one does not keep the older ones."""
+    """An outcome goes when `idle` has seen it for `keep_ms`, not before, whatever came after it."""
     store = make_store(16_000, 1000)
     do(store, Discharged(txn_id(1), 1_000_000))
     store.idle(100.0)
@@ -164,7 +164,7 @@ def outcomes_are_kept_for_their_time(make_store: MakeKeepingStore) -> None:
 
 
 def wrong_clocks_forget_nothing_fresh(make_store: MakeKeepingStore) -> None:
-    """The wall clock goes back by a year, forth by two: time passes only as `idle` is told."""
+    """The clock on the wall goes back by a year and forth by two: time passes only as `idle` is told."""
     store = make_store(16_000, 1000)
     year_ms = 365 * 86_400_000
     times = [2 * year_ms, year_ms, year_ms + 1, 3 * year_ms, 3, 2 * year_ms]

@@ -33,12 +33,12 @@ from amqp_broker.testing.store_suite.helpers import (
 
 
 def event(number: int, at_ms: int = PUT_AT_MS) -> Journal:
-    """One that differs from the others."""
+    """An event whose kind and fields hold its number."""
     return Journal(Event(f"half.{number}", at_ms, {"number": number, "text": f'"{number} ü\n'}))
 
 
 def events_are_numbered_without_gaps(make_store: MakeStore) -> None:
-    """In the order of the units that happened; each event learns its number."""
+    """Events are numbered in the order of the units that happened, and each event learns its number."""
     store = make_store()
     queue_id = new_queue(store)
     assert store.ask(EventsFrom(0, 10)) == []
@@ -63,15 +63,15 @@ def events_are_numbered_without_gaps(make_store: MakeStore) -> None:
 
 
 def run(count: int, at_ms: int = PUT_AT_MS) -> Journal:
-    """A run of entries of which each has its own number, and every third one no text."""
+    """A run of events. Each has its own number, and every third one has no text."""
     numbers: list[str | int | None] = list(range(count))
     texts: list[str | int | None] = [None if n % 3 == 2 else f'"{n} ü' for n in range(count)]
     return Journal(Event("put", at_ms, {"queue": "q"}, 0, count, {"number": numbers, "text": texts}))
 
 
-def entries(log: Journal) -> list[Event]:
-    """What a store tells of a run."""
-    event = log.event
+def entries(journal: Journal) -> list[Event]:
+    """The single events that a store answers for a run."""
+    event = journal.event
     found = []
     for at in range(event.count):
         own = {name: values[at] for name, values in event.columns.items()}
@@ -84,11 +84,11 @@ def runs_of_events_are_read_one_by_one(make_store: MakeStore) -> None:
     """Each entry has its number and its own fields, wherever a page begins and ends."""
     store = make_store()
     assert store.ask(EventRange()) == (1, 1)
-    logs = [event(0), run(1), run(7), Journal(Event("plain", 1, {"a": 1}, 0, 3)), event(1), run(300), run(2)]
-    do(store, *logs[:3])
+    runs = [event(0), run(1), run(7), Journal(Event("plain", 1, {"a": 1}, 0, 3)), event(1), run(300), run(2)]
+    do(store, *runs[:3])
     assert store.ask(EventRange()) == (1, 10)
-    do_units(store, [[each] for each in logs[3:]])
-    expected = [entry for each in logs for entry in entries(each)]
+    do_units(store, [[each] for each in runs[3:]])
+    expected = [entry for each in runs for entry in entries(each)]
     assert [entry.seq for entry in expected] == [*range(1, 316)]
     assert store.ask(EventRange()) == (1, 316)
     assert store.ask(EventsFrom(0, 1000)) == expected
@@ -103,7 +103,7 @@ def runs_of_events_are_read_one_by_one(make_store: MakeStore) -> None:
 
 
 def run_belongs_to_its_unit(make_store: MakeStore) -> None:
-    """A refused unit takes no numbers, an abandoned group neither; what is stored is a copy."""
+    """A refused unit and an abandoned group take no numbers. What is stored is a copy."""
     store = make_store()
     queue_id = new_queue(store)
     store.apply([[run(5)]])
@@ -121,7 +121,7 @@ def run_belongs_to_its_unit(make_store: MakeStore) -> None:
 
 
 def runs_have_as_many_values_as_entries(make_store: MakeStore) -> None:
-    """Anything else is the caller's mistake: too few values, no entry, more than a run may have."""
+    """Too few values, no event, and more events than a run may have are mistakes of the caller."""
     store = make_store()
     wrong = [
         Event("k", 1, {}, 0, 2, {"n": [1]}),
@@ -136,7 +136,7 @@ def runs_have_as_many_values_as_entries(make_store: MakeStore) -> None:
 
 
 def runs_are_forgotten_as_a_whole(make_store: MakeEventStore) -> None:
-    """The oldest first; the last one stays, with all its numbers."""
+    """The oldest runs go first, each as a whole. The last one stays, with all its numbers."""
     store = make_store(1_000_000)
     do_idle_work(store, 0.0)
     do(store, run(10), event(1))
@@ -155,7 +155,7 @@ def runs_are_forgotten_as_a_whole(make_store: MakeEventStore) -> None:
 
 
 def events_are_kept_for_their_time(make_store: MakeEventStore) -> None:
-    """The oldest go first, whatever the wall clock did; the last one stays, and no number comes twice."""
+    """The oldest events go first, whatever the clock did. The last one stays, and no number is used twice."""
     store = make_store(1_000_000)
     do_idle_work(store, 0.0)
     do(store, *[event(number) for number in range(1, 1501)])

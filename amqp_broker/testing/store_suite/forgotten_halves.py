@@ -33,7 +33,7 @@ KEEP_S: Final = KEEP_MS / 1000
 
 
 def decided_halves_are_forgotten(make_store: MakeStore) -> None:
-    """After their time, the oldest first; what is open stays for ever."""
+    """Decided half messages go after their time, the oldest first. Open ones stay for ever."""
     store = make_store()
     day_s, day_ms = 86_400.0, 86_400_000
     do_idle_work(store, 0.0)
@@ -68,7 +68,7 @@ def decided_halves_are_forgotten(make_store: MakeStore) -> None:
 
 
 def many_halves_are_forgotten_in_steps(make_store: MakeStore) -> None:
-    """More than one step takes, each of them once."""
+    """Many half messages take more than one step of `idle`."""
     store = make_store()
     do_idle_work(store, 0.0)
     do(store, *[verb for number in range(2500) for verb in (hold(number), decide(number, ROLLED_BACK))])
@@ -82,7 +82,7 @@ def many_halves_are_forgotten_in_steps(make_store: MakeStore) -> None:
 
 
 def no_clock_forgets_a_fresh_half(make_store: MakeStore) -> None:
-    """Time passes as it is told; times in verbs that jump, or are wrong, make nothing older."""
+    """Time passes as `idle` is told. Times in verbs that jump, or are wrong, make no half message older."""
     store = make_store()
     year_ms = 365 * 86_400_000
     do_idle_work(store, 0.0)
@@ -106,7 +106,7 @@ def no_clock_forgets_a_fresh_half(make_store: MakeStore) -> None:
 
 
 def expired_name_may_be_used_again(make_store: MakeStore) -> None:
-    """Its tombstone is forgotten with the Hold, and takes nothing of the new one along later."""
+    """A Hold replaces an expired half message of its name, and is not forgotten with it."""
     store = make_store()
     do_idle_work(store, 0.0)
     do(store, hold(1), decide(1, ROLLED_BACK), hold(2), decide(2, COMMITTED))
@@ -128,7 +128,7 @@ def expired_name_may_be_used_again(make_store: MakeStore) -> None:
 
 
 def time_is_kept(make_store: MakeStore) -> None:
-    """What `KeepTime` said last in a group that was committed, with its notes."""
+    """`recover` answers what the last committed `KeepTime` said, with its notes."""
     store = make_store()
     assert (store.recover().now_ms, store.recover().notes) == (0, "")
     do(store, KeepTime(PUT_AT_MS, ""), KeepTime(PUT_AT_MS + 1, "one ü"))

@@ -45,12 +45,12 @@ KEEP_MS: Final = 7 * 86_400_000
 
 
 def half_id(number: int) -> bytes:
-    """As the shell makes them: a tag for the type, and the value; in the order of the numbers."""
+    """A half-id as the broker makes them: a tag for the type, then the value, in the order of the numbers."""
     return b"\xa1%08d" % number
 
 
 def half(number: int, group: str = GROUP, at_ms: int = PUT_AT_MS, size: int = 10) -> Half:
-    """A prepared one that differs from the others in everything that may differ."""
+    """A prepared half message. All its fields depend on its number."""
     return Half(
         group, half_id(number), f"orders/{number}", PREPARED, bytes([number % 251]) * 32, at_ms,
         at_ms + 6000 + number, at_ms + 14_400_000, f"container-{number}", size, number, number % 10,
@@ -59,12 +59,12 @@ def half(number: int, group: str = GROUP, at_ms: int = PUT_AT_MS, size: int = 10
 
 
 def hold(number: int, group: str = GROUP, at_ms: int = PUT_AT_MS) -> Hold:
-    """Put it, with a body that tells it apart."""
+    """The verb that puts a half message, with a body of its own."""
     return Hold(half(number, group, at_ms), body(number))
 
 
 def body(number: int) -> bytes:
-    """Of a half message."""
+    """The body of a half message."""
     return b"body %d" % number
 
 
@@ -83,12 +83,12 @@ def stored(store: Store, number: int, group: str = GROUP) -> str | None:
 
 
 def numbers(found: list[Half]) -> list[int]:
-    """Which they are."""
+    """The numbers of half messages that were found."""
     return [int(one.half_id[1:]) for one in found]
 
 
 def half_comes_back_as_it_was_put(make_store: MakeStore) -> None:
-    """All fields and the body; by group and by every octet of the half-id."""
+    """All fields and the body of a half message are found by its group and every octet of its half-id."""
     store = make_store()
     assert store.ask(HalfOf(GROUP, half_id(1))) is None
     assert store.ask(HalfBodyOf(GROUP, half_id(1))) is None
@@ -116,9 +116,7 @@ def half_comes_back_as_it_was_put(make_store: MakeStore) -> None:
 
 
 def commit_posts_and_forgets_the_body(make_store: MakeStore) -> None:
-    """The decision and the message are one commit; a rollback keeps the body only where nobody asked for
-    it.
-    """
+    """The decision and the message are one commit. Only a rollback by the policy keeps the body."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, hold(1), hold(2), hold(3), hold(4), hold(5), decide(5, ROLLED_BACK))
@@ -148,7 +146,7 @@ def commit_posts_and_forgets_the_body(make_store: MakeStore) -> None:
 
 
 def rescheduling_changes_state_and_times(make_store: MakeStore) -> None:
-    """State, attempts and times change, and nothing else; as often as is wanted."""
+    """Rescheduling changes state, attempts and times, and nothing else, as often as is wanted."""
     store = make_store()
     do(store, hold(1), hold(2))
     expected = half(1)
@@ -170,7 +168,7 @@ def rescheduling_changes_state_and_times(make_store: MakeStore) -> None:
 
 
 def later_verbs_see_the_earlier_ones(make_store: MakeStore) -> None:
-    """In one unit, or in two units of a group."""
+    """A verb finds what an earlier one of its unit, or of its group, has done."""
     store = make_store()
     do(store, hold(1), decide(1, COMMITTED))
     do_units(store, [[hold(2)], [decide(2, ROLLED_BACK, by=BY_POLICY)]])
@@ -192,7 +190,7 @@ def later_verbs_see_the_earlier_ones(make_store: MakeStore) -> None:
 
 
 def mistakes_of_the_caller_change_nothing(make_store: MakeStore) -> None:
-    """Each is an AssertionError, and nothing of its group happens."""
+    """Each mistake is an AssertionError, and nothing of its group happens."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, hold(1), hold(2), decide(2, COMMITTED), hold(3), decide(3, ROLLED_BACK))
@@ -227,7 +225,7 @@ def mistakes_of_the_caller_change_nothing(make_store: MakeStore) -> None:
 
 
 def refused_and_abandoned_units_leave_no_half(make_store: MakeStore) -> None:
-    """What did not happen can happen later, and its neighbours happened."""
+    """What was refused or abandoned can happen later. The other units of a refused one's group happen."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, hold(1))
@@ -248,7 +246,7 @@ def refused_and_abandoned_units_leave_no_half(make_store: MakeStore) -> None:
 
 
 def open_halves_are_listed_oldest_first(make_store: MakeStore) -> None:
-    """Those of all groups, prepared or parked, in the order in which they were put."""
+    """Open half messages of all groups, prepared or parked, are listed in the order of their putting."""
     store = make_store()
     order = [5, 3, 9, 1, 7, 2]
     for at, number in enumerate(order):
@@ -263,7 +261,7 @@ def open_halves_are_listed_oldest_first(make_store: MakeStore) -> None:
 
 
 def halves_are_listed_by_group_and_state(make_store: MakeStore) -> None:
-    """In the order of their half-ids, page by page."""
+    """Half messages of a group, or of one state, are listed page by page in the order of their ids."""
     store = make_store()
     order = [*range(1, 60, 2), *range(58, 0, -2)]
     do(store, *[hold(number) for number in order], hold(77, "other"), hold(5, "other"))
@@ -292,7 +290,7 @@ def halves_are_listed_by_group_and_state(make_store: MakeStore) -> None:
 
 
 def several_halves_are_looked_up_at_once(make_store: MakeStore) -> None:
-    """Looked up together they are as alone: before and after each change, and however many there are."""
+    """Half messages looked up together are found as each one alone, before and after each change."""
     store = make_store()
     names = [half_id(number) for number in range(150)]
     assert store.ask(SomeHalves(GROUP, [])) == {}

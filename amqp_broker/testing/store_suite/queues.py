@@ -65,7 +65,7 @@ def nodes_keep_what_they_were_made_with(make_store: MakeStore) -> None:
 
 
 def refused_unit_leaves_no_trace(make_store: MakeStore) -> None:
-    """A unit that cannot happen is answered alone, wholly undone, and the others of its group happen."""
+    """A unit that cannot happen is refused alone and wholly undone. The others of its group happen."""
     store = make_store()
     queue_id = new_queue(store)
     errors = do_units(
@@ -116,7 +116,7 @@ def messages_come_back_octet_for_octet(make_store: MakeStore) -> None:
 
 
 def reading_gives_fresh_records(make_store: MakeStore) -> None:
-    """What the reader does to a record stays between the two."""
+    """What a reader does to its record changes nothing that is stored."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 1)))
@@ -129,7 +129,7 @@ def reading_gives_fresh_records(make_store: MakeStore) -> None:
 
 
 def pages_keep_their_bounds(make_store: MakeStore) -> None:
-    """Pages of any size, together, are the queue in order; a page has one message at least, however large."""
+    """Pages of any size are together the queue in order. A page has at least one message, however large."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 300, size=100)))
@@ -175,7 +175,7 @@ def offsets_may_have_gaps(make_store: MakeStore) -> None:
 
 
 def retiring_in_pieces(make_store: MakeStore) -> None:
-    """Ranges in any order, overlapping, repeated and over many runs leave what none of them covered."""
+    """Retired ranges in any order, overlapping, repeated, over many runs, leave what none of them covered."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 3000)))
@@ -207,7 +207,7 @@ def retiring_in_pieces(make_store: MakeStore) -> None:
 
 
 def retiring_with_holes(make_store: MakeStore) -> None:
-    """Whole runs that go in one group leave those between them alone, and other queues too."""
+    """Whole runs that are retired in one group leave the messages between them, and other queues, alone."""
     store = make_store()
     queue_id, other = new_queue(store), new_queue(store, "other")
     for offset in range(40):
@@ -222,7 +222,7 @@ def retiring_with_holes(make_store: MakeStore) -> None:
 
 
 def posted_and_retired_in_one_group(make_store: MakeStore) -> None:
-    """What a group posts it may retire, in the same unit or in a later one."""
+    """A group may retire and return what it posts, in the same unit or in a later one."""
     store = make_store()
     queue_id = new_queue(store)
     do_units(
@@ -242,7 +242,7 @@ def posted_and_retired_in_one_group(make_store: MakeStore) -> None:
 
 
 def numbering_survives_emptiness(make_store: MakeStore) -> None:
-    """`next_offset` stays when the last message goes, in the same group or in a later one, or by a purge."""
+    """`next_offset` stays when the last message goes: in its own group, in a later one, or by a purge."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 5)))
@@ -260,9 +260,7 @@ def numbering_survives_emptiness(make_store: MakeStore) -> None:
 
 
 def returned_messages_keep_their_changes(make_store: MakeStore) -> None:
-    """Delivery-count, first-acquirer and annotations of a returned message come back with it, the last
-    ones.
-    """
+    """A returned message has the delivery-count, first-acquirer and annotations of its last return."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 4)))
@@ -286,9 +284,7 @@ def returned_messages_keep_their_changes(make_store: MakeStore) -> None:
 
 
 def purge_and_delete(make_store: MakeStore) -> None:
-    """A purge empties one queue only and within its unit's order; a deleted node's name is free, its id is
-    not.
-    """
+    """A purge empties one queue, in the order of its unit. A deleted node's name is free, its id is not."""
     store = make_store()
     one, two = new_queue(store, "one"), new_queue(store, "two")
     do(store, Post(one, messages(0, 2000)), Post(two, messages(0, 5)), Return(one, 3, 1))
@@ -350,7 +346,7 @@ def calls_out_of_turn_are_mistakes(make_store: MakeStore) -> None:
 
 
 def questions_have_their_turn(make_store: MakeStore) -> None:
-    """Each one that is declared is answered right before `apply`, and not between `apply` and `commit`."""
+    """Each question is answered before `apply`, and not between `apply` and `commit`."""
     store = make_store()
     queue_id = new_queue(store)
     samples: dict[Any, object] = {"int": queue_id, "str": "name", "bytes": b"id"}
@@ -385,7 +381,7 @@ def large_and_many_messages(make_store: MakeStore) -> None:
 
 
 def settings_are_replaced(make_store: MakeStore) -> None:
-    """As a whole, for one node, once or twice in a group; an unknown node is refused."""
+    """`Configure` replaces all settings of one node, also twice in a group. An unknown node is refused."""
     store = make_store()
     one, two = new_queue(store, "one"), new_queue(store, "two")
     do(store, Configure(one, {"a": 1}), Configure(one, {"b": [2, None]}))

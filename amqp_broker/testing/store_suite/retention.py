@@ -49,7 +49,7 @@ NOON_MS: Final = 1_800_000_000_000
 
 
 def at(at_ms: int, first: int, count: int, size: int = 10) -> list[Record]:
-    """Messages that are published at a time."""
+    """Messages that are enqueued at this time."""
     found = messages(first, count, size)
     for record in found:
         record.enqueued_at_ms = at_ms
@@ -57,14 +57,14 @@ def at(at_ms: int, first: int, count: int, size: int = 10) -> list[Record]:
 
 
 def retained_offsets(store: Store, queue_id: int, from_offset: int = 0) -> list[int]:
-    """Of what is retained; nothing is missing."""
+    """The offsets of retained messages, of which none is missing."""
     found, missing = read_all_retained(store, queue_id, from_offset)
     assert missing == [], missing
     return [offset for _, offset, *_ in found if isinstance(offset, int)]
 
 
 def retained_messages_come_back(make_store: MakeStore) -> None:
-    """What is consumed is read again octet for octet, with its annotations; the queue does not see it."""
+    """A consumed message is read again octet for octet, with its annotations. Its queue no longer has it."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Retain(queue_id, DAY_MS, 0))
@@ -102,7 +102,7 @@ def retained_messages_come_back(make_store: MakeStore) -> None:
 
 
 def retention_begins_at_the_next_message(make_store: MakeStore) -> None:
-    """Also within a group; other bounds change nothing of it, and other nodes are left alone."""
+    """Messages are retained from the next one on, also within a group. New bounds change nothing of that."""
     store = make_store()
     one, two = new_queue(store, "one"), new_queue(store, "two")
     do(store, Post(one, messages(0, 3)))
@@ -123,7 +123,7 @@ def retention_begins_at_the_next_message(make_store: MakeStore) -> None:
 
 
 def posted_and_retired_in_one_group_is_retained(make_store: MakeStore) -> None:
-    """What never was in the queue for long is there for readers, and the numbering stays dense."""
+    """A message that one group posts and retires is there for readers, and the numbering stays dense."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Retain(queue_id, 0, 1 << 40))
@@ -140,7 +140,7 @@ def posted_and_retired_in_one_group_is_retained(make_store: MakeStore) -> None:
 
 
 def node_is_made_with_its_retention(make_store: MakeStore) -> None:
-    """In one unit: what comes right after it is kept, also when its own unit retires it; moved, too."""
+    """A node may retain from the commit that makes it, also what is moved there."""
     store = make_store()
     create, source = CreateNode("log", "queue", keep_ms=DAY_MS, keep_bytes=1 << 40), new_queue(store, "set")
     do(store, Post(source, messages(0, 5)), Retire(source, 2, 2))
@@ -165,7 +165,7 @@ def node_is_made_with_its_retention(make_store: MakeStore) -> None:
 
 
 def retained_pages_keep_their_bounds(make_store: MakeStore) -> None:
-    """From anywhere, in pages of any size; holes in the numbering are told, each one."""
+    """Retained messages are read from anywhere, in pages of any size. Each hole in the numbering is named."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Retain(queue_id, DAY_MS, 0))
@@ -189,9 +189,7 @@ def retained_pages_keep_their_bounds(make_store: MakeStore) -> None:
 
 
 def dropping_by_age(make_store: MakeStore) -> None:
-    """The oldest ones go when their time is over by the clock that `idle` tells, whatever a later message
-    says; live ones stay in the queue.
-    """
+    """The oldest messages go when their time is over by the clock of `idle`. Live ones stay in the queue."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Retain(queue_id, DAY_MS, 0))
@@ -222,7 +220,7 @@ def dropping_by_age(make_store: MakeStore) -> None:
 
 
 def dropping_by_size(make_store: MakeStore) -> None:
-    """The oldest commits go while there is more than the bound; no bound is no bound."""
+    """The oldest commits go while more than the bound is retained. Without a bound none goes."""
     store = make_store()
     queue_id, other = new_queue(store), new_queue(store, "other")
     do(store, Retain(queue_id, 0, 1000), Retain(other, 1 << 40, 0))
@@ -240,7 +238,7 @@ def dropping_by_size(make_store: MakeStore) -> None:
 
 
 def ending_retention(make_store: MakeStore) -> None:
-    """What is archived goes, what is live stays; it may begin again, at the next message."""
+    """Archived messages go when retention ends, live ones stay. It may begin again at the next message."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Retain(queue_id, 0, 0), Retain(queue_id, DAY_MS, 0))
@@ -263,7 +261,7 @@ def ending_retention(make_store: MakeStore) -> None:
 
 
 def purged_and_deleted_are_not_retained(make_store: MakeStore) -> None:
-    """Both drop archived messages too; a purged node goes on to retain."""
+    """A purge and a deletion drop archived messages too. A purged node goes on to retain."""
     store = make_store()
     one, two = new_queue(store, "one"), new_queue(store, "two")
     for queue_id in (one, two):
@@ -283,7 +281,7 @@ def purged_and_deleted_are_not_retained(make_store: MakeStore) -> None:
 
 
 def offset_at_a_time(make_store: MakeStore) -> None:
-    """The first one that was published at or after a time; times never fall, whatever the wall clock does."""
+    """The first message that was published at or after a time. Times never fall, whatever the clock did."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, at(NOON_MS, 0, 5)), Retain(queue_id, DAY_MS, 0))
@@ -301,8 +299,8 @@ def offset_at_a_time(make_store: MakeStore) -> None:
 
 
 def moved_messages_are_retained(make_store: MakeStore) -> None:
-    """What moves into a retaining node is published there at the time of the move, and kept when it is
-    consumed; where it came from nothing is left.
+    """A message that moves into a retaining node is published there at the time of the move, and kept when it
+    is consumed. Where it came from nothing is left.
     """
     store = make_store()
     queue_id, source, other = new_queue(store), new_queue(store, "set"), new_queue(store, "set 2")
@@ -332,7 +330,7 @@ def moved_messages_are_retained(make_store: MakeStore) -> None:
 
 
 def cursors_stand_where_they_were_moved(make_store: MakeStore) -> None:
-    """They stand where they were moved last, in each node and in the event log, until they are forgotten."""
+    """A cursor stands where it was moved last, in each node and in the journal, until it is forgotten."""
     store = make_store()
     one, two = new_queue(store, "one"), new_queue(store, "two")
     assert (store.ask(CursorsOf("a")), store.ask(CursorNames("", 9))) == ([], [])

@@ -46,28 +46,28 @@ FAR: Final = 1 << 40
 def decision(
     epoch: int, *winners: DecidedSet, producer: str = "p", group: str = "g", home: str = ""
 ) -> Decision:
-    """One that differs from the others."""
+    """A decision about an epoch, with a time of its own."""
     return Decision(group, producer, epoch, AT_MS + epoch % 1000, winners, home)
 
 
 def sharded_decision(epoch: int) -> Decision:
-    """One that names sets of another store, or one that another store has decided."""
+    """A decision that names sets of another store, or one that another store has made."""
     far = ("far", epoch, 2**64 - 1, "another store")
     return decision(epoch, ("near", 1, 2), far) if epoch % 2 else decision(epoch, ("near", 1, 2), home="home")
 
 
 def bodies(store: Store, queue_id: int) -> list[tuple[int, bytes]]:
-    """What a queue holds: (offset, what the body says)."""
+    """What a queue holds: offsets and bodies without their padding."""
     return [(record.offset, record.body.rstrip(b".")) for record in read_all(store, queue_id)]
 
 
 def names(first: int, *numbers: int) -> list[tuple[int, bytes]]:
-    """The bodies of `messages` with these numbers, at offsets from `first` on."""
+    """The bodies that `messages` gives these numbers, at offsets from `first` on."""
     return [(first + at, b"%d:" % number) for at, number in enumerate(numbers)]
 
 
 def moved_messages_are_the_same(make_store: MakeStore) -> None:
-    """All fields but queue and offset; the node that held them is gone, and its name is free."""
+    """A moved message keeps all fields but queue and offset. The name of the node it left is free."""
     store = make_store()
     source, target = new_queue(store, "set"), new_queue(store)
     posted = [
@@ -94,7 +94,7 @@ def moved_messages_are_the_same(make_store: MakeStore) -> None:
 
 
 def moved_messages_have_no_holes(make_store: MakeStore) -> None:
-    """Whatever was retired or never posted in between, before or in the same group: what is live moves."""
+    """What is live moves, and no offset between is left out, whatever was retired or never posted before."""
     store = make_store()
     source, target = new_queue(store, "set"), new_queue(store)
     do(store, Post(source, messages(0, 1500)), Return(source, 1499, 4))
@@ -124,7 +124,7 @@ def moved_messages_have_no_holes(make_store: MakeStore) -> None:
 
 
 def moves_and_posts_in_one_group(make_store: MakeStore) -> None:
-    """In the order of the units: several moves to one queue, posts between them, and on to another one."""
+    """Moves to one queue, posts between them, and a move on happen in the order of their units."""
     store = make_store()
     sets = [new_queue(store, f"set{number}") for number in range(4)]
     target, other = new_queue(store), new_queue(store, "other")
@@ -159,7 +159,7 @@ def moves_and_posts_in_one_group(make_store: MakeStore) -> None:
 
 
 def what_moved_may_go_in_the_same_group(make_store: MakeStore) -> None:
-    """Retired, purged, or deleted with the queue that it moved to; nothing comes back."""
+    """A group may retire or purge what it moved, or delete the queue that it moved to. Nothing comes back."""
     store = make_store()
     sets = [new_queue(store, f"set{number}") for number in range(3)]
     one, two, three = (new_queue(store, name) for name in ("one", "two", "three"))
@@ -177,7 +177,7 @@ def what_moved_may_go_in_the_same_group(make_store: MakeStore) -> None:
 
 
 def purged_and_emptied_nodes_move_as_nothing(make_store: MakeStore) -> None:
-    """The target's numbering stays, in the same group and in a later one."""
+    """Moving an empty node leaves the target's numbering, in the same group and in a later one."""
     store = make_store()
     target = new_queue(store)
     do(store, Post(target, messages(0, 2)))
@@ -199,7 +199,7 @@ def purged_and_emptied_nodes_move_as_nothing(make_store: MakeStore) -> None:
 
 
 def refused_moves_leave_no_trace(make_store: MakeStore) -> None:
-    """Out of an unknown node, into one, twice, beside a verb that is refused, in an abandoned group."""
+    """A move is refused from or into an unknown node, twice, and beside a refused verb."""
     store = make_store()
     source, target = new_queue(store, "set"), new_queue(store)
     do(store, Post(source, messages(0, 3)))
@@ -225,7 +225,7 @@ def refused_moves_leave_no_trace(make_store: MakeStore) -> None:
 
 
 def decisions_come_back(make_store: MakeStore) -> None:
-    """By group, producer and epoch; the latest is that of the highest epoch; each is kept once."""
+    """Decisions are found by group, producer and epoch. The highest epoch is the latest."""
     store = make_store()
     kept = [
         decision(5),
@@ -257,7 +257,7 @@ def decisions_come_back(make_store: MakeStore) -> None:
 
 
 def decision_and_messages_are_one_unit(make_store: MakeStore) -> None:
-    """Both or neither."""
+    """A decision and the move of its messages happen both or not at all."""
     store = make_store()
     source, target = new_queue(store, "set"), new_queue(store)
     do(store, Post(source, messages(0, 2)))
@@ -272,7 +272,7 @@ def decision_and_messages_are_one_unit(make_store: MakeStore) -> None:
 
 
 def old_decisions_are_forgotten(make_store: MakeStore) -> None:
-    """Those of a producer that have so many later ones, and no others."""
+    """A producer's decisions go that have `KEEP_DECISIONS` later ones, and no others."""
     store = make_store()
     do(store, DecideEpoch(decision(3, producer="q")))
     for first in (0, KEEP_DECISIONS - 5):

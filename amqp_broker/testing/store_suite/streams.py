@@ -30,7 +30,7 @@ from amqp_broker.testing.store_suite.helpers import (
 
 
 def streams_keep_what_they_were_given(make_store: MakeStore) -> None:
-    """All fields, the limits of their types included; by queue and name."""
+    """A stream keeps all fields, up to the limits of their types. It is found by queue and name."""
     store = make_store()
     one, two = new_queue(store, "one"), new_queue(store, "two")
     former = tuple((2**64 - 9 + number, 2**32 - 1 - number) for number in range(8))
@@ -58,7 +58,7 @@ def streams_keep_what_they_were_given(make_store: MakeStore) -> None:
 
 
 def message_and_position_are_one_unit(make_store: MakeStore) -> None:
-    """Both or neither; the last Advance of a group counts, and a reset after it."""
+    """A message and the position of its stream are stored both or not at all. The last verb counts."""
     store = make_store()
     queue_id = new_queue(store)
     units: list[Unit] = [
@@ -83,7 +83,7 @@ def message_and_position_are_one_unit(make_store: MakeStore) -> None:
 
 
 def streams_are_listed_and_go_with_their_queue(make_store: MakeStore) -> None:
-    """In the order of their names, page by page; a purge leaves them, a deletion does not."""
+    """Streams are listed page by page, by name. A purge leaves them, a deletion does not."""
     store = make_store()
     one, two = new_queue(store, "one"), new_queue(store, "two")
     names = [f"s{number:04}" for number in range(3000)]
