@@ -3,9 +3,7 @@
 The second door, `amqp_broker.persistence.sqlite`, is used where the broker is put together.
 """
 
-from typing import TYPE_CHECKING
-
-from amqp_broker.persistence.epochs import DecidedSet, DecideEpoch, Decision
+from amqp_broker.persistence.epochs import KEEP_DECISIONS, LAST_EPOCH, DecidedSet, DecideEpoch, Decision
 from amqp_broker.persistence.errors import (
     NodeExists,
     NoSuchNode,
@@ -20,6 +18,12 @@ from amqp_broker.persistence.errors import (
     UnsafeSqlite,
 )
 from amqp_broker.persistence.halves import (
+    BY_POLICY,
+    COMMITTED,
+    EVENT_RUN_MAX,
+    PARKED,
+    PREPARED,
+    ROLLED_BACK,
     Advance,
     Decide,
     Event,
@@ -87,11 +91,10 @@ from amqp_broker.persistence.verbs import (
     Verb,
 )
 
-if TYPE_CHECKING:
-    from amqp_broker.persistence.store_checks import check_store
-
 __all__ = [
     "Advance",
+    "BY_POLICY",
+    "COMMITTED",
     "Configure",
     "CreateNode",
     "Cursor",
@@ -107,6 +110,7 @@ __all__ = [
     "Discharged",
     "DischargedAt",
     "EVENT_LOG",
+    "EVENT_RUN_MAX",
     "Event",
     "EventRange",
     "EventsFrom",
@@ -118,7 +122,9 @@ __all__ = [
     "HalvesOf",
     "Hold",
     "Journal",
+    "KEEP_DECISIONS",
     "KeepTime",
+    "LAST_EPOCH",
     "LatestDecisionOf",
     "MemoryStore",
     "Move",
@@ -128,6 +134,8 @@ __all__ = [
     "OffsetAt",
     "OpenHalves",
     "OutcomesDamaged",
+    "PARKED",
+    "PREPARED",
     "PageOf",
     "Post",
     "Purge",
@@ -135,6 +143,7 @@ __all__ = [
     "Question",
     "ReadResult",
     "RECORD_OVERHEAD_BYTES",
+    "ROLLED_BACK",
     "Record",
     "Recovered",
     "RecoveredNode",
@@ -163,14 +172,4 @@ __all__ = [
     "Unit",
     "UnsafeSqlite",
     "Verb",
-    "check_store",
 ]
-
-
-def __getattr__(name: str) -> object:
-    """The checks are loaded by those who test a store, not by a broker (PEP 562)."""
-    if name == "check_store":
-        from amqp_broker.persistence.store_checks import check_store
-
-        return check_store
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from amqp_broker.embedding import RunningBroker, memory_config, running_broker
-    from amqp_broker.persistence import check_store
     from amqp_broker.testing.clock import run_with_virtual_clock
     from amqp_broker.testing.scripted_faults import ScriptedFaults
+    from amqp_broker.testing.store_suite import run_store_suite
     from amqp_broker.testing.streams import connected
     from amqp_broker.testing.traces import FrameTrace, TracedFrame
 
@@ -30,9 +30,9 @@ __all__ = [
     "RunningBroker",
     "ScriptedFaults",
     "TracedFrame",
-    "check_store",
     "connected",
     "memory_config",
+    "run_store_suite",
     "run_with_virtual_clock",
     "running_broker",
 ]
@@ -42,9 +42,9 @@ _HOMES = {
     "RunningBroker": "amqp_broker.embedding",
     "ScriptedFaults": "amqp_broker.testing.scripted_faults",
     "TracedFrame": "amqp_broker.testing.traces",
-    "check_store": "amqp_broker.persistence",
     "connected": "amqp_broker.testing.streams",
     "memory_config": "amqp_broker.embedding",
+    "run_store_suite": "amqp_broker.testing.store_suite",
     "run_with_virtual_clock": "amqp_broker.testing.clock",
     "running_broker": "amqp_broker.embedding",
 }

@@ -20,7 +20,7 @@ from amqp_broker.command_line import main
 from amqp_broker.configuration import parse_configuration
 from amqp_broker.frames import encode_message
 from amqp_broker.persistence import Post, Record, Retain
-from amqp_broker.persistence.store_check_helpers import do, new_queue
+from amqp_broker.testing.store_suite.helpers import do, new_queue
 from amqp_broker.verifiers import parse_verifier, password_matches
 from tests.persistence.stores import small_store
 from tests.support.wire_client import PATIENCE_S, PeerError, WireConnection

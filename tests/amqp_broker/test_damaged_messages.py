@@ -16,10 +16,10 @@ from amqp_broker.configuration_limits import BrokerLimits
 from amqp_broker.persistence import CreateNode, Post, Record, Retire
 from amqp_broker.persistence.directory import MAX_SEGMENT_MESSAGES
 from amqp_broker.persistence.sqlite import check_directory
-from amqp_broker.persistence.store_checks import do
 from amqp_broker.queue import Queue
 from amqp_broker.records import record_of
 from amqp_broker.testing import running_broker
+from amqp_broker.testing.store_suite.helpers import do
 from tests.persistence.stores import edit, small_store
 from tests.support.broker_clients import bodies, message, send, session_to, settle_down, take_everything
 

@@ -45,7 +45,7 @@ from amqp_broker.persistence import (
 )
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, new_queue
+from amqp_broker.testing.store_suite.helpers import do, new_queue
 
 WAIT_S: Final = 30
 FAR_MS: Final = 4_000_000_000_000

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from amqp_broker.persistence import DecideEpoch, Decision, MemoryStore, Move, Post, Record, Store
 from amqp_broker.persistence.sqlite import SqliteStore
-from amqp_broker.persistence.store_check_helpers import do, new_queue, node_of
+from amqp_broker.testing.store_suite.helpers import do, new_queue, node_of
 
 RUNS = ((1024, 1000), (200, 100), (50, 100), (10, 100))  # (messages in a run, octets of each)
 

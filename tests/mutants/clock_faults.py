@@ -7,7 +7,7 @@ from typing import Final
 from tests.mutants.mutant import Mutant
 
 CLOCK_TESTS: Final = "tests/amqp_broker/test_clock.py"
-STORE_TESTS: Final = "tests/persistence/test_store_checks.py"
+STORE_TESTS: Final = "tests/persistence/test_store_suite.py"
 
 FAULTS: Final = (
     Mutant(
@@ -37,13 +37,13 @@ FAULTS: Final = (
         "        clock_ms = round(1_000 * now)\n",
         "        kept = [node.retention for node in self._retaining.values() if node.retention is not None]\n"
         "        clock_ms = max([round(1_000 * now), *[each.at_ms for each in kept]])\n",
-        (f"{STORE_TESTS}::test_sqlite_store[check_dropping_by_age-cache]",),
+        (f"{STORE_TESTS}::test_sqlite_store[dropping_by_age-cache]",),
     ),
     Mutant(
         "the store does not keep what time it is",
         "persistence/ledger.py",
         "            self._save_clock(self.tell(changes.time), changes.time.now_ms)\n",
         "            self.tell(changes.time)\n",
-        (f"{STORE_TESTS}::test_sqlite_store[check_time_is_kept-cache]",),
+        (f"{STORE_TESTS}::test_sqlite_store[time_is_kept-cache]",),
     ),
 )

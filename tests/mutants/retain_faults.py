@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 
-STORE_TESTS: Final = "tests/persistence/test_store_checks.py"
+STORE_TESTS: Final = "tests/persistence/test_store_suite.py"
 RETENTION_TESTS: Final = "tests/persistence/test_retention.py"
 KILL_TESTS: Final = "tests/persistence/test_retain_fault_points.py"
 
@@ -16,35 +16,35 @@ FAULTS: Final = (
         "persistence/group_writer.py",
         "            if touched.live_count == 0 and touched.run.first < keep_from:\n                dying",
         "            if touched.live_count == 0:\n                dying",
-        (f"{STORE_TESTS}::test_sqlite_store[check_retained_messages_come_back-cache]",),
+        (f"{STORE_TESTS}::test_sqlite_store[retained_messages_come_back-cache]",),
     ),
     Mutant(
         "what is posted and retired in one group is not retained",
         "persistence/group_writer.py",
         "            elif pending.live_count or (kept and pending.records):\n",
         "            elif pending.live_count:\n",
-        (f"{STORE_TESTS}::test_sqlite_store[check_posted_and_retired_in_one_group_is_retained-cache]",),
+        (f"{STORE_TESTS}::test_sqlite_store[posted_and_retired_in_one_group_is_retained-cache]",),
     ),
     Mutant(
         "changed headers go although the message is kept",
         "persistence/group.py",
         "        if first < self.keep_from:\n",
         "        self.retired_ranges.append((first, last))\n        if first < self.keep_from:\n",
-        (f"{STORE_TESTS}::test_sqlite_store[check_retained_messages_come_back-cache]",),
+        (f"{STORE_TESTS}::test_sqlite_store[retained_messages_come_back-cache]",),
     ),
     Mutant(
         "a run lies on both sides of where retention begins",
         "persistence/group.py",
         "        self.pending.append(PendingRun(self.next_offset))  # no run lies on both sides\n",
         "",
-        (f"{STORE_TESTS}::test_sqlite_store[check_retention_begins_at_the_next_message-cache]",),
+        (f"{STORE_TESTS}::test_sqlite_store[retention_begins_at_the_next_message-cache]",),
     ),
     Mutant(
         "times of publication follow a clock that goes back",
         "persistence/group_writer.py",
         "at_ms = max(at_ms, max([record.enqueued_at_ms for record in pending.records]))\n",
         "at_ms = max([record.enqueued_at_ms for record in pending.records])\n",
-        (f"{STORE_TESTS}::test_sqlite_store[check_offset_at-cache]",),
+        (f"{STORE_TESTS}::test_sqlite_store[offset_at_a_time-cache]",),
     ),
     Mutant(
         "dropping forgets the numbering",
@@ -58,7 +58,7 @@ FAULTS: Final = (
         "persistence/retained_sweep.py",
         "    dead = [run for run in dropping.passed if not run.live_count]\n",
         "    dead = dropping.passed\n",
-        (f"{STORE_TESTS}::test_sqlite_store[check_dropping_by_age-cache]",),
+        (f"{STORE_TESTS}::test_sqlite_store[dropping_by_age-cache]",),
     ),
     Mutant(
         "the watermark is not durable",
@@ -93,7 +93,7 @@ FAULTS: Final = (
         "persistence/reader.py",
         "        return self._runs.select if node.retention is None else self._runs.select_live\n",
         "        return self._runs.select\n",
-        (f"{STORE_TESTS}::test_sqlite_store[check_posted_and_retired_in_one_group_is_retained-cache]",),
+        (f"{STORE_TESTS}::test_sqlite_store[posted_and_retired_in_one_group_is_retained-cache]",),
     ),
     Mutant(
         "a damaged policy drops everything",
@@ -107,7 +107,7 @@ FAULTS: Final = (
         "persistence/cursor_table.py",
         "                self._unit.execute(_FORGET_QUEUE, (queue_id,))\n",
         "                pass\n",
-        (f"{STORE_TESTS}::test_sqlite_store[check_cursors-cache]",),
+        (f"{STORE_TESTS}::test_sqlite_store[cursors_stand_where_they_were_moved-cache]",),
     ),
     Mutant(
         "a cursor is moved outside of its unit",
@@ -121,6 +121,6 @@ FAULTS: Final = (
         "persistence/group_writer.py",
         "                    at_ms = self._at_ms[changes.node.queue_id] = max(at_ms, pending.at_ms)\n",
         "                    self._at_ms[changes.node.queue_id] = at_ms\n",
-        (f"{STORE_TESTS}::test_sqlite_store[check_moved_messages_are_retained-cache]",),
+        (f"{STORE_TESTS}::test_sqlite_store[moved_messages_are_retained-cache]",),
     ),
 )

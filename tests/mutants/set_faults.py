@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 
-STORE_TESTS: Final = "tests/persistence/test_store_checks.py"
+STORE_TESTS: Final = "tests/persistence/test_store_suite.py"
 DAMAGE_TESTS: Final = "tests/persistence/test_set_damage.py"
 KILL_TESTS: Final = "tests/persistence/test_set_fault_points.py"
 PREPARED_TESTS: Final = "tests/amqp_broker/test_half_sets_prepared.py"
@@ -32,14 +32,14 @@ FAULTS: Final = (
         "persistence/group_writer.py",
         "        self._unit.execute_many(_SHARE_SEGMENT, more_runs(self._moved))\n",
         "",
-        (f"{DAMAGE_TESTS}::test_checker_counts_the_runs_of_a_segment",),
+        (f"{DAMAGE_TESTS}::test_verification_counts_the_runs_of_a_segment",),
     ),
     Mutant(
         "a segment that loses two runs at once counts one",
         "persistence/group_writer.py",
         "        leaving = Counter(segment_ids)\n",
         "        leaving = dict.fromkeys(segment_ids, 1)\n",
-        (f"{DAMAGE_TESTS}::test_checker_counts_the_runs_of_a_segment",),
+        (f"{DAMAGE_TESTS}::test_verification_counts_the_runs_of_a_segment",),
     ),
     Mutant(
         "what was returned is forgotten by a move",

@@ -8,7 +8,7 @@ from tests.mutants.mutant import Mutant, scenarios
 from tests.mutants.rule_faults import BOUNDS_TESTS, RULES_TESTS, SERVICE, TABLE, WIRE_TESTS
 
 EVENT_TESTS: Final = "tests/amqp_broker/test_events_transactions.py"
-STORE_TESTS: Final = "tests/persistence/test_store_checks.py"
+STORE_TESTS: Final = "tests/persistence/test_store_suite.py"
 DISCHARGE: Final = "amqp_broker/operations/discharge.py"
 POSTING: Final = "amqp_broker/operations/posting.py"
 
@@ -223,7 +223,7 @@ _STORE: Final = (
         "            self._unit.commit()\n"
         "            self._unit.begin()\n"
         "            self._placed = self._outcomes.write(group.discharges)\n",
-        (f"{STORE_TESTS}::test_sqlite_store[check_discharge_is_one_unit-cache]",),
+        (f"{STORE_TESTS}::test_sqlite_store[discharge_is_one_unit-cache]",),
         "outcome record",
     ),
     Mutant(
@@ -231,7 +231,7 @@ _STORE: Final = (
         "persistence/generations.py",
         "            too_many = left > self._keep_count and",
         "            too_many = left > 0 and",
-        (f"{STORE_TESTS}::test_sqlite_store_forgets[check_outcomes_are_kept_for_their_time]",),
+        (f"{STORE_TESTS}::test_sqlite_store_forgets[outcomes_are_kept_for_their_time]",),
         "outcome record",
     ),
 )

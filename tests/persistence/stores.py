@@ -33,7 +33,7 @@ def edit(directory: Path, sql: str, *parameters: object) -> list[tuple[Any, ...]
 
 
 def edit_nodes(directory: Path, sql: str) -> None:
-    """The same where the rows of nodes are right afterwards, as if the store had written them so."""
+    """Run one statement on the rows of nodes, and give each a right checksum, as the store would."""
     edit(directory, sql)
     for row in edit(directory, f"SELECT {FORMER_NODE_COLUMNS} FROM node"):
         edit(directory, "UPDATE node SET checksum=? WHERE id=?", node_checksum(*row), row[0])

@@ -10,12 +10,12 @@ from amqp_broker.persistence import Post, Retire
 from amqp_broker.persistence.fault_points import arm, disarm
 from amqp_broker.persistence.sqlite import check_store_file
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, offsets
 from tests.persistence.stores import small_store
 
 
 def test_backup_while_groups_are_committed(tmp_path: Path) -> None:
-    """Between its steps the store works on; the copy is one sound state and opens as a store."""
+    """The store works on between the steps of a backup. The copy is one sound state and opens as a store."""
     store = small_store(tmp_path / "data")
     queue_id = new_queue(store)
     for first in range(0, 9000, 1000):
@@ -44,7 +44,7 @@ def test_backup_while_groups_are_committed(tmp_path: Path) -> None:
 
 
 def test_backup_never_overwrites(tmp_path: Path) -> None:
-    """What stands there stays."""
+    """A backup leaves a file alone that stands where it would write."""
     store = small_store(tmp_path / "data")
     (tmp_path / "copy").write_text("mine")
     with pytest.raises(FileExistsError):
@@ -54,7 +54,7 @@ def test_backup_never_overwrites(tmp_path: Path) -> None:
 
 
 def test_interrupted_backup_leaves_no_file_of_that_name(tmp_path: Path) -> None:
-    """Only a complete copy gets the name; the next attempt clears up."""
+    """Only a complete copy gets the name. The next attempt clears up."""
 
     class Interrupted(Exception):
         pass

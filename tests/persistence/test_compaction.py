@@ -11,7 +11,7 @@ from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory, compact
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, messages, new_queue, node_of, offsets
+from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue, node_of, offsets
 from tests.persistence.stores import MIB, edit, run_child, small_store
 
 KEPT = list(range(100, 110))
@@ -24,14 +24,13 @@ compaction.compact(sys.argv[1])
 
 
 def fill(directory: Path, size: int = 30_000) -> int:
-    """A store that was large once."""
+    """Fill a store, and empty most of it again."""
     store = small_store(directory, synchronous="OFF")
     queue_id = new_queue(store)
     for number in range(22):
         do(store, Post(queue_id, messages(5 * number, 5, size=size)))
     do(store, Retire(queue_id, 0, 99))
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     store.close()
     return queue_id
 
@@ -49,7 +48,7 @@ def as_before(directory: Path) -> None:
 
 
 def is_whole(directory: Path, queue_id: int) -> None:
-    """The checker is content, and what was kept is delivered."""
+    """The file verifies, and what was kept is delivered."""
     assert check_directory(directory) == []
     store = small_store(directory)
     assert offsets(store, queue_id) == KEPT
@@ -60,7 +59,7 @@ def is_whole(directory: Path, queue_id: int) -> None:
 
 @pytest.mark.parametrize("former", [False, True])
 def test_a_closed_store_gives_its_free_room_back(tmp_path: Path, former: bool) -> None:
-    """A file of an older version too, which is one of the new kind then."""
+    """The command shrinks a closed file. One of an older version gets the new format."""
     queue_id = fill(tmp_path)
     if former:
         as_before(tmp_path)
@@ -79,7 +78,7 @@ def test_a_closed_store_gives_its_free_room_back(tmp_path: Path, former: bool) -
 @pytest.mark.parametrize("former", [False, True])
 @pytest.mark.parametrize("point", ["compact.before", "compact.step", "compact.step:3", "commit.after:2"])
 def test_a_kill_leaves_the_store_whole(tmp_path: Path, point: str, former: bool) -> None:
-    """In the midst of it, between two units, and before the copy has its name; the next time it ends."""
+    """A kill in a step, between two, or before the copy has its name. The next command finishes."""
     queue_id = fill(tmp_path)
     if former:
         as_before(tmp_path)
@@ -92,7 +91,7 @@ def test_a_kill_leaves_the_store_whole(tmp_path: Path, point: str, former: bool)
 
 
 def test_a_store_in_use_is_left_alone(tmp_path: Path) -> None:
-    """Its broker does it by itself when it is idle."""
+    """The command refuses a store in use, whose broker compacts it when it is idle."""
     queue_id = fill(tmp_path)
     store = small_store(tmp_path)
     with pytest.raises(StoreInUse):
@@ -102,7 +101,7 @@ def test_a_store_in_use_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_without_room_for_a_copy_nothing_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The numbers are told."""
+    """The refusal says how much room is free."""
     queue_id = fill(tmp_path)
     as_before(tmp_path)
     monkeypatch.setattr(compaction, "free_bytes_of", lambda _: 1_000)
@@ -114,7 +113,7 @@ def test_without_room_for_a_copy_nothing_happens(tmp_path: Path, monkeypatch: py
 def test_an_idle_store_gives_room_back_in_bounded_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where most of the file is free; each step moves a few pages, and what is posted meanwhile is there."""
+    """Where most of the file is free, each step moves a few pages. What is posted meanwhile is there."""
     queue_id = fill(tmp_path)
     monkeypatch.setattr(shrinking, "SHRINK_BYTES", 256 * 1024)
     monkeypatch.setattr(shrinking, "IDLE_PAGES", 16)
@@ -137,20 +136,19 @@ def test_an_idle_store_gives_room_back_in_bounded_steps(
 
 
 def test_a_store_that_is_mostly_full_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its free pages are wanted again; so are few of them."""
+    """Where few pages are free they are left, since they are wanted again."""
     store = small_store(tmp_path, synchronous="OFF")
     queue_id = new_queue(store)
     for number in range(10):
         do(store, Post(queue_id, messages(5 * number, 5, size=30_000)))
     do(store, Retire(queue_id, 0, 19))
     monkeypatch.setattr(shrinking, "SHRINK_BYTES", 0)
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     before = page_count(store)
     assert not store.idle(1.0) and page_count(store) == before
     store.close()
 
 
 def page_count(store: SqliteStore) -> int:
-    """Of the file, as the last commit left it."""
+    """The pages of the file, as the last commit left it."""
     return int(store._unit.query("PRAGMA page_count")[0][0])

@@ -55,9 +55,7 @@ def test_round_trip(records: list[Record], segment_id: int) -> None:
 @given(RECORDS, st.data())
 @settings(max_examples=200)
 def test_damage_is_noticed(records: list[Record], data: st.DataObject) -> None:
-    """A changed bit spoils at most two bodies, or the directory as a whole; never is a wrong field
-    believed.
-    """
+    """A changed bit spoils at most two bodies, or the whole directory. No wrong field is believed."""
     encoded, stored, _ = encode_segment(records, 5)
     bit = data.draw(st.integers(0, len(encoded) * 8 - 1))
     damaged = bytearray(encoded)
@@ -82,7 +80,7 @@ def test_damage_is_noticed(records: list[Record], data: st.DataObject) -> None:
 
 @given(st.binary(max_size=200))
 def test_noise_raises_nothing_else(data: bytes) -> None:
-    """Whatever the bytes are, DirectoryDamaged is all that is raised."""
+    """Whatever the bytes are, nothing but DirectoryDamaged is raised."""
     with pytest.raises(DirectoryDamaged):
         decode_directory(data)
     assert decode_one(data) is None
@@ -90,7 +88,7 @@ def test_noise_raises_nothing_else(data: bytes) -> None:
 
 @given(RECORDS.filter(lambda records: len(records) == 1))
 def test_short_way_agrees_with_the_general_one(records: list[Record]) -> None:
-    """`decode_one` says what `decode_directory` says, or nothing."""
+    """`decode_one` answers what `decode_directory` answers, or nothing."""
     data, _, _ = encode_segment(records, 9)
     directory = decode_directory(data)
     plain = directory.formats is directory.priorities is directory.expiries is directory.enqueued is None
@@ -99,7 +97,7 @@ def test_short_way_agrees_with_the_general_one(records: list[Record]) -> None:
 
 
 def test_body_is_right_in_its_own_segment_only() -> None:
-    """The same bytes under another segment's id do not match."""
+    """A body under the id of another segment does not match its checksum."""
     data, _, _ = encode_segment([Record(0, b"body")], 1)
     directory = decode_directory(data)
     assert directory.verify(0, b"body", 1)

@@ -1,4 +1,4 @@
-"""The event log is bounded in bytes: the oldest rows go, in a store on disk and in memory alike."""
+"""The journal is bounded in bytes: the oldest rows go, in a store on disk and in memory alike."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from amqp_broker.persistence import (
     event_table,
 )
 from amqp_broker.persistence.event_sizes import ROW_BYTES, size_of_event
-from amqp_broker.persistence.half_keeping_checks import forget_all
 from amqp_broker.persistence.retention import EVENT_LOG
 from amqp_broker.persistence.sqlite import check_directory
-from amqp_broker.persistence.store_checks import do
+from amqp_broker.testing.store_suite.helpers import do, do_idle_work
 from tests.persistence.stores import small_store
 
 MakeStore = Callable[[int], Store]
@@ -30,7 +29,7 @@ KEPT = 10
 
 
 def logged(number: int) -> Event:
-    """Each of the same size."""
+    """Events of one size."""
     return Event("kind", 1_000, {"number": f"{number:05}", "text": "\u00fc" * 50})
 
 
@@ -46,56 +45,56 @@ def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
 
 
 def test_the_oldest_go_beyond_the_bound(make_store: MakeStore) -> None:
-    """Exactly those that are too many, though they are young, and though a cursor has not read them."""
+    """Exactly the oldest events go, though they are young and a cursor has not read them."""
     store = make_store(KEPT * EACH)
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     do(store, *[Journal(logged(number)) for number in range(KEPT)], MoveCursor("c", EVENT_LOG, 1, 5))
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     assert store.ask(EventRange()) == (1, KEPT + 1), "as many as are allowed"
     for number in range(KEPT, 4 * KEPT):
         do(store, Journal(logged(number)))
-        forget_all(store, 0.0)
+        do_idle_work(store, 0.0)
         assert store.ask(EventRange()) == (number + 2 - KEPT, number + 2)
     assert [event.fields["number"] for event in store.ask(EventsFrom(0, 99))][0] == f"{3 * KEPT:05}"
     offsets = [cursor.offset for cursor in store.ask(CursorsOf("c"))]
-    assert offsets == [1], "a reader is told where the log begins"
+    assert offsets == [1], "a reader learns where the journal begins"
     store.close()
 
 
 def test_runs_go_whole_and_the_last_row_stays(make_store: MakeStore) -> None:
-    """Also where it is larger than the bound."""
+    """A run goes as a whole. The last row stays, also where it is larger than the bound."""
     store = make_store(2_000)
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     numbers: list[str | int | None] = [*range(1_000)]
     run = Event("put", 2, {}, 0, len(numbers), {"offset": numbers})
     assert size_of_event(run) > 2_000 + ROW_BYTES
     do(store, Journal(logged(0)), Journal(run))
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     assert store.ask(EventRange()) == (2, 1_002)
     do(store, Journal(logged(1)))
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     assert store.ask(EventRange()) == (1_002, 1_003)
     store.close()
 
 
 def test_abandoned_events_do_not_count(make_store: MakeStore) -> None:
-    """Only what was committed."""
+    """Only committed events count."""
     store = make_store(KEPT * EACH)
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     for _ in range(3):
         store.apply([[Journal(logged(number))] for number in range(KEPT)])
         store.abandon()
     do(store, *[Journal(logged(number)) for number in range(KEPT)])
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     assert store.ask(EventRange()) == (1, KEPT + 1)
     store.close()
 
 
 def test_no_bound_is_the_default(make_store: MakeStore) -> None:
-    """0 keeps by time only."""
+    """With the bound 0 events are kept by time only."""
     store = make_store(0)
     do(store, *[Journal(logged(number)) for number in range(50)])
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     assert store.ask(EventRange()) == (1, 51)
     store.close()
 
@@ -104,7 +103,7 @@ def test_no_bound_is_the_default(make_store: MakeStore) -> None:
 def test_what_was_there_is_counted_in_steps(
     rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a restart, also with a new bound, and while more is logged: then the bound holds as before."""
+    """After a restart, also with a new bound, the store counts in steps. Then the bound holds."""
     monkeypatch.setattr(event_table, "FORGET_ROWS", rows)
     store = small_store(tmp_path)
     do(store, *[Journal(logged(number)) for number in range(20)])
@@ -113,10 +112,10 @@ def test_what_was_there_is_counted_in_steps(
         store = small_store(tmp_path, event_keep_bytes=KEPT * EACH)
         store.idle(0.0)
         do(store, *[Journal(logged(number)) for number in range(5)])
-        forget_all(store, 0.0)
+        do_idle_work(store, 0.0)
         assert store.ask(EventRange()) == (first + 1, first + 11)
         do(store, *[Journal(logged(number)) for number in range(5)])
-        forget_all(store, 0.0)
+        do_idle_work(store, 0.0)
         assert store.ask(EventRange()) == (first + 6, first + 16)
         store.close()
         assert check_directory(tmp_path) == []

@@ -1,4 +1,4 @@
-"""Runs in the log of events on disk: what damage is found, left out, and never believed."""
+"""Runs of events on disk: damage is found, left out, and never believed."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from amqp_broker.persistence.checksums import event_checksum
 from amqp_broker.persistence.halves import EVENT_RUN_MAX
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do
+from amqp_broker.testing.store_suite.helpers import do
 from tests.persistence.stores import edit, small_store
 
 
 def run(count: int, first_offset: int) -> Journal:
-    """One row, in which each entry has its offset."""
+    """A run of events in one row, each with its offset."""
     offsets: list[str | int | None] = [*range(first_offset, first_offset + count)]
     return Journal(Event("put", 5, {"address": "q"}, 0, count, {"offset": offsets}))
 
 
 def fill(store: SqliteStore) -> list[Event]:
-    """Rows 1 to 10, 11, 12 to 21, 22 to 31; returns all entries."""
+    """Write rows 1 to 10, 11, 12 to 21 and 22 to 31. Gives all events."""
     do(store, run(10, 100), Journal(Event("half.put", 6, {"half_id": "x"})), run(10, 200), run(10, 300))
     return store.ask(EventsFrom(0, 99))
 
@@ -41,8 +41,8 @@ def fill(store: SqliteStore) -> list[Event]:
         ("DELETE FROM event WHERE seq<12", []),
     ],
 )
-def test_checker_finds_damaged_runs(sql: str, findings: list[str], tmp_path: Path) -> None:
-    """Rows that were changed, lost or moved; what is told of the others is what was logged."""
+def test_verification_finds_damaged_runs(sql: str, findings: list[str], tmp_path: Path) -> None:
+    """Changed, lost and moved rows are found. The others are read as they were written."""
     store = small_store(tmp_path)
     entries = fill(store)
     store.close()
@@ -52,14 +52,14 @@ def test_checker_finds_damaged_runs(sql: str, findings: list[str], tmp_path: Pat
     for one, expected in zip(found, findings, strict=True):
         assert expected in one
     store = small_store(tmp_path)
-    told = store.ask(EventsFrom(0, 99))
-    assert 0 < len(told) < len(entries)
-    assert all(one in entries for one in told)
+    found = store.ask(EventsFrom(0, 99))
+    assert 0 < len(found) < len(entries)
+    assert all(one in entries for one in found)
     store.close()
 
 
 def sealed(directory: Path, seq: int, content: object, count: int) -> None:
-    """Change a row, with a checksum that is right."""
+    """Change a row, and give it a right checksum."""
     fields = json.dumps(content)
     ((at_ms, kept_ms),) = edit(directory, "SELECT at_ms, kept_ms FROM event WHERE seq=?", seq)
     checksum = event_checksum(seq, at_ms, kept_ms, b"put", fields.encode(), count)
@@ -68,8 +68,8 @@ def sealed(directory: Path, seq: int, content: object, count: int) -> None:
     )
 
 
-def test_checker_finds_runs_that_contradict_themselves(tmp_path: Path) -> None:
-    """With right checksums: the mistakes of a writer."""
+def test_verification_finds_runs_that_contradict_themselves(tmp_path: Path) -> None:
+    """Wrong rows with right checksums are found, too: mistakes of a writer."""
     store = small_store(tmp_path)
     fill(store)
     store.close()
@@ -85,21 +85,21 @@ def test_checker_finds_runs_that_contradict_themselves(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 9, -5])
 def test_no_number_comes_twice_behind_a_damaged_run(count: int, tmp_path: Path) -> None:
-    """For how many the last row stood is not known any more: the numbers go on behind all that it could."""
+    """The numbers go on behind the longest run that a damaged last row may have been."""
     store = small_store(tmp_path)
     fill(store)
     store.close()
     edit(tmp_path, "UPDATE event SET count=? WHERE seq=22", count)
     store = small_store(tmp_path)
-    log = run(2, 400)
-    do(store, log)
-    assert log.event.seq == 22 + EVENT_RUN_MAX
-    assert [one.seq for one in store.ask(EventsFrom(21, 9))] == [21, log.event.seq, log.event.seq + 1]
+    journal = run(2, 400)
+    do(store, journal)
+    assert journal.event.seq == 22 + EVENT_RUN_MAX
+    assert [one.seq for one in store.ask(EventsFrom(21, 9))] == [21, journal.event.seq, journal.event.seq + 1]
     store.close()
 
 
 def test_flipped_bits_make_no_event(tmp_path: Path) -> None:
-    """Anywhere in the file: what is told of a number is what was logged there."""
+    """Wherever in the file a bit is flipped, the event of a number is the one that was written."""
     store = small_store(tmp_path / "sound", page_size_bytes=1024)
     entries = {event.seq: event for event in fill(store)}
     store.close()
@@ -107,7 +107,7 @@ def test_flipped_bits_make_no_event(tmp_path: Path) -> None:
     row = sound.index(b'"offset":[200')
     (tmp_path / "damaged").mkdir()
     randomness = random.Random(7)
-    missing = told = 0
+    missing = unreadable = 0
     for trial in range(120):
         data = bytearray(sound)
         at = row - 60 + randomness.randrange(120) if trial % 2 else randomness.randrange(len(data))
@@ -121,7 +121,7 @@ def test_flipped_bits_make_no_event(tmp_path: Path) -> None:
             try:
                 found = store.ask(EventsFrom(first, 12))
             except RowDamaged:
-                told += 1
+                unreadable += 1
                 continue
             except StoreError:
                 break
@@ -129,4 +129,4 @@ def test_flipped_bits_make_no_event(tmp_path: Path) -> None:
             for one in found:
                 assert one == entries[one.seq]
         store.close()
-    assert missing > 10, f"{missing} pages lacked entries, {told} could not be read"
+    assert missing > 10, f"{missing} pages lacked entries, {unreadable} could not be read"

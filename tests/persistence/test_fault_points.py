@@ -12,7 +12,7 @@ import pytest
 from amqp_broker.persistence import Discharged, DischargedAt, PageOf, Post, Retire, fault_points
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm, fault_point
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
-from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, offsets
 from tests.persistence.stores import edit, run_child, small_store
 
 # Transactions (the outcomes of 16 are kept) that post 20 large messages and retire all but one of the 20
@@ -21,9 +21,9 @@ from tests.persistence.stores import edit, run_child, small_store
 WORK = """
 import json, sys
 from pathlib import Path
-from amqp_broker.persistence.sqlite import SqliteStore
-from amqp_broker.persistence.store_checks import do, messages, new_queue
 from amqp_broker.persistence import CreateNode, Discharged, PageOf, Post, Purge, Retire
+from amqp_broker.persistence.sqlite import SqliteStore
+from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue
 
 path = Path(sys.argv[1])
 store = SqliteStore(path / "data", ballast_bytes=0, checkpoint_bytes=256 * 1024, discharge_keep_count=16)
@@ -43,8 +43,7 @@ for group in range(24):
     if store.checkpoint_due or group % 6 == 5:
         store.idle(0.0)
 do(store, Purge(other))
-while store.idle(0.0):
-    pass
+do_idle_work(store, 0.0)
 sql = "SELECT segment_id FROM run WHERE first_offset=0 AND queue_id=1"
 store._connection.execute(f"UPDATE segment SET bodies=x'00' WHERE id=({sql})").fetchall()
 store._reader.forget()
@@ -70,7 +69,7 @@ PASSES += [(point, 9) for point in POINTS if point.startswith(("apply", "commit"
 
 @pytest.mark.parametrize(("point", "nth"), PASSES)
 def test_kill(point: str, nth: int, tmp_path: Path) -> None:
-    """The process dies at the point; a new one finds the last promise, or the group under way wholly."""
+    """The process dies at the point. A new one finds what was promised, and all or nothing of the group."""
     (tmp_path / "data").mkdir()
     child = run_child(WORK, tmp_path, **{ENVIRONMENT_VARIABLE: f"{point}:{nth}"})
     assert child.returncode == -signal.SIGKILL, child.stderr
@@ -94,15 +93,15 @@ def test_kill(point: str, nth: int, tmp_path: Path) -> None:
             assert store.ask(PageOf(1, 0, 1, 1)).quarantined[0].offset == 0
         found = (offsets(store, 1), nodes[0].next_offset)
         assert found in [tuple(entry) for entry in possible], f"{found} is none of {possible}"
-    check_outcomes(store, nodes[0].next_offset // 20 if nodes else 0)
+    assert_outcomes(store, nodes[0].next_offset // 20 if nodes else 0)
     store.close()
     if (tmp_path / "copy").exists():
         assert check_store_file(tmp_path / "copy") == []
     assert edit(tmp_path / "data", "PRAGMA integrity_check") == [("ok",)]
 
 
-def check_outcomes(store: SqliteStore, committed: int) -> None:
-    """Those of the transactions whose posts are there, and of no other; the oldest may be forgotten."""
+def assert_outcomes(store: SqliteStore, committed: int) -> None:
+    """Exactly the transactions whose posts are there have outcomes. The oldest may be forgotten."""
     outcomes = [store.ask(DischargedAt(b"%d" % group)) for group in range(25)]
     known = [at_ms for at_ms in outcomes if at_ms is not None]
     assert known == [*range(committed - len(known), committed)], outcomes
@@ -110,7 +109,7 @@ def check_outcomes(store: SqliteStore, committed: int) -> None:
 
 
 def test_points_are_quiet_unless_armed() -> None:
-    """The n-th pass acts, once."""
+    """An armed point acts once, when it is passed for the n-th time."""
     seen: list[str] = []
     fault_point("commit.before")
     arm("commit.before", lambda: seen.append("now"), nth=2)
@@ -127,7 +126,7 @@ def test_points_are_quiet_unless_armed() -> None:
 
 
 def test_unknown_names_are_mistakes() -> None:
-    """A misspelt point would never be reached, in silence."""
+    """A misspelt point is refused, since it would never be reached."""
     with pytest.raises(AssertionError, match="no fault point"):
         arm("commit.befor")
     fault_points.arm_from_environment(None)
@@ -135,7 +134,7 @@ def test_unknown_names_are_mistakes() -> None:
 
 
 def test_other_groups_pass_no_point_of_a_discharge(tmp_path: Path) -> None:
-    """Who counts the passes of a discharge counts transactions only."""
+    """Groups without a transaction do not pass the points of a discharge."""
     passed: list[str] = []
     for point in FAULT_POINTS:
         if point.startswith("discharge"):
@@ -158,6 +157,6 @@ def test_other_groups_pass_no_point_of_a_discharge(tmp_path: Path) -> None:
 
 
 def test_every_point_is_passed_somewhere() -> None:
-    """The list and the source agree."""
+    """The list of points and the source agree."""
     source = "".join(path.read_text() for path in Path(fault_points.__file__).parent.glob("*.py"))
     assert [point for point in FAULT_POINTS if f'fault_point("{point}")' not in source] == []

@@ -15,8 +15,8 @@ from amqp_broker.persistence import CreateNode, PageOf, Post, StoreInUse
 from amqp_broker.persistence.fault_points import arm
 from amqp_broker.persistence.sqlite import check_directory
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME, LOCK_NAME
-from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets
 from amqp_broker.persistence.write_ahead_log import LOG_SUFFIX
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, offsets
 from tests.persistence.stores import run_child, small_store
 from tests.support.wire_client import PATIENCE_S
 
@@ -30,7 +30,7 @@ sys.stdin.read()
 
 
 def test_second_store_is_refused(tmp_path: Path) -> None:
-    """In the same process too; the first one is not disturbed, and closing it frees the directory."""
+    """A second store is refused, also in the same process. Closing the first one frees the directory."""
     first = small_store(tmp_path)
     queue_id = new_queue(first)
     with pytest.raises(StoreInUse, match=str(os.getpid())):
@@ -46,7 +46,7 @@ def test_second_store_is_refused(tmp_path: Path) -> None:
 
 
 def test_lock_goes_with_the_process(tmp_path: Path) -> None:
-    """However it ends: after kill -9 the next broker starts."""
+    """However the process ends, even by kill -9, the next broker starts."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
@@ -74,7 +74,7 @@ def test_data_directory_is_private(tmp_path: Path) -> None:
 
 
 def test_existing_directory_is_left_as_it_is(tmp_path: Path) -> None:
-    """It may be anything, /tmp even."""
+    """The mode of a directory that was there, which may be /tmp, is not changed."""
     directory = tmp_path / "mine"
     directory.mkdir(mode=0o755)
     small_store(directory).close()
@@ -93,9 +93,7 @@ sys.addaudithook(_hook)
 
 
 def test_nothing_but_sqlite_opens_the_database_file(tmp_path: Path) -> None:
-    """Closing any descriptor of it would drop SQLite's locks, which are on it and on no log: Python opens
-    other files only.
-    """
+    """Python never opens the database: closing a descriptor of it would drop SQLite's locks."""
     global _opened
     _opened = []
     try:

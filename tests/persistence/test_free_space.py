@@ -8,12 +8,12 @@ from pathlib import Path
 from amqp_broker.persistence import CreateNode, Post, Retire, StoreFull
 from amqp_broker.persistence.free_space import CRITICAL_BYTES, SpaceGuard, free_bytes_of
 from amqp_broker.persistence.sqlite_store import BALLAST_NAME
-from amqp_broker.persistence.store_checks import do, do_units, messages, new_queue, offsets
+from amqp_broker.testing.store_suite.helpers import do, do_units, messages, new_queue, offsets
 from tests.persistence.stores import MIB, small_store
 
 
 class Disk:
-    """A disk whose room the test says."""
+    """A disk with as much room as the test says."""
 
     def __init__(self, free: int) -> None:
         self.free = free
@@ -23,9 +23,7 @@ class Disk:
 
 
 def test_below_the_low_water_mark_posts_are_refused_and_settling_goes_on(tmp_path: Path) -> None:
-    """Only the units with new messages are answered with StoreFull, until there is a quarter more than the
-    mark.
-    """
+    """Units with new messages get StoreFull, until there is a quarter more room than the mark."""
     disk = Disk(1000 * MIB)
     store = small_store(tmp_path, low_water_bytes=100 * MIB, free_bytes=disk)
     queue_id = new_queue(store)
@@ -57,9 +55,7 @@ def test_below_the_low_water_mark_posts_are_refused_and_settling_goes_on(tmp_pat
 
 
 def test_ballast_is_dropped_at_the_last_moment_and_comes_back(tmp_path: Path) -> None:
-    """Low water alone does not drop it; nearly nothing does; it returns with room for both above the upper
-    mark.
-    """
+    """Only when nearly nothing is free the ballast goes. It returns with room for both above the mark."""
     disk = Disk(1000 * MIB)
     store = small_store(tmp_path, low_water_bytes=100 * MIB, ballast_bytes=8 * MIB, free_bytes=disk)
     queue_id = new_queue(store)
@@ -79,9 +75,7 @@ def test_ballast_is_dropped_at_the_last_moment_and_comes_back(tmp_path: Path) ->
 
 
 def test_full_disk_drops_the_ballast(tmp_path: Path) -> None:
-    """SQLite met the end first: the ballast goes, the group did not happen, the next one with posts is
-    refused.
-    """
+    """When SQLite finds the disk full, the ballast goes, and the group did not happen."""
     disk = Disk(1000 * MIB)
     store = small_store(tmp_path, ballast_bytes=8 * MIB, free_bytes=disk)
     queue_id = new_queue(store)
@@ -97,7 +91,7 @@ def test_full_disk_drops_the_ballast(tmp_path: Path) -> None:
 
 
 def test_ballast_that_finds_no_room_is_left_out(tmp_path: Path) -> None:
-    """A start on a nearly full disk works, without ballast; one of another size is made again."""
+    """A start on a nearly full disk works without ballast. Ballast of another size is made again."""
     guard = SpaceGuard(str(tmp_path / "b"), 100, MIB, Disk(MIB))
     assert not guard.state().ballast_present and not (tmp_path / "b").exists()
     (tmp_path / "b").write_bytes(b"cut short")
@@ -106,5 +100,5 @@ def test_ballast_that_finds_no_room_is_left_out(tmp_path: Path) -> None:
 
 
 def test_room_on_the_disk() -> None:
-    """What statvfs says an ordinary user may write."""
+    """The room is what statvfs says an ordinary user may write."""
     assert free_bytes_of("/") > 0

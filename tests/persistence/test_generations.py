@@ -17,7 +17,7 @@ DAY_MS = 24 * HOUR_MS
 
 
 def kept(*times: int, keep_ms: int = KEEP_MS, keep_count: int = KEEP_COUNT) -> Generations:
-    """Outcomes with these times, one group each."""
+    """Generations of outcomes with these times, one group each."""
     generations = Generations(keep_ms, keep_count)
     for at_ms in times:
         generations.keep(generations.place([Discharged(b"", at_ms)]))
@@ -34,12 +34,12 @@ def left(opened: list[int], now: float, newest_count: int = 1) -> int:
 
 
 def test_limits_are_seven_days_and_a_million() -> None:
-    """The defaults, in their units."""
+    """The default limits, in their units."""
     assert (KEEP_MS, KEEP_COUNT) == (7 * DAY_MS, 1_000_000)
 
 
 def test_full_generations_and_their_neighbours() -> None:
-    """A group that fills a generation goes on in the next one, told by the number of its first outcome."""
+    """A group that fills a generation goes on in the next one, named by its first outcome's number."""
     generations = Generations(KEEP_MS, KEEP_COUNT)
     placed = generations.place([Discharged(b"", 5)] * (2 * GENERATION_OUTCOMES + 3))
     assert [(number, len(members)) for number, members in placed.members.items()] == [
@@ -57,7 +57,7 @@ def test_full_generations_and_their_neighbours() -> None:
 
 
 def test_time_closes_a_generation_in_either_direction() -> None:
-    """A sixteenth of the time for keeping, forth or back, begins the next one."""
+    """A time later or earlier by a sixteenth of the keeping time begins a new generation."""
     generations = kept(10 * DAY_MS)
     part_ms = KEEP_MS // PARTS
     for at_ms, opens in ((part_ms, False), (part_ms + 1, True), (-part_ms, False), (-part_ms - 1, True)):
@@ -66,7 +66,7 @@ def test_time_closes_a_generation_in_either_direction() -> None:
 
 
 def test_small_limits_have_small_generations() -> None:
-    """So that no more than a sixteenth is forgotten too early; a limit of one keeps the newest."""
+    """No more than a sixteenth is forgotten too early. A limit of one keeps the newest."""
     for keep_count in (1, 2, 15, 16, 17, 100, 5000):
         generations = kept(*[5] * 300, keep_count=keep_count)
         while (number := generations.forgettable(0.0)) > 0:
@@ -92,7 +92,7 @@ def test_steps_are_bounded() -> None:
 
 
 def test_numbering_goes_on_when_all_are_forgotten() -> None:
-    """The next generation is a new one."""
+    """After all generations are forgotten, the next one has a new number."""
     generations = kept(5, 5, 5, keep_ms=1000)
     generations.forgettable(0.0)
     number = generations.forgettable(1.0)
@@ -102,7 +102,7 @@ def test_numbering_goes_on_when_all_are_forgotten() -> None:
 
 
 def test_age_runs_by_the_callers_clock() -> None:
-    """From the call that first saw the youngest outcome of a generation, whatever the wall clock says."""
+    """A generation ages from the call that first saw its youngest outcome, by no other clock."""
     generations = kept(0, keep_ms=1000)
     assert generations.forgettable(50.0) == 0
     assert generations.forgettable(50.9) == 0
@@ -120,7 +120,7 @@ def test_callers_clock_that_starts_anew_keeps() -> None:
 
 
 def test_what_an_earlier_process_left_is_as_old_as_its_times_say() -> None:
-    """Eight days of a discharge every twelve hours: what is seven days older than the newest goes at once."""
+    """All outcomes that are seven days older than the newest one go at once."""
     opened = [number * 12 * HOUR_MS for number in range(17)]
     assert left(opened, 0.0) == 15
     assert left(opened, 12 * 3600.0) == 14
@@ -129,7 +129,7 @@ def test_what_an_earlier_process_left_is_as_old_as_its_times_say() -> None:
 
 
 def test_clock_that_was_set_back_or_forth_in_an_earlier_process() -> None:
-    """Neither makes what is fresh old; what lies before it goes when its time in this process is over."""
+    """A set clock makes no fresh outcome old. Older ones go when their time in this process is over."""
     day = [number * HOUR_MS for number in range(0, 24, 11)]
     year = 365 * DAY_MS
     back = [year + at_ms for at_ms in day] + day
@@ -156,7 +156,7 @@ def test_limit_lowered_below_a_generation() -> None:
 
 
 def test_too_many_right_after_a_start() -> None:
-    """The number is known from the first numbers alone."""
+    """The number of outcomes is known from the first numbers of the generations alone."""
     generations = Generations(KEEP_MS, 2000)
     generations.load([(7000, 5), (8000, 5), (8125, 5), (9000, 5)], 130)
     assert generations.count == 2130

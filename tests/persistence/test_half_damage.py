@@ -1,4 +1,4 @@
-"""Half messages, streams and events on disk: what damage is found, told, and never believed."""
+"""Half messages, streams and events on disk: damage is found, reported, and never believed."""
 
 from __future__ import annotations
 
@@ -31,21 +31,12 @@ from amqp_broker.persistence import (
     half_rows,
 )
 from amqp_broker.persistence.checksums import half_checksum
-from amqp_broker.persistence.half_checks import (
-    GROUP,
-    body,
-    decide,
-    half,
-    half_id,
-    hold,
-    numbers,
-    stored,
-)
-from amqp_broker.persistence.half_keeping_checks import KEEP_S, LATE_S, forget_all
 from amqp_broker.persistence.halves import COMMITTED, PREPARED, ROLLED_BACK
 from amqp_broker.persistence.sqlite import check_directory
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, do_units, messages, offsets
+from amqp_broker.testing.store_suite.forgotten_halves import KEEP_S
+from amqp_broker.testing.store_suite.halves import GROUP, body, decide, half, half_id, hold, numbers, stored
+from amqp_broker.testing.store_suite.helpers import LATE_S, do, do_idle_work, do_units, messages, offsets
 from tests.persistence.stores import edit, small_store
 from tests.persistence.test_half_table import event, fill, stream
 
@@ -53,7 +44,7 @@ WRONG_STATE = "UPDATE half SET state='half-baked' WHERE id=7"
 
 
 def event_of(seq: int) -> Event:
-    """As `fill` logged it."""
+    """The event that `fill` wrote with this number."""
     one = event(seq - 1)
     one.seq = seq
     return one
@@ -66,7 +57,7 @@ def event_of(seq: int) -> Event:
         ("UPDATE half SET container_id='other' WHERE id=3", ["half message 3: the row does not match"]),
         ("DELETE FROM half_body WHERE id=3", ["half message 3: its body is kept, but there is none"]),
         ("DELETE FROM half WHERE id=3", ["half message 3: has a body, but there is none"]),
-        ("DELETE FROM half WHERE id=1", []),  # a tombstone that is lost cannot be told
+        ("DELETE FROM half WHERE id=1", []),  # nothing shows that a tombstone is lost
         (
             "INSERT INTO half_body VALUES (1, x'00', 5)",
             ["1: is committed, but has a body", "1: the body does not"],
@@ -80,8 +71,8 @@ def event_of(seq: int) -> Event:
         ("DELETE FROM event WHERE seq<5", []),
     ],
 )
-def test_checker_finds_damage(sql: str, findings: list[str], tmp_path: Path) -> None:
-    """Rows that were changed, lost, or belong nowhere; the store opens and goes on all the same."""
+def test_verification_finds_damage(sql: str, findings: list[str], tmp_path: Path) -> None:
+    """Changed, lost and stray rows are found. The store opens and goes on all the same."""
     store = small_store(tmp_path)
     queue_id = fill(store)
     store.close()
@@ -93,13 +84,13 @@ def test_checker_finds_damage(sql: str, findings: list[str], tmp_path: Path) -> 
     store = small_store(tmp_path)
     do(store, hold(50), decide(3, COMMITTED), Journal(event(20)), Advance(stream(queue_id, 20)))
     assert (stored(store, 50), stored(store, 3)) == (PREPARED, COMMITTED)
-    forget_all(store, 0.0)
-    forget_all(store, KEEP_S + LATE_S)
+    do_idle_work(store, 0.0)
+    do_idle_work(store, KEEP_S + LATE_S)
     store.close()
 
 
 def sealed(directory: Path, number: int, **changes: object) -> None:
-    """Change a row, with a checksum that is right."""
+    """Change a row, and give it a right checksum."""
     names = "group_name half_id destination container_id digest put_at_ms size_bytes message_format priority "
     names += "ttl_ms state attempts due_at_ms deadline_ms resolved_at_ms resolver reason expires_at_ms queue "
     columns = ["id", *names.split(), "offset", "forget_ms"]
@@ -111,8 +102,8 @@ def sealed(directory: Path, number: int, **changes: object) -> None:
     edit(directory, f"UPDATE half SET {sets}, checksum=? WHERE id=?", *changes.values(), checksum, number)
 
 
-def test_checker_finds_rows_that_contradict_themselves(tmp_path: Path) -> None:
-    """With right checksums: the mistakes of a writer."""
+def test_verification_finds_rows_that_contradict_themselves(tmp_path: Path) -> None:
+    """Wrong rows with right checksums are found, too: mistakes of a writer."""
     store = small_store(tmp_path)
     fill(store)
     store.close()
@@ -127,7 +118,7 @@ def test_checker_finds_rows_that_contradict_themselves(tmp_path: Path) -> None:
 
 
 def test_damaged_rows_are_told_and_never_believed(tmp_path: Path) -> None:
-    """The one that is damaged raises, lists leave it out, its neighbours are well."""
+    """A question for a damaged row raises, lists leave it out, and its neighbours are well."""
     store = small_store(tmp_path)
     queue_id = fill(store)
     store.close()
@@ -170,7 +161,7 @@ def test_damaged_rows_are_told_and_never_believed(tmp_path: Path) -> None:
 
 
 def test_damaged_pages_are_told_and_the_store_goes_on(tmp_path: Path) -> None:
-    """Questions that cannot be answered end no broker, nor does what cannot be forgotten."""
+    """A question that cannot be answered ends no broker, nor does a row that cannot be forgotten."""
     store = small_store(tmp_path, page_size_bytes=1024)
     queue_id = fill(store)
     do(store, *[Hold(half(number), body(number) * 30) for number in range(100, 200)])
@@ -193,15 +184,15 @@ def test_damaged_pages_are_told_and_the_store_goes_on(tmp_path: Path) -> None:
         store.ask(EventsFrom(90, 50))
     assert stored(store, 102) == ROLLED_BACK
     do(store, Post(queue_id, messages(0, 2)), Journal(event(0)), hold(201))
-    forget_all(store, 0.0)
-    forget_all(store, KEEP_S + LATE_S)
+    do_idle_work(store, 0.0)
+    do_idle_work(store, KEEP_S + LATE_S)
     do(store, Retire(queue_id, 0, 0), decide(201, COMMITTED))
     assert (offsets(store, queue_id), stored(store, 201)) == ([1], COMMITTED)
     store.close()
 
 
 def test_flipped_bits_make_no_state(tmp_path: Path) -> None:
-    """Anywhere in the file: what is told of a half message, a stream or an event is what was stored."""
+    """Wherever in the file a bit is flipped, a half message, a stream or an event is as it was stored."""
     store = small_store(tmp_path / "sound", page_size_bytes=1024)
     queue_id = fill(store)
     expected: list[Half | None] = [store.ask(HalfOf(GROUP, half_id(number))) for number in range(40)]
@@ -209,7 +200,7 @@ def test_flipped_bits_make_no_state(tmp_path: Path) -> None:
     sound = (tmp_path / "sound" / DATABASE_NAME).read_bytes()
     (tmp_path / "damaged").mkdir()
     randomness = random.Random(11)
-    lost = told = refused = 0
+    lost = reported = refused = 0
     for _ in range(150):
         data = bytearray(sound)
         data[randomness.randrange(len(data))] ^= 1 << randomness.randrange(8)
@@ -231,6 +222,6 @@ def test_flipped_bits_make_no_state(tmp_path: Path) -> None:
                 for one in store.ask(EventsFrom(number, 3)):
                     assert one == event_of(one.seq)
             except StoreError:
-                told += 1
+                reported += 1
         store.close()
-    assert refused < 40 and told > 10 and lost < 100, f"{refused} refused, {told} told, {lost} lost"
+    assert refused < 40 and reported > 10 and lost < 100, (refused, reported, lost)

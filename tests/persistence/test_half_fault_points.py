@@ -23,10 +23,10 @@ from amqp_broker.persistence import (
     StreamOf,
 )
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm
-from amqp_broker.persistence.half_checks import GROUP, body, decide, half_id, hold
 from amqp_broker.persistence.halves import COMMITTED, PARKED, PREPARED, ROLLED_BACK
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
-from amqp_broker.persistence.store_checks import do, messages, new_queue, read_all
+from amqp_broker.testing.store_suite.halves import GROUP, body, decide, half_id, hold
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, read_all
 from tests.persistence.stores import run_child, small_store
 
 # Group n puts half n, commits half n-1 or rolls it back (every third), posts its message with the commit, and
@@ -36,9 +36,9 @@ WORK = """
 import sys
 from pathlib import Path
 from amqp_broker.persistence import Advance, Event, Journal, Post, Stream
-from amqp_broker.persistence.half_checks import GROUP, body, decide, half_id, hold
 from amqp_broker.persistence.sqlite import SqliteStore
-from amqp_broker.persistence.store_checks import do, do_units, messages, new_queue
+from amqp_broker.testing.store_suite.halves import GROUP, body, decide, half_id, hold
+from amqp_broker.testing.store_suite.helpers import do, do_idle_work, do_units, messages, new_queue
 
 store = SqliteStore(Path(sys.argv[1]), ballast_bytes=0, checkpoint_bytes=64 * 1024, event_keep_ms=86_400_000)
 queue_id, plain = new_queue(store), new_queue(store, "plain")
@@ -57,8 +57,7 @@ for number in range(20):
     print("done", number, flush=True)
     if number % 5 == 4:
         for now in (0.0, 5.0, 10 * 86_400.0):
-            while store.idle(number * 1_000_000.0 + now):
-                pass
+            do_idle_work(store, number * 1_000_000.0 + now)
 store.close()
 """
 
@@ -72,7 +71,7 @@ PASSES += [(point, nth) for point in COMMON_POINTS for nth in (1, 4, 7)]
 
 @pytest.mark.parametrize(("point", "nth"), PASSES)
 def test_kill(point: str, nth: int, tmp_path: Path) -> None:
-    """The group under way is there wholly or not at all, what was committed before it is there."""
+    """The group in progress is there wholly or not at all. What was committed before it is there."""
     child = run_child(WORK, tmp_path / "data", **{ENVIRONMENT_VARIABLE: f"{point}:{nth}"})
     assert child.returncode == -signal.SIGKILL, child.stderr
     lines = [line.split() for line in child.stdout.splitlines()]
@@ -86,7 +85,7 @@ def test_kill(point: str, nth: int, tmp_path: Path) -> None:
     if len(store.recover().nodes) < 2:
         store.close()
         return
-    check_groups(store, groups)
+    assert_groups(store, groups)
     next_event = Journal(Event("next", 1, {}))
     do(store, hold(groups), next_event)
     assert next_event.event.seq == 2 * groups + 1
@@ -95,13 +94,13 @@ def test_kill(point: str, nth: int, tmp_path: Path) -> None:
 
 
 def number_of_groups(store: SqliteStore) -> int:
-    """By the position of the stream."""
+    """The groups that were committed, by the position of the stream."""
     positions = [store.ask(StreamOf(node.queue_id, "s")) for node in store.recover().nodes]
     return max([found.seq_no for found in positions if found is not None], default=0)
 
 
-def check_groups(store: SqliteStore, groups: int) -> None:
-    """So many groups: positions and decisions with their messages, events; the oldest may be forgotten."""
+def assert_groups(store: SqliteStore, groups: int) -> None:
+    """So many groups are there, with positions, decisions and messages. Old events may be forgotten."""
     queue_id, plain = (node.queue_id for node in store.recover().nodes)
     assert len(read_all(store, plain)) == groups
     states = [one.state if (one := store.ask(HalfOf(GROUP, half_id(n)))) else None for n in range(20)]
@@ -120,7 +119,7 @@ def check_groups(store: SqliteStore, groups: int) -> None:
 
 
 def test_other_groups_pass_none_of_them(tmp_path: Path) -> None:
-    """Who counts the passes of a put counts puts only; so it is with decisions and positions."""
+    """Only puts pass the points of a put. It is the same for decisions and positions."""
     passed: list[str] = []
     for point in POINTS:
         arm(point, partial(passed.append, point))

@@ -41,7 +41,7 @@ from amqp_broker.persistence import (
 )
 from amqp_broker.persistence.halves import COMMITTED, DECIDED, OPEN, PREPARED, ROLLED_BACK
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
-from amqp_broker.persistence.store_checks import offsets
+from amqp_broker.testing.store_suite.helpers import offsets
 
 GROUPS = ("g", "h")
 NAMES = st.tuples(st.sampled_from(GROUPS), st.sampled_from([b"\x01%d" % number for number in range(6)]))
@@ -54,7 +54,7 @@ REFUSED = Post(1_000_000, [Record(0, b"")])
 
 
 def twin_of(unit: Unit) -> Unit:
-    """The same unit for the other store, apart from what a store writes into."""
+    """A copy of a unit for the other store, since a store writes into some verbs."""
     return [own(verb) for verb in unit]
 
 
@@ -152,11 +152,11 @@ class HalfModel(RuleBasedStateMachine):
             self.add([Advance(Stream(queue_id, name, "o", 2**64 - 1 - number, number, former, 1, 2))], ends)
 
     @rule(at_ms=TIMES, count=st.integers(1, 3), ends=ENDS)
-    def log(self, at_ms: int, count: int, ends: bool) -> None:
+    def journal(self, at_ms: int, count: int, ends: bool) -> None:
         self.add([Journal(Event("k", at_ms, {"n": n, "s": "\n"})) for n in range(count)], ends)
 
     @rule(at_ms=TIMES, count=st.sampled_from([1, 2, 5, 400]), columns=st.booleans(), ends=ENDS)
-    def log_run(self, at_ms: int, count: int, columns: bool, ends: bool) -> None:
+    def journal_run(self, at_ms: int, count: int, columns: bool, ends: bool) -> None:
         texts: list[str | int | None] = [None if n % 3 else f"{n} \u00fc" for n in range(count)]
         own = {"t": texts, "n": [*range(count)]} if columns else {}
         self.add([Journal(Event("run", at_ms, {"q": 1}, 0, count, own))], ends)
@@ -167,14 +167,14 @@ class HalfModel(RuleBasedStateMachine):
 
     @rule(ends=ENDS)
     def refused(self, ends: bool) -> None:
-        """A unit of its own that cannot happen, with everything that it would have done."""
+        """Add a unit that cannot happen, with everything that it would have done."""
         half = Half("refused", b"id", "q", PREPARED, b"", 1, 2, 3, "c", 1)
         position = Advance(Stream(self.queue_ids[0], "refused", "o", 1, 1))
         self.add([Hold(half, b"body"), position, Journal(Event("refused", 1, {})), REFUSED], ends)
 
     @rule(odds=st.integers(0, 9))
     def delete(self, odds: int) -> None:
-        """The second queue, with its streams."""
+        """Delete or purge the second queue, with its streams."""
         verb = DeleteNode if odds == 0 else Purge
         self.add([verb(self.queue_ids[1])], ends=True)
 
@@ -225,7 +225,7 @@ class HalfModel(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """The files as they are go to another directory, with a group that was never committed."""
+        """Go on with a copy of the open files, in which a group was never committed."""
         self.apply_both()
         before = self.directory
         self.number += 1
@@ -253,7 +253,7 @@ class HalfModel(RuleBasedStateMachine):
     @invariant()
     def both_tell_the_same(self) -> None:
         if self.queue_ids:
-            assert told_by(self.store, self.queue_ids) == told_by(self.model, self.queue_ids)
+            assert answers_of(self.store, self.queue_ids) == answers_of(self.model, self.queue_ids)
             assert offsets(self.store, self.queue_ids[0]) == offsets(self.model, self.queue_ids[0])
 
     def teardown(self) -> None:
@@ -264,22 +264,22 @@ class HalfModel(RuleBasedStateMachine):
 
 
 def numbers_of(units: list[Unit]) -> list[int]:
-    """Of the events."""
+    """The numbers of events."""
     return [verb.event.seq for unit in units for verb in unit if isinstance(verb, Journal)]
 
 
-def told_by(store: Store, queue_ids: list[int]) -> list[object]:
-    """Everything that a store has to say."""
-    told: list[object] = [store.ask(OpenHalves()), store.ask(EventsFrom(0, 1000)), store.ask(EventRange())]
+def answers_of(store: Store, queue_ids: list[int]) -> list[object]:
+    """All answers of a store."""
+    answers: list[object] = [store.ask(OpenHalves()), store.ask(EventsFrom(0, 1000)), store.ask(EventRange())]
     for group in GROUPS:
         for number in range(6):
             half_id = b"\x01%d" % number
-            told += [store.ask(HalfOf(group, half_id)), store.ask(HalfBodyOf(group, half_id))]
-        told.append(store.ask(HalvesOf(group, None, b"", 100)))
+            answers += [store.ask(HalfOf(group, half_id)), store.ask(HalfBodyOf(group, half_id))]
+        answers.append(store.ask(HalvesOf(group, None, b"", 100)))
     for queue_id in queue_ids:
-        told.append(store.ask(StreamsOf(queue_id, "", 10)))
-        told += [store.ask(StreamOf(queue_id, name)) for name in (*STREAMS, "refused")]
-    return told
+        answers.append(store.ask(StreamsOf(queue_id, "", 10)))
+        answers += [store.ask(StreamOf(queue_id, name)) for name in (*STREAMS, "refused")]
+    return answers
 
 
 TestHalfModel = HalfModel.TestCase

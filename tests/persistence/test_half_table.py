@@ -38,7 +38,12 @@ from amqp_broker.persistence import (
     keep_clock,
     stream_table,
 )
-from amqp_broker.persistence.half_checks import (
+from amqp_broker.persistence.halves import BY_POLICY, COMMITTED, EVENT_RUN_MAX, PARKED, PREPARED, ROLLED_BACK
+from amqp_broker.persistence.keep_clock import AWAY_MS
+from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
+from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.testing.store_suite.forgotten_halves import KEEP_S
+from amqp_broker.testing.store_suite.halves import (
     GROUP,
     KEEP_MS,
     PUT_AT_MS,
@@ -49,18 +54,13 @@ from amqp_broker.persistence.half_checks import (
     hold,
     stored,
 )
-from amqp_broker.persistence.half_keeping_checks import KEEP_S, LATE_S, forget_all
-from amqp_broker.persistence.halves import BY_POLICY, COMMITTED, EVENT_RUN_MAX, PARKED, PREPARED, ROLLED_BACK
-from amqp_broker.persistence.keep_clock import AWAY_MS
-from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
-from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, do_units, messages, new_queue
+from amqp_broker.testing.store_suite.helpers import LATE_S, do, do_idle_work, do_units, messages, new_queue
 from tests.persistence.stores import MIB, small_store
 from tests.support.memory import left_by_each_round
 
 
 def fill(store: SqliteStore) -> int:
-    """Forty halves of four kinds, ten streams, twenty events; a queue."""
+    """Write forty half messages of four kinds, ten streams, twenty events and a queue."""
     queue_id = new_queue(store)
     do(store, *[hold(number) for number in range(40)])
     do(store, *[decide(number, COMMITTED) for number in range(0, 40, 4)])
@@ -83,8 +83,8 @@ def event(number: int) -> Event:
 STATES = [COMMITTED, ROLLED_BACK, PARKED, PREPARED]
 
 
-def check_filled(store: SqliteStore, queue_id: int) -> None:
-    """All of it is there."""
+def assert_filled(store: SqliteStore, queue_id: int) -> None:
+    """All that `fill` wrote is there."""
     assert [stored(store, number) for number in range(40)] == STATES * 10
     for number in range(40):
         expected = None if number % 4 == 0 or number % 8 == 5 else body(number)
@@ -103,7 +103,7 @@ def count(store: SqliteStore, table: str) -> int:
 
 
 def test_all_of_it_survives_a_reopening_and_a_crash(tmp_path: Path) -> None:
-    """Committed groups do, the one under way does not; numbering goes on."""
+    """Committed groups survive, the one in progress does not. The numbering goes on."""
     store = small_store(tmp_path / "data")
     queue_id = fill(store)
     new = Stream(queue_id, "new", "owner", 1, 1)
@@ -115,17 +115,17 @@ def test_all_of_it_survives_a_reopening_and_a_crash(tmp_path: Path) -> None:
     for name in ("data", "crashed"):
         assert check_directory(tmp_path / name) == []
         store = small_store(tmp_path / name)
-        check_filled(store, queue_id)
-        log = Journal(event(20))
-        do(store, *later[:2], log, later[3])
-        assert log.event.seq == 21
+        assert_filled(store, queue_id)
+        journal = Journal(event(20))
+        do(store, *later[:2], journal, later[3])
+        assert journal.event.seq == 21
         assert (stored(store, 50), stored(store, 3)) == (PREPARED, COMMITTED)
         store.close()
         assert check_directory(tmp_path / name) == []
 
 
 def test_body_of_a_half_that_is_decided_at_once_is_written_nowhere(tmp_path: Path) -> None:
-    """Put and committed in one group: one row, and a message."""
+    """Put and committed in one group, a half message is one row and a message."""
     store = small_store(tmp_path)
     queue_id = new_queue(store)
     pages: list[int] = []
@@ -142,7 +142,7 @@ def test_body_of_a_half_that_is_decided_at_once_is_written_nowhere(tmp_path: Pat
 
 
 def test_full_disk_refuses_what_is_new_and_settling_goes_on(tmp_path: Path) -> None:
-    """Below the low-water mark: no Hold, Post or Advance; decisions without a message, and all else."""
+    """Below the low-water mark Hold, Post and Advance are refused. Decisions without a message happen."""
     free = [1 << 40]
     store = small_store(tmp_path, free_bytes=lambda: free[0], low_water_bytes=1 << 20)
     queue_id = new_queue(store)
@@ -155,12 +155,12 @@ def test_full_disk_refuses_what_is_new_and_settling_goes_on(tmp_path: Path) -> N
         [Advance(stream(queue_id, 2))],
         [decide(1, ROLLED_BACK), Journal(event(0)), hold(8)],
     ]
-    logs = [Journal(event(number)) for number in range(2)]
+    journals = [Journal(event(number)) for number in range(2)]
     taken: list[Unit] = [
-        [decide(1, ROLLED_BACK), logs[0]],
+        [decide(1, ROLLED_BACK), journals[0]],
         [Reschedule(GROUP, half_id(2), PARKED, 1, 2, 3)],
         [ForgetStream(queue_id, "stream-1")],
-        [logs[1]],
+        [journals[1]],
         [Discharged(b"id", 1)],
     ]
     errors = do_units(store, [*refused, *taken])
@@ -171,7 +171,7 @@ def test_full_disk_refuses_what_is_new_and_settling_goes_on(tmp_path: Path) -> N
     assert store.ask(StreamsOf(queue_id, "", 9)) == []
     for unit in (refused[0], refused[2]):
         assert [type(error) for error in do_units(store, [unit])] == [StoreFull], "alone in its group"
-    assert [log.event.seq for log in logs] == [1, 2]
+    assert [journal.event.seq for journal in journals] == [1, 2]
     errors = do_units(store, [[decide(2, ROLLED_BACK)], [decide(3, ROLLED_BACK)]])
     assert errors == [None, None]
     store.close()
@@ -179,7 +179,7 @@ def test_full_disk_refuses_what_is_new_and_settling_goes_on(tmp_path: Path) -> N
 
 
 def test_group_that_finds_the_disk_full_leaves_everything_as_it_was(tmp_path: Path) -> None:
-    """SQLite met the end of the disk in the middle of it: the same verbs happen later."""
+    """When SQLite finds the disk full in a group, nothing happened. The same verbs happen later."""
     store = small_store(tmp_path)
     queue_id = fill(store)
     ((pages,),) = store._connection.execute("PRAGMA page_count").fetchall()
@@ -190,7 +190,7 @@ def test_group_that_finds_the_disk_full_leaves_everything_as_it_was(tmp_path: Pa
     ]  # fmt: skip
     with pytest.raises(StoreFull):
         store.apply([unit])
-    check_filled(store, queue_id)
+    assert_filled(store, queue_id)
     store._connection.execute("PRAGMA max_page_count=1000000").fetchall()
     assert [type(error) for error in do_units(store, [unit])] == [StoreFull], "not the first time"
     do(store, *unit)
@@ -201,28 +201,28 @@ def test_group_that_finds_the_disk_full_leaves_everything_as_it_was(tmp_path: Pa
 
 
 def test_last_event_is_kept_so_that_no_number_comes_twice(tmp_path: Path) -> None:
-    """Over a restart, when all others are forgotten."""
+    """The last event stays when all others are forgotten, also over a restart."""
     store = small_store(tmp_path, event_keep_ms=1000)
     do(store, *[Journal(event(number)) for number in range(20)])
-    forget_all(store, 0.0)
-    forget_all(store, 1000.0)
+    do_idle_work(store, 0.0)
+    do_idle_work(store, 1000.0)
     assert [one.seq for one in store.ask(EventsFrom(0, 99))] == [20]
     store.close()
     assert check_directory(tmp_path) == []
     store = small_store(tmp_path, event_keep_ms=1000)
-    log = Journal(event(20))
-    do(store, log)
-    assert log.event.seq == 21
+    journal = Journal(event(20))
+    do(store, journal)
+    assert journal.event.seq == 21
     store.close()
 
 
 def test_events_are_forgotten_in_steps(tmp_path: Path) -> None:
-    """More than one takes: so many each time, and the next one goes on there."""
+    """One step forgets a bounded number of events, and the next one goes on there."""
     store = small_store(tmp_path, synchronous="OFF", event_keep_ms=1000)
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     many = keep_clock.FORGET_ROWS + 500
     do(store, *[Journal(event(number)) for number in range(many)])
-    forget_all(store, 1.0)
+    do_idle_work(store, 1.0)
     steps = [(store.idle(1000.0), count(store, "event")) for _ in range(2)]
     assert steps == [(True, 500), (False, 1)]
     assert store.ask(EventsFrom(0, 9))[0].seq == many
@@ -230,12 +230,12 @@ def test_events_are_forgotten_in_steps(tmp_path: Path) -> None:
 
 
 def test_runs_are_forgotten_in_steps(tmp_path: Path) -> None:
-    """Few rows, but as many entries as a step takes: the next one goes on there, by whole rows."""
+    """One step forgets whole rows, of a bounded number of events together."""
     store = small_store(tmp_path, synchronous="OFF", event_keep_ms=1000)
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     rows = keep_clock.FORGET_EVENTS // EVENT_RUN_MAX + 4
     do(store, *[Journal(Event("k", 1, {}, 0, EVENT_RUN_MAX)) for _ in range(rows)])
-    forget_all(store, 1.0)
+    do_idle_work(store, 1.0)
     steps = [(store.idle(1000.0), count(store, "event")) for _ in range(2)]
     assert steps == [(True, 4), (False, 1)]
     assert store.ask(EventRange()) == ((rows - 1) * EVENT_RUN_MAX + 1, rows * EVENT_RUN_MAX + 1)
@@ -243,51 +243,51 @@ def test_runs_are_forgotten_in_steps(tmp_path: Path) -> None:
 
 
 def test_numbers_go_on_behind_a_run_after_a_restart(tmp_path: Path) -> None:
-    """A run that is the last row takes all its numbers with it, also when only it is left."""
+    """All numbers of a run that is the last row are used, also when only it is left."""
     store = small_store(tmp_path, event_keep_ms=1000)
     numbers: list[str | int | None] = [*range(7)]
     do(store, Journal(event(1)), Journal(Event("put", 2, {}, 0, 7, {"offset": numbers})))
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     for _ in range(2):
         store.close()
         assert check_directory(tmp_path) == []
         store = small_store(tmp_path, event_keep_ms=1000)
         assert store.ask(EventRange())[1] == 9
-        forget_all(store, 0.0)
-        forget_all(store, 1000.0)
+        do_idle_work(store, 0.0)
+        do_idle_work(store, 1000.0)
         assert [one.fields["offset"] for one in store.ask(EventsFrom(0, 99))] == [*range(7)]
-    log = Journal(event(20))
-    do(store, log)
-    assert log.event.seq == 9
+    journal = Journal(event(20))
+    do(store, journal)
+    assert journal.event.seq == 9
     store.close()
     assert check_directory(tmp_path) == []
 
 
 def test_age_goes_on_after_a_restart(tmp_path: Path) -> None:
-    """What an earlier process has counted is not counted anew, but for the last minutes."""
+    """What an earlier process has counted is not counted again, except for the last minutes."""
     store = small_store(tmp_path)
     do(store, hold(1), decide(1, ROLLED_BACK), Journal(event(1)), Journal(event(2)))
-    forget_all(store, 0.0)
-    forget_all(store, 6 * 86_400.0)
+    do_idle_work(store, 0.0)
+    do_idle_work(store, 6 * 86_400.0)
     store.close()
     store = small_store(tmp_path)
-    forget_all(store, 0.0)
-    forget_all(store, 86_400.0 - 1000)
+    do_idle_work(store, 0.0)
+    do_idle_work(store, 86_400.0 - 1000)
     assert (stored(store, 1), len(store.ask(EventsFrom(0, 9)))) == (ROLLED_BACK, 2)
-    forget_all(store, 86_400.0 + LATE_S)
+    do_idle_work(store, 86_400.0 + LATE_S)
     assert (stored(store, 1), len(store.ask(EventsFrom(0, 9)))) == (None, 1)
     store.close()
     assert check_directory(tmp_path) == []
 
 
 def test_age_goes_on_with_the_time_that_is_told(tmp_path: Path) -> None:
-    """However often the store is opened again: what has elapsed counts, to the second, and nothing else."""
+    """However often the store is opened again, exactly the time that has passed counts."""
     begun_ms, late_ms = PUT_AT_MS, 2 * AWAY_MS
     store = small_store(tmp_path)
     do(store, KeepTime(begun_ms, ""), hold(1), decide(1, ROLLED_BACK), Journal(event(1)), Journal(event(2)))
     for day in range(1, 8):
         if day == 7:
-            forget_all(store, (begun_ms + KEEP_MS) / 1000 - 1)
+            do_idle_work(store, (begun_ms + KEEP_MS) / 1000 - 1)
             assert (stored(store, 1), len(store.ask(EventsFrom(0, 99)))) == (ROLLED_BACK, 8)
         do(store, KeepTime(begun_ms + day * 86_400_000, ""), Journal(event(day)))
         store.close()
@@ -295,20 +295,20 @@ def test_age_goes_on_with_the_time_that_is_told(tmp_path: Path) -> None:
         recovered = store.recover()
         assert recovered.now_ms == begun_ms + day * 86_400_000
     assert KEEP_MS == 7 * 86_400_000
-    forget_all(store, (begun_ms + KEEP_MS + late_ms) / 1000)
+    do_idle_work(store, (begun_ms + KEEP_MS + late_ms) / 1000)
     assert (stored(store, 1), len(store.ask(EventsFrom(0, 99)))) == (None, 7)
     store.close()
     assert check_directory(tmp_path) == []
 
 
 def test_bodies_are_forgotten_in_bounded_steps(tmp_path: Path) -> None:
-    """Large ones are few in a step; each step goes on where the last one ended."""
+    """One step forgets few large bodies, and the next one goes on there."""
     store = small_store(tmp_path, synchronous="OFF")
     size = half_table.FORGET_BYTES // 4
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     for number in range(12):
         do(store, Hold(half(number, size=size), bytes(size)), decide(number, ROLLED_BACK, by=BY_POLICY))
-    forget_all(store, 1.0)
+    do_idle_work(store, 1.0)
     left = []
     more = True
     while more:
@@ -321,7 +321,7 @@ def test_bodies_are_forgotten_in_bounded_steps(tmp_path: Path) -> None:
 
 
 def test_streams_of_a_deleted_queue_are_swept_in_steps(tmp_path: Path) -> None:
-    """Also after a restart; meanwhile nobody sees them, and the checker finds nothing wrong."""
+    """The sweep goes on after a restart. Meanwhile nobody sees the streams, and the file verifies."""
     store = small_store(tmp_path, synchronous="OFF")
     gone, kept = new_queue(store, "gone"), new_queue(store, "kept")
     many = 2 * stream_table.FORGET_STREAMS + 5
@@ -334,7 +334,7 @@ def test_streams_of_a_deleted_queue_are_swept_in_steps(tmp_path: Path) -> None:
     assert check_directory(tmp_path) == []
     store = small_store(tmp_path, synchronous="OFF")
     assert (store.ask(StreamOf(gone, "stream-3")), store.ask(StreamsOf(gone, "", 9))) == (None, [])
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     assert count(store, "stream") == many
     assert store.ask(StreamOf(kept, "stream-3")) == stream(kept, 3)
     store.close()
@@ -342,7 +342,7 @@ def test_streams_of_a_deleted_queue_are_swept_in_steps(tmp_path: Path) -> None:
 
 
 def test_every_question_is_answered_by_a_search(tmp_path: Path) -> None:
-    """No table is gone through for what is asked on the way of a message; nor for a page of a list."""
+    """No question on the way of a message scans a table, nor does one for a page of a list."""
     store = small_store(tmp_path)
     fill(store)
     texts = [
@@ -353,19 +353,19 @@ def test_every_question_is_answered_by_a_search(tmp_path: Path) -> None:
         if isinstance(value, str) and value.startswith(("SELECT", "UPDATE", "DELETE"))
     ]
     assert len(texts) > 15
-    told = {
+    plans = {
         sql: " / ".join(row[3] for row in store._connection.execute(f"EXPLAIN QUERY PLAN {sql}", (1,) * n))
         for sql in texts
         for n in (sql.count("?"),)
     }
-    scans = {sql: plan for sql, plan in told.items() if "SCAN" in plan.replace("SCAN CONSTANT ROW", "")}
+    scans = {sql: plan for sql, plan in plans.items() if "SCAN" in plan.replace("SCAN CONSTANT ROW", "")}
     assert {plan for plan in scans.values() if "COMPOUND" not in plan} <= {
         "SCAN half USING INDEX half_open / USE TEMP B-TREE FOR ORDER BY",  # once, at the start
         "SCAN event",  # backwards, one row
         # bodies beyond their bound, the oldest first; and once at a start, where nobody has counted them
         "SCAN b / SEARCH h USING INTEGER PRIMARY KEY (rowid=?)",
     }, scans
-    sorts = [sql for sql, plan in told.items() if "TEMP B-TREE" in plan and sql not in scans]
+    sorts = [sql for sql, plan in plans.items() if "TEMP B-TREE" in plan and sql not in scans]
     assert sorts == []
     store.close()
 
@@ -373,7 +373,7 @@ def test_every_question_is_answered_by_a_search(tmp_path: Path) -> None:
 def test_memory_does_not_grow_with_streams_and_halves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once the rows that are kept at hand are full, more leave less than a byte for each of them."""
+    """Once the rows that are kept in memory are full, each further one takes less than a byte."""
     store = small_store(tmp_path, synchronous="OFF")
     queue_id = new_queue(store)
     count = 200
@@ -389,14 +389,14 @@ def test_memory_does_not_grow_with_streams_and_halves(
             for number in chosen:
                 store.ask(StreamOf(queue_id, f"stream-{number}"))
                 store.ask(HalfOf(GROUP, half_id(number)))
-        forget_all(store, float(first))
+        do_idle_work(store, float(first))
 
     assert left_by_each_round(add, count) < count
     store.close()
 
 
 def test_few_pages_for_each_decision(tmp_path: Path) -> None:
-    """Random ids among fifty thousand tombstones: a put writes one page of the index, a decision none."""
+    """Among fifty thousand tombstones with random ids a put writes one page of the index, a decision none."""
     store = small_store(tmp_path, synchronous="OFF", checkpoint_bytes=1 << 30)
     randomness = random.Random(3)
     ids = [randomness.randbytes(17) for _ in range(52_000)]
@@ -422,7 +422,7 @@ def test_few_pages_for_each_decision(tmp_path: Path) -> None:
 
 
 def test_backup_holds_all_of_it(tmp_path: Path) -> None:
-    """And the copy opens with it."""
+    """A backup opens with half messages, streams and events."""
     store = small_store(tmp_path / "data")
     queue_id = fill(store)
     store.backup(tmp_path / "copy")
@@ -431,11 +431,11 @@ def test_backup_holds_all_of_it(tmp_path: Path) -> None:
     (tmp_path / "restored").mkdir()
     (tmp_path / "copy").rename(tmp_path / "restored" / DATABASE_NAME)
     restored = small_store(tmp_path / "restored")
-    check_filled(restored, queue_id)
+    assert_filled(restored, queue_id)
     restored.close()
 
 
 def test_store_protocol() -> None:
-    """The store on disk is one, for the type checker."""
+    """The store on disk is a `Store` to the type checker."""
     make: Callable[[Path], Store] = SqliteStore
     assert make is SqliteStore

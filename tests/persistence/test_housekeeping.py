@@ -7,14 +7,20 @@ from pathlib import Path
 from amqp_broker.persistence import DeleteNode, Post, Purge, Record, Retire, Return
 from amqp_broker.persistence.housekeeping import REWRITES, SWEEP_RUNS
 from amqp_broker.persistence.sqlite import check_directory
-from amqp_broker.persistence.store_checks import do, fields, messages, new_queue, offsets, read_all
+from amqp_broker.testing.store_suite.helpers import (
+    do,
+    do_idle_work,
+    fields,
+    messages,
+    new_queue,
+    offsets,
+    read_all,
+)
 from tests.persistence.stores import MIB, edit, small_store
 
 
 def test_wal_stays_near_its_limit(tmp_path: Path) -> None:
-    """The checkpoint is due at the size that was asked for, not before, and the file is used again from its
-    front.
-    """
+    """The checkpoint is due at the configured size. Then the file is used again from its front."""
     store = small_store(tmp_path, checkpoint_bytes=MIB)
     queue_id = new_queue(store)
     wal = tmp_path / "store.sqlite3-wal"
@@ -49,7 +55,7 @@ def test_nothing_is_checkpointed_by_sqlite_itself(tmp_path: Path) -> None:
 
 
 def test_quiet_store_checkpoints_what_there_is(tmp_path: Path) -> None:
-    """Idle with a little WAL: it is copied, and then idle does nothing."""
+    """An idle store copies a small WAL, and then `idle` does nothing."""
     store = small_store(tmp_path)
     new_queue(store)
     assert not store.checkpoint_due
@@ -63,7 +69,7 @@ def test_quiet_store_checkpoints_what_there_is(tmp_path: Path) -> None:
 
 
 def test_sweeping_is_bounded_and_survives_a_restart(tmp_path: Path) -> None:
-    """A purge and a deleted node are one mark each; their rows go in steps, also after a restart."""
+    """A purge and a deleted node are one mark each. Their rows go in steps, also after a restart."""
     store = small_store(tmp_path, synchronous="OFF")
     purged, deleted, kept = (new_queue(store, name) for name in ("purged", "deleted", "kept"))
     for queue_id in (purged, deleted, kept):
@@ -101,7 +107,7 @@ def rows(store: object, queue_id: int) -> int:
 
 
 def test_sparse_segments_are_rewritten(tmp_path: Path) -> None:
-    """One live message does not hold a megabyte; what is live keeps its place, bytes and changes."""
+    """One live message does not hold a megabyte. Live messages keep their place, bytes and changes."""
     store = small_store(tmp_path)
     queue_id = new_queue(store)
     for first in range(0, 20 * 100, 100):
@@ -113,8 +119,7 @@ def test_sparse_segments_are_rewritten(tmp_path: Path) -> None:
     assert segment_bytes(store) == 20 * 100 * 5000
     assert store.idle(0.0) is True
     assert segment_bytes(store) == (20 - REWRITES) * 100 * 5000 + REWRITES * 3 * 5000
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     assert segment_bytes(store) == 20 * 3 * 5000
     assert list(map(fields, read_all(store, queue_id, page=7))) == before
     do(store, Retire(queue_id, 0, 99))

@@ -9,7 +9,7 @@ DAY_S = 86_400.0
 
 
 def test_time_passes_as_it_is_told() -> None:
-    """Between two ticks of the caller, not before the first one, and never back."""
+    """Time passes between two ticks of the caller, not before the first one, and never back."""
     clock = KeepClock()
     assert [clock.tick(now) for now in (500.0, 500.5, 503.0, 502.0, 502.25)] == [0, 500, 3000, 3000, 3250]
 
@@ -22,7 +22,7 @@ def test_it_goes_on_where_it_was() -> None:
 
 
 def test_it_goes_on_from_the_time_that_it_was_told() -> None:
-    """Where that is known, what has passed since then counts; a crash that takes time back makes it stand."""
+    """The time since the known one counts. After a crash that takes time back the clock waits."""
     clock = KeepClock()
     clock.load(7000, 10.0)
     assert [clock.tick(now) for now in (11.0, 12.0)] == [8000, 9000]
@@ -31,7 +31,7 @@ def test_it_goes_on_from_the_time_that_it_was_told() -> None:
 
 
 def test_stamp_is_not_earlier_than_the_clock_is_then() -> None:
-    """As long as it is told the time as often as it asks for."""
+    """A stamp is not early while the clock gets the time as often as it asks for."""
     clock = KeepClock()
     for now in (0.0, 0.9, 5 * DAY_S, 5 * DAY_S + 1):
         clock.tick(now)
@@ -40,5 +40,5 @@ def test_stamp_is_not_earlier_than_the_clock_is_then() -> None:
 
 
 def test_the_broker_tells_it_as_often_as_it_wants() -> None:
-    """The two figures belong together."""
+    """The broker's interval fits the one that the clock asks for."""
     assert SAVE_EVERY_MS <= AWAY_MS

@@ -1,4 +1,4 @@
-"""What moves on disk: index rows, in older stores too; what is swept, shared and rewritten around them."""
+"""Moves on disk: rows of the index, also in older stores, and what is swept and rewritten around them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,23 @@ from amqp_broker.persistence import (
     Record,
     Retire,
 )
-from amqp_broker.persistence.set_checks import AT_MS, bodies, decision, names
 from amqp_broker.persistence.sqlite import check_directory
-from amqp_broker.persistence.store_checks import do, messages, new_queue, node_of, offsets, read_all
+from amqp_broker.testing.store_suite.helpers import (
+    do,
+    do_idle_work,
+    messages,
+    new_queue,
+    node_of,
+    offsets,
+    read_all,
+)
+from amqp_broker.testing.store_suite.sets import AT_MS, bodies, decision, names
 from tests.persistence.stores import MIB, edit, small_store
 from tests.persistence.version_2 import write_version_2
 
 
 def test_messages_of_an_older_store_move(tmp_path: Path) -> None:
-    """Rows that an older broker wrote, holes and changed headers among them."""
+    """Rows that an older broker wrote move, holes and changed headers among them."""
     write_version_2(tmp_path)
     store = small_store(tmp_path)
     before = {record.body: record.annotations for record in read_all(store, 1)}
@@ -39,13 +47,12 @@ def test_messages_of_an_older_store_move(tmp_path: Path) -> None:
 
 
 def test_no_body_is_written_again(tmp_path: Path) -> None:
-    """Ten megabytes move with a few kilobytes of the log, and no segment changes."""
+    """Ten megabytes move with a few kilobytes of the write-ahead log, and no segment changes."""
     store = small_store(tmp_path)
     target, source = new_queue(store), new_queue(store, "set")
     for first in range(0, 1000, 50):
         do(store, Post(source, messages(first, 50, size=10_000)))
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     sql = "SELECT id, runs, length(bodies) FROM segment ORDER BY id"
     segments = store._connection.execute(sql).fetchall()
     do(store, Move(source, target, 0, AT_MS))
@@ -57,7 +64,7 @@ def test_no_body_is_written_again(tmp_path: Path) -> None:
 
 
 def test_many_moved_runs_are_retired_like_others(tmp_path: Path) -> None:
-    """With a cache of runs that holds next to none of them, in ranges across old and new places."""
+    """Moved runs are retired in ranges across old and new places, nearly without a cache."""
     store = small_store(tmp_path, run_cache_messages=1)
     target, source = new_queue(store), new_queue(store, "set")
     do(store, Post(target, messages(0, 10)))
@@ -76,7 +83,7 @@ def test_many_moved_runs_are_retired_like_others(tmp_path: Path) -> None:
 
 
 def test_what_a_purge_left_is_swept_and_does_not_move(tmp_path: Path) -> None:
-    """Rows below the mark of the node that is gone."""
+    """Rows below the purge mark of the moved node are swept."""
     store = small_store(tmp_path)
     target, source = new_queue(store), new_queue(store, "set")
     for first in range(0, 900, 3):
@@ -88,8 +95,7 @@ def test_what_a_purge_left_is_swept_and_does_not_move(tmp_path: Path) -> None:
     store.close()
     assert check_directory(tmp_path) == []
     store = small_store(tmp_path)
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     assert bodies(store, target) == names(0, 902, 903)
     store.close()
     assert check_directory(tmp_path) == []
@@ -98,7 +104,7 @@ def test_what_a_purge_left_is_swept_and_does_not_move(tmp_path: Path) -> None:
 
 
 def test_shared_segments_are_rewritten_for_the_last_of_their_runs(tmp_path: Path) -> None:
-    """Not before, since the others need their bodies; nothing of the others is lost."""
+    """A segment is rewritten only when no other run needs its bodies. Nothing of the others is lost."""
     store = small_store(tmp_path)
     target, source = new_queue(store), new_queue(store, "set")
     do(store, Post(source, [Record(offset, b"%d:" % offset + bytes(4000)) for offset in range(100)]))
@@ -106,8 +112,7 @@ def test_shared_segments_are_rewritten_for_the_last_of_their_runs(tmp_path: Path
     do(store, Move(source, target, 0, AT_MS))  # 0-29, 30-58, 59-97
 
     def settle() -> int:
-        while store.idle(0.0):
-            pass
+        do_idle_work(store, 0.0)
         ((size,),) = store._connection.execute("SELECT sum(length(bodies)) FROM segment").fetchall()
         return int(size)
 

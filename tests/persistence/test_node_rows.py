@@ -1,4 +1,4 @@
-"""Rows of nodes: whatever damages one is noticed at the start, put away, and costs no message."""
+"""Rows of nodes: damage is noticed at the start, put away, and costs no message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from amqp_broker.persistence.group import EVERYTHING
 from amqp_broker.persistence.node_rows import NODE_COLUMNS
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, do_units, messages, new_queue, offsets
+from amqp_broker.testing.store_suite.helpers import do, do_idle_work, do_units, messages, new_queue, offsets
 from tests.persistence.stores import edit, small_store
 
 SEALED: dict[str, object] = {"set": "s", "sealed_count": 5, "sealed_checksum": 1}
@@ -31,12 +31,12 @@ PUT_AWAY = "SELECT queue_id, offset, reason, bytes FROM quarantine"
 
 
 def are_sound(store: SqliteStore) -> bool:
-    """Do all rows of nodes match their checksums, at this moment?"""
+    """Whether all rows of nodes match their checksums now."""
     return all(is_sound(node_checksum, row) for row in store._unit.query(f"SELECT {NODE_COLUMNS} FROM node"))
 
 
 def filled(directory: Path) -> None:
-    """A queue (1) with ten messages, a sealed set (2) with five, an empty queue (3) of which 7 is next."""
+    """A queue (1) with ten messages, a sealed set (2) with five, an empty queue (3) that goes on at 7."""
     store = small_store(directory)
     orders = new_queue(store)
     do(store, CreateNode("$half-set/g/p/7/s/orders", "set", {"set": "s"}))
@@ -49,7 +49,7 @@ def filled(directory: Path) -> None:
 
 
 def test_every_change_of_a_row_has_its_checksum(tmp_path: Path) -> None:
-    """After random groups of all verbs that write rows of nodes, with housekeeping, each row is sound."""
+    """Each row is sound after random groups of all verbs that write rows of nodes, with housekeeping."""
     chance = random.Random(5)
     store = small_store(tmp_path, synchronous="OFF")
     nodes: dict[int, int] = {}
@@ -87,8 +87,7 @@ def test_every_change_of_a_row_has_its_checksum(tmp_path: Path) -> None:
         assert are_sound(store), units
         nodes |= {verb.queue_id: 0 for verb in made}
         if step % 7 == 0:
-            while store.idle(float(step)):
-                pass
+            do_idle_work(store, float(step))
             assert are_sound(store), "housekeeping"
     store.close()
     assert check_directory(tmp_path) == []
@@ -113,15 +112,15 @@ def test_every_change_of_a_row_has_its_checksum(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_row_is_put_away(sql: str, name: str, kind: str, next_offset: int, tmp_path: Path) -> None:
-    """Its settings, hence a seal, are never believed; its messages stay, and the next start is as any."""
+    """Its settings, hence a seal, are never believed. Its messages stay, and the next start finds nothing."""
     filled(tmp_path)
     edit(tmp_path, sql)
     (finding,) = check_directory(tmp_path)
     assert "node 2" in finding and "does not match its checksum" in finding
     store = small_store(tmp_path)
     recovered = store.recover()
-    (told,) = recovered.quarantined
-    assert (told.queue_id, told.offset) == (2, -1)
+    (one,) = recovered.quarantined
+    assert (one.queue_id, one.offset) == (2, -1)
     nodes = {node.queue_id: node for node in recovered.nodes}
     found = nodes[2]
     assert (found.name, found.kind) == (name or "$half-set/g/p/7/s/orders", kind)
@@ -129,8 +128,7 @@ def test_a_damaged_row_is_put_away(sql: str, name: str, kind: str, next_offset: 
     assert (found.next_offset, found.message_count) == (next_offset, 5)
     assert (nodes[1].next_offset, nodes[3].next_offset) == (10, 7)
     do(store, Post(2, messages(found.next_offset, 1)), Configure(2, SEALED), Post(1, messages(10, 1)))
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     store.close()
     assert check_directory(tmp_path) == []
     ((queue_id, offset, reason, row),) = edit(tmp_path, PUT_AWAY)
@@ -142,7 +140,7 @@ def test_a_damaged_row_is_put_away(sql: str, name: str, kind: str, next_offset: 
 
 
 def test_a_damaged_queue_keeps_its_messages_and_its_name(tmp_path: Path) -> None:
-    """Also where two have one name now, and where a deleted one is damaged."""
+    """A queue with a damaged row keeps its messages and its name. A deleted node stays deleted."""
     filled(tmp_path)
     store = small_store(tmp_path)
     do(store, CreateNode("gone", "queue"))
@@ -154,20 +152,19 @@ def test_a_damaged_queue_keeps_its_messages_and_its_name(tmp_path: Path) -> None
     edit(tmp_path, "UPDATE node SET purged_to=7 WHERE id=3")
     store = small_store(tmp_path)
     recovered = store.recover()
-    assert [told.queue_id for told in recovered.quarantined] == [1, 3, 4]
+    assert [one.queue_id for one in recovered.quarantined] == [1, 3, 4]
     assert [(n.queue_id, n.name, n.kind, n.next_offset) for n in recovered.nodes if n.queue_id != 2] == [
         (1, "orders", "queue", 10), (3, "empty", "queue", 7),
     ]  # fmt: skip
     assert offsets(store, 1) == [*range(10)]
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     store.close()
     assert check_directory(tmp_path) == []
     assert edit(tmp_path, "SELECT id FROM node ORDER BY id") == [(1,), (2,), (3,)], "the deleted one is swept"
 
 
 def test_a_row_that_took_the_name_of_another_gets_one_of_its_own(tmp_path: Path) -> None:
-    """The sound one keeps it."""
+    """Of two rows with one name the sound one keeps it, and the damaged one gets a new name."""
     store = small_store(tmp_path)
     for at, name in enumerate(("orders", "orderz"), 1):
         do(store, Post(new_queue(store, name), messages(0, at)))

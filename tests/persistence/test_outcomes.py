@@ -19,30 +19,30 @@ from amqp_broker.persistence import (
     StoreFull,
     Unit,
 )
-from amqp_broker.persistence.discharge_checks import txn_id
 from amqp_broker.persistence.generations import GENERATION_OUTCOMES, STEP_OUTCOMES
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, do_units, messages, new_queue, offsets
+from amqp_broker.testing.store_suite.discharges import txn_id
+from amqp_broker.testing.store_suite.helpers import do, do_idle_work, do_units, messages, new_queue, offsets
 from tests.persistence.stores import edit, edit_nodes, small_store
 
 INDEX_LEAF = 0x0A  # the first byte of such a page; a table WITHOUT ROWID is an index
 
 
 def discharge(store: SqliteStore, first: int, count: int, at_ms: int = 1000, group: int = 500) -> None:
-    """So many outcomes, in groups, each with a time of its own."""
+    """Commit so many outcomes, in groups, each with a time of its own."""
     for begin in range(first, first + count, group):
         numbers = range(begin, min(begin + group, first + count))
         do_units(store, [[Discharged(txn_id(number), at_ms + number)] for number in numbers])
 
 
 def known(store: SqliteStore, numbers: range) -> list[int]:
-    """Which of the transactions the store holds as committed."""
+    """The transactions that the store holds as committed."""
     return [number for number in numbers if store.ask(DischargedAt(txn_id(number))) is not None]
 
 
 def test_outcomes_survive_a_reopening(tmp_path: Path) -> None:
-    """Over several generations, each with its own time; new ones go on behind them."""
+    """Outcomes of several generations keep their own times, and new ones go on behind them."""
     store = small_store(tmp_path)
     some = 2 * GENERATION_OUTCOMES + 500
     discharge(store, 0, some)
@@ -63,7 +63,7 @@ def test_outcomes_survive_a_reopening(tmp_path: Path) -> None:
 
 
 def test_outcomes_survive_a_crash(tmp_path: Path) -> None:
-    """The files as they are while the store is open; a group that was not committed is not in them."""
+    """Committed outcomes are in a copy of the open files, and those of an uncommitted group are not."""
     store = small_store(tmp_path / "data")
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 2)), Discharged(txn_id(1), 5))
@@ -80,7 +80,7 @@ def test_outcomes_survive_a_crash(tmp_path: Path) -> None:
 
 
 def test_abandoned_and_failed_groups_leave_the_numbering_alone(tmp_path: Path) -> None:
-    """What did not happen takes no place in a generation, and its name may be used again."""
+    """An outcome that did not happen takes no place in a generation, and its id may be used again."""
     store = small_store(tmp_path, free_bytes=lambda: 1 << 40)
     queue_id = new_queue(store)
     discharge(store, 0, 1000)
@@ -100,7 +100,7 @@ def test_abandoned_and_failed_groups_leave_the_numbering_alone(tmp_path: Path) -
 
 
 def test_full_disk_refuses_posts_and_discharges_retirements(tmp_path: Path) -> None:
-    """Below the low-water mark a transaction that posts is refused; one that only retires commits."""
+    """Below the low-water mark a transaction that posts is refused. One that only retires commits."""
     free = [1 << 40]
     store = small_store(tmp_path, free_bytes=lambda: free[0], low_water_bytes=1 << 20)
     queue_id = new_queue(store)
@@ -120,7 +120,7 @@ def test_full_disk_refuses_posts_and_discharges_retirements(tmp_path: Path) -> N
 
 
 def test_too_many_are_forgotten_in_bounded_steps_after_a_crash(tmp_path: Path) -> None:
-    """The limit became smaller, or the last process fell behind: each step forgets a bounded part."""
+    """After a lower limit, or a process that fell behind, each step forgets a bounded number."""
     store = small_store(tmp_path / "data", synchronous="OFF")
     discharge(store, 0, 3 * STEP_OUTCOMES, group=5000)
     shutil.copytree(tmp_path / "data", tmp_path / "after")
@@ -147,22 +147,19 @@ def count(store: SqliteStore) -> int:
 
 
 def test_age_goes_on_after_a_restart(tmp_path: Path) -> None:
-    """Days that the times of discharges show are not counted anew; the newest ones get their whole time."""
+    """The days between discharges are not counted again. The newest outcomes get their whole time."""
     day_ms = 86_400_000
     store = small_store(tmp_path)
     for number in range(33):
         do(store, Discharged(txn_id(number), number * day_ms // 4))
     store.close()
     store = small_store(tmp_path)
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     kept = known(store, range(33))
     assert kept == [*range(kept[0], 33)] and 28 <= len(kept) <= 32, kept
-    while store.idle(7 * 86_400.0 - 1):
-        pass
+    do_idle_work(store, 7 * 86_400.0 - 1)
     assert known(store, range(33)) == [30, 31, 32]
-    while store.idle(7 * 86_400.0):
-        pass
+    do_idle_work(store, 7 * 86_400.0)
     assert known(store, range(33)) == []
     do(store, Discharged(txn_id(33), 0))
     store.close()
@@ -171,7 +168,7 @@ def test_age_goes_on_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_commit_writes_few_pages_for_its_discharges(tmp_path: Path) -> None:
-    """Random names among a hundred thousand: twenty discharges are no twenty pages of WAL."""
+    """With random ids among a hundred thousand, twenty discharges write fewer than twenty pages of WAL."""
     store = small_store(tmp_path, synchronous="OFF", checkpoint_bytes=1 << 30)
     discharge(store, 0, 100_000, group=5000)
     store._checkpoint()
@@ -182,7 +179,7 @@ def test_a_commit_writes_few_pages_for_its_discharges(tmp_path: Path) -> None:
 
 
 def test_forgetting_waits_for_no_sweep(tmp_path: Path) -> None:
-    """Both have their step in each `idle`: a long sweep does not let outcomes pile up."""
+    """Both have their step in each `idle`, so outcomes do not pile up during a long sweep."""
     store = small_store(tmp_path, synchronous="OFF", discharge_keep_count=16)
     queue_id = new_queue(store)
     for offset in range(600):
@@ -197,7 +194,7 @@ def test_forgetting_waits_for_no_sweep(tmp_path: Path) -> None:
 
 
 def test_backup_holds_outcomes(tmp_path: Path) -> None:
-    """And the copy opens with them."""
+    """A backup opens with the outcomes."""
     store = small_store(tmp_path / "data")
     discharge(store, 0, 50)
     store.backup(tmp_path / "copy", lambda: discharge(store, 50, 1) if count(store) == 50 else None)
@@ -221,8 +218,8 @@ def test_backup_holds_outcomes(tmp_path: Path) -> None:
         ("DELETE FROM discharge_generation WHERE first_number=0", "there is no such generation"),
     ],
 )
-def test_checker_finds_damage(sql: str, finding: str, tmp_path: Path) -> None:
-    """Rows that were changed, lost, or belong nowhere; the store opens and discharges all the same."""
+def test_verification_finds_damage(sql: str, finding: str, tmp_path: Path) -> None:
+    """Changed, lost and stray rows are found. The store opens and discharges all the same."""
     store = small_store(tmp_path)
     discharge(store, 0, GENERATION_OUTCOMES + 500)
     store.close()
@@ -232,13 +229,12 @@ def test_checker_finds_damage(sql: str, finding: str, tmp_path: Path) -> None:
     store = small_store(tmp_path)
     discharge(store, 5000, 2500)
     assert known(store, range(5000, 8000)) == [*range(5000, 7500)]
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     store.close()
 
 
 def test_time_that_is_damaged_is_told_by_the_generation(tmp_path: Path) -> None:
-    """That it was committed is certain; when, about."""
+    """A transaction whose time is damaged was committed, at about the time of its generation."""
     store = small_store(tmp_path)
     discharge(store, 0, 3)
     store.close()
@@ -250,15 +246,14 @@ def test_time_that_is_damaged_is_told_by_the_generation(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sql", ["opened_at_ms=7", "first_number=first_number+(1<<40)"])
 def test_damaged_row_of_the_newest_generation(sql: str, tmp_path: Path) -> None:
-    """Whatever it says now is not believed: nothing is forgotten for it, and discharges go on."""
+    """A damaged row is not believed: nothing is forgotten because of it, and discharges go on."""
     store = small_store(tmp_path)
     discharge(store, 0, GENERATION_OUTCOMES + 500)
     store.close()
     newest = "(SELECT max(first_number) FROM discharge_generation)"
     edit(tmp_path, f"UPDATE discharge_generation SET {sql} WHERE first_number={newest}")
     store = small_store(tmp_path)
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     discharge(store, 5000, 500)
     assert known(store, range(GENERATION_OUTCOMES)) == [*range(GENERATION_OUTCOMES)]
     assert known(store, range(5000, 6000)) == [*range(5000, 5500)]
@@ -266,22 +261,21 @@ def test_damaged_row_of_the_newest_generation(sql: str, tmp_path: Path) -> None:
 
 
 def test_damage_of_generations_is_forgotten_with_its_neighbours(tmp_path: Path) -> None:
-    """Rows without a generation, and a generation whose row is damaged, go when what lies around goes."""
+    """Outcomes without a generation, and a generation with a damaged row, go when their neighbours go."""
     store = small_store(tmp_path)
     discharge(store, 0, 9000)
     store.close()
     edit(tmp_path, "DELETE FROM discharge_generation WHERE first_number=2048")
     edit(tmp_path, "UPDATE discharge_generation SET opened_at_ms=1 WHERE first_number=4096")
     store = small_store(tmp_path, discharge_keep_count=1000)
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     store.close()
     assert check_directory(tmp_path) == []
     assert edit(tmp_path, "SELECT min(generation), max(generation) FROM discharge") == [(8192, 8192)]
 
 
 def test_damaged_pages_are_told_and_the_store_goes_on(tmp_path: Path) -> None:
-    """A question that cannot be answered is no "not committed", and ends no broker."""
+    """A question that cannot be answered is not answered "not committed", and ends no broker."""
     store = small_store(tmp_path, page_size_bytes=1024)
     queue_id = new_queue(store)
     discharge(store, 0, 3000)
@@ -313,7 +307,7 @@ def test_damaged_pages_are_told_and_the_store_goes_on(tmp_path: Path) -> None:
 
 
 def test_flipped_bits_make_no_outcome(tmp_path: Path) -> None:
-    """Anywhere in the file: what was not committed is never told as committed, no time is far off."""
+    """Wherever a bit is flipped, nothing uncommitted counts as committed, and no time is far off."""
     store = small_store(tmp_path / "sound")
     discharge(store, 0, 300)
     store.close()
@@ -342,7 +336,7 @@ def test_flipped_bits_make_no_outcome(tmp_path: Path) -> None:
 
 
 def test_large_discharge_is_few_rows(tmp_path: Path) -> None:
-    """Ten thousand posts over twenty queues and as many retires: work by runs and queues, not by messages."""
+    """Ten thousand posts over twenty queues, and as many retires, change rows by runs, not by messages."""
     store = small_store(tmp_path)
     queues = [new_queue(store, f"q{number}") for number in range(20)]
     do(store, *[Post(queue_id, messages(0, 500)) for queue_id in queues])

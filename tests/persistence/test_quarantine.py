@@ -1,4 +1,4 @@
-"""Damage: noticed on delivery, put away, told, and never met twice."""
+"""Damage is noticed on delivery, put away, reported, and never met twice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from amqp_broker.persistence import (
 )
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, messages, new_queue, node_of
+from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue, node_of
 from tests.persistence.stores import edit, small_store
 
 QUARANTINE = "SELECT queue_id, offset, reason, bytes FROM quarantine ORDER BY offset"
@@ -40,7 +40,7 @@ def filled(directory: Path) -> int:
 
 
 def read_with_damage(store: SqliteStore, queue_id: int) -> tuple[list[int], list[int]]:
-    """(delivered, quarantined) offsets of everything, page by page."""
+    """The delivered and the quarantined offsets of a queue, read page by page."""
     delivered: list[int] = []
     put_away: list[int] = []
     at = 0
@@ -55,8 +55,8 @@ def read_with_damage(store: SqliteStore, queue_id: int) -> tuple[list[int], list
     return delivered, put_away
 
 
-def check_put_away(directory: Path, queue_id: int, bad: list[int]) -> None:
-    """The bad ones are told once, all others are delivered; after a restart nothing of it is met again."""
+def assert_put_away(directory: Path, queue_id: int, bad: list[int]) -> None:
+    """The bad messages are reported once and the others delivered. A restart meets no bad one again."""
     assert check_directory(directory) != []
     good = [offset for offset in range(12) if offset not in bad]
     store = small_store(directory)
@@ -75,25 +75,25 @@ def check_put_away(directory: Path, queue_id: int, bad: list[int]) -> None:
 
 
 def test_damaged_body(tmp_path: Path) -> None:
-    """One flipped bit in a body: that message goes, its neighbours in the segment are delivered."""
+    """With one flipped bit in a body that message goes. Its neighbours in the segment are delivered."""
     queue_id = filled(tmp_path)
     damaged = "CAST(substr(bodies, 1, 350) || x'ff' || substr(bodies, 352) AS BLOB)"
     edit(tmp_path, f"UPDATE segment SET bodies={damaged} WHERE id=1")
-    check_put_away(tmp_path, queue_id, [3])
+    assert_put_away(tmp_path, queue_id, [3])
     ((found_queue, offset, reason, body),) = edit(tmp_path, QUARANTINE)
     assert (found_queue, offset, len(body)) == (queue_id, 3, 100)
     assert "checksum" in reason and body.startswith(b"3:") and b"\xff" in body
 
 
 def test_damaged_single_message(tmp_path: Path) -> None:
-    """The short way for runs of one message notices, too; also if it is the last, which tells next_offset."""
+    """The short way for runs of one message notices damage, too, also in the last run."""
     queue_id = filled(tmp_path)
     edit(tmp_path, "UPDATE segment SET bodies=x'00' WHERE id IN (2, 3)")
-    check_put_away(tmp_path, queue_id, [10, 11])
+    assert_put_away(tmp_path, queue_id, [10, 11])
 
 
 def test_what_finds_no_room_in_quarantine_is_told_once(tmp_path: Path) -> None:
-    """On a full disk it is met at each read, and put away at last; who counts what is lost is told once."""
+    """On a full disk damage is met at each read until there is room to put it away, and is counted once."""
     store = small_store(tmp_path)
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 3, size=100_000)))
@@ -102,9 +102,9 @@ def test_what_finds_no_room_in_quarantine_is_told_once(tmp_path: Path) -> None:
     store = small_store(tmp_path)
     ((pages,),) = store._connection.execute("PRAGMA page_count").fetchall()
     store._connection.execute(f"PRAGMA max_page_count={pages}").fetchall()
-    told = [store.ask(PageOf(queue_id, 0, 9, 1 << 20)) for _ in range(3)]
-    assert [[lost.offset for lost in page.quarantined] for page in told] == [[0], [], []]
-    assert [page.lost_bytes for page in told] == [100_000, 0, 0]
+    pages = [store.ask(PageOf(queue_id, 0, 9, 1 << 20)) for _ in range(3)]
+    assert [[lost.offset for lost in page.quarantined] for page in pages] == [[0], [], []]
+    assert [page.lost_bytes for page in pages] == [100_000, 0, 0]
     assert store._unit.query(QUARANTINE) == []
     store._connection.execute("PRAGMA max_page_count=1000000").fetchall()
     page = store.ask(PageOf(queue_id, 0, 9, 1 << 20))
@@ -114,17 +114,17 @@ def test_what_finds_no_room_in_quarantine_is_told_once(tmp_path: Path) -> None:
 
 
 def test_damaged_directory(tmp_path: Path) -> None:
-    """Nothing in the segment can be told apart any more: the run goes wholly."""
+    """With a damaged directory no message of the segment can be told apart, and the whole run goes."""
     queue_id = filled(tmp_path)
     edit(tmp_path, "UPDATE segment SET directory=CAST(substr(directory, 1, 40) AS BLOB) WHERE id=1")
-    check_put_away(tmp_path, queue_id, list(range(10)))
+    assert_put_away(tmp_path, queue_id, list(range(10)))
 
 
 def test_missing_segment(tmp_path: Path) -> None:
-    """The index points to nothing."""
+    """A run whose segment is missing goes."""
     queue_id = filled(tmp_path)
     edit(tmp_path, "DELETE FROM segment WHERE id IN (1, 3)")
-    check_put_away(tmp_path, queue_id, [*range(10), 11])
+    assert_put_away(tmp_path, queue_id, [*range(10), 11])
 
 
 @pytest.mark.parametrize(
@@ -140,13 +140,13 @@ def test_damaged_index_row(tmp_path: Path, column: str) -> None:
     assert set(range(10)) <= set(put_away)
     assert read_with_damage(store, queue_id) == ([10, 11], [])
     store.close()
-    # Where the row does not tell its segment, the segment stays, and the checker says so.
+    # Where the row does not tell its segment, the segment stays, and verification says so.
     left_over = ["segment 1: no run points to it"] if column == "segment_id" else []
     assert check_directory(tmp_path) == left_over
 
 
 def test_damaged_gone_bits(tmp_path: Path) -> None:
-    """What was settled does not come back because a bit fell over."""
+    """A settled message does not come back because a bit was flipped."""
     queue_id = filled(tmp_path)
     store = small_store(tmp_path)
     do(store, Retire(queue_id, 2, 3))
@@ -161,13 +161,11 @@ def test_damaged_changed_header(tmp_path: Path) -> None:
     """Annotations are held against a checksum like bodies."""
     queue_id = filled(tmp_path)
     edit(tmp_path, "UPDATE changed SET annotations=x'00'")
-    check_put_away(tmp_path, queue_id, [4])
+    assert_put_away(tmp_path, queue_id, [4])
 
 
 def test_segment_that_sqlite_cannot_read(tmp_path: Path) -> None:
-    """A broken chain of pages: the run is put away, and neither retiring nor purging what is damaged ends the
-    broker.
-    """
+    """A run with a broken chain of pages is put away. Retiring and purging damage ends no broker."""
     store = small_store(tmp_path)
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 200, size=1000)))
@@ -183,8 +181,7 @@ def test_segment_that_sqlite_cannot_read(tmp_path: Path) -> None:
         store = small_store(copy)
         if sweep:
             do(store, Purge(queue_id), Post(queue_id, messages(403, 1)))
-            while store.idle(0.0):
-                pass
+            do_idle_work(store, 0.0)
             assert read_with_damage(store, queue_id) == ([403], [])
         else:
             do(
@@ -214,9 +211,7 @@ def break_chain(directory: Path) -> None:
 
 
 def test_flipped_bits_are_never_delivered(tmp_path: Path) -> None:
-    """Anywhere in the file: every message that is delivered is what was sent, and the same start works
-    twice.
-    """
+    """Wherever a bit is flipped, delivered messages are what was sent, and a second start works alike."""
     store = small_store(tmp_path / "sound", page_size_bytes=1024)  # few empty pages
     queue_id = new_queue(store)
     posted = {
@@ -256,7 +251,7 @@ def test_flipped_bits_are_never_delivered(tmp_path: Path) -> None:
 
 
 def deliver(store: SqliteStore, posted: dict[int, Record]) -> int:
-    """Read everything; each record is as it was posted."""
+    """Read everything. Each record is as it was posted."""
     count = 0
     for node in store.recover().nodes:
         at = 0

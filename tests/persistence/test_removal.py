@@ -1,4 +1,4 @@
-"""An administrator removes what is damaged, and only that; the damaged log is given up deliberately."""
+"""An administrator removes what is damaged, and only that. A damaged log of commits is given up on demand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from amqp_broker.persistence import HalfBodyOf, Post, Retain, RetainedPageOf, Retire, StoreCorrupt, StoreInUse
-from amqp_broker.persistence.half_checks import GROUP, body, half_id, hold, stored
 from amqp_broker.persistence.sqlite import (
     NothingToRemove,
     SqliteStore,
@@ -20,7 +19,8 @@ from amqp_broker.persistence.sqlite import (
 )
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets
+from amqp_broker.testing.store_suite.halves import GROUP, body, half_id, hold, stored
+from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue, offsets
 from tests.persistence.stores import edit, small_store
 from tests.persistence.test_write_ahead_log import FRAME, HEADER, POSTS, Killed
 
@@ -28,7 +28,7 @@ NAME = "a/b"
 
 
 def fill(directory: Path) -> int:
-    """A queue with a run of ten messages and two of one, and half messages 1 to 3."""
+    """A queue with a run of ten messages and two runs of one, and half messages 1 to 3."""
     store = small_store(directory)
     queue_id = new_queue(store, NAME)
     do(store, Post(queue_id, messages(0, 10, size=3_000)))
@@ -39,13 +39,13 @@ def fill(directory: Path) -> int:
 
 
 def subjects(directory: Path) -> list[str]:
-    """What the findings are about, as `remove` takes it."""
+    """What the findings are about, in the words that `remove` takes."""
     found = [re.match(r"[^:]*?(?=[:,]? (?:the|cannot|segment)|:)", one) for one in check_directory(directory)]
     return [one[0] for one in found if one is not None]
 
 
 def whole_without(directory: Path, gone: list[int], halves: list[int]) -> None:
-    """The checker is content, the rest is delivered, and more can be posted."""
+    """The file verifies, the other messages are delivered, and more can be posted."""
     assert check_directory(directory) == []
     store = small_store(directory)
     (queue_id,) = (node.queue_id for node in store.recover().nodes)
@@ -59,20 +59,20 @@ def whole_without(directory: Path, gone: list[int], halves: list[int]) -> None:
 
 
 def test_one_message_with_a_damaged_body_is_removed(tmp_path: Path) -> None:
-    """It is told by queue and offset, and its neighbours in the run stay; its bytes are kept for a look."""
+    """It is removed by queue and offset. Its neighbours stay, and its bytes are kept for inspection."""
     queue_id = fill(tmp_path)
     damaged = "CAST(substr(bodies, 1, 9500) || x'00' || substr(bodies, 9502) AS BLOB)"
     edit(tmp_path, f"UPDATE segment SET bodies={damaged} WHERE id=1")
     assert subjects(tmp_path) == [f"queue {queue_id}, offset 3"]
-    told = remove(tmp_path, f"queue {queue_id} ({NAME}), offset 3")
-    assert told == f"queue {queue_id} ({NAME}): offsets 3 to 3"
+    answer = remove(tmp_path, f"queue {queue_id} ({NAME}), offset 3")
+    assert answer == f"queue {queue_id} ({NAME}): offsets 3 to 3"
     ((offset, kept),) = edit(tmp_path, "SELECT offset, length(bytes) FROM quarantine")
     assert (offset, kept) == (3, 3_000)
     whole_without(tmp_path, [3], [0, 1, 2])
 
 
 def test_any_message_is_removed_by_the_name_of_its_queue(tmp_path: Path) -> None:
-    """A name may have slashes: the offset stands behind the last one."""
+    """A queue's name may have slashes: the offset stands behind the last one."""
     fill(tmp_path)
     remove(tmp_path, f"{NAME}/10")
     remove(tmp_path, f"{NAME}/0")
@@ -80,7 +80,7 @@ def test_any_message_is_removed_by_the_name_of_its_queue(tmp_path: Path) -> None
 
 
 def test_a_damaged_row_of_the_index_is_removed(tmp_path: Path) -> None:
-    """With the messages that it led to; the segment is left for a look."""
+    """The messages that it led to go with it. The segment is kept for inspection."""
     queue_id = fill(tmp_path)
     edit(tmp_path, "UPDATE run SET live_count=5 WHERE first_offset=0")
     assert f"queue {queue_id}, run 0" in subjects(tmp_path)
@@ -91,7 +91,7 @@ def test_a_damaged_row_of_the_index_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_run_whose_page_cannot_be_read_is_removed(tmp_path: Path) -> None:
-    """A page that bodies overflow to leads to nowhere: all of the run goes, and the rest is delivered."""
+    """A run with a broken overflow page goes as a whole, and the others are delivered."""
     queue_id = fill(tmp_path)
     ((page_size,),) = edit(tmp_path, "PRAGMA page_size")
     path = tmp_path / DATABASE_NAME
@@ -119,7 +119,7 @@ def test_a_run_whose_page_cannot_be_read_is_removed(tmp_path: Path) -> None:
     ],
 )
 def test_a_half_message_is_removed(sql: str, tmp_path: Path) -> None:
-    """Whatever of it is damaged or lost."""
+    """A half message is removed whatever of it is damaged or lost."""
     fill(tmp_path)
     edit(tmp_path, sql)
     assert set(subjects(tmp_path)) == {"half message 2"}
@@ -129,7 +129,7 @@ def test_a_half_message_is_removed(sql: str, tmp_path: Path) -> None:
 
 
 def test_a_half_message_whose_row_lies_about_its_name_is_removed(tmp_path: Path) -> None:
-    """The index by name still has its old entry, as after a flipped byte of the page."""
+    """The index by name still has the old name, as after a flipped byte of the page."""
     fill(tmp_path)
     path = tmp_path / DATABASE_NAME
     ((root,),) = edit(tmp_path, "SELECT rootpage FROM sqlite_schema WHERE name='half'")
@@ -145,7 +145,7 @@ def test_a_half_message_whose_row_lies_about_its_name_is_removed(tmp_path: Path)
 
 
 def test_a_node_is_removed_with_its_messages(tmp_path: Path) -> None:
-    """A damaged row, or a sound one that nobody wants; the next start clears its messages away."""
+    """A damaged row is removed, or a sound one that nobody wants. The next start sweeps its messages."""
     queue_id = fill(tmp_path)
     edit(tmp_path, "UPDATE node SET settings='x', kind=5")
     assert subjects(tmp_path)[0].startswith(f"node {queue_id}")
@@ -153,15 +153,14 @@ def test_a_node_is_removed_with_its_messages(tmp_path: Path) -> None:
     assert check_directory(tmp_path) == []
     store = small_store(tmp_path)
     assert store.recover().nodes == []
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     assert edit_open(store, "SELECT count(*) FROM run") == edit_open(store, "SELECT count(*) FROM node") == 0
     assert new_queue(store, NAME) == queue_id + 1
     store.close()
 
 
 def edit_open(store: SqliteStore, sql: str) -> object:
-    """A number out of an open store."""
+    """Ask an open store for a number with a statement."""
     return store._unit.query(sql)[0][0]
 
 
@@ -170,7 +169,7 @@ def edit_open(store: SqliteStore, sql: str) -> object:
     ["", "queue", "queue 1, offset 12", "queue 9, offset 0", "a/b/12", "c/1", "half message 9", "node 7"],
 )
 def test_what_is_not_there_is_not_removed(what: str, tmp_path: Path) -> None:
-    """The words for it are told."""
+    """The answer says what was not found."""
     fill(tmp_path)
     with pytest.raises(NothingToRemove, match="what a finding begins with|there is no|has nothing at"):
         remove(tmp_path, what)
@@ -178,7 +177,7 @@ def test_what_is_not_there_is_not_removed(what: str, tmp_path: Path) -> None:
 
 
 def test_nothing_is_removed_from_a_store_in_use(tmp_path: Path) -> None:
-    """Its broker would not know."""
+    """The broker that uses the store would not know."""
     fill(tmp_path)
     store = small_store(tmp_path)
     changes: list[Callable[[], object]] = [
@@ -193,7 +192,7 @@ def test_nothing_is_removed_from_a_store_in_use(tmp_path: Path) -> None:
 
 
 def test_a_table_that_cannot_be_read_is_a_finding_among_others(tmp_path: Path) -> None:
-    """One flipped byte of a page, and the checker looks at everything else nevertheless."""
+    """With one flipped byte of a page all other tables are verified nevertheless."""
     queue_id = fill(tmp_path)
     edit(tmp_path, "UPDATE segment SET bodies=x'00' WHERE id=2")
     ((root,),) = edit(tmp_path, "SELECT rootpage FROM sqlite_schema WHERE name='half'")
@@ -217,8 +216,8 @@ def test_a_damaged_log_is_given_up_deliberately(tmp_path: Path) -> None:
     ends = killed.commits()
     directory = killed.flipped(HEADER + ends[-3] * FRAME + 30)
     log = (directory / (DATABASE_NAME + "-wal")).read_bytes()
-    told = give_up_log(directory)
-    assert told is not None and "kept as store.sqlite3-wal.damaged-1" in told
+    answer = give_up_log(directory)
+    assert answer is not None and "kept as store.sqlite3-wal.damaged-1" in answer
     assert (directory / "store.sqlite3-wal.damaged-1").read_bytes() == log
     assert check_directory(directory) == []
     store = small_store(directory)
@@ -229,7 +228,7 @@ def test_a_damaged_log_is_given_up_deliberately(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("byte", [0, 12, 17, 30])
 def test_a_log_with_a_damaged_header_is_given_up(tmp_path: Path, byte: int) -> None:
-    """Nothing of it can be believed; what an earlier checkpoint has moved is there."""
+    """Nothing of such a log can be believed. What an earlier checkpoint has copied is there."""
     killed = Killed(tmp_path)
     directory = killed.flipped(byte)
     with pytest.raises(StoreCorrupt):
@@ -241,7 +240,7 @@ def test_a_log_with_a_damaged_header_is_given_up(tmp_path: Path, byte: int) -> N
 
 
 def test_a_sound_log_is_not_given_up(tmp_path: Path) -> None:
-    """Nothing happens."""
+    """Nothing happens to a sound log."""
     killed = Killed(tmp_path)
     assert give_up_log(killed.copy()) is None
     store = small_store(killed.again)
@@ -252,7 +251,7 @@ def test_a_sound_log_is_not_given_up(tmp_path: Path) -> None:
 
 
 def test_a_log_whose_database_is_gone_is_given_up(tmp_path: Path) -> None:
-    """Then there is an empty store."""
+    """Without its database the store is empty then."""
     killed = Killed(tmp_path)
     (killed.copy() / DATABASE_NAME).unlink()
     assert give_up_log(killed.again) is not None
@@ -264,7 +263,7 @@ def test_a_log_whose_database_is_gone_is_given_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("archived", [False, True])
 def test_what_was_removed_is_not_read_by_offset_either(tmp_path: Path, archived: bool) -> None:
-    """Nor after the next start: it is missing, as what is damaged; its neighbours are there."""
+    """A removed message is missing for readers by offset, also after the next start."""
     store = small_store(tmp_path)
     queue_id = new_queue(store, NAME)
     do(store, Retain(queue_id, 3_600_000, 0), Post(queue_id, messages(0, 5)))
@@ -282,7 +281,7 @@ def test_what_was_removed_is_not_read_by_offset_either(tmp_path: Path, archived:
 
 
 def test_a_message_that_somebody_knows_to_be_wrong_is_told_and_removed(tmp_path: Path) -> None:
-    """The store knows octets only: who asks for the check may judge what they say."""
+    """The store knows octets only: whoever verifies it may give a function that judges messages."""
 
     def problem(body: bytes) -> str | None:
         return "it is the fourth" if body.startswith(b"3:") else None

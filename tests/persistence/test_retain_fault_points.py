@@ -1,4 +1,4 @@
-"""Kills on the way of a policy, of archiving, of dropping and of a cursor: all of it is there, or nothing."""
+"""Kills on the way of a policy, an archived message, a drop and a cursor: each is there wholly, or not."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ from pathlib import Path
 import pytest
 
 from amqp_broker.persistence import Cursor, CursorsOf, MoveCursor, Post, Retain, RetainedBy, Retire
-from amqp_broker.persistence.event_checks import event
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
-from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets, read_all_retained
+from amqp_broker.testing.store_suite.events import event
+from amqp_broker.testing.store_suite.helpers import (
+    do,
+    do_idle_work,
+    messages,
+    new_queue,
+    offsets,
+    read_all_retained,
+)
 from tests.persistence.stores import run_child, small_store
 
 # Group n posts five messages, retires those of the group before but the last one, moves a cursor to n, and
@@ -23,7 +30,7 @@ import sys
 from pathlib import Path
 from amqp_broker.persistence import MoveCursor, Post, Retain, Retire
 from amqp_broker.persistence.sqlite import SqliteStore
-from amqp_broker.persistence.store_checks import do, messages, new_queue
+from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue
 
 store = SqliteStore(Path(sys.argv[1]), ballast_bytes=0, checkpoint_bytes=128 * 1024)
 queue_id = new_queue(store)
@@ -40,8 +47,7 @@ for number in range(16):
     )
     do(store, Retire(queue_id, first - 6, first - 6))
     print("done", number, flush=True)
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
 store.close()
 """
 POINTS = [point for point in FAULT_POINTS if point.startswith(("retain", "cursor"))]
@@ -51,7 +57,7 @@ PASSES += [(point, nth) for point in ("apply.done", "commit.before", "commit.aft
 
 @pytest.mark.parametrize(("point", "nth"), PASSES)
 def test_kill(point: str, nth: int, tmp_path: Path) -> None:
-    """Messages, the cursor and the bound are of the same group; what was promised is there."""
+    """Messages, the cursor and the bound are of the same group. What was promised is there."""
     child = run_child(WORK, tmp_path, **{ENVIRONMENT_VARIABLE: f"{point}:{nth}"})
     assert child.returncode == -signal.SIGKILL, child.stderr
     lines = [line.split() for line in child.stdout.splitlines()]
@@ -62,13 +68,13 @@ def test_kill(point: str, nth: int, tmp_path: Path) -> None:
     groups = nodes[0].next_offset // 5 if nodes else 0
     assert groups in (done, len(lines) - done), f"{groups} groups are there, {done} were promised"
     if nodes:
-        check_groups(store, nodes[0].queue_id, groups)
+        assert_groups(store, nodes[0].queue_id, groups)
     store.close()
     assert check_directory(tmp_path) == []
 
 
-def check_groups(store: SqliteStore, queue_id: int, groups: int) -> None:
-    """So many are there, and after a sweep what has to be."""
+def assert_groups(store: SqliteStore, queue_id: int, groups: int) -> None:
+    """So many groups are there, and after a sweep the messages that have to be."""
     last = groups - 1
     assert store.ask(CursorsOf("c")) == ([Cursor("c", queue_id, last, last)] if groups else [])
     retained = store.ask(RetainedBy(queue_id))
@@ -81,8 +87,7 @@ def check_groups(store: SqliteStore, queue_id: int, groups: int) -> None:
     found, missing = read_all_retained(store, queue_id)
     assert missing == [] and found[-1][1] == 5 * groups - 1
     assert len(found) >= min(5 * groups, 20 + last - 5)
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     found, missing = read_all_retained(store, queue_id)
     assert missing == [] and len(found) == min(5 * groups, (20 + last) // 5 * 5)
     do(store, Post(queue_id, messages(5 * groups, 1)), Retire(queue_id, 0, 1 << 40))
@@ -90,7 +95,7 @@ def check_groups(store: SqliteStore, queue_id: int, groups: int) -> None:
 
 
 def test_other_groups_pass_none_of_them(tmp_path: Path) -> None:
-    """A store without retention and cursors pays for none of it."""
+    """A group without retention and cursors passes none of these points."""
     passed: list[str] = []
     for point in POINTS:
         arm(point, partial(passed.append, point))
@@ -98,8 +103,7 @@ def test_other_groups_pass_none_of_them(tmp_path: Path) -> None:
         store = small_store(tmp_path)
         queue_id = new_queue(store)
         do(store, Post(queue_id, messages(0, 5)), Retire(queue_id, 0, 1), event(1))
-        while store.idle(1e9):
-            pass
+        do_idle_work(store, 1e9)
         assert passed == []
         do(store, MoveCursor("c", queue_id, 1, 1))
         assert passed == [point for point in POINTS if point.startswith("cursor")]
@@ -118,7 +122,7 @@ import sys
 from pathlib import Path
 from amqp_broker.persistence import CreateNode, Move, Post, Retire
 from amqp_broker.persistence.sqlite import SqliteStore
-from amqp_broker.persistence.store_checks import do, messages, new_queue
+from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue
 
 store = SqliteStore(Path(sys.argv[1]), ballast_bytes=0, checkpoint_bytes=128 * 1024)
 create = CreateNode("log", "queue", keep_bytes=20_000)
@@ -137,8 +141,7 @@ for number in range(16):
         Retire(log, first + 3, first + 4),
     )
     print("done", number, flush=True)
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
 store.close()
 """
 LOG_PASSES = [(point, 1) for point in POINTS if point.startswith("retain") and "drop" not in point]
@@ -149,7 +152,7 @@ LOG_PASSES += [(point, nth) for point in ("apply.done", "commit.before", "commit
 
 @pytest.mark.parametrize(("point", "nth"), LOG_PASSES)
 def test_kill_of_a_log(point: str, nth: int, tmp_path: Path) -> None:
-    """Nothing of it is ever live, its offsets have no holes, and what was promised is there."""
+    """No message of a log is ever live, its offsets have no holes, and what was promised is there."""
     child = run_child(LOG_WORK, tmp_path, **{ENVIRONMENT_VARIABLE: f"{point}:{nth}"})
     assert child.returncode == -signal.SIGKILL, child.stderr
     words = [line.split()[0] for line in child.stdout.splitlines()]

@@ -1,4 +1,4 @@
-"""Retention on disk: damage is told and never believed, steps are bounded, and a restart forgets nothing."""
+"""Retention on disk: damage is reported, never believed; steps are bounded; a restart forgets nothing."""
 
 from __future__ import annotations
 
@@ -24,9 +24,17 @@ from amqp_broker.persistence import (
 )
 from amqp_broker.persistence.removal import remove
 from amqp_broker.persistence.retention import SWEEP_RETAINED
-from amqp_broker.persistence.retention_checks import NOON_MS, at, retained_offsets
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
-from amqp_broker.persistence.store_checks import do, messages, new_queue, node_of, offsets, read_all_retained
+from amqp_broker.testing.store_suite.helpers import (
+    do,
+    do_idle_work,
+    messages,
+    new_queue,
+    node_of,
+    offsets,
+    read_all_retained,
+)
+from amqp_broker.testing.store_suite.retention import NOON_MS, at, retained_offsets
 from tests.persistence.stores import edit, edit_nodes, small_store
 from tests.support.memory import left_by_each_round
 
@@ -65,11 +73,11 @@ DAMAGE = {
 @pytest.mark.parametrize("retire", [True, False], ids=["archived", "live"])
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damage_is_told_as_holes(name: str, retire: bool, tmp_path: Path) -> None:
-    """Each time, from wherever one reads; the neighbours come, and the checker finds it, too."""
+    """Damage is a hole, from wherever one reads. The neighbours come, and verification finds it, too."""
     queue_id = filled(tmp_path, retire)
     sql, bad = DAMAGE[name]
     edit(tmp_path, sql)
-    if name == "the last row":  # it told where the numbering stands
+    if name == "the last row":  # it says where the numbering stands
         edit_nodes(tmp_path, "UPDATE node SET next_offset=15")
     assert check_directory(tmp_path) != []
     store = small_store(tmp_path)
@@ -79,22 +87,20 @@ def test_damage_is_told_as_holes(name: str, retire: bool, tmp_path: Path) -> Non
             assert missing == [offset for offset in bad if offset >= begin]
             assert [offset for _, offset, *_ in found] == [*sorted({*range(begin, 15)} - {*bad})]
     assert edit_open(store, "SELECT count(*) FROM quarantine") == [(0,)], "the queue's own reads do that"
-    told = store.ask(RetainedPageOf(queue_id, 0, 99, 9999)).quarantined
-    reasons = {quarantined.reason for quarantined in told}
+    quarantined = store.ask(RetainedPageOf(queue_id, 0, 99, 9999)).quarantined
+    reasons = {one.reason for one in quarantined}
     assert len(reasons) == 1 and "" not in reasons
     store.close()
 
 
 def edit_open(store: SqliteStore, sql: str) -> list[tuple[object, ...]]:
-    """A question to a store that is open."""
+    """Ask an open store a question with a statement."""
     return store._unit.query(sql)
 
 
 @pytest.mark.parametrize("name", [name for name in DAMAGE if name not in ("a lost row", "the last row")])
 def test_what_the_queue_put_away_stays_a_hole(name: str, tmp_path: Path) -> None:
-    """A damaged live message goes into quarantine when the queue is read; readers of what is retained go on
-    to be told of it, and the file is sound.
-    """
+    """A message that the queue put into quarantine stays a hole for readers, and the file is sound."""
     queue_id = filled(tmp_path, retire=False)
     sql, bad = DAMAGE[name]
     edit(tmp_path, sql)
@@ -102,8 +108,8 @@ def test_what_the_queue_put_away_stays_a_hole(name: str, tmp_path: Path) -> None
     assert store.ask(PageOf(queue_id, 0, 99, 1 << 20)).quarantined != []
     assert store.ask(PageOf(queue_id, 0, 99, 1 << 20)).quarantined == []
     for _ in range(2):
-        told = store.ask(RetainedPageOf(queue_id, 0, 99, 1 << 20)).quarantined
-        assert [quarantined.offset for quarantined in told] == bad
+        quarantined = store.ask(RetainedPageOf(queue_id, 0, 99, 1 << 20)).quarantined
+        assert [one.offset for one in quarantined] == bad
     do(store, Retire(queue_id, 0, 14))
     store.close()
     assert check_directory(tmp_path) == []
@@ -119,8 +125,8 @@ def test_what_the_queue_put_away_stays_a_hole(name: str, tmp_path: Path) -> None
         ("UPDATE node SET name=NULL, purged_to=4611686018427387904", "there is no such node"),
     ],
 )
-def test_checker_finds_damage(sql: str, finding: str, tmp_path: Path) -> None:
-    """Of what is not a message; the store opens all the same."""
+def test_verification_finds_damage(sql: str, finding: str, tmp_path: Path) -> None:
+    """Damage of policies and cursors is found. The store opens all the same."""
     filled(tmp_path)
     edit_nodes(tmp_path, sql)
     findings = check_directory(tmp_path)
@@ -128,13 +134,12 @@ def test_checker_finds_damage(sql: str, finding: str, tmp_path: Path) -> None:
     store = small_store(tmp_path)
     store.recover()
     assert len(store.ask(CursorsOf("c"))) == (0 if sql.startswith("UPDATE cursor") else 1)
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     store.close()
 
 
 def test_damaged_policy_keeps_everything(tmp_path: Path) -> None:
-    """Until the next Retain makes it whole: nothing is dropped because nobody knows what is to be kept."""
+    """A damaged policy drops nothing, until the next Retain makes it whole."""
     queue_id = filled(tmp_path)
     edit(tmp_path, "UPDATE retained SET keep_ms=1")
     store = small_store(tmp_path)
@@ -154,9 +159,7 @@ def test_damaged_policy_keeps_everything(tmp_path: Path) -> None:
 @pytest.mark.parametrize("changed", [1 << 40, -(1 << 40)], ids=["more", "less"])
 @pytest.mark.parametrize("reads", [False, True], ids=["kept", "put away"])
 def test_a_damaged_size_drops_nothing_else(changed: int, reads: bool, tmp_path: Path) -> None:
-    """A bound of bytes is held by what rows say that match their checksums: one flipped bit in the size of
-    one run neither drops all the others after a restart, nor keeps them for ever.
-    """
+    """Only sizes in sound rows count: a flipped bit drops no other runs, nor keeps them for ever."""
     store = small_store(tmp_path)
     queue_id = new_queue(store)
     do(store, Retain(queue_id, 0, 3_000))
@@ -168,22 +171,20 @@ def test_a_damaged_size_drops_nothing_else(changed: int, reads: bool, tmp_path: 
     if reads:
         page = store.ask(PageOf(queue_id, 0, 99, 1 << 20))
         assert [lost.offset for lost in page.quarantined] == [*range(20, 30)]
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     found, missing = read_all_retained(store, queue_id)
     assert [offset for _, offset, *_ in found] == [*range(20), *range(30, 40)]
     assert missing == [*range(20, 30)]
     assert store.ask(RetainedBy(queue_id)) == Retained(0, 3_000, 0, 40, 1_500)
     for first in range(40, 100, 10):
         do(store, Post(queue_id, messages(first, 10, size=50)))
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     assert store.ask(RetainedBy(queue_id)) == Retained(0, 3_000, 40, 100, 3_000)
     store.close()
 
 
 def test_a_damaged_time_is_no_time_of_others(tmp_path: Path) -> None:
-    """What is posted after a restart is published then, although the row before it says something later."""
+    """A message posted after a restart keeps its time, although the damaged row before it has a later one."""
     queue_id = filled(tmp_path)
     edit(tmp_path, "UPDATE run SET at_ms=at_ms+? WHERE first_offset=14", 1 << 50)
     edit_nodes(tmp_path, "UPDATE node SET next_offset=15")
@@ -192,15 +193,14 @@ def test_a_damaged_time_is_no_time_of_others(tmp_path: Path) -> None:
     assert [record.enqueued_at_ms for record in store.ask(RetainedPageOf(queue_id, 15, 9, 999)).records] == [
         NOON_MS + 20
     ]
-    while store.idle((NOON_MS + 20 + DAY_MS) / 1_000):
-        pass
+    do_idle_work(store, (NOON_MS + 20 + DAY_MS) / 1_000)
     assert store.ask(RetainedBy(queue_id)) == Retained(DAY_MS, 0, 16, 16, 0)
     store.close()
 
 
 @pytest.mark.parametrize("damaged", [1, 2, 3])
 def test_a_time_is_found_behind_damaged_neighbours(damaged: int, tmp_path: Path) -> None:
-    """A search by time goes on with the first run that it can believe, however many stand before it."""
+    """A search by time goes on with the first sound run, however many damaged ones stand before it."""
     queue_id = filled(tmp_path)
     edit(tmp_path, "UPDATE run SET at_ms=7 WHERE first_offset BETWEEN 10 AND ?", 9 + damaged)
     store = small_store(tmp_path)
@@ -210,9 +210,7 @@ def test_a_time_is_found_behind_damaged_neighbours(damaged: int, tmp_path: Path)
 
 
 def test_a_segment_that_went_is_no_damage_of_the_next_one(tmp_path: Path) -> None:
-    """After a restart the numbers of segments that retention dropped come again: what was in quarantine of
-    the former ones says nothing of what is archived in the new ones.
-    """
+    """What was put away of a dropped segment says nothing of a new one with its number."""
     queue_id = filled(tmp_path)
     edit(tmp_path, "UPDATE segment SET directory=x'0102' WHERE id=1")
     remove(tmp_path, f"queue {queue_id}, run 0")
@@ -220,8 +218,7 @@ def test_a_segment_that_went_is_no_damage_of_the_next_one(tmp_path: Path) -> Non
     page = store.ask(RetainedPageOf(queue_id, 0, 99, 9_999))
     assert [lost.offset for lost in page.quarantined] == [*range(10)]
     do(store, Retire(queue_id, 14, 14))
-    while store.idle((NOON_MS + 2 * DAY_MS) / 1_000):
-        pass
+    do_idle_work(store, (NOON_MS + 2 * DAY_MS) / 1_000)
     assert store.ask(RetainedBy(queue_id)) == Retained(DAY_MS, 0, 15, 15, 0)
     store.close()
     store = small_store(tmp_path)
@@ -232,7 +229,7 @@ def test_a_segment_that_went_is_no_damage_of_the_next_one(tmp_path: Path) -> Non
 
 
 def test_dropping_takes_bounded_steps(tmp_path: Path) -> None:
-    """So many runs in one; segments go with their runs, and the file is sound after each."""
+    """One step drops a bounded number of runs with their segments, and leaves a sound file."""
     store = small_store(tmp_path, synchronous="OFF")
     queue_id = new_queue(store)
     do(store, Retain(queue_id, DAY_MS, 0))
@@ -256,7 +253,7 @@ def test_dropping_takes_bounded_steps(tmp_path: Path) -> None:
 
 
 def test_a_restart_forgets_no_watermark(tmp_path: Path) -> None:
-    """What was dropped stays dropped also where it left something live, and the bounds go on."""
+    """Dropped messages stay dropped also where a live one is left among them, and the bounds go on."""
     store = small_store(tmp_path)
     queue_id = new_queue(store)
     do(store, Retain(queue_id, 0, 300))
@@ -264,8 +261,7 @@ def test_a_restart_forgets_no_watermark(tmp_path: Path) -> None:
         do(store, Post(queue_id, messages(first, 10)))
     do(store, Retire(queue_id, 0, 94), MoveCursor("c", queue_id, 5, 5))
     do(store, Retain(queue_id, 0, 250))
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     before = store.ask(RetainedBy(queue_id))
     assert before == Retained(0, 250, 80, 100, 200)
     live = offsets(store, queue_id)
@@ -276,8 +272,7 @@ def test_a_restart_forgets_no_watermark(tmp_path: Path) -> None:
     assert offsets(store, queue_id) == live
     assert retained_offsets(store, queue_id) == [*range(80, 100)]
     do(store, Retain(queue_id, 0, 100))
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     store.close()
     store = small_store(tmp_path)
     assert retained_offsets(store, queue_id) == [*range(90, 100)]
@@ -285,7 +280,7 @@ def test_a_restart_forgets_no_watermark(tmp_path: Path) -> None:
 
 
 def test_unswept_files_are_sound(tmp_path: Path) -> None:
-    """Archived messages of a purged and of a deleted node wait for the sweep, in a file that is whole."""
+    """Archived messages of a purged and of a deleted node wait for the sweep in a sound file."""
     store = small_store(tmp_path)
     one, two = new_queue(store, "one"), new_queue(store, "two")
     for queue_id in (one, two):
@@ -296,8 +291,7 @@ def test_unswept_files_are_sound(tmp_path: Path) -> None:
     store.close()
     assert check_directory(tmp_path) == []
     store = small_store(tmp_path)
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     assert edit_open(store, "SELECT count(*) FROM run") == [(0,)]
     assert store.ask(RetainedBy(one)) == Retained(DAY_MS, 0, 3, 3, 0)
     store.close()
@@ -305,7 +299,7 @@ def test_unswept_files_are_sound(tmp_path: Path) -> None:
 
 
 def test_restart_in_the_middle_of_ending(tmp_path: Path) -> None:
-    """What is archived still goes, and only that."""
+    """After a restart the archived messages still go, and only those."""
     store = small_store(tmp_path, synchronous="OFF")
     queue_id = new_queue(store)
     do(store, Retain(queue_id, DAY_MS, 0))
@@ -318,8 +312,7 @@ def test_restart_in_the_middle_of_ending(tmp_path: Path) -> None:
     store = small_store(tmp_path)
     live = [*range(2 * SWEEP_RETAINED + 1, 2 * SWEEP_RETAINED + 9)]
     assert offsets(store, queue_id) == live and node_of(store, queue_id).first_offset == live[0]
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     assert edit_open(store, "SELECT count(*) FROM run") == [(8,)]
     assert edit_open(store, "SELECT count(*) FROM retained") == [(0,)]
     assert offsets(store, queue_id) == live
@@ -329,19 +322,17 @@ def test_restart_in_the_middle_of_ending(tmp_path: Path) -> None:
 
 
 def test_compactor_leaves_what_is_kept(tmp_path: Path) -> None:
-    """A large segment of which little is live is not rewritten while it is retained, but afterwards."""
+    """A large segment with little live is not rewritten while it is retained, but afterwards."""
     store = small_store(tmp_path)
     queue_id = new_queue(store)
     do(store, Retain(queue_id, DAY_MS, 0), Post(queue_id, messages(0, 200, size=1000)))
     do(store, Retire(queue_id, 0, 197))
     size = "SELECT sum(length(bodies)) FROM segment"
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     assert edit_open(store, size) == [(200_000,)]
     assert retained_offsets(store, queue_id) == [*range(200)]
     do(store, Retain(queue_id, 0, 0))
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     assert edit_open(store, size) == [(2000,)]
     assert offsets(store, queue_id) == [198, 199]
     store.close()
@@ -349,7 +340,7 @@ def test_compactor_leaves_what_is_kept(tmp_path: Path) -> None:
 
 
 def test_memory_is_flat(tmp_path: Path) -> None:
-    """Neither what is archived nor reading it through stays in memory: less than a byte of each message."""
+    """Archived messages, and reading them through, take less than a byte of memory each."""
     store = small_store(tmp_path, synchronous="OFF", run_cache_messages=10_000)
     queue_id = new_queue(store)
     do(store, Retain(queue_id, DAY_MS, 0))

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from amqp_broker.persistence import PageOf, Post, Record, Retire
 from amqp_broker.persistence.runs import RUN_OVERHEAD, Run, bytes_of_bits, gone_bytes, run_from_row
-from amqp_broker.persistence.store_checks import do, messages, new_queue, node_of, offsets
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, node_of, offsets
 from tests.persistence.stores import small_store
 from tests.support.memory import left_by_each_round
 
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=70), st.integers(0, 1 << 70), st.integers(0, 5))
 def test_bytes_of_bits(sizes: list[int], bits: int, position: int) -> None:
-    """Groups of bits are summed by differences of ends, as one by one."""
+    """Groups of bits are summed by differences of ends, with the same result as one by one."""
     count = len(sizes)
     bits &= (1 << count) - 1
     ends = array("I", accumulate([9] * position + sizes))
@@ -28,7 +28,7 @@ def test_bytes_of_bits(sizes: list[int], bits: int, position: int) -> None:
 
 @given(st.integers(1, 1024), st.integers(0, 1 << 1024))
 def test_row_round_trip(count: int, gone: int) -> None:
-    """A row gives the same run back; any other value in it does not match the checksum."""
+    """A row gives the same run back. With any other value it does not match its checksum."""
     gone &= (1 << count) - 1
     run = Run(3, 1000, count, 17, 2, gone, count - gone.bit_count(), 55, 77)
     row = run.row()
@@ -42,14 +42,14 @@ def test_row_round_trip(count: int, gone: int) -> None:
 
 
 def test_bit_sets_are_as_long_as_needed() -> None:
-    """One bit for each message, whole bytes; nothing at all while nothing is gone."""
+    """A bit set has one bit for each message in whole bytes, and no byte while no message is gone."""
     assert gone_bytes(0, 1024) is None
     assert gone_bytes(1, 1024) == b"\x01" + bytes(127)
     assert gone_bytes(0b1_0000_0000, 9) == b"\x00\x01"
 
 
 def test_cache_is_bounded_and_flat(tmp_path: Path) -> None:
-    """Memory does not grow with the backlog, even with a run for each message: less than a byte for each."""
+    """Memory does not grow with the backlog: less than a byte for each message, even with a run for each."""
     store = small_store(tmp_path, run_cache_messages=50 * (1 + RUN_OVERHEAD), synchronous="OFF")
     queue_id = new_queue(store)
 
@@ -74,7 +74,7 @@ def test_cache_is_bounded_and_flat(tmp_path: Path) -> None:
 
 
 def test_group_writes_once_for_each_run(tmp_path: Path) -> None:
-    """What a group retires in one run, in however many ranges, is one row changed."""
+    """What a group retires in one run, in however many ranges, changes one row."""
     store = small_store(tmp_path)
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 1000)))

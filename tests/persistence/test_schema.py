@@ -36,13 +36,21 @@ from amqp_broker.persistence import (
     StreamOf,
 )
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE
-from amqp_broker.persistence.half_checks import GROUP, body, half, half_id, hold
 from amqp_broker.persistence.schema import MIGRATIONS, SCHEMA_VERSION, bring_up_to_date, schema_version
 from amqp_broker.persistence.sqlite import check_directory, check_store_file
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets, read_all, read_all_retained
 from amqp_broker.persistence.unit_of_work import UnitOfWork
+from amqp_broker.testing.store_suite.halves import GROUP, body, half, half_id, hold
+from amqp_broker.testing.store_suite.helpers import (
+    do,
+    do_idle_work,
+    messages,
+    new_queue,
+    offsets,
+    read_all,
+    read_all_retained,
+)
 from tests.persistence.stores import edit, run_child, small_store
 from tests.persistence.version_1 import write_version_1
 from tests.persistence.version_2 import write_version_2
@@ -60,7 +68,7 @@ WRITE_VERSION = {
 
 
 def test_newer_schema_is_refused(tmp_path: Path) -> None:
-    """And left as it is, for the broker that knows it; by the checker too."""
+    """A newer file is refused, also by verification, and left as it is for the broker that knows it."""
     store = small_store(tmp_path)
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 3)))
@@ -76,7 +84,7 @@ def test_newer_schema_is_refused(tmp_path: Path) -> None:
 
 
 def test_foreign_files_are_refused(tmp_path: Path) -> None:
-    """A database of another program, and a file that is none."""
+    """A database of another program is refused, and so is a file that is no database."""
     connection = connect(str(tmp_path / DATABASE_NAME))
     connection.execute("CREATE TABLE theirs (a)").fetchall()
     connection.close()
@@ -120,9 +128,7 @@ def _migrate(path: Path, *steps: Callable[[Any], None]) -> tuple[int, list[Any]]
 
 
 def test_steps_run_in_order_and_together(tmp_path: Path) -> None:
-    """An older file gets all steps that it lacks in one transaction; a step that fails leaves the old
-    version.
-    """
+    """An older file gets all steps in one transaction. A step that fails leaves the old version."""
     small_store(tmp_path).close()
     with pytest.raises(Exception, match="no_such_table"):
         _migrate(tmp_path, _add_column, _fail)
@@ -138,7 +144,7 @@ def test_steps_run_in_order_and_together(tmp_path: Path) -> None:
 def test_version_1_is_migrated(tmp_path: Path) -> None:
     """A store that an older broker has left keeps its nodes, messages and marks, and takes discharges."""
     write_version_1(tmp_path)
-    assert check_directory(tmp_path) == [], "the checker knows older versions"
+    assert check_directory(tmp_path) == [], "verification knows older versions"
     assert edit(tmp_path, "PRAGMA user_version") == [(1,)], "and leaves them as they are"
     store = small_store(tmp_path)
     assert [(n.queue_id, n.name, n.settings, n.next_offset) for n in store.recover().nodes] == [
@@ -157,8 +163,7 @@ def test_version_1_is_migrated(tmp_path: Path) -> None:
     ]
     assert store.ask(DischargedAt(b"id")) is None
     do(store, Retire(1, 0, 3), Post(3, messages(3, 1)), Discharged(b"id", 5))
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     store.close()
     assert check_directory(tmp_path) == []
     assert edit(tmp_path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
@@ -171,7 +176,7 @@ def test_version_1_is_migrated(tmp_path: Path) -> None:
 def test_version_2_is_migrated(tmp_path: Path) -> None:
     """A store with outcomes keeps them, and takes half messages, streams and events."""
     write_version_2(tmp_path)
-    assert check_directory(tmp_path) == [], "the checker knows older versions"
+    assert check_directory(tmp_path) == [], "verification knows older versions"
     assert edit(tmp_path, "PRAGMA user_version") == [(2,)], "and leaves them as they are"
     store = small_store(tmp_path)
     assert [store.ask(DischargedAt(name)) for name in (b"\x01" * 16, b"two", b"id")] == [1000, 2000, None]
@@ -190,11 +195,9 @@ def test_version_2_is_migrated(tmp_path: Path) -> None:
 
 
 def test_version_3_is_migrated(tmp_path: Path) -> None:
-    """A store with half messages, streams and events keeps them, and takes retention, cursors and decisions;
-    what was there before is not retained.
-    """
+    """A store with half messages, streams and events keeps them. Retention, cursors and decisions begin."""
     write_version_3(tmp_path)
-    assert check_directory(tmp_path) == [], "the checker knows older versions"
+    assert check_directory(tmp_path) == [], "verification knows older versions"
     assert edit(tmp_path, "PRAGMA user_version") == [(3,)], "and leaves them as they are"
     store = small_store(tmp_path)
     decision = Decision("group", "producer", 1, 5, (("set", 1, 2),))
@@ -221,7 +224,7 @@ def test_version_3_is_migrated(tmp_path: Path) -> None:
 def test_version_4_is_migrated(tmp_path: Path) -> None:
     """A store with retention, cursors and sets keeps them; rows of nodes get their checksums."""
     write_version_4(tmp_path)
-    assert check_directory(tmp_path) == [], "the checker knows older versions"
+    assert check_directory(tmp_path) == [], "verification knows older versions"
     assert edit(tmp_path, "PRAGMA user_version") == [(4,)], "and leaves them as they are"
     before = edit(tmp_path, "SELECT * FROM node ORDER BY id")
     small_store(tmp_path).close()
@@ -244,7 +247,7 @@ def test_version_4_is_migrated(tmp_path: Path) -> None:
 def test_version_5_is_migrated(tmp_path: Path) -> None:
     """A store whose cursors have no owners keeps them, and they are nobody's until somebody moves them."""
     write_version_5(tmp_path)
-    assert check_directory(tmp_path) == [], "the checker knows older versions"
+    assert check_directory(tmp_path) == [], "verification knows older versions"
     assert edit(tmp_path, "PRAGMA user_version") == [(5,)], "and leaves them as they are"
     store = small_store(tmp_path)
     store.recover()
@@ -262,7 +265,7 @@ def test_version_5_is_migrated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [*WRITE_VERSION])
 def test_migrated_and_new_stores_have_the_same_tables(version: int, tmp_path: Path) -> None:
-    """Whichever way it came about: one schema, indexes and their conditions included."""
+    """A migrated store and a new one have one schema, indexes and their conditions included."""
     WRITE_VERSION[version](tmp_path / "old")
     sql = "SELECT name, type FROM sqlite_schema ORDER BY name"
     columns = "SELECT m.name, i.* FROM sqlite_schema m, pragma_table_xinfo(m.name) i ORDER BY m.name, i.cid"
@@ -299,7 +302,7 @@ SqliteStore(sys.argv[1], ballast_bytes=0)
 
 
 def test_plugins_of_sqlite_utils_are_not_run(tmp_path: Path) -> None:
-    """What somebody installed beside us has no business in the store."""
+    """Installed plugins of sqlite-utils are kept out of the store."""
     code = """
 import sys, sqlite_utils
 from sqlite_utils.plugins import pm
@@ -319,7 +322,7 @@ SqliteStore(sys.argv[1], ballast_bytes=0).close()
 
 
 def test_opening_an_existing_store_loads_no_sqlite_utils(tmp_path: Path) -> None:
-    """A start stays short: what only a new or old schema needs is not imported."""
+    """A start does not import what only a new or old schema needs."""
     small_store(tmp_path).close()
     code = """
 import sys

@@ -1,4 +1,4 @@
-"""Sets and decisions on disk: what damage is found, told, and never believed."""
+"""Sets and decisions on disk: damage is found, reported, and never believed."""
 
 from __future__ import annotations
 
@@ -25,15 +25,24 @@ from amqp_broker.persistence import (
     Unit,
 )
 from amqp_broker.persistence.checksums import epoch_checksum
-from amqp_broker.persistence.set_checks import AT_MS, decision, names
 from amqp_broker.persistence.sqlite import check_directory
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, do_units, messages, new_queue, node_of, offsets, read_all
+from amqp_broker.testing.store_suite.helpers import (
+    do,
+    do_idle_work,
+    do_units,
+    messages,
+    new_queue,
+    node_of,
+    offsets,
+    read_all,
+)
+from amqp_broker.testing.store_suite.sets import AT_MS, decision, names
 from tests.persistence.stores import edit, small_store
 
 
 def filled(directory: Path, **changes: object) -> tuple[int, int]:
-    """Two sets of five messages in three runs each; ten epochs are decided. The queue, and the first set."""
+    """The queue and the first of two sets of five messages in three runs each, with ten decided epochs."""
     store = small_store(directory, **changes)
     target, one, two = (new_queue(store, name) for name in ("orders", "one", "two"))
     for queue_id in (one, two):
@@ -47,7 +56,7 @@ def filled(directory: Path, **changes: object) -> tuple[int, int]:
 
 
 def moves(target: int, one: int) -> list[Unit]:
-    """Each set in a unit of its own, with a decision."""
+    """The move of each set in a unit of its own, with a decision."""
     return [
         [Move(one, target, 0, AT_MS), DecideEpoch(decision(10)), Post(target, messages(5, 1))],
         [Move(one + 1, target, 6, AT_MS), DecideEpoch(decision(11))],
@@ -82,7 +91,7 @@ def test_a_set_with_a_damaged_index_does_not_move(sql: str, tmp_path: Path) -> N
 
 
 def test_a_damaged_body_moves_and_is_told_when_it_is_read(tmp_path: Path) -> None:
-    """Alone: the others of its set are delivered."""
+    """Reading finds the damaged message alone. The others of its set are delivered."""
     target, one = filled(tmp_path)
     sql = "UPDATE segment SET bodies=CAST(replace(CAST(bodies AS TEXT), '4', '5') AS BLOB)"
     edit(tmp_path, f"{sql} WHERE id=(SELECT segment_id FROM run WHERE queue_id=2 AND first_offset=3)")
@@ -97,13 +106,12 @@ def test_a_damaged_body_moves_and_is_told_when_it_is_read(tmp_path: Path) -> Non
 
 
 def test_damaged_pages_of_the_index_refuse_the_move(tmp_path: Path) -> None:
-    """The set stays; what else is asked of the store is answered."""
+    """The set stays. Other questions to the store are answered."""
     target, one = filled(tmp_path, page_size_bytes=1024)
     store = small_store(tmp_path)
     for first in range(5, 105):
         do(store, Post(one, messages(first, 1)))
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     ((checksum,),) = store._connection.execute(
         "SELECT checksum FROM run WHERE queue_id=2 AND first_offset=60"
     ).fetchall()
@@ -122,7 +130,7 @@ def test_damaged_pages_of_the_index_refuse_the_move(tmp_path: Path) -> None:
 
 
 def test_damaged_decisions_are_told_and_never_believed(tmp_path: Path) -> None:
-    """Who asks for it, or decides again, is refused; lists leave it out; the checker finds it."""
+    """Asking for a damaged decision raises, and so does deciding again. Lists leave it out."""
     filled(tmp_path)
     edit(tmp_path, "UPDATE epoch SET decided_at_ms=5 WHERE epoch=9")
     edit(tmp_path, "UPDATE epoch SET winners=CAST(x'ff61' AS TEXT) WHERE epoch=4")
@@ -157,8 +165,8 @@ HOMES = (
 )
 
 
-def test_checker_finds_winners_that_are_none(tmp_path: Path) -> None:
-    """With a right checksum: the mistake of a writer."""
+def test_verification_finds_winners_that_are_none(tmp_path: Path) -> None:
+    """Wrong winners with a right checksum are found: the mistake of a writer."""
     filled(tmp_path)
     for epoch, winners in ((1, "[["), (2, '{"a":1}'), (3, '[["set",1]]'), (4, '[["set",true,1]]'), *HOMES):
         checksum = epoch_checksum(b"g", b"p", epoch, AT_MS + epoch, winners.encode())
@@ -169,7 +177,7 @@ def test_checker_finds_winners_that_are_none(tmp_path: Path) -> None:
     ]
 
 
-def test_checker_counts_the_runs_of_a_segment(tmp_path: Path) -> None:
+def test_verification_counts_the_runs_of_a_segment(tmp_path: Path) -> None:
     """A run that became several shares its segment with them, until the last of them goes."""
     store = small_store(tmp_path)
     target, one = new_queue(store), new_queue(store, "one")
@@ -198,14 +206,14 @@ def test_checker_counts_the_runs_of_a_segment(tmp_path: Path) -> None:
 
 
 def test_flipped_bits_make_no_decision_and_no_message(tmp_path: Path) -> None:
-    """Anywhere in the file: what moves and what was decided is what was stored, or it is told."""
+    """Wherever a bit is flipped, moved messages and decisions are as stored, or damage is reported."""
     target, one = filled(tmp_path / "sound", page_size_bytes=1024)
     sound = (tmp_path / "sound" / DATABASE_NAME).read_bytes()
     expected: dict[int, Decision] = {n: decision(n, ("set", n, 2**64 - 1)) for n in range(10)}
     (tmp_path / "damaged").mkdir()
     randomness = random.Random(12)
     bodies = [b"%d:" % number for number in (0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4)]
-    refused = told = unmoved = 0
+    refused = reported = unmoved = 0
     for _ in range(120):
         data = bytearray(sound)
         data[randomness.randrange(len(data))] ^= 1 << randomness.randrange(8)
@@ -224,6 +232,6 @@ def test_flipped_bits_make_no_decision_and_no_message(tmp_path: Path) -> None:
             found = [(record.offset, record.body.rstrip(b".")) for record in page.records]
             assert found == [(offset, bodies[offset]) for offset, _ in found]
         except StoreError:
-            told += 1
+            reported += 1
         store.close()
-    assert refused + told < 60, f"{refused} refused, {told} told, {unmoved} unmoved"
+    assert refused + reported < 60, f"{refused} refused, {reported} reported, {unmoved} unmoved"

@@ -1,4 +1,4 @@
-"""Kills on the way of an epoch: its sets are moved and its decision kept, or neither."""
+"""Kills on the way of an epoch: its sets are moved and its decision is kept, or neither."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from amqp_broker.persistence import Configure, DecideEpoch, DecisionsOf, Move, Post, Retire
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm
-from amqp_broker.persistence.set_checks import AT_MS, decision, sharded_decision
 from amqp_broker.persistence.sqlite import check_directory
-from amqp_broker.persistence.store_checks import do, messages, new_queue, node_of, read_all
+from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue, node_of, read_all
+from amqp_broker.testing.store_suite.sets import AT_MS, decision, sharded_decision
 from tests.persistence.stores import run_child, small_store
 
 # Epoch n: three sets of n+1 messages each in several posts, of the second one each third message is retired
@@ -22,9 +22,9 @@ WORK = """
 import sys
 from pathlib import Path
 from amqp_broker.persistence import Configure, CreateNode, DecideEpoch, DeleteNode, Move, Post, Record, Retire
-from amqp_broker.persistence.set_checks import AT_MS, decision, sharded_decision
 from amqp_broker.persistence.sqlite import SqliteStore
-from amqp_broker.persistence.store_checks import do, do_units, new_queue
+from amqp_broker.testing.store_suite.helpers import do, do_idle_work, do_units, new_queue
+from amqp_broker.testing.store_suite.sets import AT_MS, decision, sharded_decision
 
 store = SqliteStore(Path(sys.argv[1]), ballast_bytes=0, checkpoint_bytes=64 * 1024)
 target = new_queue(store)
@@ -47,8 +47,7 @@ for epoch in range(12):
     offset = second + epoch + 1 - len(gone)
     print("done", epoch, flush=True)
     if epoch % 4 == 3:
-        while store.idle(0.0):
-            pass
+        do_idle_work(store, 0.0)
 store.close()
 """
 
@@ -60,7 +59,7 @@ PASSES += [("commit.before", 80), ("commit.after", 150), ("apply.done", 211)]
 
 
 def bodies_of(epoch: int) -> list[bytes]:
-    """What an epoch leaves in the queue, in order."""
+    """The bodies that an epoch leaves in the queue, in order."""
     first = [b"%d.0.%d" % (epoch, at) for at in range(epoch + 1)]
     return [b"%d" % epoch, *first, *[b"%d.1.%d" % (epoch, at) for at in range(epoch + 1) if at % 3 != 1]]
 
@@ -88,15 +87,14 @@ def test_kill(point: str, nth: int, tmp_path: Path) -> None:
     assert all(name.startswith(f"set{epochs}.") for name in nodes), "sets of a decided epoch are gone"
     if len(lines) - done > epochs:
         assert [node.settings for node in nodes.values()] == [{"sealed": True}] * 3
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     assert [record.body for record in read_all(store, target.queue_id)] == found
     store.close()
     assert check_directory(tmp_path / "data") == []
 
 
 def test_other_groups_pass_none_of_them(tmp_path: Path) -> None:
-    """Who counts the passes of an epoch counts epochs only; a set without messages has no rows to move."""
+    """Only epochs pass the points of an epoch. A set without messages has no rows to move."""
     passed: list[str] = []
     for point in POINTS:
         arm(point, partial(passed.append, point))

@@ -21,7 +21,7 @@ def test_library_with_the_wal_reset_bug_is_refused(version: tuple[int, ...]) -> 
 
 
 def test_bundled_library_is_safe() -> None:
-    """What we depend on is new enough."""
+    """The bundled library is new enough."""
     check_library((3, 51, 3), allow_unsafe=False)
     check_library(library_version(), allow_unsafe=False)
 
@@ -52,7 +52,7 @@ def test_setting_that_is_not_taken_is_noticed() -> None:
 
 
 def test_page_size_is_configurable(tmp_path: Path) -> None:
-    """For a new file; one that exists keeps its own."""
+    """A new file gets the page size. One that exists keeps its own."""
     small_store(tmp_path, page_size_bytes=32768).close()
     store = small_store(tmp_path)
     assert store._page_size == 32768
@@ -60,7 +60,7 @@ def test_page_size_is_configurable(tmp_path: Path) -> None:
 
 
 def test_no_other_connection_gets_in(tmp_path: Path) -> None:
-    """While the store is open nobody else reads the file; while somebody reads it the store does not open."""
+    """While the store is open nobody else reads the file. While somebody reads it the store does not open."""
     store = small_store(tmp_path)
     foreign = connect(str(tmp_path / DATABASE_NAME))
     with pytest.raises(Exception, match="locked"):

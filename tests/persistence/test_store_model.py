@@ -34,7 +34,7 @@ from amqp_broker.persistence import (
     Unit,
 )
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
-from amqp_broker.persistence.store_checks import fields, read_all, read_all_retained
+from amqp_broker.testing.store_suite.helpers import do_idle_work, fields, read_all, read_all_retained
 
 NAMES = st.sampled_from(["a", "b", "c"])
 CHOICE = st.integers(0, 1000)
@@ -91,7 +91,7 @@ class StoreModel(RuleBasedStateMachine):
             self.group_ends()
 
     def queue(self, choice: int) -> int:
-        """Mostly a queue that exists, sometimes none."""
+        """A queue, which mostly exists."""
         ids = [node.queue_id for node in self.model.recover().nodes]
         return ids[choice % len(ids)] if ids and choice % 13 else choice
 
@@ -104,7 +104,7 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule(name=NAMES, limit=CHOICE, policy=POLICIES, ends=ENDS)
     def create(self, name: str, limit: int, policy: tuple[int, int], ends: bool) -> None:
-        """Perhaps with its retention."""
+        """Make a node, perhaps with its retention."""
         one, two = (
             CreateNode(name, "queue", {"limit": limit}, keep_ms=policy[0], keep_bytes=policy[1])
             for _ in range(2)
@@ -130,9 +130,7 @@ class StoreModel(RuleBasedStateMachine):
         ends=ENDS,
     )
     def move(self, choices: list[int], to: int, gap: int, archives: bool, ends: bool) -> None:
-        """Some queues become a part of another one, in one unit; beyond whatever they may hold; perhaps
-        retired at once, as by a log.
-        """
+        """Move some queues to another one in one unit, and perhaps retire all there, as a log does."""
         self.group_ends()  # the time of what is posted and moved in one group is nobody's to tell
         target = self.queue(to)
         retained = self.model.ask(RetainedBy(target))
@@ -161,7 +159,7 @@ class StoreModel(RuleBasedStateMachine):
         ends=ENDS,
     )
     def post(self, choice: int, count: int, size: int, gap: int, hole: bool, extras: int, ends: bool) -> None:
-        """Perhaps retired in the same unit, as by a log."""
+        """Post messages, and perhaps retire them in the same unit, as a log does."""
         queue_id = self.queue(choice)
         first = self.next_offset(queue_id) + gap
         records = []
@@ -184,12 +182,12 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule(forward=st.sampled_from([-50, 1, 1, 2, 500]))
     def time_passes(self, forward: int) -> None:
-        """Of the wall clock, which may go back."""
+        """Let the clock on the wall go on, or back."""
         self.at_ms = max(self.at_ms + forward, 0)
 
     @rule(choice=CHOICE, counts=st.lists(st.integers(1, 3), min_size=2, max_size=8))
     def post_runs(self, choice: int, counts: list[int]) -> None:
-        """Small groups, one run each."""
+        """Post in small groups, one run each."""
         for count in counts:
             queue_id = self.queue(choice)
             first = self.next_offset(queue_id)
@@ -207,7 +205,7 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule(choice=CHOICE, at=st.integers(0, 100_000), step=st.integers(1, 9), length=SMALL, ends=ENDS)
     def retire_scattered(self, choice: int, at: int, step: int, length: int, ends: bool) -> None:
-        """Ranges with holes between them, in one unit, from near the end or from anywhere."""
+        """Retire ranges with holes between them in one unit, from near the end or from anywhere."""
         queue_id = self.queue(choice)
         first = max(0, self.next_offset(queue_id) - 60) if at % 2 else self.offset_in(queue_id, at)
         starts = range(first, first + 60, step + length)
@@ -243,7 +241,7 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule(choice=CHOICE, name=NAMES, offset=SMALL, forgets=st.integers(0, 5), ends=ENDS)
     def cursor(self, choice: int, name: str, offset: int, forgets: int, ends: bool) -> None:
-        """Moved in a node or in the event log, or forgotten; once in both orders in one unit."""
+        """Move a cursor in a node or in the journal, or forget it, or both in either order in one unit."""
         move = MoveCursor(name, 0 if choice % 11 == 0 else self.queue(choice), offset, choice)
         forget = ForgetCursor(name)
         units: list[Unit] = [[forget], [move, forget], [forget, move], [move]]
@@ -256,7 +254,7 @@ class StoreModel(RuleBasedStateMachine):
         ends=ENDS,
     )
     def discharge(self, at_ms: int, alone: int, ends: bool) -> None:
-        """The last unit becomes a transaction, beside some that do nothing else."""
+        """Make the last unit a transaction, beside some that do nothing else."""
         unit: Unit = []
         other: Unit = []
         if self.units and not ends_a_transaction(self.units[-1][0]):
@@ -278,7 +276,7 @@ class StoreModel(RuleBasedStateMachine):
     @precondition(lambda self: len(self.units) > 1)
     @rule()
     def join_units(self) -> None:
-        """The last two units become one that happens wholly or not; a transaction ends its unit."""
+        """Join the last two units to one that happens wholly or not. A transaction ends its unit."""
         one, two = self.units.pop(), self.units.pop()
         for unit in two:
             if ends_a_transaction(unit):
@@ -313,7 +311,7 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule()
     def idle(self) -> None:
-        """Until nothing waits: then both have dropped the same of what they retained."""
+        """Let both stores idle until nothing waits. Then both have dropped the same retained messages."""
         for _ in range(100):
             if not self.store.idle(0.0):
                 break
@@ -339,7 +337,7 @@ class StoreModel(RuleBasedStateMachine):
         size=st.sampled_from([1, 5000, 1 << 30]),
     )
     def read_retained(self, choice: int, at: int, page: int, size: int) -> None:
-        """From anywhere, in pages: all that is retained from there on, and each hole."""
+        """Read all retained messages from any offset on, in pages, with each hole."""
         self.compare_retained()
         queue_id = self.queue(choice)
         if any(node.queue_id == queue_id for node in self.model.recover().nodes):
@@ -355,9 +353,7 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule(applied=st.booleans())
     def crash(self, applied: bool) -> None:
-        """The files as they are go to another directory; with a group that was applied and never
-        committed.
-        """
+        """Go on with a copy of the open files, in which a group was applied and never committed."""
         if applied:
             self.apply_both()
         before = self.directory
@@ -406,8 +402,7 @@ class StoreModel(RuleBasedStateMachine):
                 assert found_retained == read_all_retained(self.model, node.queue_id, 0, 1000, 1 << 30)
             while self.store.idle(0.0):
                 self.model.idle(0.0)
-            while self.model.idle(0.0):
-                pass
+            do_idle_work(self.model, 0.0)
             self.ask_for_outcomes()
             self.store.close()
             assert check_directory(self.directory) == []

@@ -14,8 +14,8 @@ import amqp_broker.persistence as room
 from amqp_broker.persistence import CreateNode, PageOf, Post, Retire, StoreFailed, StoreFull, Unit
 from amqp_broker.persistence.sqlite import check_directory
 from amqp_broker.persistence.sqlite_library import connect
-from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets, read_all
 from amqp_broker.persistence.unit_of_work import UnitOfWork
+from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, offsets, read_all
 from tests.persistence.stores import small_store
 
 
@@ -37,7 +37,7 @@ def unit_on_table() -> UnitOfWork:
 
 
 def test_transaction_that_vanished_is_noticed_before_the_next_statement() -> None:
-    """A statement never becomes a transaction of its own; from then on everything is refused."""
+    """A statement never becomes a transaction of its own. From then on everything is refused."""
     unit = unit_on_table()
     unit.begin()
     unit.execute("INSERT INTO t VALUES (1)")
@@ -56,7 +56,7 @@ def test_transaction_that_vanished_is_noticed_before_the_next_statement() -> Non
 
 
 def test_vanished_transaction_is_noticed_at_many_and_at_commit() -> None:
-    """The same for `execute_many` and `commit`."""
+    """`execute_many` and `commit` notice a vanished transaction, too."""
     for call in ("execute_many", "commit"):
         unit = unit_on_table()
         unit.begin()
@@ -80,7 +80,7 @@ def test_statement_that_fails_undoes_the_unit() -> None:
 
 
 def test_every_statement_is_fetched_to_its_end() -> None:
-    """In the source of this room each `execute` is fetched at once: its error could hide in the rest."""
+    """In the source of persistence each `execute` is fetched at once: its error could hide in the rest."""
     for path in Path(room.__file__).parent.glob("*.py"):
         tree = ast.parse(path.read_text())
         fetched = {
@@ -108,7 +108,7 @@ def test_every_statement_is_fetched_to_its_end() -> None:
 
 
 def test_io_error_at_commit_is_unknown_and_final(tmp_path: Path) -> None:
-    """After it the store refuses everything; the next start finds the group wholly there or not at all."""
+    """After it the store refuses everything. The next start finds the group wholly there or not at all."""
     store = small_store(tmp_path)
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 10)))
@@ -133,7 +133,7 @@ def test_io_error_at_commit_is_unknown_and_final(tmp_path: Path) -> None:
 
 
 def test_io_error_in_a_statement_is_final(tmp_path: Path) -> None:
-    """A page that has to be written before the commit and cannot: the same."""
+    """When a page has to be written before the commit and cannot be, the store refuses everything."""
     store = small_store(tmp_path, cache_bytes=64 * 1024)
     queue_id = new_queue(store)
     with files_limited_to(200_000), pytest.raises(StoreFailed):
@@ -148,7 +148,7 @@ def test_io_error_in_a_statement_is_final(tmp_path: Path) -> None:
 
 
 def test_full_database_undoes_the_group_and_settling_goes_on(tmp_path: Path) -> None:
-    """SQLITE_FULL: StoreFull, nothing happened; the same units again are answered one by one."""
+    """After SQLITE_FULL nothing happened, and the same units again are answered one by one."""
     store = small_store(tmp_path, free_bytes=lambda: 1 << 40)
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 100, size=1000)))

@@ -1,5 +1,5 @@
-"""The log of commits at a start: damage in it is told, a torn end is not, and nothing is answered from it
-before it is on the disk.
+"""The write-ahead log at a start: damage in it is reported, a torn end is none, and the store answers
+nothing from it before it is on the disk.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from amqp_broker.persistence import Post, StoreCorrupt, StoreFailed
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from amqp_broker.persistence.store_checks import do, messages, new_queue, offsets
 from amqp_broker.persistence.write_ahead_log import LOG_SUFFIX, lost_commits
+from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue, offsets
 from tests.persistence.stores import small_store
 
 PAGE = 1024
@@ -29,7 +29,7 @@ POSTS = 6
 
 
 class Killed:
-    """What a process that was killed has left: some commits in the log, the last of two messages."""
+    """What a killed process has left: some commits in the log, the last one of two messages."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / "killed"
@@ -44,16 +44,16 @@ class Killed:
 
     @property
     def frames(self) -> int:
-        """How many there are."""
+        """The number of frames."""
         return (len(self.log) - HEADER) // FRAME
 
     def commits(self) -> list[int]:
-        """The frames that end one, counted from 1."""
+        """The frames that end a commit, counted from 1."""
         sizes = [struct.unpack_from(">I", self.log, HEADER + i * FRAME + 4)[0] for i in range(self.frames)]
         return [number + 1 for number, size in enumerate(sizes) if size]
 
     def copy(self, log: bytes | None = None) -> Path:
-        """The directory once more, with another log."""
+        """A copy of the directory with another log."""
         shutil.rmtree(self.again, ignore_errors=True)
         shutil.copytree(self.directory, self.again)
         if log is not None:
@@ -61,7 +61,7 @@ class Killed:
         return self.again
 
     def flipped(self, at: int, bits: int = 0xFF) -> Path:
-        """The directory with one byte of the log changed."""
+        """A copy of the directory with one byte of the log changed."""
         return self.copy(self.log[:at] + bytes([self.log[at] ^ bits]) + self.log[at + 1 :])
 
 
@@ -71,14 +71,14 @@ def _killed(tmp_path: Path) -> Killed:
 
 
 def bytes_of_frame() -> Iterator[int]:
-    """All of its header, and some of its page."""
+    """The offsets of all of a frame's header, and of some of its page."""
     yield from range(24)
     yield from range(24, FRAME, 97)
     yield FRAME - 1
 
 
 def refused(directory: Path) -> str:
-    """Why the store does not open; nothing of it was changed."""
+    """Why the store does not open. Nothing of its files was changed."""
     before = {path.name: path.read_bytes() for path in directory.iterdir()}
     with pytest.raises(StoreCorrupt) as told:
         small_store(directory)
@@ -88,7 +88,7 @@ def refused(directory: Path) -> str:
 
 
 def test_what_was_killed_opens_whole(killed: Killed) -> None:
-    """The other tests damage something that is sound, with several commits of several frames."""
+    """The files that the other tests damage are sound, with several commits of several frames."""
     ends = killed.commits()
     assert len(ends) >= POSTS and ends[-1] == killed.frames and ends[-1] - ends[-2] >= 3
     store = small_store(killed.copy())
@@ -97,7 +97,7 @@ def test_what_was_killed_opens_whole(killed: Killed) -> None:
 
 
 def test_a_flipped_byte_in_a_synced_commit_is_told(killed: Killed) -> None:
-    """Whichever byte of whichever frame: another commit follows, so it was acknowledged, and is damaged."""
+    """Any byte of any frame that another commit follows: it was acknowledged, so this is damage."""
     for frame in range(1, killed.commits()[-2] + 1):
         for byte in bytes_of_frame():
             at = HEADER + (frame - 1) * FRAME + byte
@@ -108,21 +108,21 @@ def test_a_flipped_byte_in_a_synced_commit_is_told(killed: Killed) -> None:
 
 @pytest.mark.parametrize("bits", [1, 0x80, 0x05])
 def test_a_flipped_bit_at_the_end_of_a_commit_is_told(killed: Killed, bits: int) -> None:
-    """Where a frame is the last of its commit nothing but its sums tells that another one follows."""
+    """For the last frame of a commit only its sums show that another commit follows."""
     for frame in killed.commits()[:-1]:
         for byte in range(24):
             refused(killed.flipped(HEADER + (frame - 1) * FRAME + byte, bits))
 
 
 def test_the_size_of_a_commit_that_became_nothing_is_told(killed: Killed) -> None:
-    """Then it looks like the beginning of the next one, which may be the last."""
+    """Without its size a commit looks like the beginning of the next one, which may be the last."""
     *_, end, _ = killed.commits()
     at = HEADER + (end - 1) * FRAME + 7
     refused(killed.flipped(at, killed.log[at]))
 
 
 def test_a_torn_last_commit_is_no_damage(killed: Killed) -> None:
-    """Its frames were never synced as a whole, so nobody was told: what was acknowledged before is there."""
+    """A commit that was not wholly synced was not acknowledged. What was acknowledged before is there."""
     last = killed.commits()[-2]
     for frame in range(last + 1, killed.frames + 1):
         for byte in bytes_of_frame():
@@ -136,7 +136,7 @@ def test_a_torn_last_commit_is_no_damage(killed: Killed) -> None:
 
 
 def test_a_log_that_was_cut_is_no_damage(killed: Killed) -> None:
-    """Anywhere in its last commit; whole ones that are missing leave no trace."""
+    """The log may be cut anywhere in its last commit. Whole commits that are missing leave no trace."""
     for length in range(HEADER + killed.commits()[-2] * FRAME, len(killed.log), 501):
         store = small_store(killed.copy(killed.log[:length]))
         assert offsets(store, killed.queue_id) == list(range(2 * POSTS - 2))
@@ -144,7 +144,7 @@ def test_a_log_that_was_cut_is_no_damage(killed: Killed) -> None:
 
 
 def test_lost_sectors_of_the_last_commit_are_no_damage(killed: Killed) -> None:
-    """What stood there before, nothing, or anything: a power cut keeps any of its sectors."""
+    """A power cut may leave in any sector what stood there before, nothing, or anything."""
     begin = HEADER + killed.commits()[-2] * FRAME
     for fill in (b"\0", b"\xff", b"\x5a\x00\x00\x01"):
         for sector in range(begin // 512 + 1, len(killed.log) // 512):
@@ -158,13 +158,12 @@ def test_lost_sectors_of_the_last_commit_are_no_damage(killed: Killed) -> None:
 
 
 def test_frames_of_an_older_log_are_no_damage(tmp_path: Path) -> None:
-    """After a checkpoint the log begins anew at its front: behind its end stands what was there before."""
+    """After a checkpoint the log begins anew at its front. Behind its end older frames stand."""
     store = small_store(tmp_path / "data", page_size_bytes=PAGE)
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 30, size=1_000)))
     do(store, Post(queue_id, messages(30, 30, size=1_000)))
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     do(store, Post(queue_id, messages(60, 1)))
     do(store, Post(queue_id, messages(61, 1)))
     shutil.copytree(tmp_path / "data", tmp_path / "killed")
@@ -177,9 +176,7 @@ def test_frames_of_an_older_log_are_no_damage(tmp_path: Path) -> None:
 
 
 def _log_over_an_older_one(directory: Path, pages: int) -> tuple[bytes, bytes, list[int]]:
-    """An older log; the same file with commits of a new log, each of `pages` frames, at its front; where they
-    begin and end.
-    """
+    """An older log, the same file with a newer one at its front, and where the newer commits stand."""
     database = directory / DATABASE_NAME
     connection = connect(str(database))
     connection.execute(f"PRAGMA page_size = {PAGE}")
@@ -204,8 +201,8 @@ def _log_over_an_older_one(directory: Path, pages: int) -> tuple[bytes, bytes, l
 
 @pytest.mark.parametrize("pages", [1, 2, 3])
 def test_a_commit_that_is_torn_over_an_older_log_is_no_damage(tmp_path: Path, pages: int) -> None:
-    """At each sector, so that each field of a frame stands once where a sector ends: what is behind may show
-    the older log's sum, which that log's next frame goes on from.
+    """The cut is at each sector, so that each field of a frame ends a sector once. What is behind may show
+    the older log's sum, from which that log's next frame goes on.
     """
     old, new, ends = _log_over_an_older_one(tmp_path, pages)
     database = str(tmp_path / DATABASE_NAME)
@@ -218,13 +215,13 @@ def test_a_commit_that_is_torn_over_an_older_log_is_no_damage(tmp_path: Path, pa
 
 
 def test_a_damaged_header_is_told(killed: Killed) -> None:
-    """It was synced before the first frame: SQLite would take the log for an empty one."""
+    """The header was synced before the first frame. SQLite would take the log for an empty one."""
     for byte in range(HEADER):
         assert "its header" in refused(killed.flipped(byte)), byte
 
 
 def test_a_header_without_frames_is_no_damage(killed: Killed) -> None:
-    """It is written first, and may be torn."""
+    """The header is written first, and may be torn."""
     whole = small_store(killed.copy())
     whole.close()
     for log in (killed.log[:HEADER], bytes(HEADER), bytes(5 * FRAME), b"\x37\x7f\x06\x82" + bytes(FRAME)):
@@ -241,8 +238,8 @@ def test_a_log_without_its_database_is_told(killed: Killed, lose: Callable[[Path
     assert "missing or empty" in refused(killed.again)
 
 
-def test_the_check_tells_it_too_and_leaves_it_there(killed: Killed) -> None:
-    """SQLite would empty the log when the checker closes the file."""
+def test_verification_reports_it_and_leaves_it_there(killed: Killed) -> None:
+    """Verification reports the damage, and keeps SQLite from emptying the log when it closes the file."""
     directory = killed.flipped(HEADER + 30)
     for _ in range(2):
         (finding, *_) = check_directory(directory)
@@ -251,7 +248,7 @@ def test_the_check_tells_it_too_and_leaves_it_there(killed: Killed) -> None:
 
 
 def test_what_a_log_of_another_program_says_is_no_matter(tmp_path: Path) -> None:
-    """Sums in the other byte order are taken, too: SQLite does."""
+    """Sums in the other byte order are taken, too, as SQLite takes them."""
     directory = tmp_path / "data"
     small_store(directory).close()
     (directory / LOG).write_bytes(b"\x37\x7f\x06\x83" + bytes(200))
@@ -264,7 +261,7 @@ def test_what_a_log_of_another_program_says_is_no_matter(tmp_path: Path) -> None
 def test_what_was_recovered_is_synced_before_anything_is_answered(
     killed: Killed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is written once more and synced, and moved to the database file: its own syncs are SQLite's."""
+    """It is written once more, synced, and copied to the database file, by syncs of SQLite's own."""
     synced: list[str] = []
     fsync = os.fsync
 
@@ -282,7 +279,7 @@ def test_what_was_recovered_is_synced_before_anything_is_answered(
 
 
 def test_what_cannot_be_synced_is_not_answered_from(killed: Killed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that refuses at the start is told as one, and the directory is free again."""
+    """A disk that refuses a sync at the start is reported, and the directory is free again."""
 
     def fail(descriptor: int) -> None:
         raise OSError(5, "Input/output error")
@@ -297,7 +294,7 @@ def test_what_cannot_be_synced_is_not_answered_from(killed: Killed, monkeypatch:
 
 
 def test_a_stale_index_of_the_log_is_not_believed(killed: Killed) -> None:
-    """A foreign program left its `-shm` of an earlier state there, or one of nonsense."""
+    """A foreign program left a `-shm` of an earlier state there, or one of nonsense."""
     stale = killed.directory / (DATABASE_NAME + "-shm")
     log = killed.directory / LOG
     log.write_bytes(killed.log[: HEADER + killed.commits()[2] * FRAME])

@@ -1,7 +1,7 @@
 """A store of schema version 3, statement for statement as the broker of that version made it.
 
-It holds what that of version 2 holds, a half message, a stream's position and two events. This never changes:
-files like it are out there.
+It holds what the store of version 2 holds, a half message, a stream's position and two events. This never
+changes: files like it are out there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A store of schema version 4, statement for statement as the broker of that version made it.
 
-It holds what that of version 3 holds, the hidden node of a sealed set and a cursor. This
-never changes: files like it are out there.
+It holds what the store of version 3 holds, the hidden node of a sealed set and a cursor. This never changes:
+files like it are out there.
 """
 
 from __future__ import annotations

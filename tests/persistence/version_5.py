@@ -1,7 +1,7 @@
 """A store of schema version 5, statement for statement as the broker of that version made it.
 
-It holds what that of version 4 holds; rows of nodes have checksums. This never changes: files like it are out
-there.
+It holds what the store of version 4 holds; rows of nodes have checksums. This never changes: files like it
+are out there.
 """
 
 from __future__ import annotations

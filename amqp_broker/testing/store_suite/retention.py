@@ -1,43 +1,55 @@
-"""What every store does with retention and cursors; a part of store_checks.py."""
+"""What every store does with retained messages and cursors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-from amqp_broker.persistence.errors import NodeExists, NoSuchNode
-from amqp_broker.persistence.half_keeping_checks import forget_all
-from amqp_broker.persistence.questions import CursorNames, CursorsOf, OffsetAt, RetainedBy, RetainedPageOf
-from amqp_broker.persistence.records import Record
-from amqp_broker.persistence.retention import (
+from amqp_broker.persistence import (
     EVENT_LOG,
+    CreateNode,
     Cursor,
+    CursorNames,
+    CursorsOf,
+    DeleteNode,
     ForgetCursor,
+    Move,
     MoveCursor,
+    NodeExists,
+    NoSuchNode,
+    OffsetAt,
+    Post,
+    Purge,
+    Record,
     Retain,
     Retained,
+    RetainedBy,
+    RetainedPageOf,
+    Retire,
+    Return,
+    Store,
+    Unit,
 )
-from amqp_broker.persistence.store import Store
-from amqp_broker.persistence.store_check_helpers import (
+from amqp_broker.testing.store_suite.helpers import (
+    MakeStore,
+    Suite,
     do,
+    do_idle_work,
     do_units,
     fields,
+    is_refused,
     messages,
     new_queue,
     node_of,
     offsets,
     read_all_retained,
 )
-from amqp_broker.persistence.verbs import CreateNode, DeleteNode, Move, Post, Purge, Retire, Return, Unit
-
-MakeStore = Callable[[], Store]
 
 DAY_MS: Final = 86_400_000
 NOON_MS: Final = 1_800_000_000_000
 
 
 def at(at_ms: int, first: int, count: int, size: int = 10) -> list[Record]:
-    """Messages that are published at a time."""
+    """Messages that are enqueued at this time."""
     found = messages(first, count, size)
     for record in found:
         record.enqueued_at_ms = at_ms
@@ -45,14 +57,14 @@ def at(at_ms: int, first: int, count: int, size: int = 10) -> list[Record]:
 
 
 def retained_offsets(store: Store, queue_id: int, from_offset: int = 0) -> list[int]:
-    """Of what is retained; nothing is missing."""
+    """The offsets of retained messages, of which none is missing."""
     found, missing = read_all_retained(store, queue_id, from_offset)
     assert missing == [], missing
     return [offset for _, offset, *_ in found if isinstance(offset, int)]
 
 
-def check_retained_messages_come_back(make_store: MakeStore) -> None:
-    """What is consumed is read again octet for octet, with its annotations; the queue does not see it."""
+def retained_messages_come_back(make_store: MakeStore) -> None:
+    """A consumed message is read again octet for octet, with its annotations. Its queue no longer has it."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Retain(queue_id, DAY_MS, 0))
@@ -89,8 +101,8 @@ def check_retained_messages_come_back(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_retention_begins_at_the_next_message(make_store: MakeStore) -> None:
-    """Also within a group; other bounds change nothing of it, and other nodes are left alone."""
+def retention_begins_at_the_next_message(make_store: MakeStore) -> None:
+    """Messages are retained from the next one on, also within a group. New bounds change nothing of that."""
     store = make_store()
     one, two = new_queue(store, "one"), new_queue(store, "two")
     do(store, Post(one, messages(0, 3)))
@@ -110,8 +122,8 @@ def check_retention_begins_at_the_next_message(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_posted_and_retired_in_one_group_is_retained(make_store: MakeStore) -> None:
-    """What never was in the queue for long is there for readers, and the numbering stays dense."""
+def posted_and_retired_in_one_group_is_retained(make_store: MakeStore) -> None:
+    """A message that one group posts and retires is there for readers, and the numbering stays dense."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Retain(queue_id, 0, 1 << 40))
@@ -127,8 +139,8 @@ def check_posted_and_retired_in_one_group_is_retained(make_store: MakeStore) -> 
     store.close()
 
 
-def check_a_node_is_made_with_its_retention(make_store: MakeStore) -> None:
-    """In one unit: what comes right after it is kept, also when its own unit retires it; moved, too."""
+def node_is_made_with_its_retention(make_store: MakeStore) -> None:
+    """A node may retain from the commit that makes it, also what is moved there."""
     store = make_store()
     create, source = CreateNode("log", "queue", keep_ms=DAY_MS, keep_bytes=1 << 40), new_queue(store, "set")
     do(store, Post(source, messages(0, 5)), Retire(source, 2, 2))
@@ -152,8 +164,8 @@ def check_a_node_is_made_with_its_retention(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_retained_pages_keep_their_bounds(make_store: MakeStore) -> None:
-    """From anywhere, in pages of any size; holes in the numbering are told, each one."""
+def retained_pages_keep_their_bounds(make_store: MakeStore) -> None:
+    """Retained messages are read from anywhere, in pages of any size. Each hole in the numbering is named."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Retain(queue_id, DAY_MS, 0))
@@ -176,10 +188,8 @@ def check_retained_pages_keep_their_bounds(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_dropping_by_age(make_store: MakeStore) -> None:
-    """The oldest ones go when their time is over by the clock that `idle` tells, whatever a later message
-    says; live ones stay in the queue.
-    """
+def dropping_by_age(make_store: MakeStore) -> None:
+    """The oldest messages go when their time is over by the clock of `idle`. Live ones stay in the queue."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Retain(queue_id, DAY_MS, 0))
@@ -187,21 +197,21 @@ def check_dropping_by_age(make_store: MakeStore) -> None:
         do(store, Post(queue_id, at(NOON_MS + number * 1000, 10 * number, 10)))
     do(store, Retire(queue_id, 0, 9), Retire(queue_id, 12, 39))
     day_after = (NOON_MS + DAY_MS) / 1000
-    forget_all(store, day_after - 0.5)
+    do_idle_work(store, day_after - 0.5)
     assert retained_offsets(store, queue_id) == [*range(40)]
-    forget_all(store, day_after + 0.5)
+    do_idle_work(store, day_after + 0.5)
     assert retained_offsets(store, queue_id) == [*range(10, 40)]
-    forget_all(store, day_after + 1.5)
+    do_idle_work(store, day_after + 1.5)
     assert store.ask(RetainedBy(queue_id)) == Retained(DAY_MS, 0, 20, 40, 200)
     assert offsets(store, queue_id) == [10, 11], "what is live is still to be consumed"
     assert retained_offsets(store, queue_id, 3) == [*range(20, 40)], "and nobody re-reads it"
     do(store, Retire(queue_id, 10, 11), Post(queue_id, at(NOON_MS + 3 * DAY_MS, 40, 1)))
-    forget_all(store, day_after + 1.5)
+    do_idle_work(store, day_after + 1.5)
     assert retained_offsets(store, queue_id) == [*range(20, 41)], "a message tells nothing about others"
     do(store, Retire(queue_id, 40, 40))
-    forget_all(store, day_after + 4.5)
+    do_idle_work(store, day_after + 4.5)
     assert retained_offsets(store, queue_id) == [40]
-    forget_all(store, day_after * 2)
+    do_idle_work(store, day_after * 2)
     assert store.ask(RetainedBy(queue_id)) == Retained(DAY_MS, 0, 41, 41, 0)
     assert node_of(store, queue_id).next_offset == 41, "the numbering goes on"
     do(store, Post(queue_id, at(NOON_MS, 41, 1)))
@@ -209,26 +219,26 @@ def check_dropping_by_age(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_dropping_by_size(make_store: MakeStore) -> None:
-    """The oldest commits go while there is more than the bound; no bound is no bound."""
+def dropping_by_size(make_store: MakeStore) -> None:
+    """The oldest commits go while more than the bound is retained. Without a bound none goes."""
     store = make_store()
     queue_id, other = new_queue(store), new_queue(store, "other")
     do(store, Retain(queue_id, 0, 1000), Retain(other, 1 << 40, 0))
     for number in range(300):
         do(store, Post(queue_id, messages(number * 3, 3, size=20)), Post(other, messages(number, 1)))
         do(store, Retire(queue_id, number * 3, number * 3 + 2), Retire(other, number, number))
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     assert store.ask(RetainedBy(queue_id)) == Retained(0, 1000, 900 - 48, 900, 960)
     assert retained_offsets(store, queue_id) == [*range(900 - 48, 900)]
     do(store, Retain(queue_id, 0, 100))
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     assert retained_offsets(store, queue_id) == [897, 898, 899]
     assert retained_offsets(store, other) == [*range(300)]
     store.close()
 
 
-def check_ending_retention(make_store: MakeStore) -> None:
-    """What is archived goes, what is live stays; it may begin again, at the next message."""
+def ending_retention(make_store: MakeStore) -> None:
+    """Archived messages go when retention ends, live ones stay. It may begin again at the next message."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Retain(queue_id, 0, 0), Retain(queue_id, DAY_MS, 0))
@@ -241,17 +251,17 @@ def check_ending_retention(make_store: MakeStore) -> None:
     assert offsets(store, queue_id) == [*range(401, 600)]
     do(store, Post(queue_id, messages(600, 4)), Retire(queue_id, 600, 601), Retain(queue_id, 0, 50))
     do(store, Post(queue_id, messages(604, 2)), Retire(queue_id, 603, 604))
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     assert retained_offsets(store, queue_id) == [604, 605]
     assert offsets(store, queue_id) == [*range(401, 600), 602, 605]
     do(store, Retain(queue_id, 0, 0), Retire(queue_id, 0, 605))
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     assert (offsets(store, queue_id), node_of(store, queue_id).next_offset) == ([], 606)
     store.close()
 
 
-def check_purged_and_deleted_are_not_retained(make_store: MakeStore) -> None:
-    """Both drop archived messages too; a purged node goes on to retain."""
+def purged_and_deleted_are_not_retained(make_store: MakeStore) -> None:
+    """A purge and a deletion drop archived messages too. A purged node goes on to retain."""
     store = make_store()
     one, two = new_queue(store, "one"), new_queue(store, "two")
     for queue_id in (one, two):
@@ -263,19 +273,15 @@ def check_purged_and_deleted_are_not_retained(make_store: MakeStore) -> None:
     assert retained_offsets(store, one) == [10, 11]
     assert store.ask(RetainedBy(two)) is None
     assert [cursor.queue_id for cursor in store.ask(CursorsOf("c"))] == [one]
-    for call in (lambda: store.ask(RetainedPageOf(two, 0, 1, 1)), lambda: store.ask(OffsetAt(two, 0))):
-        try:
-            call()
-        except NoSuchNode:
-            continue
-        raise AssertionError("expected NoSuchNode")
-    forget_all(store, 0.0)
+    assert is_refused(lambda: store.ask(RetainedPageOf(two, 0, 1, 1)), NoSuchNode)
+    assert is_refused(lambda: store.ask(OffsetAt(two, 0)), NoSuchNode)
+    do_idle_work(store, 0.0)
     assert retained_offsets(store, one) == [10, 11]
     store.close()
 
 
-def check_offset_at(make_store: MakeStore) -> None:
-    """The first one that was published at or after a time; times never fall, whatever the wall clock does."""
+def offset_at_a_time(make_store: MakeStore) -> None:
+    """The first message that was published at or after a time. Times never fall, whatever the clock did."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, at(NOON_MS, 0, 5)), Retain(queue_id, DAY_MS, 0))
@@ -292,9 +298,9 @@ def check_offset_at(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_moved_messages_are_retained(make_store: MakeStore) -> None:
-    """What moves into a retaining node is published there at the time of the move, and kept when it is
-    consumed; where it came from nothing is left.
+def moved_messages_are_retained(make_store: MakeStore) -> None:
+    """A message that moves into a retaining node is published there at the time of the move, and kept when it
+    is consumed. Where it came from nothing is left.
     """
     store = make_store()
     queue_id, source, other = new_queue(store), new_queue(store, "set"), new_queue(store, "set 2")
@@ -316,15 +322,15 @@ def check_moved_messages_are_retained(make_store: MakeStore) -> None:
     page = store.ask(RetainedPageOf(queue_id, 0, 99, 9999))
     times = [record.enqueued_at_ms - NOON_MS for record in page.records]
     assert times == [0, 0, *[5] * 11], "that of the move, not that of the staging"
-    forget_all(store, 0.0)
+    do_idle_work(store, 0.0)
     assert retained_offsets(store, queue_id) == [*range(13)]
-    forget_all(store, (NOON_MS + DAY_MS) / 1000 + 1)
+    do_idle_work(store, (NOON_MS + DAY_MS) / 1000 + 1)
     assert retained_offsets(store, queue_id) == []
     store.close()
 
 
-def check_cursors(make_store: MakeStore) -> None:
-    """They stand where they were moved last, in each node and in the event log, until they are forgotten."""
+def cursors_stand_where_they_were_moved(make_store: MakeStore) -> None:
+    """A cursor stands where it was moved last, in each node and in the journal, until it is forgotten."""
     store = make_store()
     one, two = new_queue(store, "one"), new_queue(store, "two")
     assert (store.ask(CursorsOf("a")), store.ask(CursorNames("", 9))) == ([], [])
@@ -350,17 +356,17 @@ def check_cursors(make_store: MakeStore) -> None:
     store.close()
 
 
-RETENTION_CHECKS: Final[tuple[Callable[[MakeStore], None], ...]] = (
-    check_retained_messages_come_back,
-    check_retention_begins_at_the_next_message,
-    check_posted_and_retired_in_one_group_is_retained,
-    check_a_node_is_made_with_its_retention,
-    check_retained_pages_keep_their_bounds,
-    check_dropping_by_age,
-    check_dropping_by_size,
-    check_ending_retention,
-    check_purged_and_deleted_are_not_retained,
-    check_offset_at,
-    check_moved_messages_are_retained,
-    check_cursors,
+SUITE: Final[Suite] = (
+    retained_messages_come_back,
+    retention_begins_at_the_next_message,
+    posted_and_retired_in_one_group_is_retained,
+    node_is_made_with_its_retention,
+    retained_pages_keep_their_bounds,
+    dropping_by_age,
+    dropping_by_size,
+    ending_retention,
+    purged_and_deleted_are_not_retained,
+    offset_at_a_time,
+    moved_messages_are_retained,
+    cursors_stand_where_they_were_moved,
 )

@@ -1,91 +1,46 @@
-"""What every store does, shipped as a function: `check_store(make_store)` runs it against any implementation.
-
-Each check gets a function that makes a new, empty store. They are plain functions, so that a test runner may
-also take them from `CHECKS` one by one.
-"""
+"""What every store does with nodes and their messages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 import attrs
 
-from amqp_broker.persistence import questions
-from amqp_broker.persistence.discharge_checks import DISCHARGE_CHECKS, KEEPING_CHECKS, MakeKeepingStore
-from amqp_broker.persistence.errors import NodeExists, NoSuchNode
-from amqp_broker.persistence.event_checks import (
-    EVENT_KEEPING_CHECKS,
-    STREAM_AND_EVENT_CHECKS,
-    MakeEventStore,
+from amqp_broker import persistence
+from amqp_broker.persistence import (
+    Configure,
+    CreateNode,
+    DeleteNode,
+    NodeExists,
+    NoSuchNode,
+    PageOf,
+    Post,
+    Purge,
+    Question,
+    Record,
+    RecoveredNode,
+    Retire,
+    Return,
+    Unit,
 )
-from amqp_broker.persistence.half_checks import HALF_CHECKS
-from amqp_broker.persistence.half_keeping_checks import HALF_KEEPING_CHECKS
-from amqp_broker.persistence.questions import PageOf, Question
-from amqp_broker.persistence.records import Record
-from amqp_broker.persistence.retention_checks import RETENTION_CHECKS
-from amqp_broker.persistence.set_checks import SET_CHECKS
-from amqp_broker.persistence.store import RecoveredNode, Store
-from amqp_broker.persistence.store_check_helpers import (
+from amqp_broker.testing.store_suite.helpers import (
+    MakeStore,
+    Suite,
     do,
+    do_idle_work,
     do_units,
     fields,
+    is_refused,
     messages,
     new_queue,
     node_of,
     offsets,
     read_all,
-    read_all_retained,
 )
-from amqp_broker.persistence.verbs import CreateNode, DeleteNode, Post, Purge, Retire, Return, Unit
-
-__all__ = [
-    "CHECKS",
-    "EVENT_KEEPING_CHECKS",
-    "KEEPING_CHECKS",
-    "MakeEventStore",
-    "MakeKeepingStore",
-    "MakeStore",
-    "check_store",
-    "do",
-    "do_units",
-    "fields",
-    "messages",
-    "new_queue",
-    "node_of",
-    "offsets",
-    "read_all",
-    "read_all_retained",
-]
-
-MakeStore = Callable[[], Store]
 
 
-def check_store(
-    make_store: MakeStore,
-    make_keeping_store: MakeKeepingStore | None = None,
-    make_event_store: MakeEventStore | None = None,
-) -> None:
-    """Run all checks. Raises AssertionError with what was expected.
-
-    `make_keeping_store(keep_ms, keep_count)` makes one that forgets outcomes of transactions by these limits,
-    `make_event_store(event_keep_ms)` one that forgets events.
-    """
-    for check in CHECKS:
-        check(make_store)
-    if make_keeping_store is not None:
-        for keeping_check in KEEPING_CHECKS:
-            keeping_check(make_keeping_store)
-    if make_event_store is not None:
-        for event_check in EVENT_KEEPING_CHECKS:
-            event_check(make_event_store)
-
-
-# The checks
-
-
-def check_new_store_is_empty(make_store: MakeStore) -> None:
+def new_store_is_empty(make_store: MakeStore) -> None:
     """A new store recovers nothing, and an empty group commits."""
     store = make_store()
     assert store.recover().nodes == []
@@ -95,7 +50,7 @@ def check_new_store_is_empty(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_nodes_keep_what_they_were_made_with(make_store: MakeStore) -> None:
+def nodes_keep_what_they_were_made_with(make_store: MakeStore) -> None:
     """Nodes come back in the order of their creation, with name, kind and settings."""
     store = make_store()
     first, second = CreateNode("b", "queue", {"limit": 5, "deep": {"a": [1, None]}}), CreateNode("a", "topic")
@@ -109,8 +64,8 @@ def check_nodes_keep_what_they_were_made_with(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_refused_unit_leaves_no_trace(make_store: MakeStore) -> None:
-    """A unit that cannot happen is answered alone, wholly undone, and the others of its group happen."""
+def refused_unit_leaves_no_trace(make_store: MakeStore) -> None:
+    """A unit that cannot happen is refused alone and wholly undone. The others of its group happen."""
     store = make_store()
     queue_id = new_queue(store)
     errors = do_units(
@@ -136,7 +91,7 @@ def check_refused_unit_leaves_no_trace(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_messages_come_back_octet_for_octet(make_store: MakeStore) -> None:
+def messages_come_back_octet_for_octet(make_store: MakeStore) -> None:
     """Every field that is kept comes back, for messages with and without extras, side by side."""
     store = make_store()
     queue_id = new_queue(store)
@@ -160,8 +115,8 @@ def check_messages_come_back_octet_for_octet(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_reading_gives_fresh_records(make_store: MakeStore) -> None:
-    """What the reader does to a record stays between the two."""
+def reading_gives_fresh_records(make_store: MakeStore) -> None:
+    """What a reader does to its record changes nothing that is stored."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 1)))
@@ -173,8 +128,8 @@ def check_reading_gives_fresh_records(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_pages_keep_their_bounds(make_store: MakeStore) -> None:
-    """Pages of any size, together, are the queue in order; a page has one message at least, however large."""
+def pages_keep_their_bounds(make_store: MakeStore) -> None:
+    """Pages of any size are together the queue in order. A page has at least one message, however large."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 300, size=100)))
@@ -191,18 +146,14 @@ def check_pages_keep_their_bounds(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_reading_unknown_node(make_store: MakeStore) -> None:
+def reading_an_unknown_node_is_refused(make_store: MakeStore) -> None:
     """Reading a node that does not exist raises NoSuchNode."""
     store = make_store()
-    try:
-        store.ask(PageOf(7, 0, 1, 1))
-    except NoSuchNode:
-        store.close()
-        return
-    raise AssertionError("expected NoSuchNode")
+    assert is_refused(partial(store.ask, PageOf(7, 0, 1, 1)), NoSuchNode)
+    store.close()
 
 
-def check_offsets_may_have_gaps(make_store: MakeStore) -> None:
+def offsets_may_have_gaps(make_store: MakeStore) -> None:
     """Offsets that were never posted are holes in reading, retiring and counting."""
     store = make_store()
     queue_id = new_queue(store)
@@ -223,8 +174,8 @@ def check_offsets_may_have_gaps(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_retiring_in_pieces(make_store: MakeStore) -> None:
-    """Ranges in any order, overlapping, repeated and over many runs leave what none of them covered."""
+def retiring_in_pieces(make_store: MakeStore) -> None:
+    """Retired ranges in any order, overlapping, repeated, over many runs, leave what none of them covered."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 3000)))
@@ -255,8 +206,8 @@ def check_retiring_in_pieces(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_retiring_with_holes(make_store: MakeStore) -> None:
-    """Whole runs that go in one group leave those between them alone, and other queues too."""
+def retiring_with_holes(make_store: MakeStore) -> None:
+    """Whole runs that are retired in one group leave the messages between them, and other queues, alone."""
     store = make_store()
     queue_id, other = new_queue(store), new_queue(store, "other")
     for offset in range(40):
@@ -270,8 +221,8 @@ def check_retiring_with_holes(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_posted_and_retired_in_one_group(make_store: MakeStore) -> None:
-    """What a group posts it may retire, in the same unit or in a later one."""
+def posted_and_retired_in_one_group(make_store: MakeStore) -> None:
+    """A group may retire and return what it posts, in the same unit or in a later one."""
     store = make_store()
     queue_id = new_queue(store)
     do_units(
@@ -290,8 +241,8 @@ def check_posted_and_retired_in_one_group(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_numbering_survives_emptiness(make_store: MakeStore) -> None:
-    """`next_offset` stays when the last message goes, in the same group or in a later one, or by a purge."""
+def numbering_survives_emptiness(make_store: MakeStore) -> None:
+    """`next_offset` stays when the last message goes: in its own group, in a later one, or by a purge."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 5)))
@@ -308,10 +259,8 @@ def check_numbering_survives_emptiness(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_returned_messages_keep_their_changes(make_store: MakeStore) -> None:
-    """Delivery-count, first-acquirer and annotations of a returned message come back with it, the last
-    ones.
-    """
+def returned_messages_keep_their_changes(make_store: MakeStore) -> None:
+    """A returned message has the delivery-count, first-acquirer and annotations of its last return."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, Post(queue_id, messages(0, 4)))
@@ -334,10 +283,8 @@ def check_returned_messages_keep_their_changes(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_purge_and_delete(make_store: MakeStore) -> None:
-    """A purge empties one queue only and within its unit's order; a deleted node's name is free, its id is
-    not.
-    """
+def purge_and_delete(make_store: MakeStore) -> None:
+    """A purge empties one queue, in the order of its unit. A deleted node's name is free, its id is not."""
     store = make_store()
     one, two = new_queue(store, "one"), new_queue(store, "two")
     do(store, Post(one, messages(0, 2000)), Post(two, messages(0, 5)), Return(one, 3, 1))
@@ -352,15 +299,14 @@ def check_purge_and_delete(make_store: MakeStore) -> None:
     assert again.queue_id not in (one, two)
     assert [node.name for node in store.recover().nodes] == ["two", "one"]
     assert offsets(store, again.queue_id) == []
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     do(store, Post(again.queue_id, messages(0, 1)))
     assert offsets(store, again.queue_id) == [0]
     assert offsets(store, two) == [0, 1, 2, 3, 4]
     store.close()
 
 
-def check_abandoned_group_leaves_nothing(make_store: MakeStore) -> None:
+def abandoned_group_leaves_nothing(make_store: MakeStore) -> None:
     """After `abandon` the store is as the last commit left it, names and ids included."""
     store = make_store()
     queue_id = new_queue(store)
@@ -383,16 +329,7 @@ def check_abandoned_group_leaves_nothing(make_store: MakeStore) -> None:
     store.close()
 
 
-def is_refused(call: Callable[[], object]) -> bool:
-    """Whether it is not its turn."""
-    try:
-        call()
-    except AssertionError:
-        return True
-    return False
-
-
-def check_turns_are_strict(make_store: MakeStore) -> None:
+def calls_out_of_turn_are_mistakes(make_store: MakeStore) -> None:
     """Calls out of turn are AssertionErrors, and change nothing."""
     store = make_store()
     queue_id = new_queue(store)
@@ -408,13 +345,13 @@ def check_turns_are_strict(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_each_question_has_its_turn(make_store: MakeStore) -> None:
-    """Each one that is declared is answered right before `apply`, and not between `apply` and `commit`."""
+def questions_have_their_turn(make_store: MakeStore) -> None:
+    """Each question is answered before `apply`, and not between `apply` and `commit`."""
     store = make_store()
     queue_id = new_queue(store)
     samples: dict[Any, object] = {"int": queue_id, "str": "name", "bytes": b"id"}
     samples |= {"str | None": None, "Sequence[bytes]": [b"id"]}
-    kinds = [kind for kind in vars(questions).values() if isinstance(kind, type)]
+    kinds = [kind for kind in vars(persistence).values() if isinstance(kind, type)]
     declared: list[Any] = [kind for kind in kinds if issubclass(kind, Question) and kind is not Question]
     assert PageOf in declared
     for kind in declared:
@@ -427,7 +364,7 @@ def check_each_question_has_its_turn(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_large_and_many(make_store: MakeStore) -> None:
+def large_and_many_messages(make_store: MakeStore) -> None:
     """Messages beyond the size of a segment, and runs beyond its count, keep their order and bytes."""
     store = make_store()
     queue_id = new_queue(store)
@@ -443,29 +380,44 @@ def check_large_and_many(make_store: MakeStore) -> None:
     store.close()
 
 
-CHECKS: Final[tuple[Callable[[MakeStore], None], ...]] = (
-    check_new_store_is_empty,
-    check_nodes_keep_what_they_were_made_with,
-    check_refused_unit_leaves_no_trace,
-    check_messages_come_back_octet_for_octet,
-    check_reading_gives_fresh_records,
-    check_pages_keep_their_bounds,
-    check_reading_unknown_node,
-    check_offsets_may_have_gaps,
-    check_retiring_in_pieces,
-    check_retiring_with_holes,
-    check_posted_and_retired_in_one_group,
-    check_numbering_survives_emptiness,
-    check_returned_messages_keep_their_changes,
-    check_purge_and_delete,
-    check_abandoned_group_leaves_nothing,
-    check_turns_are_strict,
-    check_each_question_has_its_turn,
-    check_large_and_many,
-    *DISCHARGE_CHECKS,
-    *HALF_CHECKS,
-    *HALF_KEEPING_CHECKS,
-    *STREAM_AND_EVENT_CHECKS,
-    *RETENTION_CHECKS,
-    *SET_CHECKS,
+def settings_are_replaced(make_store: MakeStore) -> None:
+    """`Configure` replaces all settings of one node, also twice in a group. An unknown node is refused."""
+    store = make_store()
+    one, two = new_queue(store, "one"), new_queue(store, "two")
+    do(store, Configure(one, {"a": 1}), Configure(one, {"b": [2, None]}))
+    created = CreateNode("three", "set", {"old": 1})
+    errors = do_units(
+        store, [[created, Configure(two, {"c": "ü"})], [Configure(two + 9, {})], [DeleteNode(two)]]
+    )
+    assert [type(error) for error in errors] == [type(None), NoSuchNode, type(None)]
+    do(store, Configure(created.queue_id, {}))
+    assert [(node.name, node.settings) for node in store.recover().nodes] == [
+        ("one", {"b": [2, None]}), ("three", {}),
+    ]  # fmt: skip
+    store.apply([[Configure(one, {"never": 1})]])
+    store.abandon()
+    assert node_of(store, one).settings == {"b": [2, None]}
+    store.close()
+
+
+SUITE: Final[Suite] = (
+    new_store_is_empty,
+    nodes_keep_what_they_were_made_with,
+    refused_unit_leaves_no_trace,
+    messages_come_back_octet_for_octet,
+    reading_gives_fresh_records,
+    pages_keep_their_bounds,
+    reading_an_unknown_node_is_refused,
+    offsets_may_have_gaps,
+    retiring_in_pieces,
+    retiring_with_holes,
+    posted_and_retired_in_one_group,
+    numbering_survives_emptiness,
+    returned_messages_keep_their_changes,
+    purge_and_delete,
+    abandoned_group_leaves_nothing,
+    calls_out_of_turn_are_mistakes,
+    questions_have_their_turn,
+    large_and_many_messages,
+    settings_are_replaced,
 )

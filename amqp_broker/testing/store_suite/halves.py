@@ -1,12 +1,10 @@
-"""What every store does with half messages; a part of store_checks.py."""
+"""What every store does with half messages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-from amqp_broker.persistence.errors import NoSuchNode
-from amqp_broker.persistence.halves import (
+from amqp_broker.persistence import (
     BY_POLICY,
     COMMITTED,
     PARKED,
@@ -14,24 +12,32 @@ from amqp_broker.persistence.halves import (
     ROLLED_BACK,
     Decide,
     Event,
-    Half,
-    Hold,
-    Journal,
-    Reschedule,
-)
-from amqp_broker.persistence.questions import (
     EventsFrom,
+    Half,
     HalfBodyOf,
     HalfOf,
     HalvesOf,
+    Hold,
+    Journal,
+    NoSuchNode,
     OpenHalves,
+    Post,
+    Reschedule,
     SomeHalves,
+    Store,
+    Unit,
+    Verb,
 )
-from amqp_broker.persistence.store import Store
-from amqp_broker.persistence.store_check_helpers import do, do_units, messages, new_queue, offsets
-from amqp_broker.persistence.verbs import Post, Unit, Verb
-
-MakeStore = Callable[[], Store]
+from amqp_broker.testing.store_suite.helpers import (
+    MakeStore,
+    Suite,
+    do,
+    do_units,
+    is_a_mistake,
+    messages,
+    new_queue,
+    offsets,
+)
 
 GROUP: Final = "stock-service"
 PUT_AT_MS: Final = 1_700_000_000_000
@@ -39,12 +45,12 @@ KEEP_MS: Final = 7 * 86_400_000
 
 
 def half_id(number: int) -> bytes:
-    """As the shell makes them: a tag for the type, and the value; in the order of the numbers."""
+    """A half-id as the broker makes them: a tag for the type, then the value, in the order of the numbers."""
     return b"\xa1%08d" % number
 
 
 def half(number: int, group: str = GROUP, at_ms: int = PUT_AT_MS, size: int = 10) -> Half:
-    """A prepared one that differs from the others in everything that may differ."""
+    """A prepared half message. All its fields depend on its number."""
     return Half(
         group, half_id(number), f"orders/{number}", PREPARED, bytes([number % 251]) * 32, at_ms,
         at_ms + 6000 + number, at_ms + 14_400_000, f"container-{number}", size, number, number % 10,
@@ -53,12 +59,12 @@ def half(number: int, group: str = GROUP, at_ms: int = PUT_AT_MS, size: int = 10
 
 
 def hold(number: int, group: str = GROUP, at_ms: int = PUT_AT_MS) -> Hold:
-    """Put it, with a body that tells it apart."""
+    """The verb that puts a half message, with a body of its own."""
     return Hold(half(number, group, at_ms), body(number))
 
 
 def body(number: int) -> bytes:
-    """Of a half message."""
+    """The body of a half message."""
     return b"body %d" % number
 
 
@@ -77,22 +83,12 @@ def stored(store: Store, number: int, group: str = GROUP) -> str | None:
 
 
 def numbers(found: list[Half]) -> list[int]:
-    """Which they are."""
+    """The numbers of half messages that were found."""
     return [int(one.half_id[1:]) for one in found]
 
 
-def is_a_mistake(store: Store, *units: Unit) -> bool:
-    """Whether the group is refused as a mistake of its caller."""
-    try:
-        store.apply(list(units))
-    except AssertionError:
-        return True
-    store.abandon()
-    return False
-
-
-def check_half_comes_back_as_it_was_put(make_store: MakeStore) -> None:
-    """All fields and the body; by group and by every octet of the half-id."""
+def half_comes_back_as_it_was_put(make_store: MakeStore) -> None:
+    """All fields and the body of a half message are found by its group and every octet of its half-id."""
     store = make_store()
     assert store.ask(HalfOf(GROUP, half_id(1))) is None
     assert store.ask(HalfBodyOf(GROUP, half_id(1))) is None
@@ -119,10 +115,8 @@ def check_half_comes_back_as_it_was_put(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_commit_posts_and_forgets_the_body(make_store: MakeStore) -> None:
-    """The decision and the message are one commit; a rollback keeps the body only where nobody asked for
-    it.
-    """
+def commit_posts_and_forgets_the_body(make_store: MakeStore) -> None:
+    """The decision and the message are one commit. Only a rollback by the policy keeps the body."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, hold(1), hold(2), hold(3), hold(4), hold(5), decide(5, ROLLED_BACK))
@@ -151,8 +145,8 @@ def check_commit_posts_and_forgets_the_body(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_reschedule(make_store: MakeStore) -> None:
-    """State, attempts and times change, and nothing else; as often as is wanted."""
+def rescheduling_changes_state_and_times(make_store: MakeStore) -> None:
+    """Rescheduling changes state, attempts and times, and nothing else, as often as is wanted."""
     store = make_store()
     do(store, hold(1), hold(2))
     expected = half(1)
@@ -173,8 +167,8 @@ def check_reschedule(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_later_verbs_see_the_earlier_ones(make_store: MakeStore) -> None:
-    """In one unit, or in two units of a group."""
+def later_verbs_see_the_earlier_ones(make_store: MakeStore) -> None:
+    """A verb finds what an earlier one of its unit, or of its group, has done."""
     store = make_store()
     do(store, hold(1), decide(1, COMMITTED))
     do_units(store, [[hold(2)], [decide(2, ROLLED_BACK, by=BY_POLICY)]])
@@ -195,8 +189,8 @@ def check_later_verbs_see_the_earlier_ones(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_mistakes_of_the_caller(make_store: MakeStore) -> None:
-    """Each is an AssertionError, and nothing of its group happens."""
+def mistakes_of_the_caller_change_nothing(make_store: MakeStore) -> None:
+    """Each mistake is an AssertionError, and nothing of its group happens."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, hold(1), hold(2), decide(2, COMMITTED), hold(3), decide(3, ROLLED_BACK))
@@ -230,8 +224,8 @@ def check_mistakes_of_the_caller(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_refused_and_abandoned_units_leave_no_half(make_store: MakeStore) -> None:
-    """What did not happen can happen later, and its neighbours happened."""
+def refused_and_abandoned_units_leave_no_half(make_store: MakeStore) -> None:
+    """What was refused or abandoned can happen later. The other units of a refused one's group happen."""
     store = make_store()
     queue_id = new_queue(store)
     do(store, hold(1))
@@ -251,8 +245,8 @@ def check_refused_and_abandoned_units_leave_no_half(make_store: MakeStore) -> No
     store.close()
 
 
-def check_open_halves_are_told_oldest_first(make_store: MakeStore) -> None:
-    """Those of all groups, prepared or parked, in the order in which they were put."""
+def open_halves_are_listed_oldest_first(make_store: MakeStore) -> None:
+    """Open half messages of all groups, prepared or parked, are listed in the order of their putting."""
     store = make_store()
     order = [5, 3, 9, 1, 7, 2]
     for at, number in enumerate(order):
@@ -266,8 +260,8 @@ def check_open_halves_are_told_oldest_first(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_halves_are_listed_by_group_and_state(make_store: MakeStore) -> None:
-    """In the order of their half-ids, page by page."""
+def halves_are_listed_by_group_and_state(make_store: MakeStore) -> None:
+    """Half messages of a group, or of one state, are listed page by page in the order of their ids."""
     store = make_store()
     order = [*range(1, 60, 2), *range(58, 0, -2)]
     do(store, *[hold(number) for number in order], hold(77, "other"), hold(5, "other"))
@@ -295,8 +289,8 @@ def check_halves_are_listed_by_group_and_state(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_several_halves_at_once(make_store: MakeStore) -> None:
-    """Looked up together they are as alone: before and after each change, and however many there are."""
+def several_halves_are_looked_up_at_once(make_store: MakeStore) -> None:
+    """Half messages looked up together are found as each one alone, before and after each change."""
     store = make_store()
     names = [half_id(number) for number in range(150)]
     assert store.ask(SomeHalves(GROUP, [])) == {}
@@ -314,14 +308,14 @@ def check_several_halves_at_once(make_store: MakeStore) -> None:
     store.close()
 
 
-HALF_CHECKS: Final[tuple[Callable[[MakeStore], None], ...]] = (
-    check_half_comes_back_as_it_was_put,
-    check_commit_posts_and_forgets_the_body,
-    check_reschedule,
-    check_later_verbs_see_the_earlier_ones,
-    check_mistakes_of_the_caller,
-    check_refused_and_abandoned_units_leave_no_half,
-    check_open_halves_are_told_oldest_first,
-    check_halves_are_listed_by_group_and_state,
-    check_several_halves_at_once,
+SUITE: Final[Suite] = (
+    half_comes_back_as_it_was_put,
+    commit_posts_and_forgets_the_body,
+    rescheduling_changes_state_and_times,
+    later_verbs_see_the_earlier_ones,
+    mistakes_of_the_caller_change_nothing,
+    refused_and_abandoned_units_leave_no_half,
+    open_halves_are_listed_oldest_first,
+    halves_are_listed_by_group_and_state,
+    several_halves_are_looked_up_at_once,
 )

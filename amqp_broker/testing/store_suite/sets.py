@@ -1,38 +1,44 @@
-"""What every store does with messages that move, and decisions about epochs; a part of store_checks.py."""
+"""What every store does with messages that move, and decisions about epochs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-from amqp_broker.persistence.epochs import KEEP_DECISIONS, LAST_EPOCH, DecidedSet, DecideEpoch, Decision
-from amqp_broker.persistence.errors import NoSuchNode
-from amqp_broker.persistence.half_checks import is_a_mistake
-from amqp_broker.persistence.questions import DecisionOf, DecisionsOf, LatestDecisionOf
-from amqp_broker.persistence.records import Record
-from amqp_broker.persistence.store import Store
-from amqp_broker.persistence.store_check_helpers import (
+from amqp_broker.persistence import (
+    KEEP_DECISIONS,
+    LAST_EPOCH,
+    CreateNode,
+    DecidedSet,
+    DecideEpoch,
+    Decision,
+    DecisionOf,
+    DecisionsOf,
+    DeleteNode,
+    LatestDecisionOf,
+    Move,
+    NoSuchNode,
+    Post,
+    Purge,
+    Record,
+    Retire,
+    Return,
+    Store,
+    Unit,
+)
+from amqp_broker.testing.store_suite.helpers import (
+    MakeStore,
+    Suite,
     do,
+    do_idle_work,
     do_units,
     fields,
+    is_a_mistake,
     messages,
     new_queue,
     node_of,
     read_all,
 )
-from amqp_broker.persistence.verbs import (
-    Configure,
-    CreateNode,
-    DeleteNode,
-    Move,
-    Post,
-    Purge,
-    Retire,
-    Return,
-    Unit,
-)
 
-MakeStore = Callable[[], Store]
 AT_MS: Final = 1_800_000_000_000
 FAR: Final = 1 << 40
 
@@ -40,48 +46,28 @@ FAR: Final = 1 << 40
 def decision(
     epoch: int, *winners: DecidedSet, producer: str = "p", group: str = "g", home: str = ""
 ) -> Decision:
-    """One that differs from the others."""
+    """A decision about an epoch, with a time of its own."""
     return Decision(group, producer, epoch, AT_MS + epoch % 1000, winners, home)
 
 
 def sharded_decision(epoch: int) -> Decision:
-    """One that names sets of another store, or one that another store has decided."""
+    """A decision that names sets of another store, or one that another store has made."""
     far = ("far", epoch, 2**64 - 1, "another store")
     return decision(epoch, ("near", 1, 2), far) if epoch % 2 else decision(epoch, ("near", 1, 2), home="home")
 
 
 def bodies(store: Store, queue_id: int) -> list[tuple[int, bytes]]:
-    """What a queue holds: (offset, what the body says)."""
+    """What a queue holds: offsets and bodies without their padding."""
     return [(record.offset, record.body.rstrip(b".")) for record in read_all(store, queue_id)]
 
 
 def names(first: int, *numbers: int) -> list[tuple[int, bytes]]:
-    """The bodies of `messages` with these numbers, at offsets from `first` on."""
+    """The bodies that `messages` gives these numbers, at offsets from `first` on."""
     return [(first + at, b"%d:" % number) for at, number in enumerate(numbers)]
 
 
-def check_settings_are_replaced(make_store: MakeStore) -> None:
-    """As a whole, for one node, once or twice in a group; an unknown node is refused."""
-    store = make_store()
-    one, two = new_queue(store, "one"), new_queue(store, "two")
-    do(store, Configure(one, {"a": 1}), Configure(one, {"b": [2, None]}))
-    created = CreateNode("three", "set", {"old": 1})
-    errors = do_units(
-        store, [[created, Configure(two, {"c": "ü"})], [Configure(two + 9, {})], [DeleteNode(two)]]
-    )
-    assert [type(error) for error in errors] == [type(None), NoSuchNode, type(None)]
-    do(store, Configure(created.queue_id, {}))
-    assert [(node.name, node.settings) for node in store.recover().nodes] == [
-        ("one", {"b": [2, None]}), ("three", {}),
-    ]  # fmt: skip
-    store.apply([[Configure(one, {"never": 1})]])
-    store.abandon()
-    assert node_of(store, one).settings == {"b": [2, None]}
-    store.close()
-
-
-def check_moved_messages_are_the_same(make_store: MakeStore) -> None:
-    """All fields but queue and offset; the node that held them is gone, and its name is free."""
+def moved_messages_are_the_same(make_store: MakeStore) -> None:
+    """A moved message keeps all fields but queue and offset. The name of the node it left is free."""
     store = make_store()
     source, target = new_queue(store, "set"), new_queue(store)
     posted = [
@@ -102,14 +88,13 @@ def check_moved_messages_are_the_same(make_store: MakeStore) -> None:
     assert [node.name for node in store.recover().nodes] == ["orders"]
     again = new_queue(store, "set")
     assert again > target and read_all(store, again) == []
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     assert [fields(record)[2:] for record in read_all(store, target)[2:]] == [one[2:] for one in expected]
     store.close()
 
 
-def check_moved_messages_have_no_holes(make_store: MakeStore) -> None:
-    """Whatever was retired or never posted in between, before or in the same group: what is live moves."""
+def moved_messages_have_no_holes(make_store: MakeStore) -> None:
+    """What is live moves, and no offset between is left out, whatever was retired or never posted before."""
     store = make_store()
     source, target = new_queue(store, "set"), new_queue(store)
     do(store, Post(source, messages(0, 1500)), Return(source, 1499, 4))
@@ -138,8 +123,8 @@ def check_moved_messages_have_no_holes(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_moves_and_posts_in_one_group(make_store: MakeStore) -> None:
-    """In the order of the units: several moves to one queue, posts between them, and on to another one."""
+def moves_and_posts_in_one_group(make_store: MakeStore) -> None:
+    """Moves to one queue, posts between them, and a move on happen in the order of their units."""
     store = make_store()
     sets = [new_queue(store, f"set{number}") for number in range(4)]
     target, other = new_queue(store), new_queue(store, "other")
@@ -173,8 +158,8 @@ def check_moves_and_posts_in_one_group(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_what_moved_may_go_in_the_same_group(make_store: MakeStore) -> None:
-    """Retired, purged, or deleted with the queue that it moved to; nothing comes back."""
+def what_moved_may_go_in_the_same_group(make_store: MakeStore) -> None:
+    """A group may retire or purge what it moved, or delete the queue that it moved to. Nothing comes back."""
     store = make_store()
     sets = [new_queue(store, f"set{number}") for number in range(3)]
     one, two, three = (new_queue(store, name) for name in ("one", "two", "three"))
@@ -185,15 +170,14 @@ def check_what_moved_may_go_in_the_same_group(make_store: MakeStore) -> None:
     do(store, Move(sets[1], two, 0, AT_MS), Purge(two), Post(two, messages(4, 1)))
     do(store, Move(sets[2], three, 0, AT_MS), DeleteNode(three))
     assert bodies(store, one) == bodies(store, two) == names(4, 4)
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     found = [(node.name, node.next_offset, node.message_count) for node in store.recover().nodes]
     assert found == [("one", 5, 1), ("two", 5, 1)], found
     store.close()
 
 
-def check_purged_and_emptied_nodes_move_as_nothing(make_store: MakeStore) -> None:
-    """The target's numbering stays, in the same group and in a later one."""
+def purged_and_emptied_nodes_move_as_nothing(make_store: MakeStore) -> None:
+    """Moving an empty node leaves the target's numbering, in the same group and in a later one."""
     store = make_store()
     target = new_queue(store)
     do(store, Post(target, messages(0, 2)))
@@ -214,8 +198,8 @@ def check_purged_and_emptied_nodes_move_as_nothing(make_store: MakeStore) -> Non
     store.close()
 
 
-def check_refused_moves_leave_no_trace(make_store: MakeStore) -> None:
-    """Out of an unknown node, into one, twice, beside a verb that is refused, in an abandoned group."""
+def refused_moves_leave_no_trace(make_store: MakeStore) -> None:
+    """A move is refused from or into an unknown node, twice, and beside a refused verb."""
     store = make_store()
     source, target = new_queue(store, "set"), new_queue(store)
     do(store, Post(source, messages(0, 3)))
@@ -240,8 +224,8 @@ def check_refused_moves_leave_no_trace(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_decisions_come_back(make_store: MakeStore) -> None:
-    """By group, producer and epoch; the latest is that of the highest epoch; each is kept once."""
+def decisions_come_back(make_store: MakeStore) -> None:
+    """Decisions are found by group, producer and epoch. The highest epoch is the latest."""
     store = make_store()
     kept = [
         decision(5),
@@ -272,8 +256,8 @@ def check_decisions_come_back(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_decision_and_messages_are_one_unit(make_store: MakeStore) -> None:
-    """Both or neither."""
+def decision_and_messages_are_one_unit(make_store: MakeStore) -> None:
+    """A decision and the move of its messages happen both or not at all."""
     store = make_store()
     source, target = new_queue(store, "set"), new_queue(store)
     do(store, Post(source, messages(0, 2)))
@@ -287,8 +271,8 @@ def check_decision_and_messages_are_one_unit(make_store: MakeStore) -> None:
     store.close()
 
 
-def check_old_decisions_are_forgotten(make_store: MakeStore) -> None:
-    """Those of a producer that have so many later ones, and no others."""
+def old_decisions_are_forgotten(make_store: MakeStore) -> None:
+    """A producer's decisions go that have `KEEP_DECISIONS` later ones, and no others."""
     store = make_store()
     do(store, DecideEpoch(decision(3, producer="q")))
     for first in (0, KEEP_DECISIONS - 5):
@@ -301,15 +285,14 @@ def check_old_decisions_are_forgotten(make_store: MakeStore) -> None:
     store.close()
 
 
-SET_CHECKS: Final[tuple[Callable[[MakeStore], None], ...]] = (
-    check_settings_are_replaced,
-    check_moved_messages_are_the_same,
-    check_moved_messages_have_no_holes,
-    check_moves_and_posts_in_one_group,
-    check_what_moved_may_go_in_the_same_group,
-    check_purged_and_emptied_nodes_move_as_nothing,
-    check_refused_moves_leave_no_trace,
-    check_decisions_come_back,
-    check_decision_and_messages_are_one_unit,
-    check_old_decisions_are_forgotten,
+SUITE: Final[Suite] = (
+    moved_messages_are_the_same,
+    moved_messages_have_no_holes,
+    moves_and_posts_in_one_group,
+    what_moved_may_go_in_the_same_group,
+    purged_and_emptied_nodes_move_as_nothing,
+    refused_moves_leave_no_trace,
+    decisions_come_back,
+    decision_and_messages_are_one_unit,
+    old_decisions_are_forgotten,
 )

@@ -1,30 +1,72 @@
-"""What the checks of stores, and the tests of this room, are written with."""
+"""What the suite, and the tests of a store's own features, are written with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
 
-from amqp_broker.persistence.questions import PageOf, RetainedBy, RetainedPageOf
-from amqp_broker.persistence.records import Record
-from amqp_broker.persistence.store import RecoveredNode, Store
-from amqp_broker.persistence.verbs import CreateNode, Unit, Verb
+from amqp_broker.persistence import (
+    CreateNode,
+    PageOf,
+    Record,
+    RecoveredNode,
+    RetainedBy,
+    RetainedPageOf,
+    Store,
+    Unit,
+    Verb,
+)
+
+MakeStore = Callable[[], Store]
+MakeKeepingStore = Callable[[int, int], Store]  # (keep_ms, keep_count)
+MakeEventStore = Callable[[int], Store]  # (event_keep_ms)
+
+Suite = tuple[Callable[[MakeStore], None], ...]
+KeepingSuite = tuple[Callable[[MakeKeepingStore], None], ...]
+EventKeepingSuite = tuple[Callable[[MakeEventStore], None], ...]
+
+LATE_S: Final = 120.0  # a store may forget this much later than it should
 
 
 def do(store: Store, *verbs: Verb) -> None:
-    """One unit, committed; it must not be refused."""
+    """Commit one unit, which the store must not refuse."""
     errors = do_units(store, [list(verbs)])
     assert errors == [None], f"expected the unit to happen, got {errors!r}"
 
 
 def do_units(store: Store, units: Iterable[Unit]) -> list[Exception | None]:
-    """One group of units, committed."""
+    """Commit one group of units. Gives the error of each, or None."""
     errors = store.apply(list(units))
     store.commit()
     return errors
 
 
+def is_refused(call: Callable[[], object], error: type[Exception] = AssertionError) -> bool:
+    """Whether a call raises this error. An AssertionError says that the caller made a mistake."""
+    try:
+        call()
+    except error:
+        return True
+    return False
+
+
+def is_a_mistake(store: Store, *units: Unit) -> bool:
+    """Whether the store refuses a group of units as a mistake of its caller."""
+    if is_refused(partial(store.apply, list(units))):
+        return True
+    store.abandon()
+    return False
+
+
+def do_idle_work(store: Store, now: float) -> None:
+    """Let the store finish the work that it does between two commits, at this time in seconds."""
+    while store.idle(now):
+        pass
+
+
 def new_queue(store: Store, name: str = "orders") -> int:
-    """The id of a new queue."""
+    """Make a queue. Gives its id."""
     create = CreateNode(name, "queue")
     do(store, create)
     return create.queue_id
@@ -53,7 +95,7 @@ def fields(record: Record) -> tuple[object, ...]:
 
 
 def read_all(store: Store, queue_id: int, page: int = 1000, max_bytes: int = 1 << 40) -> list[Record]:
-    """Everything in a queue, page by page; each page obeys its bounds."""
+    """All messages of a queue, read page by page. Each page keeps its bounds."""
     found: list[Record] = []
     node = node_of(store, queue_id)
     at = 0
@@ -73,7 +115,7 @@ def read_all(store: Store, queue_id: int, page: int = 1000, max_bytes: int = 1 <
 def read_all_retained(
     store: Store, queue_id: int, from_offset: int = 0, page: int = 1000, max_bytes: int = 1 << 40
 ) -> tuple[list[tuple[object, ...]], list[int]]:
-    """What is retained from an offset on, page by page, and the numbers without a message."""
+    """The fields of all retained messages, read page by page, and the offsets without a message."""
     found: list[Record] = []
     missing: list[int] = []
     at = from_offset
@@ -82,15 +124,15 @@ def read_all_retained(
     expected = max(at, retained.first_offset if retained is not None else end)
     while at < end:
         result = store.ask(RetainedPageOf(queue_id, at, page, max_bytes))
-        told = [quarantined.offset for quarantined in result.quarantined]
-        here = sorted([*[record.offset for record in result.records], *told])
+        holes = [quarantined.offset for quarantined in result.quarantined]
+        here = sorted([*[record.offset for record in result.records], *holes])
         assert here == [*range(expected, result.next_offset)], f"{here} from {expected}: not dense"
         assert len(result.records) <= page, f"{len(result.records)} messages, asked for {page}"
         size = sum(len(record.body) for record in result.records)
         assert size <= max_bytes or len(result.records) == 1, f"{size} bytes, asked for {max_bytes}"
         assert result.next_offset > at, f"no progress at {at}"
         found.extend(result.records)
-        missing.extend(told)
+        missing.extend(holes)
         at = expected = result.next_offset
     return [*map(fields, found)], missing
 

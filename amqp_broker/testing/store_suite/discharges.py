@@ -1,36 +1,47 @@
-"""What every store does with discharged transactions; a part of store_checks.py."""
+"""What every store does with discharged transactions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-from amqp_broker.persistence.errors import NodeExists, NoSuchNode
-from amqp_broker.persistence.questions import DischargedAt, PageOf
-from amqp_broker.persistence.store import Store
-from amqp_broker.persistence.store_check_helpers import (
+from amqp_broker.persistence import (
+    CreateNode,
+    Discharged,
+    DischargedAt,
+    NodeExists,
+    NoSuchNode,
+    PageOf,
+    Post,
+    Retire,
+    Return,
+    Unit,
+)
+from amqp_broker.testing.store_suite.helpers import (
+    KeepingSuite,
+    MakeKeepingStore,
+    MakeStore,
+    Suite,
     do,
+    do_idle_work,
     do_units,
+    is_a_mistake,
     messages,
     new_queue,
     offsets,
     read_all,
 )
-from amqp_broker.persistence.verbs import CreateNode, Discharged, Post, Retire, Return, Unit
-
-MakeKeepingStore = Callable[[int, int], Store]  # (keep_ms, keep_count)
 
 TXN_ID_BYTES: Final = 16
 FORGETTING_PARTS: Final = 16  # of the limits: a store may forget so much more than it must, or later
 
 
 def txn_id(number: int) -> bytes:
-    """A name as brokers make them: without order."""
+    """A transaction's id as the broker makes them: later ones are not greater."""
     return (number * 0x9E3779B97F4A7C15F39CC0605CEDC835 % (1 << 128)).to_bytes(TXN_ID_BYTES, "big")
 
 
-def check_outcome_of_a_discharge(make_store: Callable[[], Store]) -> None:
-    """What was recorded is answered with its own time, what was not with None; names have any length."""
+def recorded_outcomes_are_answered(make_store: MakeStore) -> None:
+    """A recorded outcome is answered with its own time, an unknown one with None. Ids have any length."""
     store = make_store()
     assert store.ask(DischargedAt(txn_id(1))) is None
     names = [txn_id(1), txn_id(2), b"", b"\x00", b"\x00\x00", bytes(300)]
@@ -41,7 +52,7 @@ def check_outcome_of_a_discharge(make_store: Callable[[], Store]) -> None:
     store.close()
 
 
-def check_discharge_is_one_unit(make_store: Callable[[], Store]) -> None:
+def discharge_is_one_unit(make_store: MakeStore) -> None:
     """Posts, retires and returns of several queues and the outcome happen in one commit."""
     store = make_store()
     one, two, three = (new_queue(store, name) for name in ("one", "two", "three"))
@@ -66,8 +77,8 @@ def check_discharge_is_one_unit(make_store: Callable[[], Store]) -> None:
     store.close()
 
 
-def check_refused_discharge_leaves_no_outcome(make_store: Callable[[], Store]) -> None:
-    """A transaction that cannot happen is refused alone and was not committed; its neighbours were."""
+def refused_discharge_leaves_no_outcome(make_store: MakeStore) -> None:
+    """A refused discharge leaves no outcome, and the others of its group happen."""
     store = make_store()
     queue_id = new_queue(store)
     errors = do_units(
@@ -85,22 +96,18 @@ def check_refused_discharge_leaves_no_outcome(make_store: Callable[[], Store]) -
     store.close()
 
 
-def check_discharge_is_last_of_its_unit(make_store: Callable[[], Store]) -> None:
-    """Anywhere else it is a mistake of the caller, and nothing happens."""
+def discharge_is_last_of_its_unit(make_store: MakeStore) -> None:
+    """`Discharged` before another verb of its unit is a mistake of the caller, and nothing happens."""
     store = make_store()
     queue_id = new_queue(store)
-    try:
-        store.apply([[Discharged(txn_id(1), 1), Post(queue_id, messages(0, 1))]])
-    except AssertionError:
-        assert offsets(store, queue_id) == []
-        assert store.ask(DischargedAt(txn_id(1))) is None
-        do(store, Post(queue_id, messages(0, 1)), Discharged(txn_id(1), 1))
-        store.close()
-        return
-    raise AssertionError("expected an AssertionError")
+    assert is_a_mistake(store, [Discharged(txn_id(1), 1), Post(queue_id, messages(0, 1))])
+    assert offsets(store, queue_id) == []
+    assert store.ask(DischargedAt(txn_id(1))) is None
+    do(store, Post(queue_id, messages(0, 1)), Discharged(txn_id(1), 1))
+    store.close()
 
 
-def check_large_discharge(make_store: Callable[[], Store]) -> None:
+def large_discharge_is_one_unit(make_store: MakeStore) -> None:
     """Ten thousand posts over twenty queues and ten thousand retires, one message each, are one unit."""
     store = make_store()
     queues = [new_queue(store, f"q{number}") for number in range(20)]
@@ -124,13 +131,12 @@ def check_large_discharge(make_store: Callable[[], Store]) -> None:
     store.close()
 
 
-def check_only_the_newest_outcomes_are_kept(make_store: MakeKeepingStore) -> None:
-    """`idle` leaves `keep_count` at most, and not much less; the oldest go first."""
+def only_the_newest_outcomes_are_kept(make_store: MakeKeepingStore) -> None:
+    """`idle` leaves at most `keep_count` outcomes, and not much fewer. The oldest ones go first."""
     store = make_store(1_000_000_000, 320)
     for first in range(0, 1000, 100):
         do_units(store, [[Discharged(txn_id(number), 5)] for number in range(first, first + 100)])
-    while store.idle(0.0):
-        pass
+    do_idle_work(store, 0.0)
     kept = [number for number in range(1000) if store.ask(DischargedAt(txn_id(number))) is not None]
     assert kept == [*range(kept[0], 1000)], "not the newest"
     assert 320 - 320 // FORGETTING_PARTS <= len(kept) <= 320, len(kept)
@@ -139,8 +145,8 @@ def check_only_the_newest_outcomes_are_kept(make_store: MakeKeepingStore) -> Non
     store.close()
 
 
-def check_outcomes_are_kept_for_their_time(make_store: MakeKeepingStore) -> None:
-    """Seen by `idle` for `keep_ms` they go, and not before; a newer one does not keep the older ones."""
+def outcomes_are_kept_for_their_time(make_store: MakeKeepingStore) -> None:
+    """An outcome goes when `idle` has seen it for `keep_ms`, not before, whatever came after it."""
     store = make_store(16_000, 1000)
     do(store, Discharged(txn_id(1), 1_000_000))
     store.idle(100.0)
@@ -148,19 +154,17 @@ def check_outcomes_are_kept_for_their_time(make_store: MakeKeepingStore) -> None
     do(store, Discharged(txn_id(2), 1_015_000))
     store.idle(115.5)
     assert [store.ask(DischargedAt(txn_id(1))), store.ask(DischargedAt(txn_id(2)))] == [1_000_000, 1_015_000]
-    while store.idle(117.0):
-        pass
+    do_idle_work(store, 117.0)
     assert [store.ask(DischargedAt(txn_id(1))), store.ask(DischargedAt(txn_id(2)))] == [None, 1_015_000]
-    while store.idle(131.6):
-        pass
+    do_idle_work(store, 131.6)
     assert store.ask(DischargedAt(txn_id(2))) is None
     do(store, Discharged(txn_id(3), 1_032_000))
     assert store.ask(DischargedAt(txn_id(3))) == 1_032_000
     store.close()
 
 
-def check_wrong_clocks_forget_nothing_fresh(make_store: MakeKeepingStore) -> None:
-    """The wall clock goes back by a year, forth by two: time passes only as `idle` is told."""
+def wrong_clocks_forget_nothing_fresh(make_store: MakeKeepingStore) -> None:
+    """The clock on the wall goes back by a year and forth by two: time passes only as `idle` is told."""
     store = make_store(16_000, 1000)
     year_ms = 365 * 86_400_000
     times = [2 * year_ms, year_ms, year_ms + 1, 3 * year_ms, 3, 2 * year_ms]
@@ -169,26 +173,24 @@ def check_wrong_clocks_forget_nothing_fresh(make_store: MakeKeepingStore) -> Non
         while store.idle(100.0 + number):
             pass
     assert [store.ask(DischargedAt(txn_id(number))) for number in range(6)] == times
-    while store.idle(117.5):
-        pass
+    do_idle_work(store, 117.5)
     found = [store.ask(DischargedAt(txn_id(number))) for number in range(6)]
     assert (found[0], found[3:]) == (None, times[3:]), found
-    while store.idle(121.5):
-        pass
+    do_idle_work(store, 121.5)
     assert [store.ask(DischargedAt(txn_id(number))) for number in range(6)] == [None] * 6
     store.close()
 
 
-DISCHARGE_CHECKS: Final[tuple[Callable[[Callable[[], Store]], None], ...]] = (
-    check_outcome_of_a_discharge,
-    check_discharge_is_one_unit,
-    check_refused_discharge_leaves_no_outcome,
-    check_discharge_is_last_of_its_unit,
-    check_large_discharge,
+SUITE: Final[Suite] = (
+    recorded_outcomes_are_answered,
+    discharge_is_one_unit,
+    refused_discharge_leaves_no_outcome,
+    discharge_is_last_of_its_unit,
+    large_discharge_is_one_unit,
 )
 
-KEEPING_CHECKS: Final[tuple[Callable[[MakeKeepingStore], None], ...]] = (
-    check_only_the_newest_outcomes_are_kept,
-    check_outcomes_are_kept_for_their_time,
-    check_wrong_clocks_forget_nothing_fresh,
+KEEPING_SUITE: Final[KeepingSuite] = (
+    only_the_newest_outcomes_are_kept,
+    outcomes_are_kept_for_their_time,
+    wrong_clocks_forget_nothing_fresh,
 )
