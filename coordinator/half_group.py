@@ -165,10 +165,10 @@ class HalfGroup:
     """The open half messages of one producer group and those who are asked about them."""
 
     __slots__ = (
-        "_aside",
         "_deadlines",
         "_due",
         "_locks",
+        "_unasked",
         "checkers",
         "decided",
         "name",
@@ -185,7 +185,7 @@ class HalfGroup:
         self.sets: dict[bytes, OpenHalf] = {}  # of half messages; they are asked about, too
         self.checkers: deque[Checker] = deque()
         self._due: list[tuple[int, bytes]] = []
-        self._aside: list[tuple[int, bytes]] = []  # due, and nobody may be asked now: no timer helps
+        self._unasked: list[tuple[int, bytes]] = []  # due, and nobody may be asked now: no timer helps
         self._deadlines: list[tuple[int, bytes]] = []
         self._locks: deque[tuple[int, OpenHalf]] = deque()
 
@@ -246,9 +246,9 @@ class HalfGroup:
         others in turn. No link or no credit: it waits, and no attempt is counted.
         """
         grants: list[tuple[Checker, OpenHalf]] = []
-        for entry in self._aside:
+        for entry in self._unasked:
             heappush(self._due, entry)
-        self._aside = []
+        self._unasked = []
         while self._due and self._due[0][0] <= now_ms and any(each.demand > 0 for each in self.checkers):
             entry = heappop(self._due)
             half = self._find(entry[1])
@@ -256,7 +256,7 @@ class HalfGroup:
                 continue
             checker = self._checker_for(half)
             if checker is None:
-                self._aside.append(entry)
+                self._unasked.append(entry)
                 continue
             if len(grants) >= most:
                 heappush(self._due, entry)
