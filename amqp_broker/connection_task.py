@@ -42,8 +42,8 @@ from amqp_broker.transport import transport_of
 
 if TYPE_CHECKING:
     from amqp_broker.authentication import Authenticator
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.links import ConnectionSettings
-    from amqp_broker.node_service import NodeService
     from amqp_broker.nodes.registry import Registry
     from amqp_broker.peers import PeerInfo
 
@@ -55,7 +55,7 @@ class ConnectionTask:
 
     def __init__(
         self,
-        nodes: NodeService,
+        nodes: BrokerNodes,
         registry: Registry,
         authenticator: Authenticator,
         settings: ConnectionSettings,

@@ -53,9 +53,9 @@ from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
 from amqp_broker.queue import full_error
 
 if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.connection import Connection
     from amqp_broker.links import Delivery, OutcomesLost, ReceiverLink, SenderLink
-    from amqp_broker.node_service import NodeService
     from amqp_broker.nodes.ends import Sink
     from amqp_broker.nodes.queue_source import QueueSource
     from amqp_broker.persistence import Record
@@ -73,7 +73,7 @@ TXN_IDS_AT_ONCE: Final = 16  # of random bytes: a system call for each declare w
 class Transactions(TransactionalWork):
     """Serves one connection."""
 
-    def __init__(self, connection: Connection, nodes: NodeService) -> None:
+    def __init__(self, connection: Connection, nodes: BrokerNodes) -> None:
         self.connection = connection
         connection.transactions = self
         self._random = b""

@@ -15,7 +15,7 @@ from amqp_broker.persistence import Journal, PageOf, Record, Store
 
 if TYPE_CHECKING:
     from amqp_broker.coordinator import SetPart
-    from amqp_broker.half_sets.service import SetService
+    from amqp_broker.half_sets.half_sets import HalfSets
     from amqp_broker.operations.writer import Writer
     from amqp_broker.queue import Queue
 
@@ -27,8 +27,8 @@ NAMED_MESSAGES: Final = 200_000  # of one commit, whose names are kept until the
 class ReadBack:
     """What was staged before the start of the broker is read for its checksum."""
 
-    def __init__(self, service: SetService, writer: Writer, part: SetPart, then: Callable[[], None]) -> None:
-        self._service = service
+    def __init__(self, half_sets: HalfSets, writer: Writer, part: SetPart, then: Callable[[], None]) -> None:
+        self._half_sets = half_sets
         self._writer = writer
         self._part = part
         self._then = then
@@ -61,7 +61,7 @@ class ReadBack:
             part.unread_to = 0
             part.add(0, 0, self._sum)
         self._ended = True
-        self._service.when_read(part.owner, self._then)
+        self._half_sets.when_read(part.owner, self._then)
 
 
 class NameReading:

@@ -44,7 +44,7 @@ from amqp_broker.queue import deleted_error, full_error
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
-    from amqp_broker.halves.service import HalfService
+    from amqp_broker.halves.halves import Halves
     from amqp_broker.queue import Queue
 
 ACCEPTED: Final = Accepted()
@@ -73,16 +73,16 @@ class HalfOperation(Operation):
         "group",
         "half",
         "half_id",
+        "halves",
         "operations",
-        "service",
         "size_bytes",
         "txn_id",
     )
 
     def __init__(
-        self, service: HalfService, group: HalfGroup, half_id: bytes, size_bytes: int, answer: Answer | None
+        self, halves: Halves, group: HalfGroup, half_id: bytes, size_bytes: int, answer: Answer | None
     ) -> None:
-        self.service = service
+        self.halves = halves
         self.group = group
         self.half_id = half_id
         self.operations = 1
@@ -95,7 +95,7 @@ class HalfOperation(Operation):
     def provisional(self, now_ms: int) -> Error | None:
         """Why it can't be, as far as that is known by now; the discharge judges once more."""
         try:
-            found = self.service.find(self.group, self.half_id, now_ms)
+            found = self.halves.find(self.group, self.half_id, now_ms)
         except RowDamaged:
             return None
         if found is None:
@@ -115,8 +115,8 @@ class HalfOperation(Operation):
 
     def judge(self, unit: HalfUnit, looked: Looked) -> None:
         """The same, as a part of `unit`; `looked` spares asking the store. Raises Refused, RowDamaged."""
-        self.group = self.service.present(self.group)
-        self._judge(unit, self.service.find(self.group, self.half_id, unit.now_ms, looked))
+        self.group = self.halves.present(self.group)
+        self._judge(unit, self.halves.find(self.group, self.half_id, unit.now_ms, looked))
 
     def _judge(self, unit: HalfUnit, found: Found | None) -> None:
         raise AssertionError("a change says what it does")
@@ -132,8 +132,8 @@ class HalfOperation(Operation):
         """It is stored."""
         posted: Posted = {}
         self.done(posted)
-        self.service.available(posted)
-        self.service.rearm(self.group)
+        self.halves.available(posted)
+        self.halves.rearm(self.group)
         if self.answer is not None:
             self.answer(ACCEPTED)
 
@@ -142,7 +142,7 @@ class HalfOperation(Operation):
         self.given_up()
         if self.answer is not None:
             told = error_of(error)
-            self.service.counted(self.group.name).refusal(told)
+            self.halves.counted(self.group.name).refusal(told)
             self.answer(Rejected(error=told))
 
     def owner(self) -> Connection | None:
@@ -162,10 +162,10 @@ class HalfPut(HalfOperation):
     __slots__ = ("_kept", "container_id", "destination", "message_format", "request")
 
     def __init__(
-        self, service: HalfService, group: HalfGroup, request: PutRequest, destination: Queue,
+        self, halves: Halves, group: HalfGroup, request: PutRequest, destination: Queue,
         message_format: int, container_id: str, answer: Answer | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(service, group, request.half_id, len(request.body), answer)
+        super().__init__(halves, group, request.half_id, len(request.body), answer)
         self.request = request
         self.destination = destination
         self.message_format = message_format
@@ -214,8 +214,8 @@ class HalfPut(HalfOperation):
         half.priority = request.priority
         half.ttl_ms = request.ttl_ms
         self.group.add(half)
-        self.service.hold_room(half, self.destination)
-        self.service.keep_body(half, request.body)
+        self.halves.hold_room(half, self.destination)
+        self.halves.keep_body(half, request.body)
         stored = Half(
             self.group.name, self.half_id, half.destination, PREPARED, half.digest, now_ms,
             half.due_ms, half.deadline_ms, self.container_id, self.size_bytes, self.message_format,
@@ -230,7 +230,7 @@ class HalfPut(HalfOperation):
         half, self.half = self.half, None
         if half is not None:
             self.group.remove(half)
-            self.service.forget_half(half)
+            self.halves.forget_half(half)
             if not self._kept:
                 self.destination.unreserve(1, self.size_bytes)
 
@@ -248,7 +248,7 @@ class HalfPut(HalfOperation):
         if self._kept:
             self._kept = False
             self.destination.unreserve(1, self.size_bytes)
-            self.service.room_again(self.destination)
+            self.halves.room_again(self.destination)
 
 
 class HalfChange(HalfOperation):
@@ -260,10 +260,10 @@ class HalfChange(HalfOperation):
     )  # fmt: skip
 
     def __init__(
-        self, service: HalfService, group: HalfGroup, half_id: bytes, what: HalfInput, resolver: Resolver,
+        self, halves: Halves, group: HalfGroup, half_id: bytes, what: HalfInput, resolver: Resolver,
         reason: str = "", who: str = "", answer: Answer | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(service, group, half_id, 0, answer)
+        super().__init__(halves, group, half_id, 0, answer)
         self.what = what
         self.resolver = resolver
         self.reason = reason
@@ -277,11 +277,11 @@ class HalfChange(HalfOperation):
 
     @classmethod
     def of(
-        cls, service: HalfService, group: HalfGroup, asked: Resolution, who: str, container_id: str,
+        cls, halves: Halves, group: HalfGroup, asked: Resolution, who: str, container_id: str,
         answer: Answer | None = None,
     ) -> HalfChange:  # fmt: skip
         """What a producer, a checker, or whoever has the right, resolves by a message."""
-        change = cls(service, group, asked.half_id, asked.what, _PRODUCER, asked.reason, who, answer)
+        change = cls(halves, group, asked.half_id, asked.what, _PRODUCER, asked.reason, who, answer)
         change._container_id = container_id
         return change
 
@@ -298,9 +298,9 @@ class HalfChange(HalfOperation):
         if answer is HalfAnswer.REPEAT:
             return
         if answer is not HalfAnswer.DONE or found is None or found.half is None or after is None:
-            raise Refused(self.service.unknown(self.half_id) if found is None else found.refusal(answer))
+            raise Refused(self.halves.unknown(self.half_id) if found is None else found.refusal(answer))
         half = found.half
-        body = self.service.body_of(self.group, half) if after is HalfState.COMMITTED else b""
+        body = self.halves.body_of(self.group, half) if after is HalfState.COMMITTED else b""
         self.half = half
         if self._container_id:
             asked = half.asked_container == self._container_id
@@ -317,7 +317,7 @@ class HalfChange(HalfOperation):
             self._commit(half, body, unit)
             return
         if after is HalfState.ROLLED_BACK:
-            self._room = self.service.free_room(half)
+            self._room = self.halves.free_room(half)
             unit.add(self._decide(half, now_ms))
             what = "half.rolled_back"
         elif after is HalfState.PARKED:
@@ -333,7 +333,7 @@ class HalfChange(HalfOperation):
     def _commit(self, half: OpenHalf, stored_body: bytes, unit: HalfUnit) -> None:
         """The message gets its place in the queue now: the order of commits is the order of the queue."""
         now_ms = unit.now_ms
-        queue, reason = self.service.destination_of(half)
+        queue, reason = self.halves.destination_of(half)
         body = delivered_body(half, stored_body, reason)
         expires_at_ms = now_ms + half.ttl_ms if half.ttl_ms else 0
         record = Record(
@@ -387,7 +387,7 @@ class HalfChange(HalfOperation):
             room, self._room = self._room, None
             if room is not None:
                 room.reserve_one(half.size_bytes, anyway=True)
-                self.service.hold_room(half, room)
+                self.halves.hold_room(half, room)
         self.group.schedule(half)
 
     def done(self, posted: Posted) -> None:
@@ -399,12 +399,12 @@ class HalfChange(HalfOperation):
         half.changes -= 1
         if is_open(self._after):
             if half.state is HalfState.PARKED:  # else the group has changed it again
-                self.service.parked(self.group, half)
+                self.halves.parked(self.group, half)
             self.group.schedule(half)
         else:
             self.group.decided -= 1
             self.group.remove(half)
-            room = self.service.decided(self.group, half, self.resolver) or self._room
+            room = self.halves.decided(self.group, half, self.resolver) or self._room
             self._room = None
             if room is not None:
                 posted.setdefault(room, [])

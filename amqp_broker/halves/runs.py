@@ -18,7 +18,7 @@ from amqp_broker.persistence import RowDamaged
 if TYPE_CHECKING:
     from amqp_broker.authorisation import Principal
     from amqp_broker.connection import Connection
-    from amqp_broker.halves.service import HalfService
+    from amqp_broker.halves.halves import Halves
     from amqp_broker.links import Delivery
     from amqp_broker.nodes.node import Attachment
     from amqp_broker.persistence import Unit
@@ -33,9 +33,9 @@ class HalfSink(RequestSink):
 
     unsettled_only = True
 
-    def __init__(self, attachment: Attachment, service: HalfService) -> None:
+    def __init__(self, attachment: Attachment, halves: Halves) -> None:
         super().__init__(attachment)
-        self.service = service
+        self.halves = halves
 
     def operation(
         self, payload: bytes, message_format: int, principal: Principal, container_id: str
@@ -73,7 +73,7 @@ class HalfSink(RequestSink):
 
     def _submit(self, run: Operations) -> None:
         if run:
-            self.service.collect(HalfRun(self, self.service, run))
+            self.halves.collect(HalfRun(self, self.halves, run))
 
     def answered(self, answers: Answers) -> None:
         """From any task: what became of the messages of a run."""
@@ -89,19 +89,19 @@ class HalfSink(RequestSink):
 class HalfRun(Operation):
     """Operations on half messages of one group, stored together; each has an outcome of its own."""
 
-    __slots__ = ("_owner", "_refusals", "_run", "_service")
+    __slots__ = ("_halves", "_owner", "_refusals", "_run")
 
-    def __init__(self, owner: HalfSink, service: HalfService, run: Operations) -> None:
+    def __init__(self, owner: HalfSink, halves: Halves, run: Operations) -> None:
         self._owner = owner
-        self._service = service
+        self._halves = halves
         self._run = run
         self._refusals: dict[HalfOperation, Exception] = {}
 
     def prepare(self, now_ms: int) -> Unit:
         """Each is judged after the ones before it."""
-        service = self._service
+        halves = self._halves
         unit = HalfUnit(now_ms)
-        looked = service.look_up(self._run[0][0].group, [operation.half_id for operation, _ in self._run])
+        looked = halves.look_up(self._run[0][0].group, [operation.half_id for operation, _ in self._run])
         self._refusals = {}
         for operation, _ in self._run:
             try:
@@ -119,15 +119,15 @@ class HalfRun(Operation):
         """Each for itself."""
         if len(self._run) == 1:
             return [self]
-        return [HalfRun(self._owner, self._service, [each]) for each in self._run]
+        return [HalfRun(self._owner, self._halves, [each]) for each in self._run]
 
     def stored(self) -> None:
         """All are told, in their order."""
-        service = self._service
+        halves = self._halves
         posted: Posted = {}
         answers: Answers = []
         group = self._run[0][0].group
-        counted = service.counted(group.name)
+        counted = halves.counted(group.name)
         for operation, delivery in self._run:
             outcome: Any = ACCEPTED
             refusal = self._refusals.get(operation)
@@ -142,8 +142,8 @@ class HalfRun(Operation):
                 answers[-1][1].append(delivery)
             else:
                 answers.append((outcome, [delivery]))
-        service.available(posted)
-        service.rearm(group)
+        halves.available(posted)
+        halves.rearm(group)
         self._owner.answered(answers)
 
     def refused(self, error: Exception) -> None:

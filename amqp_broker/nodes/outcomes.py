@@ -39,7 +39,7 @@ from amqp_broker.queues import NodeRefused
 from amqp_broker.replies import PendingReply
 
 if TYPE_CHECKING:
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.persistence import Store
 
 OUTCOME_ADDRESS: Final = "$transactions"
@@ -54,7 +54,7 @@ NOT_COMMITTED: Final = "not-committed"
 class OutcomeNode(RequestNode):
     """The node; the right to transact is asked for with each question."""
 
-    def __init__(self, nodes: NodeService, name: str) -> None:
+    def __init__(self, nodes: BrokerNodes, name: str) -> None:
         super().__init__(name)
         self._nodes = nodes
 
@@ -66,7 +66,7 @@ class OutcomeNode(RequestNode):
 class OutcomeQuestions(RequestSink):
     """One link to it; `nodes` is what all connections share."""
 
-    def __init__(self, nodes: NodeService, attachment: Attachment) -> None:
+    def __init__(self, nodes: BrokerNodes, attachment: Attachment) -> None:
         super().__init__(attachment)
         self._nodes = nodes
 

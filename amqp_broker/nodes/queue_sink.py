@@ -23,9 +23,9 @@ from amqp_broker.queue import Queue, deleted_error
 from amqp_broker.records import record_of, store_all
 
 if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.connection import Connection
     from amqp_broker.coordinator import Transaction
-    from amqp_broker.node_service import NodeService
     from amqp_broker.transactions import Transactions
 
 ACCEPTED: Final = Accepted()
@@ -61,7 +61,7 @@ class QueueSink(Sink):
     )  # fmt: skip
 
     def __init__(
-        self, connection: Connection, link: ReceiverLink, queue: Queue, nodes: NodeService,
+        self, connection: Connection, link: ReceiverLink, queue: Queue, nodes: BrokerNodes,
         transactions: Transactions, rule: PostRule | None, *, temporary: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(connection, link)
@@ -340,7 +340,7 @@ class RelayedSink(QueueSink):
     __slots__ = ("_relay",)
 
     def __init__(
-        self, relay: Sink, queue: Queue, nodes: NodeService, transactions: Transactions, rule: PostRule | None
+        self, relay: Sink, queue: Queue, nodes: BrokerNodes, transactions: Transactions, rule: PostRule | None
     ) -> None:
         super().__init__(relay.connection, relay.link, queue, nodes, transactions, rule)
         self._relay = relay

@@ -29,8 +29,8 @@ from amqp_broker.records import (
 )
 
 if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.connection import Connection
-    from amqp_broker.node_service import NodeService
     from amqp_broker.transactions import Transactions
 
 ACCEPTED: Final = Accepted()
@@ -44,7 +44,7 @@ class QueueSource(Consumer):
     __slots__ = ("_copied_bytes", "_nodes", "suspect", "transactions")
 
     def __init__(
-        self, connection: Connection, link: SenderLink, queue: Queue, nodes: NodeService,
+        self, connection: Connection, link: SenderLink, queue: Queue, nodes: BrokerNodes,
         transactions: Transactions, *, browser: bool, settled: bool, default_outcome: object,
         outcomes: frozenset[str], temporary: bool,
     ) -> None:  # fmt: skip

@@ -22,8 +22,8 @@ from amqp_broker.queues import NodeRefused
 from amqp_broker.retained.filters import LOCKED, NO_ROOM
 
 if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.connection import Connection
-    from amqp_broker.node_service import NodeService
     from amqp_broker.page_turns import PageTurns
 
 NAMES_PAGE: Final = 1_000
@@ -47,7 +47,7 @@ class Holder:
 class Cursors:
     """All of a broker."""
 
-    def __init__(self, nodes: NodeService, turns: PageTurns) -> None:
+    def __init__(self, nodes: BrokerNodes, turns: PageTurns) -> None:
         self._nodes = nodes
         self._turns = turns
         self._owners: dict[str, str] = {}  # of all that are stored

@@ -23,7 +23,7 @@ from amqp_broker.retained.logs import Page, RetainedLog
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
     from amqp_broker.links import OutgoingDelivery, SenderLink
-    from amqp_broker.retained.service import RetainedService
+    from amqp_broker.retained.retained_nodes import RetainedNodes
 
 READ_AHEAD_MESSAGES: Final = 128  # read at least, whatever the credit: a page costs more than its messages
 CURSOR_GAP_MESSAGES: Final = 65_536  # accepted beyond one that is not; beyond it nothing more is sent
@@ -45,12 +45,12 @@ class RetainedSource(Source):
     """One link that reads `log` from `position` on, up to and without `until` if there is one."""
 
     def __init__(
-        self, connection: Connection, service: RetainedService, log: RetainedLog, link: SenderLink,
+        self, connection: Connection, retained: RetainedNodes, log: RetainedLog, link: SenderLink,
         position: int, until: int | None, cursor: CursorReading | None,
     ) -> None:  # fmt: skip
         super().__init__(connection, link)
         link.copies = True
-        self._service = service
+        self._retained = retained
         self._log = log
         self._position = position
         self._until = until
@@ -70,7 +70,7 @@ class RetainedSource(Source):
 
     def read_page(self, store: Store) -> None:
         """Between two commits, in no task of its own."""
-        limits = self._service.limits
+        limits = self._retained.limits
         messages = min(limits.retained_page_messages, max(READ_AHEAD_MESSAGES, self._wanted))
         start = self._position
         try:
@@ -189,11 +189,11 @@ class RetainedSource(Source):
             self._wanted = link.sendable()
             if self._wanted > 0:
                 self._reading = True
-                self._service.turns.ask(self)
+                self._retained.turns.ask(self)
             else:
                 self.connection.wait_for_output(self)
         else:
-            self._service.wait(self._log, self, end)
+            self._retained.wait(self._log, self, end)
             link.drained()
 
     def _send(self) -> bool:
@@ -202,7 +202,7 @@ class RetainedSource(Source):
         page = self._page
         begun = trio.current_time()
         taken = link.send(page[self._sent :] if self._sent else page)
-        self._service.turns.used(trio.current_time() - begun)
+        self._retained.turns.used(trio.current_time() - begun)
         self._sent += taken
         if self._sent < len(page):
             if link.credit > 0:
@@ -276,7 +276,7 @@ class RetainedSource(Source):
             return
         cursor.moving = True
         log_id = self._log.log_id
-        move = self._service.cursors.move(
+        move = self._retained.cursors.move(
             cursor.name,
             cursor.holder.principal,
             lambda _store: {log_id: offset},
@@ -311,11 +311,11 @@ class RetainedSource(Source):
         """Nothing was held but the cursor."""
         self._detached = True
         self._keep([])
-        self._service.forget_reader(self)
-        self._service.wait_no_more(self._log, self)
+        self._retained.forget_reader(self)
+        self._retained.wait_no_more(self._log, self)
         if self.holds is not None:
             name, holder = self.holds
-            self._service.cursors.read_no_more(name, self._log.address, holder)
+            self._retained.cursors.read_no_more(name, self._log.address, holder)
         cursor = self._cursor
         if cursor is not None and cursor.prefix.offset > cursor.stored:
-            self._service.cursors.leave(cursor.name, self._log.log_id, cursor.prefix.offset, cursor.holder)
+            self._retained.cursors.leave(cursor.name, self._log.log_id, cursor.prefix.offset, cursor.holder)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from amqp_broker.persistence import Record
     from amqp_broker.queue import Queue
     from amqp_broker.queues import Site
-    from amqp_broker.sequences.service import SequenceService
+    from amqp_broker.sequences.sequences import Sequences
 
 TX_SEQUENCE: Final = "tx-sequence"
 
@@ -53,7 +53,7 @@ TX_SEQUENCE: Final = "tx-sequence"
 class SequenceRules(PostRules):
     """One for each broker."""
 
-    def __init__(self, sequences: SequenceService) -> None:
+    def __init__(self, sequences: Sequences) -> None:
         self._sequences = sequences
 
     def check(self, attach: Attach, site: Site | None) -> None:
@@ -122,7 +122,7 @@ class SequenceRule(PostRule):
     """One link to `queue`, or to the anonymous terminus (None), which named `stream` for its messages."""
 
     def __init__(
-        self, sequences: SequenceService, connection: Connection, queue: Queue | None, stream: str | None
+        self, sequences: Sequences, connection: Connection, queue: Queue | None, stream: str | None
     ) -> None:
         self._sequences = sequences
         self._connection = connection

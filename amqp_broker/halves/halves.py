@@ -49,27 +49,27 @@ from amqp_broker.persistence import (
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.halves.checking import CheckSource, ParkedSource
-    from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
 
 BODY_CACHE_BYTES: Final = 32 << 20  # bodies of open half messages that are kept in memory: the newest
 
 
 BodyRead = Callable[[OpenHalf, bytes | None], None]
-"""Told the body of a half message, if there is one."""
+"""Called with a half message and its body, or None where there is none."""
 
 VoidSet = Callable[[StagedSet, str], Operation]
-"""What ends a set, for a reason."""
+"""Makes the operation that ends a set, for a reason."""
 
 KeepAsk = Callable[[OpenSet], Unit]
-"""What the store keeps of how often a set was asked about, and when next."""
+"""Makes the verbs that store how often a set was asked about, and when it is asked about next."""
 
 
-class HalfService:
-    """One for each broker."""
+class Halves:
+    """The groups of half messages of one broker, and what is open in them."""
 
-    def __init__(self, nodes: NodeService) -> None:
+    def __init__(self, nodes: BrokerNodes) -> None:
         self._nodes = nodes
         self._bodies: OrderedDict[OpenHalf, bytes] = OrderedDict()
         self._body_bytes = 0
@@ -82,9 +82,9 @@ class HalfService:
         for config in nodes.config.half_groups:
             self.groups[config.name] = HalfGroup(config.name, config.settings())
         self.void_set: VoidSet | None = None
-        """How the answer of a check ends a set; the sets' service says."""
+        """Ends a set, after the answer of a check-back; `HalfSets` fills it in."""
         self.keep_ask: KeepAsk | None = None
-        """How it is kept that one was asked about, unanswered; the same says."""
+        """What stores that a set was asked about and nobody answered; `HalfSets` fills it in."""
 
     # Groups
 
@@ -371,7 +371,7 @@ class HalfService:
         fields: dict[str, str | int] = {"group": group.name, **half.names(), "attempts": half.attempts}
         unit: Unit = [Journal(Event("half.answered", now_ms, fields))]
         if isinstance(half, OpenSet):
-            assert self.keep_ask is not None, "sets are asked about, so they have a service"
+            assert self.keep_ask is not None, "a set is asked about, but no HalfSets was made"
             return unit + self.keep_ask(half)
         state, attempts = half.state.value, half.attempts
         unit.append(Reschedule(group.name, half.half_id, state, attempts, half.due_ms, half.deadline_ms))
@@ -380,7 +380,7 @@ class HalfService:
     def decision(self, group: HalfGroup, half: OpenHalf, what: HalfInput, reason: str, who: str) -> Operation:
         """What the outcome of a check decides."""
         if isinstance(half, OpenSet):
-            assert self.void_set is not None, "sets are asked about, so they have a service"
+            assert self.void_set is not None, "a set is asked about, but no HalfSets was made"
             return self.void_set(half.staged, reason)
         return HalfChange(self, group, half.half_id, what, Resolver.CHECK, reason, who)
 

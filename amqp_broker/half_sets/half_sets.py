@@ -52,9 +52,9 @@ from amqp_broker.persistence import (
 from amqp_broker.queue import RESUME_PART
 
 if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.half_sets.staging import StagingSink
-    from amqp_broker.halves.service import HalfService
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.halves.halves import Halves
     from amqp_broker.queue import Queue
 
 AGE_REASON: Final = "maximum age"
@@ -62,10 +62,10 @@ AGE_RETRY_MS: Final = 60_000  # what could not be voided because the store was f
 DECISIONS_SEARCHED: Final = 1_000  # of a producer, the newest, where a request names no epoch
 
 
-class SetService:
-    """One for each broker."""
+class HalfSets:
+    """The sets of half messages of one broker that are not decided."""
 
-    def __init__(self, nodes: NodeService, halves: HalfService) -> None:
+    def __init__(self, nodes: BrokerNodes, halves: Halves) -> None:
         self._nodes = nodes
         self._halves = halves
         halves.void_set = self._void_asked

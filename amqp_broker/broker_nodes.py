@@ -40,8 +40,8 @@ TEMPORARY_NAME_BYTES: Final = (
 )
 
 
-class NodeService:
-    """Nodes and what moves messages between them and the store."""
+class BrokerNodes:
+    """The nodes of one broker, and what moves messages between them and the store."""
 
     def __init__(
         self,
