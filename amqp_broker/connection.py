@@ -81,7 +81,7 @@ class TransactionalWork(Expiring):
 
 
 class Connection:
-    """One for each connection. `wake` has its owner take a turn."""
+    """One for each connection. `wake` has its task take a turn."""
 
     __slots__ = (
         "_offers", "_origin", "_sending", "_stalled", "_wake", "account", "engine", "fault", "held_for",

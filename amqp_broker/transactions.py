@@ -2,11 +2,11 @@
 
     control link --declare, discharge-->  +--------------+ --Discharge--> writer --> one commit
     posts, dispositions, flows with   --> | Transactions | <--discharged--+
-    a txn-id, from sinks and sources      +--------------+ --Ended--> queues now, the peer in the owner's turn
+    a txn-id, from sinks and sources      +--------------+ --Ended--> queues now, the peer in a turn
 
 What becomes of what is decided in room `coordinator`; here it is done. `_execute` touches queues only and
-runs where the decision falls, also in the writer's task; `tell` touches the engine and runs in a turn of its
-owner.
+runs where the decision falls, also in the writer's task; `tell` touches the engine and runs in a turn of the
+connection.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Transactions(TransactionalWork):
             sink.detach(error.error())
 
     def discharged(self, discharge: Discharge, error: Exception | None) -> None:
-        """The commit of a discharge returned, or nothing of it was stored. Not in the owner's turn."""
+        """The commit of a discharge returned, or nothing of it was stored. Not in the connection's turn."""
         transaction = discharge.transaction
         if error is None:
             ended = self._table.commit_done(transaction)
@@ -183,7 +183,7 @@ class Transactions(TransactionalWork):
         self._execute(ended)
 
     def tell_discharged(self, discharge: Discharge, ended: Ended) -> None:
-        """In the owner's turn, in one write: what the transaction settles, then the answer to its
+        """In the connection's turn, in one write: what the transaction settles, then the answer to its
         discharge.
         """
         self.tell(ended)
@@ -197,7 +197,7 @@ class Transactions(TransactionalWork):
         """
         sending: set[SenderLink] = set()
         if not ended.committed:
-            released = [work.holder.link for work in ended.works if work.effect is Effect.RELEASE]
+            released = [work.consumer.link for work in ended.works if work.effect is Effect.RELEASE]
             sending.update([link for link in released if link.sending])
         if sending:
             self._aborting.append((sending, link, delivery, ended.error))
@@ -450,13 +450,13 @@ class Transactions(TransactionalWork):
         for ended in self._table.control_closed(link):
             self._end(ended)
 
-    def holder_gone(
+    def consumer_gone(
         self, consumer: QueueSource, deliveries: list[OutgoingDelivery], *, left: bool
     ) -> list[OutgoingDelivery]:
         """A consumer's link is gone; returns those of its deliveries that no transaction holds. `left`: it
         has left them unsettled.
         """
-        return self._table.holder_gone(consumer, deliveries, left=left)
+        return self._table.consumer_gone(consumer, deliveries, left=left)
 
     def connection_gone(self) -> None:
         """Roll back everything that the store is not at."""
@@ -507,10 +507,10 @@ class Transactions(TransactionalWork):
         self.tell(ended)
 
     def tell(self, ended: Ended) -> None:
-        """The peer's part of an end, in the owner's turn."""
+        """The peer's part of an end, in the connection's turn."""
         txn_id = ended.transaction.txn_id
         for work in ended.works:
-            link = work.holder.link
+            link = work.consumer.link
             if work.settles:
                 released = work.effect is Effect.RELEASE
                 link.settle(
@@ -538,14 +538,14 @@ class Transactions(TransactionalWork):
                 posting.refused(ended.error or ROLLED_BACK)
         for queue in queues:
             self._nodes.pump(queue)
-        consumers = dict.fromkeys(ended.holders)
+        consumers = dict.fromkeys(ended.consumers)
         for work in ended.works:
-            work.holder.queue.end_in_transaction(records_of(work))
+            work.consumer.queue.end_in_transaction(records_of(work))
             if work.settles:  # until `tell` settles them, nothing else decides them once more
                 for item in work.items:
                     item.decided = True
             self._do(work)
-            consumers[work.holder] = None
+            consumers[work.consumer] = None
             if transaction.merged_bytes:
                 for item in work.items:
                     if isinstance(item, OutgoingDelivery):
@@ -554,7 +554,7 @@ class Transactions(TransactionalWork):
             consumer.deliver([])  # its credit stays, and may be used outside of it now
 
     def _do(self, work: Work) -> None:
-        consumer: QueueSource = work.holder
+        consumer: QueueSource = work.consumer
         if work.effect is Effect.RETIRE:
             if type(work.outcome) is Rejected:
                 self._nodes.rejected(consumer.queue, work.items, work.outcome)

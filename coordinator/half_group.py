@@ -151,10 +151,10 @@ class OpenHalf:
 class Checker:
     """One link on which the group asks; `demand` is how many checks it could be sent now."""
 
-    __slots__ = ("by_outcome", "container_id", "demand", "link", "owner")
+    __slots__ = ("by_outcome", "container_id", "demand", "link", "source")
 
-    def __init__(self, owner: Any, link: Any, container_id: str, by_outcome: bool) -> None:
-        self.owner = owner
+    def __init__(self, source: Any, link: Any, container_id: str, by_outcome: bool) -> None:
+        self.source = source
         self.link = link
         self.container_id = container_id
         self.by_outcome = by_outcome

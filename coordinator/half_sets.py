@@ -39,12 +39,12 @@ class SetPart:
     """
 
     __slots__ = (
-        "byte_count", "checksum", "count", "destination", "may_expire", "next_offset", "owner", "queue_id",
+        "byte_count", "checksum", "count", "destination", "may_expire", "next_offset", "staged", "queue_id",
         "told", "under_way", "unread_to",
     )  # fmt: skip
 
-    def __init__(self, owner: StagedSet, destination: str, queue_id: int) -> None:
-        self.owner = owner
+    def __init__(self, staged: StagedSet, destination: str, queue_id: int) -> None:
+        self.staged = staged
         self.destination = destination
         self.queue_id = queue_id
         self.next_offset = 0

@@ -172,7 +172,7 @@ class CommitEpoch(SetOperation):
         """What the messages are called was read before; only a queue with events pays that."""
         if not part.told:
             return put_by_set(
-                queue, first_offset, part.count, self.producer.group, part.owner.set_id, self.producer.name,
+                queue, first_offset, part.count, self.producer.group, part.staged.set_id, self.producer.name,
                 self._request.epoch, now_ms,
             )  # fmt: skip
         unit: Unit = []

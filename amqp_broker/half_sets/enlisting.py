@@ -96,7 +96,7 @@ class EnlistSet(SetOperation):
         if self._made is not None:
             part, verb = self._made
             part.queue_id = verb.queue_id
-            self.half_sets.begin(part.owner)
+            self.half_sets.begin(part.staged)
 
 
 class VoteSets(SetOperation):
@@ -172,4 +172,4 @@ class VoteSets(SetOperation):
             self.half_sets.voted(staged)
         for part, verb in self._made:
             part.queue_id = verb.queue_id
-            self.half_sets.begin(part.owner)
+            self.half_sets.begin(part.staged)

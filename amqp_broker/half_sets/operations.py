@@ -109,7 +109,7 @@ class SetOperation(Operation):
         if self._answer is not None:
             self._answer(Rejected(error=error_of(error)))
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The connection of who asked, if it was one."""
         return self.asker
 
@@ -175,7 +175,7 @@ class OpenPart(SetOperation):
     def _done(self) -> None:
         if self._verb is not None and self.part is not None:
             self.part.queue_id = self._verb.queue_id
-            self.half_sets.begin(self.part.owner)
+            self.half_sets.begin(self.part.staged)
 
 
 class SealSet(SetOperation):

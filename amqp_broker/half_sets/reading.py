@@ -48,12 +48,12 @@ class ReadBack:
 
     def _look(self, store: Store) -> None:
         part = self._part
-        if part.unread_to and part.owner.state is not None:  # else another has read it, or it is gone
+        if part.unread_to and part.staged.state is not None:  # else another has read it, or it is gone
             page = store.ask(PageOf(part.queue_id, self._at, PAGE_MESSAGES, PAGE_BYTES))
             self._sum += sum([crc32(each.body) for each in page.records if each.offset < part.unread_to])
             for lost in page.quarantined:
                 part.count -= 1
-                logger("half_sets").error("message.quarantined", set=part.owner.set_id, reason=lost.reason)
+                logger("half_sets").error("message.quarantined", set=part.staged.set_id, reason=lost.reason)
             self._at = page.next_offset
             if self._at < part.unread_to and (page.records or page.quarantined):
                 self.start()
@@ -61,7 +61,7 @@ class ReadBack:
             part.unread_to = 0
             part.add(0, 0, self._sum)
         self._ended = True
-        self._half_sets.when_read(part.owner, self._then)
+        self._half_sets.when_read(part.staged, self._then)
 
 
 class NameReading:
@@ -96,7 +96,7 @@ class NameReading:
 
     def _look(self, store: Store) -> None:
         queue, part = self._placed[0]
-        if part.owner.state is None:
+        if part.staged.state is None:
             self._next([])
             return
         page = store.ask(PageOf(part.queue_id, self._at, PAGE_MESSAGES, PAGE_BYTES))
@@ -120,7 +120,7 @@ class NameReading:
 
 def told_of(queue: Queue, part: SetPart, records: list[Record], before: int) -> list[tuple[int, Journal]]:
     """What the event log will say of some messages of a part, `before` of which others are."""
-    staged = part.owner
+    staged = part.staged
     told: list[tuple[int, Journal]] = []
     for verb in put_by_set(
         queue, 0, len(records), staged.producer.group, staged.set_id, staged.producer.name, staged.epoch,

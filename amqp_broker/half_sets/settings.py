@@ -17,7 +17,7 @@ LEVELS: Final = 5  # of the names of hidden nodes, before the destination
 
 def settings_of(part: SetPart, voided_at_ms: int | None = None) -> dict[str, object]:
     """What a hidden node says of itself; with `voided_at_ms`: as the trace of a set that never wins."""
-    staged = part.owner
+    staged = part.staged
     settings: dict[str, object] = {
         "group": staged.producer.group,
         "producer": staged.producer.name,

@@ -63,7 +63,7 @@ class Staging(Operation):
     def prepare(self, now_ms: int) -> Unit:
         """Staged, unless the set is sealed or over."""
         part = self.link.part
-        staged = part.owner
+        staged = part.staged
         if staged.state is not SetState.OPEN:
             raise Closed(staged.end or closed_error(staged))
         offset = part.next_offset
@@ -97,7 +97,7 @@ class Staging(Operation):
         """The sender is told why not, or its link ends."""
         self.link.staged(self, error)
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The sender's connection."""
         return self.link.connection
 
@@ -123,7 +123,7 @@ class StagingSink(Sink):
         self._blocked = False
         half_sets.attach(self)
 
-    # In the owner's turn
+    # In the connection's turn
 
     def begin(self) -> int:
         """The credit to begin with."""

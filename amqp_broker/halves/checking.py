@@ -1,6 +1,6 @@
 """Links on which the broker asks about half messages, and those on which parked ones are looked at.
 
-group --assign--> CheckSource.ask --mail--> sent in the owner's turn --outcome--> CheckAnswer --> writer
+group --assign--> CheckSource.ask --mail--> sent in the connection's turn --outcome--> CheckAnswer --> writer
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class CheckSource(Source):
         self._coming.add(half)
 
     def ask(self, half: OpenHalf, body: bytes | None) -> None:
-        """Ask about `half`, whose stored bytes after the header are `body`, in the owner's next turn. Without
-        a body nobody is asked, until the lock is over at least.
+        """Ask about `half`, whose stored bytes after the header are `body`, in the connection's next turn.
+        Without a body nobody is asked, until the lock is over at least.
         """
         self._coming.discard(half)
         if body is None:
@@ -121,7 +121,7 @@ class CheckSource(Source):
         """Nobody is to answer for it any more: it was decided, or the lock is over."""
         self.connection.run_in_turn(self._release, half)
 
-    # In the owner's turn
+    # In the connection's turn
 
     def _send(self) -> None:
         self._send_waiting()
@@ -188,7 +188,7 @@ class CheckSource(Source):
         self._halves.collect(answer)
 
     def confirm(self, delivery: OutgoingDelivery, state: Any, settled: bool) -> None:
-        """In the owner's turn: what was stored is settled."""
+        """In the connection's turn: what was stored is settled."""
         if not settled:
             self.link.settle([delivery], state)
 
@@ -285,7 +285,7 @@ class CheckAnswer(Operation):
         source = self._source
         source.connection.run_in_turn(source.confirm, self._delivery, state, self._settled)
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The checker's connection."""
         return self._source.connection
 

@@ -298,7 +298,7 @@ class Halves:
         """A check that is out is answered by nobody any more."""
         checker, half.asked_by = half.asked_by, None
         if checker is not None:
-            source: CheckSource = checker.owner
+            source: CheckSource = checker.source
             source.settle_released(half)
 
     def submit(self, operation: Operation) -> None:
@@ -324,9 +324,9 @@ class Halves:
         events: Unit = []
         grants = group.assign(now_ms, self._pace.room(trio.current_time()))
         for checker, half in grants:
-            checker.owner.assigned(half)  # a drain waits for all of them
+            checker.source.assigned(half)  # a drain waits for all of them
         for checker, half in grants:
-            source: CheckSource = checker.owner
+            source: CheckSource = checker.source
             fields: dict[str, str | int] = {
                 "group": group.name,
                 **half.names(),
@@ -406,7 +406,7 @@ class Halves:
         now_ms = self.now_ms()
         for group in list(self.groups.values()):
             for checker, half in group.unlocked(now_ms):
-                source: CheckSource = checker.owner
+                source: CheckSource = checker.source
                 source.settle_released(half)
             for half in group.expired(now_ms):
                 self.submit(self.ending(group, half))

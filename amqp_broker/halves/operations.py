@@ -145,7 +145,7 @@ class HalfOperation(Operation):
             self.halves.counted(self.group.name).refusal(told)
             self.answer(Rejected(error=told))
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The connection of who asked, if it was one."""
         return self.asker
 

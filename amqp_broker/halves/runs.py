@@ -89,10 +89,10 @@ class HalfSink(RequestSink):
 class HalfRun(Operation):
     """Operations on half messages of one group, stored together; each has an outcome of its own."""
 
-    __slots__ = ("_halves", "_owner", "_refusals", "_run")
+    __slots__ = ("_halves", "_refusals", "_run", "_sink")
 
-    def __init__(self, owner: HalfSink, halves: Halves, run: Operations) -> None:
-        self._owner = owner
+    def __init__(self, sink: HalfSink, halves: Halves, run: Operations) -> None:
+        self._sink = sink
         self._halves = halves
         self._run = run
         self._refusals: dict[HalfOperation, Exception] = {}
@@ -119,7 +119,7 @@ class HalfRun(Operation):
         """Each for itself."""
         if len(self._run) == 1:
             return [self]
-        return [HalfRun(self._owner, self._halves, [each]) for each in self._run]
+        return [HalfRun(self._sink, self._halves, [each]) for each in self._run]
 
     def stored(self) -> None:
         """All are told, in their order."""
@@ -144,18 +144,18 @@ class HalfRun(Operation):
                 answers.append((outcome, [delivery]))
         halves.available(posted)
         halves.rearm(group)
-        self._owner.answered(answers)
+        self._sink.answered(answers)
 
     def refused(self, error: Exception) -> None:
         """None of them happens."""
         for operation, _ in self._run:
             operation.given_up()
         told = Rejected(error=error_of(error))
-        self._owner.answered([(told, [delivery for _, delivery in self._run])])
+        self._sink.answered([(told, [delivery for _, delivery in self._run])])
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The connection of the link."""
-        return self._owner.connection
+        return self._sink.connection
 
     def kept_bytes(self) -> int:
         """The bodies of half messages."""

@@ -265,7 +265,7 @@ class QueueSource(Consumer):
     def _refuse_outcome(self, state: object, settled: list[OutgoingDelivery]) -> None:
         """Detach for an outcome that the source does not offer; what the peer settled by it comes back."""
         if not self.browser:
-            free = self.transactions.holder_gone(self, settled, left=False)
+            free = self.transactions.consumer_gone(self, settled, left=False)
             self._return(free)
         offered = ", ".join(sorted(self.outcomes))
         description = f"expected one of the outcomes that the source offers ({offered}), got {state!r:.120}"
@@ -278,7 +278,7 @@ class QueueSource(Consumer):
         without the count of the try, the message would come back for ever.
         """
         self.demand = 0
-        free = self.transactions.holder_gone(self, [delivery], left=False)
+        free = self.transactions.consumer_gone(self, [delivery], left=False)
         delivery.decided = True
         if free:
             bare = Modified(
@@ -427,7 +427,7 @@ class QueueSource(Consumer):
         held = [delivery for delivery in unsettled if not delivery.decided]
         if broken:
             self.suspect = next((delivery for delivery in held if not _has_outcome(delivery.state)), None)
-        held = self.transactions.holder_gone(self, held, left=True)
+        held = self.transactions.consumer_gone(self, held, left=True)
         self.left(held)
 
     def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:

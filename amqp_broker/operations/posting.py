@@ -213,7 +213,7 @@ class Posting(Arrival):
         if self.sink is not None:
             self.sink.on_posted(self, error)
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The connection; None: the broker itself posts, or a transaction."""
         return None if self.sink is None else self.sink.connection
 
@@ -277,7 +277,7 @@ class Settlement(Operation):
         """The receiver has decided: its outcome waits for room, and nothing is delivered once more."""
         return True
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The receiver's connection."""
         return self.source.connection
 
@@ -366,6 +366,6 @@ class Question(Operation):
         """A fault of the broker met it."""
         self._failed(error)
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The asker's connection."""
         return self._connection

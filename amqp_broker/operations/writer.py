@@ -190,8 +190,8 @@ class Writer:
         self._waiting.append(operation)
 
     def _account_of(self, operation: Operation) -> Account:
-        owner = operation.owner()
-        return self._memory.own if owner is None else owner.account
+        connection = operation.asking_connection()
+        return self._memory.own if connection is None else connection.account
 
     def _decided(self, operation: Operation) -> None:
         """It is stored or refused: what it kept, somebody else keeps now, or nobody."""
@@ -598,9 +598,9 @@ class Writer:
         """What nobody expected, in what is done for one operation: its connection ends, no other one."""
         name = type(operation).__name__
         self._log.error("operation.fault", operation=name, exc_info=error)
-        owner = operation.owner()
-        if owner is not None:
-            owner.fail(error)
+        connection = operation.asking_connection()
+        if connection is not None:
+            connection.fail(error)
         return OperationFault(f"a fault of the broker in {name}; see its log")
 
     def _failure(self, error: Exception) -> StoreFailed:

@@ -34,7 +34,7 @@ from amqp_broker.operations.posting import Question
 from amqp_broker.persistence import RowDamaged, Store
 from amqp_broker.queues import NodeRefused
 from amqp_broker.replies import PendingReply, ok_reply
-from amqp_broker.retained.cursors import Holder, Positions, by_name
+from amqp_broker.retained.cursors import CursorUser, Positions, by_name
 from amqp_broker.retained.filters import INVALID, LOCKED, NO_ROOM, NOT_ALLOWED
 from amqp_broker.retained.logs import QueueLog, RetainedLog, begin_at
 from amqp_broker.retained.requests import Request, read_request
@@ -148,7 +148,7 @@ class RetainedRequests(RequestSink):
         super().__init__(attachment)
         self._retained = retained
         self._relayed = relayed
-        self._holds: dict[str, Holder] = {}
+        self._holds: dict[str, CursorUser] = {}
         self._gone = False
         self._operations: dict[str, Callable[[Asked], None]] = {
             "describe": self._describe,
@@ -186,8 +186,8 @@ class RetainedRequests(RequestSink):
     def on_detached(self) -> None:
         """The cursors that the link held are free."""
         self._gone = True
-        for name, holder in self._holds.items():
-            self._retained.cursors.release(name, holder)
+        for name, user in self._holds.items():
+            self._retained.cursors.release(name, user)
         self._holds.clear()
 
     # Logs
@@ -234,9 +234,9 @@ class RetainedRequests(RequestSink):
         start = asked.request.starts("start")
         logs = {address: self._retained.log_at(asked.principal, address) for address in start}
         known = name in self._holds
-        holder = self._holds.setdefault(name, Holder(asked.container_id, asked.principal))
+        user = self._holds.setdefault(name, CursorUser(asked.container_id, asked.principal))
         try:
-            self._retained.cursors.hold(name, holder)
+            self._retained.cursors.hold(name, user)
         except NodeRefused:
             if not known:
                 del self._holds[name]
@@ -259,7 +259,7 @@ class RetainedRequests(RequestSink):
                 return
             if not known:
                 self._holds.pop(name, None)
-                self._retained.cursors.release(name, holder)
+                self._retained.cursors.release(name, user)
             asked.refuse(error)
 
         move = self._retained.cursors.move(name, asked.principal, wanted, then)

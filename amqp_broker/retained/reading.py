@@ -12,7 +12,7 @@ from amqp_broker.nodes.node import Node
 from amqp_broker.nodes.termini import COPY, no_queue, source_answer
 from amqp_broker.persistence import Store
 from amqp_broker.queues import NodeRefused
-from amqp_broker.retained.cursors import Holder
+from amqp_broker.retained.cursors import CursorUser
 from amqp_broker.retained.filters import (
     AT_OFFSET,
     BEYOND,
@@ -64,7 +64,7 @@ class ReadNode(Node):
         super().__init__(source.address)
         self._retained = retained
         self._request = read_filters(source.filter, retained.limits.cursor_name_bytes)
-        self._holder: Holder | None = None
+        self._user: CursorUser | None = None
 
     def check_source(self, attachment: Attachment) -> None:
         """Who may browse; from where the filters say."""
@@ -88,11 +88,11 @@ class ReadNode(Node):
         """Its place among the readers, its cursor, and then a queue that is not there."""
         retained, cursor = self._retained, self._request.cursor
         retained.admit_reader()
-        holder = Holder(attachment.connection.container_id, attachment.principal)
+        user = CursorUser(attachment.connection.container_id, attachment.principal)
         try:
             if cursor is not None:
-                retained.cursors.read_with(cursor, self.name, holder)
-            self._holder = holder
+                retained.cursors.read_with(cursor, self.name, user)
+            self._user = user
             await super().make(attachment)
         except BaseException:
             self._give_back()
@@ -101,13 +101,13 @@ class ReadNode(Node):
     def _give_back(self) -> None:
         """There will be no link."""
         self._retained.reader_gone()
-        if self._request.cursor is not None and self._holder is not None:
-            self._retained.cursors.read_no_more(self._request.cursor, self.name, self._holder)
+        if self._request.cursor is not None and self._user is not None:
+            self._retained.cursors.read_no_more(self._request.cursor, self.name, self._user)
 
     async def open_source(self, attachment: Attachment) -> RetainedSource:
         """From there on, unless that is no more."""
-        retained, request, holder = self._retained, self._request, self._holder
-        assert holder is not None, "the place among the readers is taken before"
+        retained, request, user = self._retained, self._request, self._user
+        assert user is not None, "the place among the readers is taken before"
         log: RetainedLog = retained.events
         try:
             if self.sites:
@@ -120,11 +120,11 @@ class ReadNode(Node):
             raise
         cursor = None
         if request.cursor is not None and attachment.attach.snd_settle_mode != SETTLED_MODE:
-            cursor = CursorReading(request.cursor, holder, start)
+            cursor = CursorReading(request.cursor, user, start)
         reader = RetainedSource(
             attachment.connection, retained, log, attachment.link, start, request.until, cursor
         )
-        reader.holds = None if request.cursor is None else (request.cursor, holder)
+        reader.holds = None if request.cursor is None else (request.cursor, user)
         attachment.properties = {
             "log": retained.nodes.store_id,
             "kind": log.kind,

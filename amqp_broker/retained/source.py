@@ -1,6 +1,6 @@
 """The source of a link that reads a retaining node by offset, page by page, and new messages as they come.
 
-    on_credit --ask--> PageTurns --read_page, between two commits--> mail --_arrived, in the owner's turn-->
+    on_credit --ask--> PageTurns --read_page, between two commits--> mail --_arrived, in a turn-->
         link.send ... all of the page sent: the next one; at the end: wait for the next commit
     accepted --Prefix--> Cursors.move --commit--> settled
 
@@ -16,7 +16,7 @@ import trio
 from amqp_broker.frames import Accepted, Error, Received, Rejected, TransactionalState, Ulong
 from amqp_broker.nodes.ends import Source
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, NoSuchNode, Record, Store, StoreFailed
-from amqp_broker.retained.cursors import Holder, Prefix
+from amqp_broker.retained.cursors import CursorUser, Prefix
 from amqp_broker.retained.filters import DROPPED
 from amqp_broker.retained.logs import Page, RetainedLog
 
@@ -32,9 +32,9 @@ CURSOR_GAP_MESSAGES: Final = 65_536  # accepted beyond one that is not; beyond i
 class CursorReading:
     """The cursor of one link: `prefix` is what it has accepted, `moving` while that is being stored."""
 
-    def __init__(self, name: str, holder: Holder, offset: int) -> None:
+    def __init__(self, name: str, user: CursorUser, offset: int) -> None:
         self.name = name
-        self.holder = holder
+        self.user = user
         self.prefix = Prefix(offset)
         self.stored = offset
         self.moving = False
@@ -63,7 +63,7 @@ class RetainedSource(Source):
         self._gap: tuple[int, int] | None = None  # of a range: what is missing, and where it goes on
         self._too_large: tuple[int, int] | None = None  # for this link: its offset, and its octets
         self._detached = False
-        self.holds: tuple[str, Holder] | None = None
+        self.holds: tuple[str, CursorUser] | None = None
         """The cursor that this link has for itself."""
 
     # Pages
@@ -158,7 +158,7 @@ class RetainedSource(Source):
         if next_offset > expected:
             cursor.prefix.skip(expected, next_offset - 1)
 
-    # In the owner's turn
+    # In the connection's turn
 
     def on_credit(self) -> None:
         """Credit or drain changed, or there is room again, or more to read."""
@@ -278,10 +278,10 @@ class RetainedSource(Source):
         log_id = self._log.log_id
         move = self._retained.cursors.move(
             cursor.name,
-            cursor.holder.principal,
+            cursor.user.principal,
             lambda _store: {log_id: offset},
             lambda error: self.connection.run_in_turn(self._moved, cursor, offset, answers, error),
-            keeps=True,
+            by_reader=True,
         )
         move.asker = self.connection
 
@@ -314,8 +314,8 @@ class RetainedSource(Source):
         self._retained.forget_reader(self)
         self._retained.wait_no_more(self._log, self)
         if self.holds is not None:
-            name, holder = self.holds
-            self._retained.cursors.read_no_more(name, self._log.address, holder)
+            name, user = self.holds
+            self._retained.cursors.read_no_more(name, self._log.address, user)
         cursor = self._cursor
         if cursor is not None and cursor.prefix.offset > cursor.stored:
-            self._retained.cursors.leave(cursor.name, self._log.log_id, cursor.prefix.offset, cursor.holder)
+            self._retained.cursors.leave(cursor.name, self._log.log_id, cursor.prefix.offset, cursor.user)

@@ -38,11 +38,11 @@ Places = Sequence[Place | Error | None]
 
 class SequencedPosting(Arrival):
     """A run of messages from one link to one queue. After the commit `outcomes` has what each is told, and
-    `told` is called with the posting and the store's error in a turn of the owner.
+    `told` is called with the posting and the store's error in a turn of the connection.
     """
 
     __slots__ = (
-        "_changes", "_made", "_owner", "_places", "_principal", "_records", "_sequences", "_size_bytes",
+        "_changes", "_made", "_connection", "_places", "_principal", "_records", "_sequences", "_size_bytes",
         "_taken", "_told",
         "deliveries", "link", "outcomes",
     )  # fmt: skip
@@ -50,7 +50,7 @@ class SequencedPosting(Arrival):
     def __init__(
         self,
         sequences: Sequences,
-        owner: Connection,
+        connection: Connection,
         principal: Principal,
         link: ReceiverLink,
         deliveries: list[Delivery],
@@ -61,7 +61,7 @@ class SequencedPosting(Arrival):
     ) -> None:
         super().__init__(queue)
         self._sequences = sequences
-        self._owner = owner
+        self._connection = connection
         self._principal = principal
         self._told = told
         self._records = records
@@ -92,7 +92,7 @@ class SequencedPosting(Arrival):
         self.number(self._taken)
         unit = queue.post_verbs(self._taken, sum([record.durable for record in self._taken]))
         if queue.events:
-            places, container = places_of(self._records, self._places), self._owner.container_id
+            places, container = places_of(self._records, self._places), self._connection.container_id
             unit.extend(put(queue, self._taken, container, now_ms, b"", places))
             unit.extend(refused(queue, self._places, self.outcomes, container, now_ms))
         for stream in self._changes:
@@ -113,8 +113,8 @@ class SequencedPosting(Arrival):
             return [self]
         parts = [
             SequencedPosting(
-                self._sequences, self._owner, self._principal, self.link, [delivery], self.queue, [record],
-                [place], self._told,
+                self._sequences, self._connection, self._principal, self.link, [delivery], self.queue,
+                [record], [place], self._told,
             )
             for delivery, record, place in zip(self.deliveries, self._records, self._places, strict=True)
         ]  # fmt: skip
@@ -128,19 +128,19 @@ class SequencedPosting(Arrival):
         self._sequences.positions.stored(self, queue, self._changes)
         if self._taken and not queue.deleted:
             size = sum([len(record.body) for record in self._taken])
-            queue.make_available(self._taken, size, self._owner.account)
-        self._owner.run_in_turn(self._told, self, None)
+            queue.make_available(self._taken, size, self._connection.account)
+        self._connection.run_in_turn(self._told, self, None)
         if self._taken:
             self._sequences.nodes.pump(queue)
 
     def refused(self, error: Exception) -> None:
         """None of them is there."""
         self.end()
-        self._owner.run_in_turn(self._told, self, error)
+        self._connection.run_in_turn(self._told, self, error)
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The sender's connection."""
-        return self._owner
+        return self._connection
 
     def kept_bytes(self) -> int:
         """Its messages."""

@@ -58,7 +58,7 @@ class SequencedEnlistment(Operation):
         self._link = link
         self._deliveries = deliveries
         self._posting: Posting | None = None
-        self._account: Account = transaction.owner.account
+        self._account: Account = transaction.connection.account
         self._counts: list[tuple[str, int]] = []  # refusals, by stream
         self._found: list[Stream] = []  # the streams, as the messages before found them
         self._left: list[Stream] = []  # those that move, as this run leaves them
@@ -206,19 +206,19 @@ class SequencedEnlistment(Operation):
 
 
 class TransactionalJudging(Operation):
-    """The operation in which an enlisted run is judged; `told` is called in a turn of the owner."""
+    """The operation in which an enlisted run is judged; `told` is called in a turn of the connection."""
 
-    __slots__ = ("_owner", "_told", "deliveries", "enlistment", "link")
+    __slots__ = ("_connection", "_told", "deliveries", "enlistment", "link")
 
     def __init__(
         self,
-        owner: Connection,
+        connection: Connection,
         link: ReceiverLink,
         deliveries: list[Delivery],
         enlistment: SequencedEnlistment,
         told: Callable[[TransactionalJudging], None],
     ) -> None:
-        self._owner = owner
+        self._connection = connection
         self._told = told
         self.link = link
         self.deliveries = deliveries
@@ -236,16 +236,16 @@ class TransactionalJudging(Operation):
     def stored(self) -> None:
         """The sender is told the provisional outcomes."""
         self.enlistment.judged()
-        self._owner.run_in_turn(partial(self._told, self))
+        self._connection.run_in_turn(partial(self._told, self))
 
     def refused(self, error: Exception) -> None:
         """A fault of the broker; the transaction can't be committed."""
         self.enlistment.fail(error)
-        self._owner.run_in_turn(partial(self._told, self))
+        self._connection.run_in_turn(partial(self._told, self))
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The sender's connection."""
-        return self._owner
+        return self._connection
 
 
 def _moved_on(description: str) -> Refused:

@@ -81,7 +81,7 @@ FAULTS: Final = (
     Mutant(
         "a detached link keeps its cursors",
         "amqp_broker/retained/node.py",
-        "            self._retained.cursors.release(name, holder)\n        self._holds.clear()\n",
+        "            self._retained.cursors.release(name, user)\n        self._holds.clear()\n",
         "            pass\n        self._holds.clear()\n",
         NODE,
     ),
