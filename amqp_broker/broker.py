@@ -65,7 +65,7 @@ class Broker:
         self._nursery = nursery
         self.timers = Timers()
         self.memory = MemoryBudget(memory_bytes(config))
-        self.memory.told = self._tell_memory
+        self.memory.on_pressure = self._tell_memory
         self.clock = BrokerClock(wall_clock)
         self.writer = Writer(store, self.timers, self.clock, self.memory)
         self.timekeeper = Timekeeper(self.clock, self.writer, self.timers)

@@ -239,7 +239,7 @@ class BrokerNodes:
 
     def _log_dead(self, queue: Queue, offsets: list[int], reason: str) -> None:
         verbs = message_events.dead(queue, offsets, reason, self.clock.now_ms())
-        self.writer.defer(Step(verbs, told=True))
+        self.writer.defer(Step(verbs, only_events=True))
 
     def _answer_drains(self, queue: Queue) -> None:
         """A page may have brought nothing for a consumer that drains: its task looks again."""

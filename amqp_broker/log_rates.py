@@ -65,7 +65,7 @@ class LineRates:
 
     def over(self, everything: bool = False) -> list[Suppressed]:
         """What was suppressed in the windows that are over, or in all; ask before each line."""
-        told: list[Suppressed] = []
+        suppressed: list[Suppressed] = []
         windows = self._windows
         now = self._clock()
         while windows:
@@ -75,8 +75,8 @@ class LineRates:
                 break
             del windows[key]
             if window.suppressed:
-                told.append(Suppressed(window.level, key[0], window.host, window.suppressed))
-        return told
+                suppressed.append(Suppressed(window.level, key[0], window.host, window.suppressed))
+        return suppressed
 
 
 def _host(peer: object) -> str:

@@ -175,9 +175,9 @@ class Transactions(TransactionalWork):
             self.connection.log.warning(
                 "transaction.not_stored", txn_id=transaction.txn_id.hex(), reason=str(error)
             )
-            told = error_of(error)
-            same = told.condition == TransactionRollback.condition
-            reason = told.description or "" if same else f"{told.condition}: {told.description}"
+            cause = error_of(error)
+            same = cause.condition == TransactionRollback.condition
+            reason = cause.description or "" if same else f"{cause.condition}: {cause.description}"
             ended = self._table.commit_failed(transaction, reason)
         self.connection.run_in_turn(self.tell_discharged, discharge, ended)
         self._execute(ended)
@@ -585,7 +585,7 @@ class Transactions(TransactionalWork):
         now_ms = self._nodes.clock.now_ms()
         container = consumer.container_id
         verbs = settled(consumer.queue, records, RELEASED, container, now_ms, reason="rolled back")
-        self._nodes.writer.defer(Step(verbs, told=True))
+        self._nodes.writer.defer(Step(verbs, only_events=True))
 
 
 def _kept_bytes(operations: int, size_bytes: int) -> int:

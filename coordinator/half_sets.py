@@ -33,14 +33,13 @@ class Winner:
 
 class SetPart:
     """What a set stages for one destination. What is below `unread_to` was there at the start of the broker,
-    and is not in `checksum` yet (0: nothing). `under_way` runs are counted, and not stored yet. `told` is the
-    shell's: what it will say of the messages (None: it has not looked). `may_expire`: some of them may have a
-    ttl.
+    and is not in `checksum` yet (0: nothing). `under_way` runs are counted, and not stored yet. `put_events`, for
+    the shell: the events that name the messages (None: not read yet). `may_expire`: some may have a ttl.
     """
 
     __slots__ = (
         "byte_count", "checksum", "count", "destination", "may_expire", "next_offset", "staged", "queue_id",
-        "told", "under_way", "unread_to",
+        "put_events", "under_way", "unread_to",
     )  # fmt: skip
 
     def __init__(self, staged: StagedSet, destination: str, queue_id: int) -> None:
@@ -54,7 +53,7 @@ class SetPart:
         self.unread_to = 0
         self.under_way = 0
         self.may_expire = False
-        self.told: list[Any] | None = None
+        self.put_events: list[Any] | None = None
 
     def add(self, count: int, size: int, checksum: int) -> None:
         """Messages are staged, or (negative) were not."""

@@ -31,24 +31,24 @@ NO_BOUND: Final = 1 << 60
 
 
 class MemoryBudget:
-    """Octets of the process. `told` is called when the first account is pressed (True), and when none is any
-    more (False); `freed` each time that a part was given back.
+    """Octets of the process. `on_pressure` is called when the first account is pressed (True), and when none
+    is any more (False); `freed` each time that a part was given back.
     """
 
     __slots__ = (
-        "_step", "_steps_used", "cache", "freed", "limit_bytes", "own", "part_bytes", "pressed",
-        "quiet_bytes", "told", "used_bytes",
+        "_step", "_steps_used", "cache", "freed", "limit_bytes", "on_pressure", "own", "part_bytes",
+        "pressed", "quiet_bytes", "used_bytes",
     )  # fmt: skip
 
     def __init__(self, limit_bytes: int = NO_BOUND) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self.pressed: dict[Account, None] = {}
-        self.told: Callable[[bool], None] | None = None
+        self.on_pressure: Callable[[bool], None] | None = None
         self.freed: Callable[[], None] | None = None
         self.part_bytes = limit_bytes // PRESSED_PART
         self.quiet_bytes = limit_bytes // 2 - self.part_bytes
-        """As long as no more is used, nobody is pressed."""
+        """Up to so many used octets nobody is pressed."""
         self._step = max(1, limit_bytes // STEPS)
         self._steps_used = 0
         self.cache = Account(self)
@@ -78,14 +78,14 @@ class MemoryBudget:
     def press(self, account: Account) -> None:
         """`account` should get no more. For accounts."""
         self.pressed[account] = None
-        if len(self.pressed) == 1 and self.told is not None:
-            self.told(True)
+        if len(self.pressed) == 1 and self.on_pressure is not None:
+            self.on_pressure(True)
 
     def relieve(self, account: Account) -> None:
         """It may have more. For accounts."""
         del self.pressed[account]
-        if not self.pressed and self.told is not None:
-            self.told(False)
+        if not self.pressed and self.on_pressure is not None:
+            self.on_pressure(False)
 
     def left_bytes(self) -> int:
         """What nobody has, in whole steps: so it changes only where pressed accounts look again."""

@@ -89,7 +89,7 @@ class ReceiverLink(Link):
             self.target = target
         limit = self.session.limits.max_message_bytes
         self.max_message_size = limit if max_message_size is None else min(limit, max_message_size)
-        self.told = False
+        self.end_told = False
         self.send_attach(offered_capabilities, properties)
         self.set_credit(credit)
         self.session.connection.answered()

@@ -28,7 +28,7 @@ from amqp_broker.persistence.errors import NoSuchNode, StoreCorrupt, StoreError,
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.free_space import SpaceGuard, free_bytes_of
-from amqp_broker.persistence.generations import KEEP_COUNT, KEEP_MS, Placed
+from amqp_broker.persistence.generations import KEEP_COUNT, KEEP_MS, Placement
 from amqp_broker.persistence.group import EVERYTHING, Group, NodeState
 from amqp_broker.persistence.group_writer import GroupWriter
 from amqp_broker.persistence.housekeeping import Compactor, orphan_step, sweep_step
@@ -161,7 +161,7 @@ class SqliteStore:
         self._turn = _IDLE
         self._group: Group | None = None
         self._writer: GroupWriter | None = None
-        self._placed: Placed | None = None  # the outcomes of the group under way
+        self._placement: Placement | None = None  # the outcomes of the group under way
         self._not_put_away: set[tuple[int, int]] = set()  # damaged ones that were told, still there
         self._next_half = 0  # the number of the next half message if the group under way commits
         self._closed = False
@@ -193,13 +193,13 @@ class SqliteStore:
 
     def _load(self) -> Recovered:
         if not self._next_segment_id:
-            self._mended += _told_of("nodes", lambda: mend_nodes(self._unit))
-        loaded = _told_of("nodes and their messages", lambda: load(self._unit, self._runs))
+            self._mended += _naming_damage("nodes", lambda: mend_nodes(self._unit))
+        loaded = _naming_damage("nodes and their messages", lambda: load(self._unit, self._runs))
         loaded.recovered.quarantined = [*self._mended]
         loaded.recovered.now_ms, loaded.recovered.notes = self._ledger.time()
         if not self._next_segment_id:
-            _told_of("the outcomes of transactions", self._outcomes.load)
-            _told_of("half messages, cursors and events", self._ledger.load)
+            _naming_damage("the outcomes of transactions", self._outcomes.load)
+            _naming_damage("half messages, cursors and events", self._ledger.load)
             self._nodes = loaded.nodes
             self._sweep = loaded.sweep
             self._retaining = {i: node for i, node in loaded.nodes.items() if node.retention is not None}
@@ -266,7 +266,7 @@ class SqliteStore:
             self._ledger.cursors.forget_queues(deleted, group.halves)
         if group.discharges:
             fault_point("discharge.after_posts")
-            self._placed = self._outcomes.write(group.discharges)
+            self._placement = self._outcomes.write(group.discharges)
         if wrote or group.discharges:
             self._writer = writer
         else:
@@ -284,15 +284,15 @@ class SqliteStore:
                 pass_before_commit(group.halves)
             if group.retains:
                 fault_point("retain.before_commit")
-            if self._placed is not None:
+            if self._placement is not None:
                 fault_point("discharge.before_commit")
             self._unit.commit()
             if group.halves is not None:
                 pass_after_commit(group.halves)
                 self._count_wal(self._page_size * self._ledger.keep(group.halves, self._next_half))
-            if self._placed is not None:
+            if self._placement is not None:
                 fault_point("discharge.after_commit")
-                self._count_wal(self._page_size * self._outcomes.keep(self._placed))
+                self._count_wal(self._page_size * self._outcomes.keep(self._placement))
             if group.retains:
                 fault_point("retain.after_commit")
             self._settle(writer, group)
@@ -334,7 +334,7 @@ class SqliteStore:
         finally:
             self._table.forget()
             self._mover.forget()
-            self._group = self._writer = self._placed = None
+            self._group = self._writer = self._placement = None
             self._turn = _IDLE
 
     # Reading
@@ -581,7 +581,7 @@ class SqliteStore:
             self._lock.release()
 
 
-def _told_of(what: str, load_part: Callable[[], T]) -> T:
+def _naming_damage(what: str, load_part: Callable[[], T]) -> T:
     """A part of what is loaded; damage in it is told with its name."""
     try:
         return load_part()

@@ -62,7 +62,7 @@ class CommitEpoch(SetOperation):
             staged = producer.of_epoch(winner.set_id, self._request.epoch)
             for part in () if staged is None or staged.store else staged.parts.values():
                 queue = self.half_sets.destination_of(part)
-                if not isinstance(queue, Error) and queue.events and part.told is None:
+                if not isinstance(queue, Error) and queue.events and part.put_events is None:
                     unnamed.append((queue, part))
         return unnamed
 
@@ -87,7 +87,7 @@ class CommitEpoch(SetOperation):
         verdict = judge_winners(producer, request.epoch, request.winners, request.home)
         if verdict.answer is not SetAnswer.DONE:
             raise Refused(self._why_not(verdict))
-        placed: list[tuple[Queue, SetPart]] = []
+        destinations: list[tuple[Queue, SetPart]] = []
         for part in [part for each in verdict.winners if not each.store for part in stored_parts(each)]:
             target = self.half_sets.destination_of(part)
             if isinstance(target, Error):
@@ -96,8 +96,8 @@ class CommitEpoch(SetOperation):
                 if part.under_way:
                     raise NotYet  # what is to be named is not stored yet
                 self.half_sets.name(target, part)
-            placed.append((target, part))
-        return self._decide(verdict.winners, verdict.losers, placed, now_ms)
+            destinations.append((target, part))
+        return self._decide(verdict.winners, verdict.losers, destinations, now_ms)
 
     def _repeat(self) -> Unit:
         """What was decided stands; who brings the word of a home is told when that says otherwise."""
@@ -121,7 +121,7 @@ class CommitEpoch(SetOperation):
 
     def _decide(
         self, winners: Sequence[StagedSet], losers: Sequence[StagedSet],
-        placed: Iterable[tuple[Queue, SetPart]], now_ms: int,
+        destinations: Iterable[tuple[Queue, SetPart]], now_ms: int,
     ) -> Unit:  # fmt: skip
         request = self._request
         nowhere = [*losers, *[each for each in winners if each.store]]
@@ -132,7 +132,7 @@ class CommitEpoch(SetOperation):
             self._set(staged, state=None, end=decided_error(request.epoch))
             self._remove(staged)
         unit: Unit = []
-        for queue, part in placed:
+        for queue, part in destinations:
             if not part.count:
                 unit.append(DeleteNode(part.queue_id))
                 continue
@@ -170,13 +170,13 @@ class CommitEpoch(SetOperation):
 
     def _events_of(self, part: SetPart, queue: Queue, first_offset: int, now_ms: int) -> Unit:
         """What the messages are called was read before; only a queue with events pays that."""
-        if not part.told:
+        if not part.put_events:
             return put_by_set(
                 queue, first_offset, part.count, self.producer.group, part.staged.set_id, self.producer.name,
                 self._request.epoch, now_ms,
             )  # fmt: skip
         unit: Unit = []
-        for before, log in part.told:
+        for before, log in part.put_events:
             event = log.event
             first = first_offset + before
             event.at_ms = now_ms

@@ -166,14 +166,16 @@ class StagingSink(Sink):
         records: list[Record] = []
         taken: list[Delivery] = []
         for delivery in deliveries:
-            mapped: list[bytes] = []
+            with_maps: list[bytes] = []
             try:
-                record = record_of(delivery.payload, delivery.message_format, now_ms, queue_id, True, mapped)
+                record = record_of(
+                    delivery.payload, delivery.message_format, now_ms, queue_id, True, with_maps
+                )
             except DecodeError as error:
                 self.link.settle([delivery], Rejected(error=malformed_error(error)))
                 self.processed(1)
                 continue
-            if mapped and sequences and self._queue.sequences.place_of(record.body) is not None:
+            if with_maps and sequences and self._queue.sequences.place_of(record.body) is not None:
                 self.link.settle([delivery], Rejected(error=SEQUENCE_ERROR))
                 self.processed(1)
                 continue

@@ -148,7 +148,7 @@ class HalfAdministration:
         """Of one group; zeros for one that there is not."""
         halves = self._halves
         found = halves.groups.get(group)
-        counted = halves.counted(group)
+        figures = halves.figures(group)
         now_ms = self._nodes.clock.now_ms()
         return HalfFigures(
             group=group,
@@ -156,11 +156,11 @@ class HalfAdministration:
             parked=0 if found is None else found.count(HalfState.PARKED),
             oldest_age_ms=0 if found is None else found.oldest_age_ms(now_ms),
             due_unasked=0 if found is None else found.due_unasked(now_ms),
-            asks=counted.asks,
-            conflicts=counted.conflicts,
-            unknown_ids=counted.unknown_ids,
-            decided=dict(counted.decided),
-            mean_resolution_ms=counted.mean_resolution_ms(),
+            asks=figures.asks,
+            conflicts=figures.conflicts,
+            unknown_ids=figures.unknown_ids,
+            decided=dict(figures.decided),
+            mean_resolution_ms=figures.mean_resolution_ms(),
         )
 
     async def commit(self, group: str, half_id: object, who: str, reason: str = "") -> None:

@@ -218,14 +218,14 @@ class CheckAnswer(Operation):
         self._delivery = delivery
         self._state = state
         self._settled = settled
-        self._told: Any = RELEASED
+        self._settles_with: Any = RELEASED
         self._before: Asked | None = None
         self._decision: Operation | None = None
 
     def prepare(self, now_ms: int) -> Unit:
         """What the answer means by now."""
         half, group = self._half, self._group
-        self._told = RELEASED
+        self._settles_with = RELEASED
         if not group.holds(half) or not half.undecided:
             return []
         self._before = half.asked()
@@ -233,7 +233,7 @@ class CheckAnswer(Operation):
         checker = half.answering
         assert checker is not None, "an answer is under way"
         effect = group.answered(half, check_given(self._state), checker.by_outcome, now_ms)
-        self._told = self._state
+        self._settles_with = self._state
         if effect is CheckEffect.NOT_ASKED:
             return []
         if effect is not CheckEffect.ATTEMPT:
@@ -244,7 +244,7 @@ class CheckAnswer(Operation):
                 return self._decision.prepare(now_ms)
             except Refused:  # a set that its home decides about, say: it is asked about again
                 self._undo_decision()
-                self._told = RELEASED
+                self._settles_with = RELEASED
                 group.attempted(half, now_ms)
         unit = self._halves.attempt(group, half, now_ms)
         if group.ends(half):  # the policy decides in the same commit: nothing comes in between
@@ -272,7 +272,7 @@ class CheckAnswer(Operation):
         if self._decision is not None:
             self._decision.stored()
         self._group.answer_ends(self._half, self._halves.now_ms())
-        self._tell(self._told)
+        self._tell(self._settles_with)
 
     def refused(self, error: Exception) -> None:
         """Nothing was decided: somebody is asked again."""

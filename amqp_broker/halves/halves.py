@@ -28,8 +28,8 @@ from amqp_broker.coordinator import (
 )
 from amqp_broker.frames import Error
 from amqp_broker.halves.destinations import why_elsewhere
-from amqp_broker.halves.found import Counted, Found, Pace
-from amqp_broker.halves.operations import NOT_LOOKED, Answer, HalfChange, Looked, Posted
+from amqp_broker.halves.known import GroupFigures, KnownHalf, Pace
+from amqp_broker.halves.operations import NONE_LOOKED_UP, Answer, HalfChange, Posted, StoredHalves
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.operation import Operation
 from amqp_broker.operations.posting import Step
@@ -77,7 +77,7 @@ class Halves:
         self._watchers: dict[HalfGroup, list[ParkedSource]] = {}
         self._log = logger("halves")
         self._pace = Pace(nodes.config.limits.half_asks_per_s, trio.current_time())
-        self._counted: dict[str, Counted] = {}
+        self._figures: dict[str, GroupFigures] = {}
         self.groups: dict[str, HalfGroup] = {}
         for config in nodes.config.half_groups:
             self.groups[config.name] = HalfGroup(config.name, config.settings())
@@ -116,7 +116,7 @@ class Halves:
                 group.open or group.sets or group.checkers or self._watchers.get(group)
             ):
                 del self.groups[group.name]
-                self._counted.pop(group.name, None)
+                self._figures.pop(group.name, None)
                 self._watchers.pop(group, None)
 
     def present(self, group: HalfGroup) -> HalfGroup:
@@ -145,11 +145,11 @@ class Halves:
         for group in self.groups.values():
             self.rearm(group)
 
-    def counted(self, group: str) -> Counted:
+    def figures(self, group: str) -> GroupFigures:
         """The figures of a group since the start."""
-        found = self._counted.get(group)
+        found = self._figures.get(group)
         if found is None:
-            found = self._counted[group] = Counted()
+            found = self._figures[group] = GroupFigures()
         return found
 
     # What operations ask for
@@ -163,30 +163,30 @@ class Halves:
         return self._nodes.clock.now_ms()
 
     def find(
-        self, group: HalfGroup, half_id: bytes, now_ms: int, looked: Looked = NOT_LOOKED
-    ) -> Found | None:
+        self, group: HalfGroup, half_id: bytes, now_ms: int, stored_halves: StoredHalves = NONE_LOOKED_UP
+    ) -> KnownHalf | None:
         """What there is of it at a time; only in `Operation.prepare`, since it may ask the store."""
         half = group.open.get(half_id)
         if half is not None:
             at_ms, resolver = half.resolved_at_ms, half.resolver
-            return Found(half.state, half.digest, half.destination, half, self.shown(at_ms), resolver)
-        if half_id in looked:
-            stored = looked[half_id]
+            return KnownHalf(half.state, half.digest, half.destination, half, self.shown(at_ms), resolver)
+        if half_id in stored_halves:
+            stored = stored_halves[half_id]
         else:
             stored = self._nodes.writer.lookup(HalfOf(group.name, half_id))
         if stored is None or 0 < stored.expires_at_ms <= now_ms:
             return None  # the store may be later than that with forgetting it
-        return Found(
+        return KnownHalf(
             HalfState(stored.state), stored.digest, stored.destination, None,
             self.shown(stored.resolved_at_ms), stored.resolver,
         )  # fmt: skip
 
-    def look_up(self, group: HalfGroup, half_ids: list[bytes]) -> Looked:
+    def look_up(self, group: HalfGroup, half_ids: list[bytes]) -> StoredHalves:
         """What the store has of those that are not open; only in `Operation.prepare`."""
         open_ones = group.open
         closed = [half_id for half_id in half_ids if half_id not in open_ones]
         if len(closed) < 2:
-            return NOT_LOOKED
+            return NONE_LOOKED_UP
         return self._nodes.writer.lookup(SomeHalves(group.name, closed))
 
     def unknown(self, half_id: bytes) -> Error:
@@ -275,7 +275,7 @@ class Halves:
         that is returned; it is to be distributed by `available`.
         """
         now_ms = self.now_ms()
-        self.counted(group.name).decision(half.state, resolver, half.age_ms(now_ms))
+        self.figures(group.name).decision(half.state, resolver, half.age_ms(now_ms))
         self.drop_body(half)
         self.take_back(half)
         return self.free_room(half)
@@ -333,14 +333,14 @@ class Halves:
                 "attempt": half.attempts + 1,
             }
             self._pace.taken()
-            self.counted(group.name).asks += 1
+            self.figures(group.name).asks += 1
             events.append(Journal(Event("half.asked", now_ms, fields)))
             if isinstance(half, OpenSet):
                 source.ask(half, b"")
             else:
                 self.read_body(group, half, source.ask)
         if events:
-            self._nodes.writer.defer(Step(events, told=True))
+            self._nodes.writer.defer(Step(events, only_events=True))
         self.rearm(group)
 
     def read_body(self, group: HalfGroup, half: OpenHalf, then: BodyRead) -> None:

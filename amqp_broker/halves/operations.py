@@ -26,7 +26,7 @@ from amqp_broker.coordinator import (
     shown_half_id,
 )
 from amqp_broker.frames import Accepted, Error, Rejected
-from amqp_broker.halves.found import RESOLVERS, STATES, Found
+from amqp_broker.halves.known import RESOLVERS, STATES, KnownHalf
 from amqp_broker.halves.requests import PutRequest, Resolution, delivered_body
 from amqp_broker.halves.units import COMMITTED, PUT, HalfUnit
 from amqp_broker.operations.operation import Operation, Refused, error_of
@@ -50,16 +50,16 @@ if TYPE_CHECKING:
 ACCEPTED: Final = Accepted()
 PREPARED: Final = HalfState.PREPARED.value
 _PRODUCER: Final = Resolver.PRODUCER
-Looked = dict[bytes, Half | None]
-"""What the store told of several half messages; None: there is none."""
-NOT_LOOKED: Final[Looked] = {}
+StoredHalves = dict[bytes, Half | None]
+"""What the store has of several half messages, by their half-ids; None: it has none."""
+NONE_LOOKED_UP: Final[StoredHalves] = {}
 
 
 Posted = dict["Queue", list[Record]]
 """Messages of committed half messages, by queue, in order; none where only room was given back."""
 
 Answer = Callable[[Any], None]
-"""Told the outcome, once."""
+"""Called once, with the outcome."""
 
 
 class HalfOperation(Operation):
@@ -95,30 +95,32 @@ class HalfOperation(Operation):
     def provisional(self, now_ms: int) -> Error | None:
         """Why it can't be, as far as that is known by now; the discharge judges once more."""
         try:
-            found = self.halves.find(self.group, self.half_id, now_ms)
+            known = self.halves.find(self.group, self.half_id, now_ms)
         except RowDamaged:
             return None
-        if found is None:
+        if known is None:
             return None
-        answer, _ = decide_half(found.state, self.input_of(found))
-        return None if answer in (HalfAnswer.DONE, HalfAnswer.REPEAT) else found.refusal(answer)
+        answer, _ = decide_half(known.state, self.input_of(known))
+        return None if answer in (HalfAnswer.DONE, HalfAnswer.REPEAT) else known.refusal(answer)
 
-    def input_of(self, found: Found) -> HalfInput:
-        """What is asked, of what there is."""
+    def input_of(self, known: KnownHalf) -> HalfInput:
+        """The input of the state table, given what is known of the half message."""
         raise AssertionError("a change says what it asks")
 
     def prepare(self, now_ms: int) -> Unit:
-        """Decide what it means, by what there is now."""
+        """Decide what it means, by what is known of the half message now."""
         unit = HalfUnit(now_ms, self.txn_id)
-        self.judge(unit, NOT_LOOKED)
+        self.judge(unit, NONE_LOOKED_UP)
         return unit.verbs()
 
-    def judge(self, unit: HalfUnit, looked: Looked) -> None:
-        """The same, as a part of `unit`; `looked` spares asking the store. Raises Refused, RowDamaged."""
+    def judge(self, unit: HalfUnit, stored_halves: StoredHalves) -> None:
+        """Decide what it means and add its verbs to `unit`. `stored_halves` spares asking the store. Raises
+        Refused, RowDamaged.
+        """
         self.group = self.halves.present(self.group)
-        self._judge(unit, self.halves.find(self.group, self.half_id, unit.now_ms, looked))
+        self._judge(unit, self.halves.find(self.group, self.half_id, unit.now_ms, stored_halves))
 
-    def _judge(self, unit: HalfUnit, found: Found | None) -> None:
+    def _judge(self, unit: HalfUnit, known: KnownHalf | None) -> None:
         raise AssertionError("a change says what it does")
 
     def done(self, posted: Posted) -> None:
@@ -141,9 +143,9 @@ class HalfOperation(Operation):
         """It never happens; whoever asked is told."""
         self.given_up()
         if self.answer is not None:
-            told = error_of(error)
-            self.halves.counted(self.group.name).refusal(told)
-            self.answer(Rejected(error=told))
+            reason = error_of(error)
+            self.halves.figures(self.group.name).refusal(reason)
+            self.answer(Rejected(error=reason))
 
     def asking_connection(self) -> Connection | None:
         """The connection of who asked, if it was one."""
@@ -172,9 +174,9 @@ class HalfPut(HalfOperation):
         self.container_id = container_id
         self._kept = False  # room, before it is judged
 
-    def input_of(self, found: Found) -> HalfInput:
-        """A put of the same, or of other content."""
-        same = (found.digest, found.destination) == (self.request.digest, self.destination.name)
+    def input_of(self, known: KnownHalf) -> HalfInput:
+        """PUT_SAME, or PUT_OTHER where content or destination differ from what is known."""
+        same = (known.digest, known.destination) == (self.request.digest, self.destination.name)
         return HalfInput.PUT_SAME if same else HalfInput.PUT_OTHER
 
     def reserve(self) -> bool:
@@ -182,15 +184,15 @@ class HalfPut(HalfOperation):
         self._kept = self.destination.reserve_one(self.size_bytes)
         return self._kept
 
-    def _judge(self, unit: HalfUnit, found: Found | None) -> None:
+    def _judge(self, unit: HalfUnit, known: KnownHalf | None) -> None:
         queue = self.destination
         if queue.deleted:
             raise Refused(deleted_error(queue))
-        if found is not None:
-            answer, _ = decide_half(found.state, self.input_of(found))
+        if known is not None:
+            answer, _ = decide_half(known.state, self.input_of(known))
             if answer is not HalfAnswer.REPEAT:
                 assert answer is not HalfAnswer.DONE, "only without a trace a put is done"
-                raise Refused(found.refusal(answer))
+                raise Refused(known.refusal(answer))
             return
         if self.group.full():
             most = self.group.settings.max_pending
@@ -285,21 +287,21 @@ class HalfChange(HalfOperation):
         change._container_id = container_id
         return change
 
-    def input_of(self, found: Found) -> HalfInput:
-        """The same whatever there is."""
+    def input_of(self, known: KnownHalf) -> HalfInput:
+        """What was asked for, whatever state the half message is in."""
         return self.what
 
     def waits_for_space(self) -> bool:
         """Nobody waits for what a deadline decides: it is done as soon as there is room."""
         return self.resolver is Resolver.DEADLINE
 
-    def _judge(self, unit: HalfUnit, found: Found | None) -> None:
-        answer, after = decide_half(None if found is None else found.state, self.what)
+    def _judge(self, unit: HalfUnit, known: KnownHalf | None) -> None:
+        answer, after = decide_half(None if known is None else known.state, self.what)
         if answer is HalfAnswer.REPEAT:
             return
-        if answer is not HalfAnswer.DONE or found is None or found.half is None or after is None:
-            raise Refused(self.halves.unknown(self.half_id) if found is None else found.refusal(answer))
-        half = found.half
+        if answer is not HalfAnswer.DONE or known is None or known.half is None or after is None:
+            raise Refused(self.halves.unknown(self.half_id) if known is None else known.refusal(answer))
+        half = known.half
         body = self.halves.body_of(self.group, half) if after is HalfState.COMMITTED else b""
         self.half = half
         if self._container_id:
@@ -346,7 +348,7 @@ class HalfChange(HalfOperation):
         queue.next_offset += 1
         unit.post(queue, record)
         if queue.events:
-            unit.placed(queue, record, self.group.name, half, reason)
+            unit.log_available(queue, record, self.group.name, half, reason)
         unit.add(self._decide(half, now_ms))
         shared = (self.group.name, queue.name, RESOLVERS[self.resolver], self.who, self.reason)
         unit.log(COMMITTED, shared, shown_half_id(half.half_id), record.offset)
@@ -373,9 +375,9 @@ class HalfChange(HalfOperation):
 
     def undo(self) -> None:
         """It stands where it stood, and is asked as before; the number of its message is free."""
-        placed = self._take_number()
-        if placed is not None:
-            placed[0].next_offset = placed[1].offset
+        numbered = self._take_number()
+        if numbered is not None:
+            numbered[0].next_offset = numbered[1].offset
         half, self.half = self.half, None
         if half is None:
             return
@@ -392,7 +394,7 @@ class HalfChange(HalfOperation):
 
     def done(self, posted: Posted) -> None:
         """It is stored."""
-        placed = self._take_number()
+        numbered = self._take_number()
         half, self.half = self.half, None
         if half is None:
             return
@@ -408,8 +410,8 @@ class HalfChange(HalfOperation):
             self._room = None
             if room is not None:
                 posted.setdefault(room, [])
-            if placed is not None:
-                queue, record = placed
+            if numbered is not None:
+                queue, record = numbered
                 records = posted.get(queue)
                 if records is None:
                     posted[queue] = [record]

@@ -101,11 +101,12 @@ class HalfRun(Operation):
         """Each is judged after the ones before it."""
         halves = self._halves
         unit = HalfUnit(now_ms)
-        looked = halves.look_up(self._run[0][0].group, [operation.half_id for operation, _ in self._run])
+        half_ids = [operation.half_id for operation, _ in self._run]
+        stored_halves = halves.look_up(self._run[0][0].group, half_ids)
         self._refusals = {}
         for operation, _ in self._run:
             try:
-                operation.judge(unit, looked)
+                operation.judge(unit, stored_halves)
             except (Refused, RowDamaged) as refusal:
                 self._refusals[operation] = refusal
         return unit.verbs()
@@ -127,7 +128,7 @@ class HalfRun(Operation):
         posted: Posted = {}
         answers: Answers = []
         group = self._run[0][0].group
-        counted = halves.counted(group.name)
+        figures = halves.figures(group.name)
         for operation, delivery in self._run:
             outcome: Any = ACCEPTED
             refusal = self._refusals.get(operation)
@@ -136,7 +137,7 @@ class HalfRun(Operation):
             else:
                 operation.given_up()
                 error = error_of(refusal)
-                counted.refusal(error)
+                figures.refusal(error)
                 outcome = Rejected(error=error)
             if answers and answers[-1][0] is outcome:
                 answers[-1][1].append(delivery)
@@ -150,8 +151,8 @@ class HalfRun(Operation):
         """None of them happens."""
         for operation, _ in self._run:
             operation.given_up()
-        told = Rejected(error=error_of(error))
-        self._sink.answered([(told, [delivery for _, delivery in self._run])])
+        outcome = Rejected(error=error_of(error))
+        self._sink.answered([(outcome, [delivery for _, delivery in self._run])])
 
     def asking_connection(self) -> Connection | None:
         """The connection of the link."""

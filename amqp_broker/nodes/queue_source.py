@@ -365,7 +365,7 @@ class QueueSource(Consumer):
         """With the next group, or a little later: nobody waits for it."""
         now_ms = self._nodes.clock.now_ms()
         verbs = message_events.delivered(self.queue, records, self.container_id, now_ms)
-        self._nodes.writer.defer(Step(verbs, told=True))
+        self._nodes.writer.defer(Step(verbs, only_events=True))
 
     def _settle(
         self, deliveries: list[OutgoingDelivery], settled: bool, retired: list[Record], state: Any,

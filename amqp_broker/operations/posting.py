@@ -300,21 +300,22 @@ def return_verbs(queue_id: int, deliveries: Sequence[Any], outcome: Modified) ->
 
 
 class Step(Operation):
-    """Verbs that stand for themselves; `then` is told None, or why they are not stored. What nobody waits for
-    waits for room, unless it is only to be `told` to the event log.
+    """Verbs that nothing has to judge. `then` is called with None, or with why they are not stored. Without
+    `then` they wait for room, unless they are `only_events` of the journal.
     """
 
-    __slots__ = ("_then", "_told", "_verbs")
+    __slots__ = ("_only_events", "_then", "_verbs")
 
     def __init__(
-        self, verbs: Unit, then: Callable[[Exception | None], None] | None = None, *, told: bool = False
-    ) -> None:
+        self, verbs: Unit, then: Callable[[Exception | None], None] | None = None, *,
+        only_events: bool = False,
+    ) -> None:  # fmt: skip
         self._verbs = verbs
         self._then = then
-        self._told = told
+        self._only_events = only_events
 
     def prepare(self, now_ms: int) -> Unit:
-        """As they are."""
+        """The verbs as they were handed in."""
         return self._verbs
 
     def stored(self) -> None:
@@ -333,7 +334,7 @@ class Step(Operation):
 
     def waits_for_space(self) -> bool:
         """Events promise nothing: where there is no room, they are left out."""
-        return self._then is None and not self._told
+        return self._then is None and not self._only_events
 
 
 class Question(Operation):

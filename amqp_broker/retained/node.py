@@ -71,12 +71,12 @@ class Asked:
     def refuse(self, error: Exception) -> None:
         """It can't be, and nothing of it was done."""
         if isinstance(error, NodeRefused):
-            told = error.error
+            refusal = error.error
         elif isinstance(error, RowDamaged):
-            told = Error(condition="amqp:internal-error", description=str(error))
+            refusal = Error(condition="amqp:internal-error", description=str(error))
         else:
-            told = Error(condition="amqp:resource-limit-exceeded", description=str(error))
-        self._pending.refuse(told)
+            refusal = Error(condition="amqp:resource-limit-exceeded", description=str(error))
+        self._pending.refuse(refusal)
 
     def look(self, question: Callable[[Store], Reply]) -> None:
         """Reply with the answer of `question` between two commits; it may raise NodeRefused."""

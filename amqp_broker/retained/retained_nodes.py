@@ -198,10 +198,10 @@ class RetainedNodes:
         if not waiting:
             return
         end = log.end
-        told = [waiter for waiter, known in waiting.items() if end > known]
-        for waiter in told:
+        woken = [waiter for waiter, known in waiting.items() if end > known]
+        for waiter in woken:
             del waiting[waiter]
         if not waiting:
             del self._waiting[log]
-        for waiter in told:
+        for waiter in woken:
             waiter.grown()

@@ -38,12 +38,12 @@ Places = Sequence[Place | Error | None]
 
 class SequencedPosting(Arrival):
     """A run of messages from one link to one queue. After the commit `outcomes` has what each is told, and
-    `told` is called with the posting and the store's error in a turn of the connection.
+    `then` is called with the posting and the store's error in a turn of the connection.
     """
 
     __slots__ = (
         "_changes", "_made", "_connection", "_places", "_principal", "_records", "_sequences", "_size_bytes",
-        "_taken", "_told",
+        "_taken", "_then",
         "deliveries", "link", "outcomes",
     )  # fmt: skip
 
@@ -57,13 +57,13 @@ class SequencedPosting(Arrival):
         queue: Queue,
         records: list[Record],
         places: Places,
-        told: Callable[[SequencedPosting, Exception | None], None],
+        then: Callable[[SequencedPosting, Exception | None], None],
     ) -> None:
         super().__init__(queue)
         self._sequences = sequences
         self._connection = connection
         self._principal = principal
-        self._told = told
+        self._then = then
         self._records = records
         self._places = places
         self._taken: list[Record] = []
@@ -114,7 +114,7 @@ class SequencedPosting(Arrival):
         parts = [
             SequencedPosting(
                 self._sequences, self._connection, self._principal, self.link, [delivery], self.queue,
-                [record], [place], self._told,
+                [record], [place], self._then,
             )
             for delivery, record, place in zip(self.deliveries, self._records, self._places, strict=True)
         ]  # fmt: skip
@@ -129,14 +129,14 @@ class SequencedPosting(Arrival):
         if self._taken and not queue.deleted:
             size = sum([len(record.body) for record in self._taken])
             queue.make_available(self._taken, size, self._connection.account)
-        self._connection.run_in_turn(self._told, self, None)
+        self._connection.run_in_turn(self._then, self, None)
         if self._taken:
             self._sequences.nodes.pump(queue)
 
     def refused(self, error: Exception) -> None:
         """None of them is there."""
         self.end()
-        self._connection.run_in_turn(self._told, self, error)
+        self._connection.run_in_turn(self._then, self, error)
 
     def asking_connection(self) -> Connection | None:
         """The sender's connection."""

@@ -206,9 +206,9 @@ class SequencedEnlistment(Operation):
 
 
 class TransactionalJudging(Operation):
-    """The operation in which an enlisted run is judged; `told` is called in a turn of the connection."""
+    """The operation in which an enlisted run is judged; `then` is called in a turn of the connection."""
 
-    __slots__ = ("_connection", "_told", "deliveries", "enlistment", "link")
+    __slots__ = ("_connection", "_then", "deliveries", "enlistment", "link")
 
     def __init__(
         self,
@@ -216,10 +216,10 @@ class TransactionalJudging(Operation):
         link: ReceiverLink,
         deliveries: list[Delivery],
         enlistment: SequencedEnlistment,
-        told: Callable[[TransactionalJudging], None],
+        then: Callable[[TransactionalJudging], None],
     ) -> None:
         self._connection = connection
-        self._told = told
+        self._then = then
         self.link = link
         self.deliveries = deliveries
         self.enlistment = enlistment
@@ -236,12 +236,12 @@ class TransactionalJudging(Operation):
     def stored(self) -> None:
         """The sender is told the provisional outcomes."""
         self.enlistment.judged()
-        self._connection.run_in_turn(partial(self._told, self))
+        self._connection.run_in_turn(partial(self._then, self))
 
     def refused(self, error: Exception) -> None:
         """A fault of the broker; the transaction can't be committed."""
         self.enlistment.fail(error)
-        self._connection.run_in_turn(partial(self._told, self))
+        self._connection.run_in_turn(partial(self._then, self))
 
     def asking_connection(self) -> Connection | None:
         """The sender's connection."""

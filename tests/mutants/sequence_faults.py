@@ -91,11 +91,11 @@ _STORED: Final = (
     Mutant(
         "sequences: a refused run leaves its position",
         JOBS,
-        "        self._connection.run_in_turn(self._told, self, error)\n",
+        "        self._connection.run_in_turn(self._then, self, error)\n",
         "        judging = self._sequences.judging(self.queue, self._principal)\n"
         "        judge(judging, self._records, self._places)\n"
         "        self._sequences.positions.stored(self, self.queue, judging.changes(0))\n"
-        "        self._connection.run_in_turn(self._told, self, error)\n",
+        "        self._connection.run_in_turn(self._then, self, error)\n",
         (ORDER_TESTS,),
     ),
     Mutant(
@@ -116,7 +116,7 @@ _STORED: Final = (
         "sequences: senders are told before the COMMIT",
         JOBS,
         "        return unit + advances(queue, self._changes)\n",
-        "        self._connection.run_in_turn(self._told, self, None)\n"
+        "        self._connection.run_in_turn(self._then, self, None)\n"
         "        return unit + advances(queue, self._changes)\n",
         (ORDER_TESTS, KILL_TESTS),
     ),
