@@ -15,8 +15,8 @@ from amqp_broker.coordinator import Transaction
 class LiveTransaction:
     """What an administrator sees of one transaction. Ages are seconds, sizes octets of message bodies.
 
-    `state` is LIVE, ROLLBACK_ONLY (it can't commit any more; `reason` says why) or DISCHARGING (the store is
-    at it).
+    `state` is LIVE, ROLLBACK_ONLY (it can't commit any more; `reason` says why) or DISCHARGING (its
+    commit is in progress).
     """
 
     txn_id: bytes
@@ -39,7 +39,7 @@ class Transactional(Protocol):
         """What an administrator sees of it."""
 
     def force_rollback(self, txn_id: bytes, reason: str) -> bool:
-        """Roll it back now; False if the store is at it already, or it is over."""
+        """Roll it back now; False while its commit is in progress, or when it is over."""
 
 
 class LiveTransactions:
@@ -71,6 +71,6 @@ class LiveTransactions:
         return [transactions.describe(transaction) for transaction, transactions in self._entries.values()]
 
     def force_rollback(self, txn_id: bytes, reason: str) -> bool:
-        """Roll one back by hand; False if there is none of this id, or the store is at it already."""
+        """Roll one back by hand; False if there is none of this id, or its commit is in progress."""
         entry = self._entries.get(txn_id)
         return entry is not None and entry[1].force_rollback(txn_id, reason)

@@ -113,7 +113,7 @@ def put_by_set(
 
 
 def delivered(queue: Queue, records: Sequence[Record], container: str, now_ms: int) -> Unit:
-    """Messages were sent to a consumer of `container`, for the how-manieth time."""
+    """Messages were sent to a consumer of `container`: each with its attempt number."""
     fields = _fields(queue, container, b"")
     unit: Unit = []
     for run in _runs(records):

@@ -345,13 +345,13 @@ class Transactions(TransactionalWork):
         """Whether a plain disposition has to be shown to `dispose_plainly`."""
         return self._table.holds_any
 
-    def at_store(self, deliveries: list[OutgoingDelivery]) -> bool:
-        """Whether the store is at the discharge of one of them."""
-        return self._table.at_store(deliveries)
+    def commit_in_progress(self, deliveries: list[OutgoingDelivery]) -> bool:
+        """Whether a commit that discharges one of these deliveries is in progress."""
+        return self._table.commit_in_progress(deliveries)
 
     async def decided(self) -> None:
-        """What the store is at has ended, and the peer has been told."""
-        await self._nodes.store_step([])  # behind it
+        """Wait until the commits in progress have ended, and their peers have been told."""
+        await self._nodes.store_step([])  # stored after them
         self.connection.read_mail()
 
     def dispose(
@@ -474,7 +474,7 @@ class Transactions(TransactionalWork):
             self._end(ended)
 
     def force_rollback(self, txn_id: bytes, reason: str) -> bool:
-        """An administrator's rollback, in any task; False if the store is at it already."""
+        """An administrator's rollback, in any task; False while its commit is in progress."""
         ended = self._table.force_rollback(txn_id, reason)
         if ended is None:
             return False

@@ -33,8 +33,9 @@ class Winner:
 
 class SetPart:
     """What a set stages for one destination. What is below `unread_to` was there at the start of the broker,
-    and is not in `checksum` yet (0: nothing). `under_way` runs are counted, and not stored yet. `put_events`, for
-    the shell: the events that name the messages (None: not read yet). `may_expire`: some may have a ttl.
+    and is not in `checksum` yet (0: nothing). `under_way` runs are counted, and not stored yet. `put_events`
+    is for the shell: the events that name the messages (None: not read yet). `may_expire`: some may have a
+    ttl.
     """
 
     __slots__ = (
@@ -66,7 +67,7 @@ class StagedSet:
     """A set that is not decided, or whose decision is not stored yet.
 
     `store` names the one that has its messages (empty: they are here), `home` the one that decides about it
-    (empty: this one does). `attempts` is how often it was asked about in vain, and `due_ms` when next.
+    (empty: this one does). `attempts` counts unanswered questions about it, `due_ms` is when to ask next.
     """
 
     __slots__ = (

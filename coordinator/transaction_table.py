@@ -51,7 +51,7 @@ class TransactionTable:
 
     @property
     def discharging(self) -> bool:
-        """Whether the store is at one of them."""
+        """Whether the commit of one of them is in progress."""
         return any(transaction.state is _DISCHARGING for transaction in self._live.values())
 
     def declare(self, control: Any, request: Declare, txn_id: bytes, now: float) -> Transaction:
@@ -175,9 +175,9 @@ class TransactionTable:
         """Whether a plain disposition has to be shown to `dispose_plainly` at all."""
         return bool(self._held)
 
-    def at_store(self, items: Sequence[Any]) -> bool:
-        """Whether the store is at the discharge of one of these deliveries: what is said of them waits for
-        what becomes of it.
+    def commit_in_progress(self, items: Sequence[Any]) -> bool:
+        """Whether a commit that discharges one of these deliveries is in progress: what the peer says of them
+        waits for its result.
         """
         if not self._held:
             return False
@@ -330,8 +330,8 @@ class TransactionTable:
         return ended
 
     def force_rollback(self, txn_id: bytes, reason: str) -> Ended | None:
-        """An administrator's rollback; None if there is no such transaction, or the store is at it
-        already.
+        """An administrator's rollback; None if there is no such transaction, or its commit is in
+        progress.
         """
         transaction = self._live.get(txn_id)
         if transaction is None or transaction.state is _DISCHARGING:

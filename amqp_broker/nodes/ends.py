@@ -100,10 +100,10 @@ class Sink:
         waited, self._waited = self._waited, False
         if waited or self.link.context is not self or self.link.flow_state.unprocessed <= len(rest):
             return False
-        self.connection.hold(partial(self._hear_behind_store, rest))
+        self.connection.hold(partial(self._hear_after_commit, rest))
         return True
 
-    async def _hear_behind_store(self, rest: list[Delivery]) -> None:
+    async def _hear_after_commit(self, rest: list[Delivery]) -> None:
         await self.transactions.decided()
         if self.ended or not self.attached:
             self.lose(rest)

@@ -5,7 +5,7 @@
     reply      properties: correlation-id as asked, subject = the word; body: amqp-value, the same word
 
     committed       it is stored; application property committed_at_ms says when (Unix epoch)
-    pending         its discharge has arrived and the store is at it: ask again
+    pending         its discharge has arrived and its commit is in progress: ask again
     live            declared, and not discharged yet
     not-committed   rolled back, or never discharged, or older than what the store keeps
 

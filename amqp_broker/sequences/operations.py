@@ -1,5 +1,5 @@
-"""A run of messages of which some are of sequenced streams: judged where the writer is at it, and stored in
-one unit with the positions that it leaves.
+"""A run of messages of which some are of sequenced streams: judged when the writer makes its group, and
+stored in one unit with the positions that it leaves.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Messages of sequenced streams in a transaction: judged on a tentative state, and at the discharge.
 
 post --> SequencedEnlistment, part of the transaction at once
-         TransactionalJudging, an operation: where the writer is at it, on the state that the transaction
-         found and would leave; the provisional outcomes follow discharge --> prepare(): the durable state has
-         to be the one that was found, else amqp:transaction:rollback
+         TransactionalJudging, an operation: when the writer makes its group, on the state that the
+         transaction found and would leave; the provisional outcomes follow
+discharge --> prepare(): the durable state has to be the one that was found, else amqp:transaction:rollback
 """
 
 from __future__ import annotations

@@ -132,17 +132,17 @@ def test_the_store_is_at_what_a_discharge_holds() -> None:
         of = table()
         one, other = txn(of, 1), txn(of, 2)
         mine, theirs = Delivery(), Delivery()
-        assert not of.at_store([mine])
+        assert not of.commit_in_progress([mine])
         dispose(of, one, [mine])
         dispose(of, other, [theirs])
-        assert not of.at_store([mine, theirs])
+        assert not of.commit_in_progress([mine, theirs])
         of.discharge("control", Discharge(txn_id=one.txn_id))
-        assert of.at_store([theirs, mine]) and not of.at_store([theirs])
+        assert of.commit_in_progress([theirs, mine]) and not of.commit_in_progress([theirs])
         if commits:
             of.commit_done(one)
         else:
             of.commit_failed(one, "full")
-        assert not of.at_store([mine])
+        assert not of.commit_in_progress([mine])
 
 
 def test_work_that_is_lost_leaves_only_the_rollback() -> None:

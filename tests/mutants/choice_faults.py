@@ -276,7 +276,7 @@ _MESSAGES: Final = (
     Mutant(
         "outcomes do not wait for the discharge that decides about their deliveries",
         "amqp_broker/connection.py",
-        "        if self.transactions is not None and self.transactions.at_store(deliveries):\n",
+        "        if self.transactions is not None and self.transactions.commit_in_progress(deliveries):\n",
         "        if self.transactions is not None and not deliveries:\n",
         (f"{PARTS_TESTS}::test_two_transactions_for_one_message_in_one_read",),
         "lost part",
