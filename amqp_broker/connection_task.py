@@ -406,7 +406,7 @@ class ConnectionTask:
         self._give_back([LinkDetached(link, True, None, []) for link in self.connection.links])
 
     def _do_each(self, *steps: Callable[[], None]) -> None:
-        """Also where one of them meets a fault of the broker."""
+        """Run all steps, also after one that meets a fault of the broker."""
         for step in steps:
             try:
                 step()

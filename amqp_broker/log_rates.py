@@ -22,7 +22,7 @@ KINDS_MAX: Final = 4_096
 
 @attrs.frozen
 class Suppressed:
-    """So many lines of this kind and peer were not written."""
+    """Lines of one kind and peer that were not written, and how many."""
 
     level: str
     event: str

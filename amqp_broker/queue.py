@@ -243,7 +243,7 @@ class Queue:
             self._cached(size + len(records) * RECORD_OVERHEAD_BYTES)
 
     def _cached(self, octets: int) -> None:
-        """So much more, or less, of what is on disk is in memory, too."""
+        """Count octets of messages on disk that are in memory, too, or (negative) are no longer."""
         self.cached_bytes += octets
         self.memory.cache.change(octets)
 
@@ -274,8 +274,8 @@ class Queue:
     def make_stored_available(
         self, first_offset: int, count: int, size: int, *, may_expire: bool = False
     ) -> None:
-        """The same for `count` messages that are on disk only, numbered without holes; some may have a
-        ttl.
+        """Messages that are on disk only, numbered without holes, become available; with `may_expire` some
+        may have a ttl.
         """
         self.message_count += count
         self.byte_count += size

@@ -371,7 +371,7 @@ class Transactions(TransactionalWork):
             self._keep_merged()
 
     def _keep_merged(self) -> None:
-        """So much waits in memory for discharges."""
+        """Count, for the connection, the octets that wait in memory for discharges."""
         merged = self._table.merged_bytes
         self.connection.account.change(merged - self._merged_bytes)
         self._merged_bytes = merged

@@ -127,7 +127,7 @@ class OpenHalf:
         )  # fmt: skip
 
     def become(self, before: Asked) -> None:
-        """As it was when `asked` told."""
+        """Become what it was when `asked` was called."""
         self.state, self.attempts = before.state, before.attempts
         self.due_ms, self.deadline_ms = before.due_ms, before.deadline_ms
         self.asked_last, self.asked_container = before.asked_last, before.asked_container

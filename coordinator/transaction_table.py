@@ -142,7 +142,9 @@ class TransactionTable:
             transaction.fail(TransactionRollback(reason))
 
     def lose(self, txn_id: object, reason: str) -> None:
-        """As `fail`, by what work named; nothing where that is no live transaction."""
+        """Work that named `txn_id` can't be done: that transaction can only roll back. Nothing happens where
+        it is no live one.
+        """
         found = self._live.get(txn_id) if isinstance(txn_id, bytes) else None
         if found is not None:
             self.fail(found, reason)

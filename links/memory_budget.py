@@ -65,7 +65,7 @@ class MemoryBudget:
         return self.used_bytes + self.part_bytes >= self.limit_bytes
 
     def change(self, octets: int) -> None:
-        """So much more is used, or less. For accounts."""
+        """Count octets that are used, or (negative) are used no longer. For accounts."""
         self.used_bytes += octets
         steps = self.used_bytes // self._step
         before, self._steps_used = self._steps_used, steps
@@ -122,7 +122,7 @@ class Account:
         return used * 2 <= budget.limit_bytes or self.used_bytes + octets <= budget.limit_bytes - used
 
     def hold(self, octets: int) -> None:
-        """So much more is kept, whatever is left."""
+        """Keep so many octets more, whatever is left."""
         self.used_bytes += octets
         budget = self.budget
         budget.change(octets)
@@ -130,7 +130,7 @@ class Account:
             self._press()
 
     def give_back(self, octets: int) -> None:
-        """So much of it is kept no longer."""
+        """Keep so many octets less."""
         assert octets <= self.used_bytes, "more memory given back than was taken"
         self.used_bytes -= octets
         self.budget.change(-octets)
@@ -138,7 +138,7 @@ class Account:
             self.look_again()
 
     def change(self, octets: int) -> None:
-        """So much more is kept, or (negative) less: `hold` or `give_back`."""
+        """Keep so many octets more, or (negative) less: `hold` or `give_back`."""
         if octets > 0:
             self.hold(octets)
         elif octets:
@@ -202,14 +202,14 @@ class Holdings:
         self.used_bytes = 0
 
     def add(self, account: Account, octets: int) -> None:
-        """So much more is kept for `account`, which cannot refuse it: it was accepted."""
+        """Keep so many octets more for `account`, which cannot refuse them: they were accepted."""
         if octets:
             self._by_account[account] = self._by_account.get(account, 0) + octets
             self.used_bytes += octets
             account.hold(octets)
 
     def remove(self, octets: int) -> None:
-        """So much of it is gone."""
+        """Keep so many octets less: the oldest are gone."""
         assert octets <= self.used_bytes, "more memory given back than is kept here"
         self.used_bytes -= octets
         while octets:

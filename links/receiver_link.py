@@ -206,7 +206,8 @@ class ReceiverLink(Link):
         )
 
     def settle_later(self, deliveries: list[Delivery], state: Any) -> None:
-        """As `settle`, with the next `settle_deferred`; equal states of neighbours are told in one range.
+        """Settle these deliveries as `settle` does, with the next `settle_deferred`; equal states of
+        neighbours go into one range.
 
         By itself this happens before the end of the link, and when the sender's flow drains or asks for an
         echo.

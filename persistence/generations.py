@@ -132,7 +132,7 @@ class Generations:
         return self._next_number
 
     def forget(self, generations: int) -> None:
-        """So many of the oldest are gone."""
+        """Drop so many of the oldest generations."""
         del self._kept[:generations]
 
     @property

@@ -279,7 +279,7 @@ class GroupWriter:
             fault_point("retain.after_rows")
 
     def _retention_after(self, changes: QueueChanges) -> Retention | None:
-        """As this group leaves it, without what the runs tell."""
+        """The retention of a node as this group leaves it, without what the runs say."""
         before, policy = changes.node.retention, changes.policy
         if before is None and policy is None:
             return None

@@ -107,7 +107,7 @@ class MemoryLedger:
 
     @property
     def kept_bytes(self) -> int:
-        """See `Store`."""
+        """Octets of memory for half messages and events that only the store knows of."""
         first, end = self.event_range(questions.EventRange())
         return self._body_bytes + (end - first) * MEMORY_EVENT_BYTES
 

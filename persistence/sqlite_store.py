@@ -181,7 +181,9 @@ class SqliteStore:
             self._load()
 
     def recover(self) -> Recovered:
-        """See `Store`."""
+        """What is stored: nodes, numbering and counts. Raises StoreFailed, and StoreFull if a damaged row of
+        a node cannot be put away.
+        """
         self._take_turn("recover")
         try:
             return self._load()
@@ -212,7 +214,9 @@ class SqliteStore:
     # Writing
 
     def apply(self, units: Sequence[Unit]) -> list[Exception | None]:
-        """See `Store`."""
+        """Run the units, in order; one entry for each: None, or why it did not happen. Raises StoreFull
+        (nothing happened) or StoreFailed.
+        """
         self._take_turn("apply")
         try:
             self._checked()
@@ -274,7 +278,9 @@ class SqliteStore:
         fault_point("apply.done")
 
     def commit(self) -> None:
-        """See `Store`."""
+        """End the group; it is durable when this returns. Raises StoreFull (nothing happened) or StoreFailed
+        (unknown).
+        """
         self._take_turn("commit", _APPLIED)
         try:
             writer, group = self._writer, self._group
@@ -319,7 +325,7 @@ class SqliteStore:
         )
 
     def abandon(self) -> None:
-        """See `Store`."""
+        """Roll back what was applied."""
         self._take_turn("abandon", _APPLIED)
         try:
             self._unit.rollback()
@@ -340,7 +346,7 @@ class SqliteStore:
     # Reading
 
     def ask(self, question: Question[Answer]) -> Answer:
-        """See `Store`."""
+        """The answer to a question (questions.py). Raises what the question says, and StoreFailed."""
         self._take_turn(type(question).__name__)
         try:
             self._checked()
@@ -427,8 +433,8 @@ class SqliteStore:
     # Housekeeping
 
     def idle(self, now: float) -> bool:
-        """See `Store`. One step of forgetting; one of sweeping, or else of compaction, or else of giving
-        room back; a checkpoint when due or when nothing else waits.
+        """One step of housekeeping; True if more waits: one step of forgetting; one of sweeping, or else of
+        compaction, or else of giving room back; a checkpoint when due or when nothing else waits.
 
         `now` makes outcomes, half messages and events older; all else depends on what was stored only.
         """
@@ -512,7 +518,7 @@ class SqliteStore:
 
     @property
     def checkpoint_due(self) -> bool:
-        """See `Store`."""
+        """Whether `idle` should run before the next group."""
         return self._wal_bytes >= self._checkpoint_bytes
 
     def _count_wal(self, guess: int) -> None:
@@ -540,7 +546,7 @@ class SqliteStore:
 
     @property
     def space(self) -> SpaceState:
-        """See `Store`."""
+        """The room on the disk."""
         return self._space.state()
 
     def backup(
@@ -566,7 +572,9 @@ class SqliteStore:
             self._turn = _IDLE
 
     def close(self) -> None:
-        """See `Store`. SQLite checkpoints and removes the WAL, so one file is left."""
+        """End cleanly; a second call is harmless. SQLite checkpoints and removes the WAL, so one file is
+        left.
+        """
         if self._closed:
             return
         if self._turn == _APPLIED and self._unit.failure is None:

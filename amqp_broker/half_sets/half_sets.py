@@ -230,7 +230,9 @@ class HalfSets:
     # Room
 
     def count(self, messages: int, octets: int) -> None:
-        """So many more are staged, or (negative) are not. In memory they are the broker's own."""
+        """Count messages and octets that are staged, or (negative) are staged no longer. A store in memory
+        counts them as the broker's own.
+        """
         self.byte_count += octets
         if self._nodes.config.memory:
             self._nodes.memory.own.change(octets + messages * RECORD_OVERHEAD_BYTES)

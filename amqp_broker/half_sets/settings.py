@@ -46,7 +46,9 @@ def settings_of(part: SetPart, voided_at_ms: int | None = None) -> dict[str, obj
 
 @attrs.frozen
 class SetSettings:
-    """The same, read back; `sealed` None: it is open, or was `voided` for good."""
+    """The settings of a hidden node, read back. `sealed` is None where the set is open, or was `voided` for
+    good.
+    """
 
     group: str
     producer: str

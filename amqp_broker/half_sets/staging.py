@@ -200,7 +200,7 @@ class StagingSink(Sink):
         self.processed(len(staging.deliveries))
 
     def processed(self, count: int) -> None:
-        """So many deliveries are done with: credit is renewed, unless there is no room."""
+        """`count` deliveries are done with: credit is renewed, unless there is no room."""
         if not self._blocked and self._block():
             self.link.set_credit(0)
         self.link.processed(count)

@@ -213,7 +213,9 @@ class Halves:
             self._cached(-len(body))
 
     def _cached(self, octets: int) -> None:
-        """So many more, or less, are in memory, too; a store in memory counts its own."""
+        """Count octets of bodies that are in memory besides the store, or (negative) are no longer; a store
+        in memory counts its own.
+        """
         self._body_bytes += octets
         if not self._nodes.config.memory:
             self._nodes.memory.cache.change(octets)
@@ -306,7 +308,7 @@ class Halves:
         self._nodes.writer.submit(operation)
 
     def collect(self, operation: Operation) -> None:
-        """The same at the end of a connection's turn."""
+        """Have it judged and stored at the end of a connection's turn."""
         self._nodes.writer.collect(operation)
 
     def change(

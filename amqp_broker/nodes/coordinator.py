@@ -28,7 +28,7 @@ class CoordinatorNode(Node):
             raise NodeRefused("amqp:unauthorized-access", f"{principal.rule_name!r} may not transact")
 
     def check_sink(self, attachment: Attachment) -> None:
-        """As it is here, whatever was asked."""
+        """The target is answered as this coordinator is, whatever was asked for."""
         attachment.answer = coordinator_answer()
 
     async def open_sink(self, attachment: Attachment) -> Sink:

@@ -73,7 +73,7 @@ class Sink:
         return 0
 
     def period_over(self, waits: bool) -> None:
-        """So long its peer had its credit; `waits`: others have none."""
+        """Its peer has had its credit for a period; `waits`: others have none."""
 
     def on_drained(self) -> None:
         """The peer has given its credit back. In a turn of its connection."""
@@ -112,7 +112,7 @@ class Sink:
         self.on_deliveries(rest)
 
     def processed(self, count: int) -> None:
-        """So many deliveries are done with: credit is renewed."""
+        """`count` deliveries are done with: credit is renewed."""
         self.link.processed(count)
 
     def refuse(self, deliveries: list[Delivery], error: Error) -> None:
@@ -128,7 +128,9 @@ class Sink:
         self.processed(len(deliveries))
 
     def refuse_each(self, deliveries: list[Delivery], error: Error) -> None:
-        """As `refuse`, whether they are in transactions or not."""
+        """These messages are not taken, whether they are in transactions or not: each is rejected where the
+        sender listens, else the link is detached.
+        """
         for at, delivery in enumerate(deliveries):
             state = delivery.state
             if self.ended:

@@ -224,7 +224,7 @@ class QueueSink(Sink):
         self.processed(len(posting.deliveries))
 
     def processed(self, count: int) -> None:
-        """So many deliveries are done with: credit is renewed, as far as the queue has room."""
+        """`count` deliveries are done with: credit is renewed, as far as the queue has room."""
         if not self.attached:
             return
         self.link.processed(count)

@@ -96,7 +96,7 @@ class QueueNode(Node):
         self.sites = (site,)
 
     def check_sink(self, attachment: Attachment) -> None:
-        """The same, and what the link asks for."""
+        """Who has the right to send there, and whether the link can be had as asked."""
         self.check(attachment.principal)
         self._queues.check_sink(attachment, self.sites[0])
 

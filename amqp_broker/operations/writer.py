@@ -159,7 +159,9 @@ class Writer:
         self._wake()
 
     def collect(self, operation: Operation) -> None:
-        """As `submit`, but it waits for the end of the caller's turn: `commit_or_wake` has to follow."""
+        """Take an operation as `submit` does, for the end of the caller's turn: `commit_or_wake` has to
+        follow.
+        """
         self._add(operation)
         self._due = True
 
@@ -403,7 +405,7 @@ class Writer:
             self._idle.unpark()
 
     def _run_reads(self) -> None:
-        """As many as there is time for, at least one; those that these lead to have to wait."""
+        """Run as many reads as there is time for, at least one; those that they lead to wait."""
         begun = time.perf_counter()
         most_s = self._pace.reads_s(self._due)
         for _ in range(len(self._reads)):
