@@ -6,7 +6,7 @@
 
 Everything that a consumer holds came out of the window from its front, so a message that comes back always
 stands before the window: the returned ones are served first, in the order of their offsets, and so take their
-old places. Those that are too large for some of the links stand aside, in memory, too.
+old places. Those that are too large for some of the links wait apart (`Oversized`), in memory, too.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
+from amqp_broker.oversized import Oversized
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Record
-from amqp_broker.set_aside import SetAside
 
 WINDOW_MESSAGES: Final = 8_192  # of each queue in memory: eight times the credit that clients usually give
 WINDOW_BYTES: Final = 8 << 20  # the same bound for large messages
@@ -38,7 +38,7 @@ class Backlog:
         "_returned",
         "_taken_bytes",
         "_memory_only",
-        "aside",
+        "oversized",
         "disk_count",
         "disk_from",
         "available_to",
@@ -56,7 +56,7 @@ class Backlog:
         self._taken_bytes = 0
         self._returned: list[tuple[int, Record]] = []
         self._memory_only: deque[Record] = deque()
-        self.aside = SetAside()
+        self.oversized = Oversized()
         self.volatile_bytes = 0
         self.disk_from = -1
         self.disk_count = 0
@@ -72,7 +72,7 @@ class Backlog:
     def available(self) -> int:
         """How many messages could be given, on disk or in memory."""
         ready = len(self._ready) - self._head
-        return ready + len(self._returned) + len(self._memory_only) + self.disk_count + self.aside.count
+        return ready + len(self._returned) + len(self._memory_only) + self.disk_count + self.oversized.count
 
     def loaded(self) -> int:
         """How many messages could be given at once, without reading the disk, to whoever wants them."""
@@ -137,7 +137,7 @@ class Backlog:
         return self._take_ready(count)
 
     def take_for(self, largest: int, count: int) -> list[Record]:
-        """`take` for a link that takes messages of `largest` octets (0 is of any size): what stands aside
+        """`take` for a link that takes messages of `largest` octets (0 is of any size): what is oversized
         comes in its old place, as far as it is not known to be too large.
         """
         run: list[Record] = []
@@ -146,12 +146,12 @@ class Backlog:
                 front = self._returned[0][0]
             else:
                 front = self._ready[self._head].offset if self._head < len(self._ready) else self.available_to
-            record = self.aside.take(largest, front)
+            record = self.oversized.take(largest, front)
             if record is not None:
                 run.append(record)
             elif not self.loaded():
                 break
-            elif self.aside.beyond(largest) == self.aside.count:
+            elif self.oversized.beyond(largest) == self.oversized.count:
                 run.extend(self.take(count - len(run)))
                 break
             else:
@@ -247,9 +247,9 @@ class Backlog:
             gone, earliest = self._take_expired_volatile(first, end, now_ms)
             expired.extend(gone)
             stays = min(stays, earliest)
-        if self.aside.count:
-            gone, earliest = _split(self.aside.records(), first, end, now_ms)
-            self.aside.remove(gone)
+        if self.oversized.count:
+            gone, earliest = _split(self.oversized.records(), first, end, now_ms)
+            self.oversized.remove(gone)
             expired.extend(gone)
             stays = min(stays, earliest)
         return expired, 0 if stays == _NEVER else stays
@@ -279,7 +279,7 @@ class Backlog:
             first = min(first, self.disk_from)
         if self._memory_only:
             first = min(first, self._memory_only[0].offset)
-        return min([first, *[record.offset for record in self.aside.records()]])
+        return min([first, *[record.offset for record in self.oversized.records()]])
 
     def lose(self, count: int) -> None:
         """`count` of the messages on disk turned out to be damaged; they are not there any more."""
@@ -303,13 +303,13 @@ class Backlog:
     def peek(self, cursor: int, count: int) -> list[Record]:
         """At most `count` available messages in memory from offset `cursor` on, which stay where they are."""
         found = self.next_loaded(cursor, count)
-        if self.aside.count:
-            found.extend([record for record in self.aside.records() if record.offset >= cursor])
+        if self.oversized.count:
+            found.extend([record for record in self.oversized.records() if record.offset >= cursor])
             found = sorted(found, key=_offset)[:count]
         return found
 
     def next_loaded(self, cursor: int, count: int) -> list[Record]:
-        """The same without what stands aside."""
+        """At most `count` messages in memory from offset `cursor` on that are not oversized; they stay."""
         found = sorted([record for offset, record in self._returned if offset >= cursor], key=_offset)[:count]
         if len(found) < count:
             start = bisect_left(self._ready, cursor, lo=self._head, key=_offset)
@@ -322,7 +322,7 @@ class Backlog:
         self._ready.clear()
         self._returned.clear()
         self._memory_only.clear()
-        self.aside.clear()
+        self.oversized.clear()
         self._head = self._ready_bytes = self._taken_bytes = self.volatile_bytes = self.disk_count = 0
         self.disk_from = -1
         return count
@@ -331,11 +331,11 @@ class Backlog:
         """What the messages in memory take, about, of those that only memory holds or that the window
         keeps.
         """
-        in_memory = self.loaded() + self.aside.count
+        in_memory = self.loaded() + self.oversized.count
         return (
             self._ready_bytes
             + self.volatile_bytes
-            + self.aside.byte_count
+            + self.oversized.byte_count
             + in_memory * RECORD_OVERHEAD_BYTES
         )
 

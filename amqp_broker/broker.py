@@ -16,6 +16,7 @@ import trio
 
 from amqp_broker.authentication import Authenticator
 from amqp_broker.authorisation import Authoriser
+from amqp_broker.broker_nodes import BrokerNodes
 from amqp_broker.clock import BrokerClock, Timekeeper, wall_clock_ms
 from amqp_broker.configuration import BrokerConfig, ListenerConfig
 from amqp_broker.configuration_limits import MESSAGES_IN_MEMORY
@@ -29,7 +30,6 @@ from amqp_broker.links import Account, ConnectionSettings, Limits, MemoryBudget,
 from amqp_broker.live_transactions import LiveTransaction
 from amqp_broker.log_setup import logger
 from amqp_broker.machine_memory import machine_memory_bytes
-from amqp_broker.node_service import NodeService
 from amqp_broker.nodes.termini import ANONYMOUS_RELAY
 from amqp_broker.operations.writer import Writer
 from amqp_broker.peers import product_properties
@@ -65,12 +65,12 @@ class Broker:
         self._nursery = nursery
         self.timers = Timers()
         self.memory = MemoryBudget(memory_bytes(config))
-        self.memory.told = self._tell_memory
+        self.memory.on_pressure = self._tell_memory
         self.clock = BrokerClock(wall_clock)
         self.writer = Writer(store, self.timers, self.clock, self.memory)
         self.timekeeper = Timekeeper(self.clock, self.writer, self.timers)
         authoriser = Authoriser(config.access_rules, users_configured=bool(config.users))
-        self.nodes = NodeService(config, self.writer, self.timers, authoriser, self.clock, self.memory)
+        self.nodes = BrokerNodes(config, self.writer, self.timers, authoriser, self.clock, self.memory)
         self.features = Features(self.nodes)
         self.registry = self.features.registry
         self.authenticator = Authenticator(config)

@@ -124,7 +124,7 @@ class BrokerClock:
         return self.verb()
 
     def verb(self) -> KeepTime:
-        """As the store keeps it."""
+        """The broker's time and its notes, as the store keeps them."""
         notes = " ".join([f"{since_ms}:{ahead_ms}" for since_ms, ahead_ms in self._notes])
         return KeepTime(self.now_ms(), notes)
 

@@ -330,7 +330,7 @@ class HalfGroupConfig(Table):
         return self._not_above(("first_check_ms", "max_age_ms"), ("retry_ms", "retry_max_ms"))
 
     def settings(self) -> HalfSettings:
-        """As the group wants them."""
+        """These values as the settings of a group."""
         fields = attrs.asdict(self)
         del fields["name"]
         return HalfSettings(**fields)
@@ -534,7 +534,7 @@ def load_configuration(path: str | os.PathLike[str]) -> BrokerConfig:
 
 
 def _with_paths_from(base: Path, listener: ListenerConfig) -> ListenerConfig:
-    """The same listener with the paths of its files made relative to `base`."""
+    """The listener, with the paths of its files made relative to `base`."""
     paths: dict[str, Any] = {}
     for name in ("certificate_file", "key_file", "client_ca_file"):
         value = getattr(listener, name)

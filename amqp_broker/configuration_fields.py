@@ -52,14 +52,14 @@ class ConfigurationError(Exception):
         super().__init__("\n  ".join([f"{len(lines)} errors", *lines] if len(lines) > 1 else lines))
 
     def within(self, path: str) -> ConfigurationError:
-        """The same problems, seen from the table that holds this one."""
+        """These problems, with their fields named from the table that holds this one."""
         start = path and f"{path}."
         return ConfigurationError(
             *(attrs.evolve(problem, field=start + problem.field) for problem in self.problems)
         )
 
     def named(self, field: str) -> ConfigurationError:
-        """The same problems of a value that came by this name."""
+        """These problems, of a value that came by the name `field`."""
         return ConfigurationError(*(attrs.evolve(problem, field=field) for problem in self.problems))
 
 

@@ -72,8 +72,8 @@ class TransactionalWork(Expiring):
     def lose_outcomes(self, event: OutcomesLost) -> None:
         """An outcome in a transaction for deliveries that are not unsettled any more."""
 
-    def at_store(self, deliveries: list[OutgoingDelivery]) -> bool:
-        """Whether the store is at the discharge of one of them: what is said of them waits for its end."""
+    def commit_in_progress(self, deliveries: list[OutgoingDelivery]) -> bool:
+        """Whether a commit that discharges one of them is in progress: their outcomes wait for its end."""
         raise AssertionError("transactions know what they hold")
 
     async def decided(self) -> None:
@@ -81,7 +81,7 @@ class TransactionalWork(Expiring):
 
 
 class Connection:
-    """One for each connection. `wake` has its owner take a turn."""
+    """One for each connection. `wake` has its task take a turn."""
 
     __slots__ = (
         "_offers", "_origin", "_sending", "_stalled", "_wake", "account", "engine", "fault", "held_for",
@@ -319,8 +319,8 @@ class Connection:
             if source is not None and event.settled:
                 source.unheard(deliveries)
             return
-        if self.transactions is not None and self.transactions.at_store(deliveries):
-            self.hold(partial(self._hear_behind_store, event))
+        if self.transactions is not None and self.transactions.commit_in_progress(deliveries):
+            self.hold(partial(self._hear_after_commit, event))
             return
         count = source.at_once(deliveries, event.state)
         if count < len(deliveries):
@@ -328,8 +328,8 @@ class Connection:
             deliveries = deliveries[:count]
         source.on_outcomes(deliveries, event.state, event.settled)
 
-    async def _hear_behind_store(self, event: OutcomesReceived) -> None:
-        assert self.transactions is not None, "they are what the store is at"
+    async def _hear_after_commit(self, event: OutcomesReceived) -> None:
+        assert self.transactions is not None, "only transactions have a commit in progress"
         await self.transactions.decided()
         self.on_outcomes(event)
 

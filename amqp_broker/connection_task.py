@@ -1,12 +1,12 @@
 """One connection: the task that owns the engine, beside one that reads the socket and one that writes it.
 
     stream --> reader --bytes--> +-------+ --chunks--> writer --> stream
-    other connections --mail-->  | owner |
-    timer table ------wake---->  +-------+ --events--> sinks, sources --> writer of the store --mail--> owner
+    other connections --mail-->  | turns |
+    timer table ------wake---->  +-------+ --events--> sinks, sources --> writer of the store --mail--> turns
 
-The engine is touched by the owner alone, in turns. A turn takes everything that waits (bytes, mail,
-deadlines) and ends with one piece of output. Reading goes on only after the owner took what was read: that is
-the back-pressure of TCP; the protocol's own is credit and window, which are renewed after the commit.
+One task alone touches the engine, in turns. A turn takes everything that waits (bytes, mail, deadlines) and
+ends with one piece of output. Reading goes on only after a turn took what was read: that is the back-pressure
+of TCP; the protocol's own is credit and window, which are renewed after the commit.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from amqp_broker.transport import transport_of
 
 if TYPE_CHECKING:
     from amqp_broker.authentication import Authenticator
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.links import ConnectionSettings
-    from amqp_broker.node_service import NodeService
     from amqp_broker.nodes.registry import Registry
     from amqp_broker.peers import PeerInfo
 
@@ -55,7 +55,7 @@ class ConnectionTask:
 
     def __init__(
         self,
-        nodes: NodeService,
+        nodes: BrokerNodes,
         registry: Registry,
         authenticator: Authenticator,
         settings: ConnectionSettings,
@@ -80,7 +80,7 @@ class ConnectionTask:
         self._handling: list[Any] = []  # events, while they are handled
         self._output: bytes | memoryview = b""
         self._writing = False
-        self._owner_waits = trio.lowlevel.ParkingLot()
+        self._turns_wait = trio.lowlevel.ParkingLot()
         self._signalled = False
         self._reader_waits = trio.lowlevel.ParkingLot()
         self._output_put = trio.lowlevel.ParkingLot()
@@ -122,10 +122,10 @@ class ConnectionTask:
         self.wake()
 
     def wake(self) -> None:
-        """Have the owner take a turn."""
+        """Have the connection take a turn."""
         self._signalled = True
-        if self._owner_waits:
-            self._owner_waits.unpark()
+        if self._turns_wait:
+            self._turns_wait.unpark()
 
     # The three tasks
 
@@ -216,7 +216,7 @@ class ConnectionTask:
             if self._signalled:
                 await trio.lowlevel.checkpoint()
             else:
-                await self._owner_waits.park()
+                await self._turns_wait.park()
 
     async def _turn(self) -> bool:
         """Take everything that waits; True when nothing more is to come.
@@ -385,7 +385,7 @@ class ConnectionTask:
         with trio.move_on_after(CLOSE_GRACE_S):
             while (self._output or self._writing or self.engine.output_size()) and not self._broken:
                 self._flush()
-                await self._owner_waits.park()
+                await self._turns_wait.park()
             if not self._broken and not self._eof and hasattr(self._stream, "send_eof"):
                 try:
                     await self._stream.send_eof()
@@ -394,7 +394,7 @@ class ConnectionTask:
                 while not self._eof:
                     self._inbox = None
                     self._read_on()
-                    await self._owner_waits.park()
+                    await self._turns_wait.park()
 
     def _give_everything_back(self) -> None:
         """The wire broke, or the broker cuts it: every link of this connection ends as the engine says."""
@@ -406,7 +406,7 @@ class ConnectionTask:
         self._give_back([LinkDetached(link, True, None, []) for link in self.connection.links])
 
     def _do_each(self, *steps: Callable[[], None]) -> None:
-        """Also where one of them meets a fault of the broker."""
+        """Run all steps, also after one that meets a fault of the broker."""
         for step in steps:
             try:
                 step()

@@ -25,7 +25,7 @@ from amqp_broker.operations.posting import Step
 from amqp_broker.persistence import Configure, NoSuchNode, PageOf, Record, RecoveredNode, Store, Unit
 
 if TYPE_CHECKING:
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.queue import Queue
 
 SWEEP_EVERY_MS: Final = 1_000  # of one queue: how late a message may be found in memory
@@ -72,7 +72,7 @@ class Reading:
 class ExpirySweep:
     """One for each broker."""
 
-    def __init__(self, nodes: NodeService) -> None:
+    def __init__(self, nodes: BrokerNodes) -> None:
         self._nodes = nodes
         self._due: list[tuple[int, int, Queue]] = []
         self._serial = count()

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from functools import partial
 
+from amqp_broker.broker_nodes import BrokerNodes
 from amqp_broker.half_sets.administration import SetAdministration
-from amqp_broker.half_sets.service import SetService
+from amqp_broker.half_sets.half_sets import HalfSets
 from amqp_broker.half_sets.set_node import register_sets
 from amqp_broker.halves.administration import HalfAdministration
+from amqp_broker.halves.halves import Halves
 from amqp_broker.halves.nodes import HalfNodes
-from amqp_broker.halves.service import HalfService
-from amqp_broker.node_service import NodeService
 from amqp_broker.nodes.coordinator import CoordinatorNode
 from amqp_broker.nodes.outcomes import OUTCOME_ADDRESS, OutcomeNode
 from amqp_broker.nodes.queues import QueueNode, QueueNodes, TemporaryNode
@@ -21,24 +21,24 @@ from amqp_broker.nodes.relay import RelayNode
 from amqp_broker.retained.cursors import RETAINED_ADDRESS
 from amqp_broker.retained.node import RetainedNode
 from amqp_broker.retained.reading import RetainedReading
-from amqp_broker.retained.service import RetainedService
+from amqp_broker.retained.retained_nodes import RetainedNodes
 from amqp_broker.sequences.administration import SequenceAdministration
 from amqp_broker.sequences.links import SequenceRules
-from amqp_broker.sequences.service import SequenceService
+from amqp_broker.sequences.sequences import Sequences
 from amqp_broker.sequences.settings import fill
 
 
 class Features:
     """Made once for each broker, before its queues are recovered."""
 
-    def __init__(self, nodes: NodeService) -> None:
+    def __init__(self, nodes: BrokerNodes) -> None:
         self.registry = Registry()
         self._core(nodes)
         self._sequences(nodes)
         self._retained(nodes)
         self._halves(nodes)
 
-    def _core(self, nodes: NodeService) -> None:
+    def _core(self, nodes: BrokerNodes) -> None:
         registry = self.registry
         self.queues = queues = QueueNodes(nodes)
         registry.register(QUEUES, partial(QueueNode, queues))
@@ -47,22 +47,22 @@ class Features:
         registry.register(COORDINATOR, lambda _: CoordinatorNode(nodes))
         registry.register(OUTCOME_ADDRESS, partial(OutcomeNode, nodes))
 
-    def _sequences(self, nodes: NodeService) -> None:
-        self.sequences = SequenceService(nodes)
+    def _sequences(self, nodes: BrokerNodes) -> None:
+        self.sequences = Sequences(nodes)
         self.sequence_administration = SequenceAdministration(nodes, self.sequences)
         nodes.queues.fillers.append(fill)
         self.queues.rules = SequenceRules(self.sequences)
 
-    def _retained(self, nodes: NodeService) -> None:
-        self.retained = RetainedService(nodes)
+    def _retained(self, nodes: BrokerNodes) -> None:
+        self.retained = RetainedNodes(nodes)
         reading = RetainedReading(self.retained)
         self.registry.register(RETAINED_ADDRESS, partial(RetainedNode, self.retained))
         self.registry.register_source(reading.node)
 
-    def _halves(self, nodes: NodeService) -> None:
-        self.halves = HalfService(nodes)
+    def _halves(self, nodes: BrokerNodes) -> None:
+        self.halves = Halves(nodes)
         self.half_administration = HalfAdministration(nodes, self.halves)
-        self.half_sets = SetService(nodes, self.halves)
+        self.half_sets = HalfSets(nodes, self.halves)
         self.half_set_administration = SetAdministration(self.half_sets)
         half_nodes = HalfNodes(nodes, self.halves, self.half_sets)
         half_nodes.register(self.registry)

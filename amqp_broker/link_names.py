@@ -21,17 +21,17 @@ class LinkNames:
     """What stands behind the attached links of all connections, by user, container-id, direction and name."""
 
     def __init__(self) -> None:
-        self._holders: dict[Key, Sink | Source] = {}
+        self._attached: dict[Key, Sink | Source] = {}
 
     def take(self, key: Key, context: Sink | Source) -> None:
         """`context` holds the name now; whoever held it on another connection loses its link."""
-        holder = self._holders.get(key)
-        self._holders[key] = context
-        if holder is not None and holder.connection is not context.connection:
+        former = self._attached.get(key)
+        self._attached[key] = context
+        if former is not None and former.connection is not context.connection:
             description = f"container {key[1]!r} attached {key[3]!r} on another connection"
-            holder.end(Error(condition="amqp:link:stolen", description=description))
+            former.end(Error(condition="amqp:link:stolen", description=description))
 
     def release(self, key: Key, context: Sink | Source | None) -> None:
         """The link of `context` is gone; its name is free unless another link took it."""
-        if context is not None and self._holders.get(key) is context:
-            del self._holders[key]
+        if context is not None and self._attached.get(key) is context:
+            del self._attached[key]

@@ -15,8 +15,8 @@ from amqp_broker.coordinator import Transaction
 class LiveTransaction:
     """What an administrator sees of one transaction. Ages are seconds, sizes octets of message bodies.
 
-    `state` is LIVE, ROLLBACK_ONLY (it can't commit any more; `reason` says why) or DISCHARGING (the store is
-    at it).
+    `state` is LIVE, ROLLBACK_ONLY (it can't commit any more; `reason` says why) or DISCHARGING (its
+    commit is in progress).
     """
 
     txn_id: bytes
@@ -32,14 +32,14 @@ class LiveTransaction:
     reason: str | None
 
 
-class TransactionHolder(Protocol):
-    """The connection that a transaction belongs to."""
+class Transactional(Protocol):
+    """The transactions of one connection, as an administrator reaches them."""
 
     def describe(self, transaction: Transaction) -> LiveTransaction:
         """What an administrator sees of it."""
 
     def force_rollback(self, txn_id: bytes, reason: str) -> bool:
-        """Roll it back now; False if the store is at it already, or it is over."""
+        """Roll it back now; False while its commit is in progress, or when it is over."""
 
 
 class LiveTransactions:
@@ -48,14 +48,14 @@ class LiveTransactions:
     __slots__ = ("_entries",)
 
     def __init__(self) -> None:
-        self._entries: dict[bytes, tuple[Transaction, TransactionHolder]] = {}
+        self._entries: dict[bytes, tuple[Transaction, Transactional]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def enter(self, transaction: Transaction, holder: TransactionHolder) -> None:
+    def enter(self, transaction: Transaction, transactions: Transactional) -> None:
         """A transaction was declared."""
-        self._entries[transaction.txn_id] = (transaction, holder)
+        self._entries[transaction.txn_id] = (transaction, transactions)
 
     def leave(self, transaction: Transaction) -> None:
         """It is over; harmless when said twice."""
@@ -68,9 +68,9 @@ class LiveTransactions:
 
     def describe(self) -> list[LiveTransaction]:
         """All of them, the oldest first."""
-        return [holder.describe(transaction) for transaction, holder in self._entries.values()]
+        return [transactions.describe(transaction) for transaction, transactions in self._entries.values()]
 
     def force_rollback(self, txn_id: bytes, reason: str) -> bool:
-        """Roll one back by hand; False if there is none of this id, or the store is at it already."""
+        """Roll one back by hand; False if there is none of this id, or its commit is in progress."""
         entry = self._entries.get(txn_id)
         return entry is not None and entry[1].force_rollback(txn_id, reason)

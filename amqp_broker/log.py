@@ -42,7 +42,7 @@ class Log(Queue):
     def make_stored_available(
         self, first_offset: int, count: int, size: int, *, may_expire: bool = False
     ) -> None:
-        """The same for `count` messages that are on disk only."""
+        """`count` messages that are on disk only can be read; they take no room."""
         self.backlog.available_to = first_offset + count
 
     def take_no_room(self) -> None:

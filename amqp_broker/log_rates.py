@@ -22,7 +22,7 @@ KINDS_MAX: Final = 4_096
 
 @attrs.frozen
 class Suppressed:
-    """So many lines of this kind and peer were not written."""
+    """Lines of one kind and peer that were not written, and how many."""
 
     level: str
     event: str
@@ -65,7 +65,7 @@ class LineRates:
 
     def over(self, everything: bool = False) -> list[Suppressed]:
         """What was suppressed in the windows that are over, or in all; ask before each line."""
-        told: list[Suppressed] = []
+        suppressed: list[Suppressed] = []
         windows = self._windows
         now = self._clock()
         while windows:
@@ -75,8 +75,8 @@ class LineRates:
                 break
             del windows[key]
             if window.suppressed:
-                told.append(Suppressed(window.level, key[0], window.host, window.suppressed))
-        return told
+                suppressed.append(Suppressed(window.level, key[0], window.host, window.suppressed))
+        return suppressed
 
 
 def _host(peer: object) -> str:

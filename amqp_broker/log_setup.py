@@ -115,7 +115,7 @@ class Logger:
         _sink.emit("error", event, self._fields, fields)
 
     def exception(self, event: str, /, **fields: Any) -> None:
-        """As `error`, with the traceback of the exception that is being handled."""
+        """Log an error with the traceback of the exception that is being handled."""
         self.error(event, **fields, exc_info=True)
 
 

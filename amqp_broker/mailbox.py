@@ -1,6 +1,6 @@
-"""What others want done in a connection's turns: calls that wait for its owner.
+"""What others want done in a connection's turns: calls that wait for the next one.
 
-other tasks, the writer --post--> Mailbox --read, in the owner's turn--> handler(first, second)
+other tasks, the writer --post--> Mailbox --read, in the connection's turn--> handler(first, second)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Mail = tuple[Callable[..., None], Any, Any]
 
 
 class Mailbox:
-    """The calls that wait for one owner; `wake` has it take a turn."""
+    """The calls that wait for one connection; `wake` has it take a turn."""
 
     __slots__ = ("_closed", "_mail", "_wake")
 
@@ -25,7 +25,7 @@ class Mailbox:
         return bool(self._mail)
 
     def post(self, handler: Callable[..., None], first: Any = None, second: Any = None) -> None:
-        """Have `handler(first, second)` called in the owner's next turn."""
+        """Have `handler(first, second)` called in the connection's next turn."""
         if self._closed:
             handler(first, second)  # the engine is dead; what a commit still does to queues has to be done
             return

@@ -113,7 +113,7 @@ def put_by_set(
 
 
 def delivered(queue: Queue, records: Sequence[Record], container: str, now_ms: int) -> Unit:
-    """Messages were sent to a consumer of `container`, for the how-manieth time."""
+    """Messages were sent to a consumer of `container`: each with its attempt number."""
     fields = _fields(queue, container, b"")
     unit: Unit = []
     for run in _runs(records):
@@ -196,10 +196,10 @@ def refused(
     for place, outcome in zip(places, outcomes, strict=True):
         if place is None or type(outcome) is not Rejected:
             continue
-        placed = place if isinstance(place, Place) else None
-        streams.append(None if placed is None else placed.stream)
-        ids.append(None if placed is None else _as_long(placed.numbering.seq_id))
-        numbers.append(None if placed is None else placed.numbering.seq_no)
+        sequenced = place if isinstance(place, Place) else None
+        streams.append(None if sequenced is None else sequenced.stream)
+        ids.append(None if sequenced is None else _as_long(sequenced.numbering.seq_id))
+        numbers.append(None if sequenced is None else sequenced.numbering.seq_no)
         reasons.append(reason_of(outcome))
     fields = _fields(queue, container, txn_id)
     if container:

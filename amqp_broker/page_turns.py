@@ -16,7 +16,7 @@ import trio
 from amqp_broker.persistence import Store
 
 if TYPE_CHECKING:
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.broker_nodes import BrokerNodes
 
 BURST_S: Final = 0.02  # what readers may use at once, and owe: a few pages
 WINDOW_S: Final = 0.05  # over which the broker is found busy or not
@@ -65,7 +65,7 @@ class Allowance:
 class PageTurns:
     """One for each broker."""
 
-    def __init__(self, nodes: NodeService) -> None:
+    def __init__(self, nodes: BrokerNodes) -> None:
         self._nodes = nodes
         self._waiting: deque[PageReader] = deque()
         self._asked = False

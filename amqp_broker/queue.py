@@ -110,6 +110,7 @@ class Queue:
         "expiries",
         "in_memory",
         "limits",
+        "logged_oversized",
         "memory",
         "message_count",
         "missed",
@@ -127,7 +128,6 @@ class Queue:
         "sequences",
         "shares",
         "stores_all",
-        "told_stranded",
         "wished",
         "_octets_full",
     )
@@ -147,7 +147,7 @@ class Queue:
         self.persistent = persistent
         self.retains = False  # settled messages are kept
         self.stores_all = False  # also those that are not durable: no offset comes twice
-        self.told_stranded = False  # the log says that messages are too large for all links
+        self.logged_oversized = False  # logged: messages are too large for all links
         self.events = False  # whether the event log tells what becomes of each message
         self.sequences = Places()
         self.backlog = Backlog()
@@ -243,7 +243,7 @@ class Queue:
             self._cached(size + len(records) * RECORD_OVERHEAD_BYTES)
 
     def _cached(self, octets: int) -> None:
-        """So much more, or less, of what is on disk is in memory, too."""
+        """Count octets of messages on disk that are in memory, too, or (negative) are no longer."""
         self.cached_bytes += octets
         self.memory.cache.change(octets)
 
@@ -274,8 +274,8 @@ class Queue:
     def make_stored_available(
         self, first_offset: int, count: int, size: int, *, may_expire: bool = False
     ) -> None:
-        """The same for `count` messages that are on disk only, numbered without holes; some may have a
-        ttl.
+        """Messages that are on disk only, numbered without holes, become available; with `may_expire` some
+        may have a ttl.
         """
         self.message_count += count
         self.byte_count += size
@@ -400,9 +400,9 @@ class Queue:
         grants: list[tuple[Consumer, list[Record]]] = []
         if not self.consumers:
             return grants
-        aside = self.backlog.aside
+        oversized = self.backlog.oversized
         progress = True
-        while progress and (self.backlog.loaded() or aside.count):
+        while progress and (self.backlog.loaded() or oversized.count):
             progress = False
             hungry = [consumer for consumer in self.consumers if consumer.demand > 0 and not consumer.browser]
             if not hungry:
@@ -421,7 +421,7 @@ class Queue:
         return grants
 
     def _take_for(self, consumer: Consumer, count: int, now_ms: int) -> list[Record]:
-        if consumer.largest or self.backlog.aside.count:
+        if consumer.largest or self.backlog.oversized.count:
             return self._take_sized(consumer, count, now_ms)
         run = self.backlog.take(count)
         for record in run:
@@ -430,7 +430,7 @@ class Queue:
         return run
 
     def _take_sized(self, consumer: Consumer, count: int, now_ms: int) -> list[Record]:
-        if consumer.largest and self.backlog.aside.full():
+        if consumer.largest and self.backlog.oversized.full():
             return []
         run = self.backlog.take_for(consumer.largest, count)
         return self._take_fit(run, consumer, count, now_ms)
@@ -447,23 +447,23 @@ class Queue:
                 elif consumer in self._excluded.get(record.offset, ()):
                     unfit.append(record)
                 elif largest and octets(record, largest, now_ms) > largest:
-                    if backlog.aside.full():
+                    if backlog.oversized.full():
                         unfit.append(record)
                     else:
-                        backlog.aside.add(largest, record)
+                        backlog.oversized.add(largest, record)
                 else:
                     fit.append(record)
-            if len(fit) >= count or (largest and backlog.aside.full()):
+            if len(fit) >= count or (largest and backlog.oversized.full()):
                 break
             run = backlog.take_for(largest, count - len(fit))
         for record in unfit:
             backlog.put_back(record)
         return fit
 
-    def stranded(self) -> int:
+    def oversized_for_all(self) -> int:
         """How many messages are too large for every link that receives here now."""
-        aside = self.backlog.aside
-        if not aside.count or not self.consumers:
+        oversized = self.backlog.oversized
+        if not oversized.count or not self.consumers:
             return 0
         largest = 0
         for consumer in self.consumers:
@@ -471,14 +471,14 @@ class Queue:
                 if not consumer.largest:
                     return 0
                 largest = max(largest, consumer.largest)
-        return aside.beyond(largest) if largest else 0
+        return oversized.beyond(largest) if largest else 0
 
     def available_for(self, consumer: Consumer) -> int:
         """How many messages `consumer` could be sent, as far as it is known."""
         backlog = self.backlog
-        if not backlog.aside.count:
+        if not backlog.oversized.count:
             return backlog.available()
-        return backlog.available() - backlog.aside.beyond(consumer.largest)
+        return backlog.available() - backlog.oversized.beyond(consumer.largest)
 
     def _browse(self, browser: Consumer, grants: list[tuple[Consumer, list[Record]]], now_ms: int) -> None:
         while browser.demand > 0 and (run := self._shown_to(browser, browser.demand)):
@@ -612,10 +612,10 @@ class Queue:
             return not self._shown_to(consumer, 1) and self._disk_from_for(consumer) < 0
         if backlog.page_wanted():
             return False
-        if backlog.aside.count:
-            if backlog.aside.beyond(consumer.largest) < backlog.aside.count:
+        if backlog.oversized.count:
+            if backlog.oversized.beyond(consumer.largest) < backlog.oversized.count:
                 return False
-            if consumer.largest and backlog.aside.full():
+            if consumer.largest and backlog.oversized.full():
                 return True  # it waits until others have taken some of them
         if not backlog.loaded():
             return True

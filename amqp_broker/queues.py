@@ -65,7 +65,7 @@ class Site:
 
     @property
     def made(self) -> Queue:
-        """The same, after `make`. Raises NodeRefused: it was temporary, and is gone again."""
+        """The queue that `make` made there. Raises NodeRefused: it was temporary, and is gone again."""
         queue = self.queue
         if queue is None:
             raise NodeRefused("amqp:resource-deleted", f"queue {self.name!r} was deleted")

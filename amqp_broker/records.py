@@ -42,11 +42,11 @@ def record_of(
     now_ms: int,
     queue_id: int,
     persistent: bool,
-    mapped: list[bytes] | None = None,
+    with_maps: list[bytes] | None = None,
 ) -> Record:
     """The record of one received message. Raises DecodeError where its sections, or what is in them except
     the body, are not as the standard says (3.2, `Message.check`). A body with message-annotations or
-    application-properties is put into `mapped`.
+    application-properties is put into `with_maps`.
     """
     durable, priority, ttl_ms, _first_acquirer, delivery_count, header_end = peek_header(payload)
     body = payload[header_end:] if header_end else payload
@@ -54,8 +54,8 @@ def record_of(
     if shape:
         if shape == UNSURE:
             body = _without_delivery_annotations(payload, header_end)
-        if mapped is not None:
-            mapped.append(body)
+        if with_maps is not None:
+            with_maps.append(body)
     record = Record(
         0,
         body,

@@ -15,12 +15,12 @@ from amqp_broker.queue import why_full
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.nodes.requests import Request
     from amqp_broker.queue import Queue
 
 
-def _reply_queue(nodes: NodeService, principal: Principal, reply_to: object) -> Queue:
+def _reply_queue(nodes: BrokerNodes, principal: Principal, reply_to: object) -> Queue:
     """The queue that `principal` wants the reply in. Raises NodeRefused."""
     if reply_to is None:
         description = "expected the address of a queue in properties.reply-to, got null"
@@ -51,7 +51,7 @@ class PendingReply:
 
     __slots__ = ("_nodes", "_queue", "request")
 
-    def __init__(self, nodes: NodeService, request: Request, reply_to: object) -> None:
+    def __init__(self, nodes: BrokerNodes, request: Request, reply_to: object) -> None:
         """Raises NodeRefused: why there can be no reply."""
         queue = _reply_queue(nodes, request.principal, reply_to)
         if not queue.find_room():

@@ -26,7 +26,7 @@ Entry = list[Any]
 
 
 class Timers:
-    """Wakes what has a deadline. A deadline that was moved back only wakes its owner once too often."""
+    """Wakes what has a deadline. A deadline that was moved back only wakes what it is for once too often."""
 
     def __init__(self) -> None:
         self._heap: list[Entry] = []

@@ -2,11 +2,11 @@
 
     control link --declare, discharge-->  +--------------+ --Discharge--> writer --> one commit
     posts, dispositions, flows with   --> | Transactions | <--discharged--+
-    a txn-id, from sinks and sources      +--------------+ --Ended--> queues now, the peer in the owner's turn
+    a txn-id, from sinks and sources      +--------------+ --Ended--> queues now, the peer in a turn
 
 What becomes of what is decided in room `coordinator`; here it is done. `_execute` touches queues only and
-runs where the decision falls, also in the writer's task; `tell` touches the engine and runs in a turn of its
-owner.
+runs where the decision falls, also in the writer's task; `tell` touches the engine and runs in a turn of the
+connection.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
 from amqp_broker.queue import full_error
 
 if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.connection import Connection
     from amqp_broker.links import Delivery, OutcomesLost, ReceiverLink, SenderLink
-    from amqp_broker.node_service import NodeService
     from amqp_broker.nodes.ends import Sink
     from amqp_broker.nodes.queue_source import QueueSource
     from amqp_broker.persistence import Record
@@ -73,7 +73,7 @@ TXN_IDS_AT_ONCE: Final = 16  # of random bytes: a system call for each declare w
 class Transactions(TransactionalWork):
     """Serves one connection."""
 
-    def __init__(self, connection: Connection, nodes: NodeService) -> None:
+    def __init__(self, connection: Connection, nodes: BrokerNodes) -> None:
         self.connection = connection
         connection.transactions = self
         self._random = b""
@@ -167,7 +167,7 @@ class Transactions(TransactionalWork):
             sink.detach(error.error())
 
     def discharged(self, discharge: Discharge, error: Exception | None) -> None:
-        """The commit of a discharge returned, or nothing of it was stored. Not in the owner's turn."""
+        """The commit of a discharge returned, or nothing of it was stored. Not in the connection's turn."""
         transaction = discharge.transaction
         if error is None:
             ended = self._table.commit_done(transaction)
@@ -175,15 +175,15 @@ class Transactions(TransactionalWork):
             self.connection.log.warning(
                 "transaction.not_stored", txn_id=transaction.txn_id.hex(), reason=str(error)
             )
-            told = error_of(error)
-            same = told.condition == TransactionRollback.condition
-            reason = told.description or "" if same else f"{told.condition}: {told.description}"
+            cause = error_of(error)
+            same = cause.condition == TransactionRollback.condition
+            reason = cause.description or "" if same else f"{cause.condition}: {cause.description}"
             ended = self._table.commit_failed(transaction, reason)
         self.connection.run_in_turn(self.tell_discharged, discharge, ended)
         self._execute(ended)
 
     def tell_discharged(self, discharge: Discharge, ended: Ended) -> None:
-        """In the owner's turn, in one write: what the transaction settles, then the answer to its
+        """In the connection's turn, in one write: what the transaction settles, then the answer to its
         discharge.
         """
         self.tell(ended)
@@ -197,7 +197,7 @@ class Transactions(TransactionalWork):
         """
         sending: set[SenderLink] = set()
         if not ended.committed:
-            released = [work.holder.link for work in ended.works if work.effect is Effect.RELEASE]
+            released = [work.consumer.link for work in ended.works if work.effect is Effect.RELEASE]
             sending.update([link for link in released if link.sending])
         if sending:
             self._aborting.append((sending, link, delivery, ended.error))
@@ -345,13 +345,13 @@ class Transactions(TransactionalWork):
         """Whether a plain disposition has to be shown to `dispose_plainly`."""
         return self._table.holds_any
 
-    def at_store(self, deliveries: list[OutgoingDelivery]) -> bool:
-        """Whether the store is at the discharge of one of them."""
-        return self._table.at_store(deliveries)
+    def commit_in_progress(self, deliveries: list[OutgoingDelivery]) -> bool:
+        """Whether a commit that discharges one of these deliveries is in progress."""
+        return self._table.commit_in_progress(deliveries)
 
     async def decided(self) -> None:
-        """What the store is at has ended, and the peer has been told."""
-        await self._nodes.store_step([])  # behind it
+        """Wait until the commits in progress have ended, and their peers have been told."""
+        await self._nodes.store_step([])  # stored after them
         self.connection.read_mail()
 
     def dispose(
@@ -371,7 +371,7 @@ class Transactions(TransactionalWork):
             self._keep_merged()
 
     def _keep_merged(self) -> None:
-        """So much waits in memory for discharges."""
+        """Count, for the connection, the octets that wait in memory for discharges."""
         merged = self._table.merged_bytes
         self.connection.account.change(merged - self._merged_bytes)
         self._merged_bytes = merged
@@ -450,13 +450,13 @@ class Transactions(TransactionalWork):
         for ended in self._table.control_closed(link):
             self._end(ended)
 
-    def holder_gone(
+    def consumer_gone(
         self, consumer: QueueSource, deliveries: list[OutgoingDelivery], *, left: bool
     ) -> list[OutgoingDelivery]:
         """A consumer's link is gone; returns those of its deliveries that no transaction holds. `left`: it
         has left them unsettled.
         """
-        return self._table.holder_gone(consumer, deliveries, left=left)
+        return self._table.consumer_gone(consumer, deliveries, left=left)
 
     def connection_gone(self) -> None:
         """Roll back everything that the store is not at."""
@@ -474,7 +474,7 @@ class Transactions(TransactionalWork):
             self._end(ended)
 
     def force_rollback(self, txn_id: bytes, reason: str) -> bool:
-        """An administrator's rollback, in any task; False if the store is at it already."""
+        """An administrator's rollback, in any task; False while its commit is in progress."""
         ended = self._table.force_rollback(txn_id, reason)
         if ended is None:
             return False
@@ -507,10 +507,10 @@ class Transactions(TransactionalWork):
         self.tell(ended)
 
     def tell(self, ended: Ended) -> None:
-        """The peer's part of an end, in the owner's turn."""
+        """The peer's part of an end, in the connection's turn."""
         txn_id = ended.transaction.txn_id
         for work in ended.works:
-            link = work.holder.link
+            link = work.consumer.link
             if work.settles:
                 released = work.effect is Effect.RELEASE
                 link.settle(
@@ -538,14 +538,14 @@ class Transactions(TransactionalWork):
                 posting.refused(ended.error or ROLLED_BACK)
         for queue in queues:
             self._nodes.pump(queue)
-        consumers = dict.fromkeys(ended.holders)
+        consumers = dict.fromkeys(ended.consumers)
         for work in ended.works:
-            work.holder.queue.end_in_transaction(records_of(work))
+            work.consumer.queue.end_in_transaction(records_of(work))
             if work.settles:  # until `tell` settles them, nothing else decides them once more
                 for item in work.items:
                     item.decided = True
             self._do(work)
-            consumers[work.holder] = None
+            consumers[work.consumer] = None
             if transaction.merged_bytes:
                 for item in work.items:
                     if isinstance(item, OutgoingDelivery):
@@ -554,7 +554,7 @@ class Transactions(TransactionalWork):
             consumer.deliver([])  # its credit stays, and may be used outside of it now
 
     def _do(self, work: Work) -> None:
-        consumer: QueueSource = work.holder
+        consumer: QueueSource = work.consumer
         if work.effect is Effect.RETIRE:
             if type(work.outcome) is Rejected:
                 self._nodes.rejected(consumer.queue, work.items, work.outcome)
@@ -585,7 +585,7 @@ class Transactions(TransactionalWork):
         now_ms = self._nodes.clock.now_ms()
         container = consumer.container_id
         verbs = settled(consumer.queue, records, RELEASED, container, now_ms, reason="rolled back")
-        self._nodes.writer.defer(Step(verbs, told=True))
+        self._nodes.writer.defer(Step(verbs, only_events=True))
 
 
 def _kept_bytes(operations: int, size_bytes: int) -> int:

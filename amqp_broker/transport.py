@@ -1,6 +1,6 @@
 """The bytes of one connection: a socket by its shortest way, any other stream (TLS, memory) by trio's.
 
-A request and its answer are a few hundred microseconds apart, and a tenth of that is the way from the owner's
+A request and its answer are a few hundred microseconds apart, and a tenth of that is the way from a
 turn to the kernel: what the socket takes at once needs neither another task nor another round of the loop.
 """
 

@@ -56,7 +56,7 @@ class Effect(Enum):
     """It stays acquired by its link; whatever outcome it had in the transaction is forgotten."""
     APPLY_DEFAULT = "apply the source's default outcome"
     LEFT = "left without a word"
-    """As what a link holds at its end and nobody said anything of."""
+    """It becomes what a link's end makes of deliveries without an outcome."""
     RELEASE = "release"
     """The acquisition is undone: back to its place, its delivery-count unchanged. Settles: `released`."""
 

@@ -15,7 +15,7 @@ class TransactionError(AmqpError):
     condition = "amqp:transaction:rollback"
 
     def error(self) -> Error:
-        """As it stands in a `rejected` or a detach."""
+        """The error that a `rejected` or a detach carries."""
         return Error(condition=self.condition, description=self.description)
 
 

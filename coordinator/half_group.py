@@ -127,7 +127,7 @@ class OpenHalf:
         )  # fmt: skip
 
     def become(self, before: Asked) -> None:
-        """As it was when `asked` told."""
+        """Become what it was when `asked` was called."""
         self.state, self.attempts = before.state, before.attempts
         self.due_ms, self.deadline_ms = before.due_ms, before.deadline_ms
         self.asked_last, self.asked_container = before.asked_last, before.asked_container
@@ -151,10 +151,10 @@ class OpenHalf:
 class Checker:
     """One link on which the group asks; `demand` is how many checks it could be sent now."""
 
-    __slots__ = ("by_outcome", "container_id", "demand", "link", "owner")
+    __slots__ = ("by_outcome", "container_id", "demand", "link", "source")
 
-    def __init__(self, owner: Any, link: Any, container_id: str, by_outcome: bool) -> None:
-        self.owner = owner
+    def __init__(self, source: Any, link: Any, container_id: str, by_outcome: bool) -> None:
+        self.source = source
         self.link = link
         self.container_id = container_id
         self.by_outcome = by_outcome
@@ -165,10 +165,10 @@ class HalfGroup:
     """The open half messages of one producer group and those who are asked about them."""
 
     __slots__ = (
-        "_aside",
         "_deadlines",
         "_due",
         "_locks",
+        "_unasked",
         "checkers",
         "decided",
         "name",
@@ -185,7 +185,7 @@ class HalfGroup:
         self.sets: dict[bytes, OpenHalf] = {}  # of half messages; they are asked about, too
         self.checkers: deque[Checker] = deque()
         self._due: list[tuple[int, bytes]] = []
-        self._aside: list[tuple[int, bytes]] = []  # due, and nobody may be asked now: no timer helps
+        self._unasked: list[tuple[int, bytes]] = []  # due, and nobody may be asked now: no timer helps
         self._deadlines: list[tuple[int, bytes]] = []
         self._locks: deque[tuple[int, OpenHalf]] = deque()
 
@@ -246,9 +246,9 @@ class HalfGroup:
         others in turn. No link or no credit: it waits, and no attempt is counted.
         """
         grants: list[tuple[Checker, OpenHalf]] = []
-        for entry in self._aside:
+        for entry in self._unasked:
             heappush(self._due, entry)
-        self._aside = []
+        self._unasked = []
         while self._due and self._due[0][0] <= now_ms and any(each.demand > 0 for each in self.checkers):
             entry = heappop(self._due)
             half = self._find(entry[1])
@@ -256,7 +256,7 @@ class HalfGroup:
                 continue
             checker = self._checker_for(half)
             if checker is None:
-                self._aside.append(entry)
+                self._unasked.append(entry)
                 continue
             if len(grants) >= most:
                 heappush(self._due, entry)

@@ -38,8 +38,8 @@ def half_id_of(value: object) -> bytes | None:
 
 
 def half_id_of_octets(constructor: int, octets: bytes) -> bytes | None:
-    """The same of an encoded one, of which these are the octets behind its constructor (and size); None if it
-    can't be one.
+    """The id that an encoded message-id or correlation-id is, of which these are the octets behind its
+    constructor (and size); None if it can't be one.
     """
     kind = _KINDS.get(constructor)
     if kind is None:

@@ -33,18 +33,18 @@ class Winner:
 
 class SetPart:
     """What a set stages for one destination. What is below `unread_to` was there at the start of the broker,
-    and is not in `checksum` yet (0: nothing). `under_way` runs are counted, and not stored yet. `told` is the
-    shell's: what it will say of the messages (None: it has not looked). `may_expire`: some of them may have a
+    and is not in `checksum` yet (0: nothing). `under_way` runs are counted, and not stored yet. `put_events`
+    is for the shell: the events that name the messages (None: not read yet). `may_expire`: some may have a
     ttl.
     """
 
     __slots__ = (
-        "byte_count", "checksum", "count", "destination", "may_expire", "next_offset", "owner", "queue_id",
-        "told", "under_way", "unread_to",
+        "byte_count", "checksum", "count", "destination", "may_expire", "next_offset", "staged", "queue_id",
+        "put_events", "under_way", "unread_to",
     )  # fmt: skip
 
-    def __init__(self, owner: StagedSet, destination: str, queue_id: int) -> None:
-        self.owner = owner
+    def __init__(self, staged: StagedSet, destination: str, queue_id: int) -> None:
+        self.staged = staged
         self.destination = destination
         self.queue_id = queue_id
         self.next_offset = 0
@@ -54,7 +54,7 @@ class SetPart:
         self.unread_to = 0
         self.under_way = 0
         self.may_expire = False
-        self.told: list[Any] | None = None
+        self.put_events: list[Any] | None = None
 
     def add(self, count: int, size: int, checksum: int) -> None:
         """Messages are staged, or (negative) were not."""
@@ -67,7 +67,7 @@ class StagedSet:
     """A set that is not decided, or whose decision is not stored yet.
 
     `store` names the one that has its messages (empty: they are here), `home` the one that decides about it
-    (empty: this one does). `attempts` is how often it was asked about in vain, and `due_ms` when next.
+    (empty: this one does). `attempts` counts unanswered questions about it, `due_ms` is when to ask next.
     """
 
     __slots__ = (

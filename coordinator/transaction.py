@@ -18,20 +18,22 @@ from amqp_broker.frames import Accepted, Released
 class Transaction:
     """Times are seconds of the caller's monotonic clock, sizes octets of message bodies.
 
-    `owner` is the connection, `control` the link that declared it; both are opaque here. `reason` says why it
-    can't commit. `merged_bytes` is the part of `size_bytes` that outcomes have made of messages.
+    `connection` is whose it is, `control` the link that declared it; both are opaque here. `reason` says why
+    it can't commit. `merged_bytes` is the part of `size_bytes` that outcomes have made of messages.
     """
 
     __slots__ = (
-        "acquired", "container_id", "control", "deadline", "declared_at", "held", "holders", "merged_bytes",
-        "operations", "owner", "posted", "postings", "reason", "retired", "size_bytes", "state", "txn_id",
+        "acquired", "connection", "consumers", "container_id", "control", "deadline", "declared_at", "held",
+        "merged_bytes", "operations", "posted", "postings", "reason", "retired", "size_bytes", "state",
+        "txn_id",
     )  # fmt: skip
 
     def __init__(
-        self, txn_id: bytes, owner: Any, control: Any, container_id: str, declared_at: float, deadline: float
-    ) -> None:
+        self, txn_id: bytes, connection: Any, control: Any, container_id: str, declared_at: float,
+        deadline: float,
+    ) -> None:  # fmt: skip
         self.txn_id = txn_id
-        self.owner = owner
+        self.connection = connection
         self.control = control
         self.container_id = container_id
         self.declared_at = declared_at
@@ -40,7 +42,7 @@ class Transaction:
         self.reason: TransactionError | None = None
         self.postings: list[Any] = []
         self.held: dict[Any, Held] = {}
-        self.holders: list[Any] = []
+        self.consumers: list[Any] = []
         """Those whose link endpoints had its txn-id when it was discharged."""
         self.operations = 0
         self.size_bytes = 0
@@ -123,7 +125,7 @@ class Transaction:
             if (
                 last is not None
                 and held.outcome is last.outcome
-                and held.holder is last.holder
+                and held.consumer is last.consumer
                 and held.settled is last.settled
                 and held.left is last.left
                 and held.kind is last.kind
@@ -136,10 +138,10 @@ class Transaction:
             outcome = held.outcome if effect in (Effect.RETIRE, Effect.RETURN) else None
             if held.kind is Kind.ACQUISITION_SETTLED and effect is Effect.RETIRE:
                 outcome = Accepted()
-            key = (id(held.holder), effect, _likeness(outcome), settles)
+            key = (id(held.consumer), effect, _likeness(outcome), settles)
             run = runs.get(key)
             if run is None:
-                run = runs[key] = Work(held.holder, effect, [], outcome, settles)
+                run = runs[key] = Work(held.consumer, effect, [], outcome, settles)
                 works.append(run)
             items = run.items
             items.append(held.item)

@@ -18,8 +18,8 @@ r"""The life of a transaction as one table (4.2, 4.3). It knows nothing of links
 ROLLBACK_ONLY: something of it cannot be done, so it can't commit (4.4.4.1); its
 work is still held, and what is acquired still belongs to it. ABORTED:
 the broker rolled it back by itself and the controller does not know yet; only the id and the reason are kept.
-DISCHARGING: the store is at it, so neither a deadline nor the end of the control link changes anything any
-more.
+DISCHARGING: its commit is in progress, so neither a deadline nor the end of the control link changes anything
+any more.
 """
 
 from enum import Enum

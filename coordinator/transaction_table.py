@@ -31,10 +31,10 @@ _ABORTED = TransactionState.ABORTED
 
 
 class TransactionTable:
-    """`owner` is the connection and `container_id` its peer's name; both are only kept for who asks."""
+    """The transactions of one connection; `container_id` is its peer's name. Both are kept for who asks."""
 
-    def __init__(self, owner: Any, container_id: str, limits: TransactionLimits) -> None:
-        self.owner = owner
+    def __init__(self, connection: Any, container_id: str, limits: TransactionLimits) -> None:
+        self.connection = connection
         self.container_id = container_id
         self.limits = limits
         self._live: dict[bytes, Transaction] = {}
@@ -51,7 +51,7 @@ class TransactionTable:
 
     @property
     def discharging(self) -> bool:
-        """Whether the store is at one of them."""
+        """Whether the commit of one of them is in progress."""
         return any(transaction.state is _DISCHARGING for transaction in self._live.values())
 
     def declare(self, control: Any, request: Declare, txn_id: bytes, now: float) -> Transaction:
@@ -68,7 +68,7 @@ class TransactionTable:
                 "(limits.max_transactions)"
             )
         deadline = now + self.limits.timeout_s
-        transaction = Transaction(txn_id, self.owner, control, self.container_id, now, deadline)
+        transaction = Transaction(txn_id, self.connection, control, self.container_id, now, deadline)
         transaction.advance(TransactionInput.DECLARE)
         self._live[txn_id] = transaction
         return transaction
@@ -142,7 +142,9 @@ class TransactionTable:
             transaction.fail(TransactionRollback(reason))
 
     def lose(self, txn_id: object, reason: str) -> None:
-        """As `fail`, by what work named; nothing where that is no live transaction."""
+        """Work that named `txn_id` can't be done: that transaction can only roll back. Nothing happens where
+        it is no live one.
+        """
         found = self._live.get(txn_id) if isinstance(txn_id, bytes) else None
         if found is not None:
             self.fail(found, reason)
@@ -175,9 +177,9 @@ class TransactionTable:
         """Whether a plain disposition has to be shown to `dispose_plainly` at all."""
         return bool(self._held)
 
-    def at_store(self, items: Sequence[Any]) -> bool:
-        """Whether the store is at the discharge of one of these deliveries: what is said of them waits for
-        what becomes of it.
+    def commit_in_progress(self, items: Sequence[Any]) -> bool:
+        """Whether a commit that discharges one of these deliveries is in progress: what the peer says of them
+        waits for its result.
         """
         if not self._held:
             return False
@@ -185,9 +187,9 @@ class TransactionTable:
         return any(held.transaction.state is _DISCHARGING for held in found)
 
     def dispose(
-        self, holder: Any, items: Sequence[Any], state: TransactionalState, settled: bool, default: Any
+        self, consumer: Any, items: Sequence[Any], state: TransactionalState, settled: bool, default: Any
     ) -> Disposed:
-        """A disposition in a transaction for a run of deliveries of `holder`; `default` is the source's
+        """A disposition in a transaction for a run of deliveries of `consumer`; `default` is the source's
         default outcome, which a settled disposition without an outcome gives.
         """
         disposed = Disposed()
@@ -195,7 +197,7 @@ class TransactionTable:
             transaction = self.find(state.txn_id)
         except TransactionError as error:
             disposed.errors.append(error)
-            self._settled_for_nothing(holder, items, settled, disposed)
+            self._settled_for_nothing(consumer, items, settled, disposed)
             return disposed
         outcome: Any = state.outcome
         if given_by(outcome) is Given.NOTHING:
@@ -214,7 +216,7 @@ class TransactionTable:
                 held.settled = held.settled or settled
                 foreign = True
         if fresh and outcome is not None:
-            self._retire(transaction, holder, fresh, outcome, settled, disposed)
+            self._retire(transaction, consumer, fresh, outcome, settled, disposed)
         if foreign:
             disposed.errors.append(
                 ControlLinkTerminated(
@@ -246,34 +248,34 @@ class TransactionTable:
 
     # --- acquisition
 
-    def flow(self, holder: Any, txn_id: object) -> None:
+    def flow(self, consumer: Any, txn_id: object) -> None:
         """A flow of the receiver: what its link acquires from now on belongs to this transaction, or to none.
 
         Raises as `find` does: the link is detached.
         """
         if txn_id is None:
-            self._acquiring.pop(holder, None)
+            self._acquiring.pop(consumer, None)
         else:
-            self._acquiring[holder] = self.find(txn_id)
+            self._acquiring[consumer] = self.find(txn_id)
 
     def given(self, item: Any) -> Any:
         """The outcome that a live transaction has for a delivery, if one holds it."""
         held = self._held.get(item)
         return None if held is None else held.outcome
 
-    def acquires(self, holder: Any) -> bool:
-        """Whether what is sent to `holder` now belongs to a transaction; `acquiring` says to which."""
-        return holder in self._acquiring
+    def acquires(self, consumer: Any) -> bool:
+        """Whether what is sent to `consumer` now belongs to a transaction; `acquiring` says to which."""
+        return consumer in self._acquiring
 
-    def acquiring(self, holder: Any) -> Transaction | None:
-        """The transaction to which what is sent to `holder` now belongs.
+    def acquiring(self, consumer: Any) -> Transaction | None:
+        """The transaction to which what is sent to `consumer` now belongs.
 
         Raises TransactionTimeout or TransactionRollback when it ended without the controller's discharge: the
         link is detached, since its controller would take what comes now for transactional.
         """
         if not self._acquiring:
             return None
-        transaction = self._acquiring.get(holder)
+        transaction = self._acquiring.get(consumer)
         if transaction is not None and transaction.txn_id not in self._live:
             raise _again(transaction)
         return transaction
@@ -296,13 +298,13 @@ class TransactionTable:
             raise error
         return count
 
-    def acquired(self, transaction: Transaction, holder: Any, items: Sequence[Any], settled: bool) -> None:
-        """`items` were sent to `holder` in the transaction: OutgoingDeliveries, or the messages themselves
+    def acquired(self, transaction: Transaction, consumer: Any, items: Sequence[Any], settled: bool) -> None:
+        """`items` were sent to `consumer` in the transaction: OutgoingDeliveries, or the messages themselves
         where we sent them settled. Ask `admit` before.
         """
         kind = Kind.ACQUISITION_SETTLED if settled else Kind.ACQUISITION
         for item in items:
-            held = Held(transaction, kind, holder, item)
+            held = Held(transaction, kind, consumer, item)
             self._held[item] = held
             transaction.hold(held, len(item.body if settled else item.message.body))
 
@@ -330,8 +332,8 @@ class TransactionTable:
         return ended
 
     def force_rollback(self, txn_id: bytes, reason: str) -> Ended | None:
-        """An administrator's rollback; None if there is no such transaction, or the store is at it
-        already.
+        """An administrator's rollback; None if there is no such transaction, or its commit is in
+        progress.
         """
         transaction = self._live.get(txn_id)
         if transaction is None or transaction.state is _DISCHARGING:
@@ -352,12 +354,12 @@ class TransactionTable:
             del self._aborted[aborted.txn_id]
         return ended
 
-    def holder_gone(self, holder: Any, items: Sequence[Any], *, left: bool) -> list[Any]:
-        """The link of `holder` is gone. Those of these deliveries that no transaction holds are the answer;
+    def consumer_gone(self, consumer: Any, items: Sequence[Any], *, left: bool) -> list[Any]:
+        """The link of `consumer` is gone. Those of these deliveries that no transaction holds are the answer;
         the others are as good as settled by the controller and wait for its discharge. `left`: nobody has
         settled them but the end of the link.
         """
-        self._acquiring.pop(holder, None)
+        self._acquiring.pop(consumer, None)
         if not self._held:
             return list(items)
         free = []
@@ -399,7 +401,7 @@ class TransactionTable:
         self._clear_acquiring(transaction)
         transaction.advance(TransactionInput.DISCHARGE_FAIL if fail else TransactionInput.DISCHARGE)
         error = None if fail else _again(transaction)
-        return Ended(transaction, False, [], [], transaction.holders, error)
+        return Ended(transaction, False, [], [], transaction.consumers, error)
 
     def _fits(self, transaction: Transaction, operations: int, size_bytes: int) -> bool:
         limits = self.limits
@@ -417,7 +419,7 @@ class TransactionTable:
         )
 
     def _retire(
-        self, transaction: Transaction, holder: Any, items: list[Any], outcome: Any, settled: bool,
+        self, transaction: Transaction, consumer: Any, items: list[Any], outcome: Any, settled: bool,
         disposed: Disposed,
     ) -> None:  # fmt: skip
         merged = sum([item.merged_bytes for item in items])
@@ -425,16 +427,18 @@ class TransactionTable:
         if transaction.state is _LIVE:
             if self._fits(transaction, len(items), size):
                 retirement = Kind.RETIREMENT
-                run = {item: Held(transaction, retirement, holder, item, outcome, settled) for item in items}
+                run = {
+                    item: Held(transaction, retirement, consumer, item, outcome, settled) for item in items
+                }
                 transaction.hold_run(run, size, merged)
                 self._held.update(run)
                 return
             transaction.fail(self._too_much(transaction))
         if settled:  # it will be rolled back, so what the rollback does can be done now
-            disposed.works.append(Work(holder, Effect.APPLY_DEFAULT, items))
+            disposed.works.append(Work(consumer, Effect.APPLY_DEFAULT, items))
 
     def _settled_for_nothing(
-        self, holder: Any, items: Sequence[Any], settled: bool, disposed: Disposed
+        self, consumer: Any, items: Sequence[Any], settled: bool, disposed: Disposed
     ) -> None:
         """The controller settled deliveries in a transaction that there is not: nobody else ends them."""
         if not settled:
@@ -447,14 +451,14 @@ class TransactionTable:
             else:
                 held.settled = True
         if fresh:
-            disposed.works.append(Work(holder, Effect.APPLY_DEFAULT, fresh))
+            disposed.works.append(Work(consumer, Effect.APPLY_DEFAULT, fresh))
 
     def _clear_acquiring(self, transaction: Transaction) -> None:
         """4.4.3: "When a transaction is discharged, the txn-id of any link endpoints will be cleared."."""
-        holders = [holder for holder, found in self._acquiring.items() if found is transaction]
-        for holder in holders:
-            del self._acquiring[holder]
-        transaction.holders = holders
+        consumers = [consumer for consumer, found in self._acquiring.items() if found is transaction]
+        for consumer in consumers:
+            del self._acquiring[consumer]
+        transaction.consumers = consumers
 
     def _abort(self, transaction: Transaction, reason: TransactionError) -> Ended:
         transaction.reason = reason
@@ -470,7 +474,7 @@ class TransactionTable:
         works = transaction.works(committed)
         for item in transaction.held:
             del self._held[item]
-        ended = Ended(transaction, committed, transaction.postings, works, transaction.holders, error)
+        ended = Ended(transaction, committed, transaction.postings, works, transaction.consumers, error)
         transaction.held = {}
         transaction.postings = []
         return ended

@@ -23,25 +23,25 @@ class Enlisted(Protocol):
 
 class Held:
     """One message that a transaction has acquired or retires. `item` is the OutgoingDelivery, or the message
-    itself when it was sent settled; `holder` is the broker's consumer, which outlives its link here.
+    itself when it was sent settled; `consumer` outlives its link here.
     """
 
     __slots__ = (
-        "holder", "item", "kind", "left", "merged_bytes", "outcome", "settled", "transaction",
+        "consumer", "item", "kind", "left", "merged_bytes", "outcome", "settled", "transaction",
     )  # fmt: skip
 
     def __init__(
         self,
         transaction: Transaction,
         kind: Kind,
-        holder: Any,
+        consumer: Any,
         item: Any,
         outcome: Any = None,
         settled: bool = False,
     ) -> None:
         self.transaction = transaction
         self.kind = kind
-        self.holder = holder
+        self.consumer = consumer
         self.item = item
         self.outcome: Any = outcome
         self.settled = settled or kind is Kind.ACQUISITION_SETTLED
@@ -50,18 +50,18 @@ class Held:
 
 
 class Work:
-    """What to do with a run of `items` of one holder: the effect, and then our settled disposition if
+    """What to do with a run of `items` of one consumer: the effect, and then our settled disposition if
     `settles`.
 
     `outcome` is the given one, for RETIRE and RETURN.
     """
 
-    __slots__ = ("effect", "holder", "items", "outcome", "settles")
+    __slots__ = ("consumer", "effect", "items", "outcome", "settles")
 
     def __init__(
-        self, holder: Any, effect: Effect, items: list[Any], outcome: Any = None, settles: bool = False
+        self, consumer: Any, effect: Effect, items: list[Any], outcome: Any = None, settles: bool = False
     ) -> None:
-        self.holder = holder
+        self.consumer = consumer
         self.effect = effect
         self.items = items
         self.outcome = outcome
@@ -76,21 +76,21 @@ class Ended:
     """A transaction is over: the `postings` are stored or refused, then `works` are done, then it is
     answered.
 
-    `holders` had the txn-id on their link endpoints, which is cleared now; their credit stays (4.4.3).
+    `consumers` had the txn-id on their link endpoints, which is cleared now; their credit stays (4.4.3).
     `error` None: a discharge is answered `accepted`; else with the error.
     """
 
-    __slots__ = ("committed", "error", "holders", "postings", "transaction", "works")
+    __slots__ = ("committed", "consumers", "error", "postings", "transaction", "works")
 
     def __init__(
         self, transaction: Transaction, committed: bool, postings: list[Any], works: list[Work],
-        holders: list[Any], error: TransactionError | None = None,
+        consumers: list[Any], error: TransactionError | None = None,
     ) -> None:  # fmt: skip
         self.transaction = transaction
         self.committed = committed
         self.postings = postings
         self.works = works
-        self.holders = holders
+        self.consumers = consumers
         self.error = error
 
 

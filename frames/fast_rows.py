@@ -62,8 +62,8 @@ def split_sections(data: bytes) -> Sections | None:
 
 
 def split_many(payloads: list[bytes]) -> list[Sections | None]:
-    """The same of many messages. What one begins with is looked for in the next one: the header, and the
-    size of message-annotations, are the same in most messages of a node.
+    """The sections of each message, as `split_sections` gives them. What one begins with is looked for in the
+    next one: the header, and the size of message-annotations, are the same in most messages of a node.
     """
     found: list[Sections | None] = []
     prefix = header = b""  # of the message before: its header, and its annotations up to their count
@@ -189,7 +189,9 @@ class StampReader:
         self._wholes = whole.iter_unpack
 
     def read_all(self, maps: "list[bytes | None]") -> "tuple[list[int], list[int], list[bool]] | None":
-        """The same of many, as three lists; None where one of them is of another layout."""
+        """The offsets, times and whether there are other annotations, of many maps; None where one of them is
+        of another layout.
+        """
         count = len(maps)
         if count and None not in maps:
             parts: list[bytes] = maps  # type: ignore[assignment]

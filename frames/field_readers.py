@@ -47,7 +47,7 @@ def uint(data: bytes, at: int, code: int) -> int:
 
 
 def uint_or(data: bytes, at: int, code: int, absent: int) -> int:
-    """As `uint`, or `absent` for null."""
+    """The value of a `uint` field, or `absent` for null."""
     return absent if code == 0x40 else uint(data, at, code)
 
 
@@ -59,17 +59,17 @@ def boolean(data: bytes, at: int, code: int) -> bool:
 
 
 def boolean_or_false(data: bytes, at: int, code: int) -> bool:
-    """As `boolean`, or False for null."""
+    """The value of a `boolean` field, or False for null."""
     return code != 0x40 and boolean(data, at, code)
 
 
 def boolean_or_none(data: bytes, at: int, code: int) -> bool | None:
-    """As `boolean`, or None for null."""
+    """The value of a `boolean` field, or None for null."""
     return None if code == 0x40 else boolean(data, at, code)
 
 
 def flag(data: bytes, at: int, code: int) -> int:
-    """As `boolean`: 0 or 1, or -1 for null."""
+    """The value of a `boolean` field as 0 or 1, or -1 for null."""
     return -1 if code == 0x40 else int(boolean(data, at, code))
 
 

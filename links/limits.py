@@ -46,7 +46,8 @@ class Limits:
     partial_idle_s: float = 60.0
     """A delivery of several transfers that does not go on for so long is detached."""
     partial_total_s: float = 600.0
-    """And one that is not complete so long after its first transfer, however often it goes on."""
+    """A delivery that is not complete so long after its first transfer is detached, however often it goes on.
+    """
     max_message_bytes: int = 16 * MEBIBYTE
     """Unless the link's attach says less."""
     min_idle_time_out_ms: int = 1_000

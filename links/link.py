@@ -44,8 +44,8 @@ class Link:
         self.remote_attach: Attach | None = None
         self.max_message_size = 0
         """Ours, in octets; 0 is none."""
-        self.told = True
-        """The caller knows of this link's end, or was never told of the link."""
+        self.end_told = True
+        """Whether the caller knows of this link's end, or was never told of the link."""
         self.leaving: Detach | None = None
         """The peer's detach, while our answer waits for outcomes of what it sent before."""
         self.context: Any = None
@@ -171,8 +171,8 @@ class Link:
         connection = self.session.connection
         connection.forget_link(self)
         unsettled = self._drop()
-        if not self.told:
-            self.told = True
+        if not self.end_told:
+            self.end_told = True
             connection.events.tell(
                 LinkDetached(
                     cast("ReceiverLink | SenderLink", self), closed, error, unsettled, connection.broken
@@ -186,7 +186,7 @@ class Link:
 
     def _gone_unanswered(self) -> bool:
         """Whether session or connection went before the attach was answered."""
-        if self.state is LinkState.DETACHED and self.told:
+        if self.state is LinkState.DETACHED and self.end_told:
             return True
         if self.state is not LinkState.ATTACH_RCVD:
             raise LocalProtocolError(f"{self!r} does not wait for an answer to its attach")

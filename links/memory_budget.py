@@ -31,24 +31,24 @@ NO_BOUND: Final = 1 << 60
 
 
 class MemoryBudget:
-    """Octets of the process. `told` is called when the first account is pressed (True), and when none is any
-    more (False); `freed` each time that a part was given back.
+    """Octets of the process. `on_pressure` is called when the first account is pressed (True), and when none
+    is any more (False); `freed` each time that a part was given back.
     """
 
     __slots__ = (
-        "_step", "_steps_used", "cache", "freed", "limit_bytes", "own", "part_bytes", "pressed",
-        "quiet_bytes", "told", "used_bytes",
+        "_step", "_steps_used", "cache", "freed", "limit_bytes", "on_pressure", "own", "part_bytes",
+        "pressed", "quiet_bytes", "used_bytes",
     )  # fmt: skip
 
     def __init__(self, limit_bytes: int = NO_BOUND) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self.pressed: dict[Account, None] = {}
-        self.told: Callable[[bool], None] | None = None
+        self.on_pressure: Callable[[bool], None] | None = None
         self.freed: Callable[[], None] | None = None
         self.part_bytes = limit_bytes // PRESSED_PART
         self.quiet_bytes = limit_bytes // 2 - self.part_bytes
-        """As long as no more is used, nobody is pressed."""
+        """Up to so many used octets nobody is pressed."""
         self._step = max(1, limit_bytes // STEPS)
         self._steps_used = 0
         self.cache = Account(self)
@@ -65,7 +65,7 @@ class MemoryBudget:
         return self.used_bytes + self.part_bytes >= self.limit_bytes
 
     def change(self, octets: int) -> None:
-        """So much more is used, or less. For accounts."""
+        """Count octets that are used, or (negative) are used no longer. For accounts."""
         self.used_bytes += octets
         steps = self.used_bytes // self._step
         before, self._steps_used = self._steps_used, steps
@@ -78,14 +78,14 @@ class MemoryBudget:
     def press(self, account: Account) -> None:
         """`account` should get no more. For accounts."""
         self.pressed[account] = None
-        if len(self.pressed) == 1 and self.told is not None:
-            self.told(True)
+        if len(self.pressed) == 1 and self.on_pressure is not None:
+            self.on_pressure(True)
 
     def relieve(self, account: Account) -> None:
         """It may have more. For accounts."""
         del self.pressed[account]
-        if not self.pressed and self.told is not None:
-            self.told(False)
+        if not self.pressed and self.on_pressure is not None:
+            self.on_pressure(False)
 
     def left_bytes(self) -> int:
         """What nobody has, in whole steps: so it changes only where pressed accounts look again."""
@@ -122,7 +122,7 @@ class Account:
         return used * 2 <= budget.limit_bytes or self.used_bytes + octets <= budget.limit_bytes - used
 
     def hold(self, octets: int) -> None:
-        """So much more is kept, whatever is left."""
+        """Keep so many octets more, whatever is left."""
         self.used_bytes += octets
         budget = self.budget
         budget.change(octets)
@@ -130,7 +130,7 @@ class Account:
             self._press()
 
     def give_back(self, octets: int) -> None:
-        """So much of it is kept no longer."""
+        """Keep so many octets less."""
         assert octets <= self.used_bytes, "more memory given back than was taken"
         self.used_bytes -= octets
         self.budget.change(-octets)
@@ -138,7 +138,7 @@ class Account:
             self.look_again()
 
     def change(self, octets: int) -> None:
-        """So much more is kept, or (negative) less: `hold` or `give_back`."""
+        """Keep so many octets more, or (negative) less: `hold` or `give_back`."""
         if octets > 0:
             self.hold(octets)
         elif octets:
@@ -202,14 +202,14 @@ class Holdings:
         self.used_bytes = 0
 
     def add(self, account: Account, octets: int) -> None:
-        """So much more is kept for `account`, which cannot refuse it: it was accepted."""
+        """Keep so many octets more for `account`, which cannot refuse them: they were accepted."""
         if octets:
             self._by_account[account] = self._by_account.get(account, 0) + octets
             self.used_bytes += octets
             account.hold(octets)
 
     def remove(self, octets: int) -> None:
-        """So much of it is gone."""
+        """Keep so many octets less: the oldest are gone."""
         assert octets <= self.used_bytes, "more memory given back than is kept here"
         self.used_bytes -= octets
         while octets:

@@ -89,7 +89,7 @@ class ReceiverLink(Link):
             self.target = target
         limit = self.session.limits.max_message_bytes
         self.max_message_size = limit if max_message_size is None else min(limit, max_message_size)
-        self.told = False
+        self.end_told = False
         self.send_attach(offered_capabilities, properties)
         self.set_credit(credit)
         self.session.connection.answered()
@@ -206,7 +206,8 @@ class ReceiverLink(Link):
         )
 
     def settle_later(self, deliveries: list[Delivery], state: Any) -> None:
-        """As `settle`, with the next `settle_deferred`; equal states of neighbours are told in one range.
+        """Settle these deliveries as `settle` does, with the next `settle_deferred`; equal states of
+        neighbours go into one range.
 
         By itself this happens before the end of the link, and when the sender's flow drains or asks for an
         echo.

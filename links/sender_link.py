@@ -106,7 +106,7 @@ class SenderLink(Link):
             self.source = source
         if target is not None:
             self.target = target
-        self.told = False
+        self.end_told = False
         self.send_attach(offered_capabilities, properties)
         self._prepare()
         self.session.connection.answered()

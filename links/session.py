@@ -81,7 +81,7 @@ class Session:
         """In the read that goes on."""
         self.remote_handle_max = 0xFFFFFFFF
         self.echo_due = False
-        self.told = False
+        self.end_told = False
         self.leaving: End | None = None
         """The peer's end, while our answer waits for outcomes of what it sent before."""
         self._owing: set[Link] = set()
@@ -145,7 +145,7 @@ class Session:
         self.output_links[link.handle] = link
         self._unanswered += 1
         self.connection.link_count += 1
-        link.told = False
+        link.end_told = False
         link.send_attach(None, properties)
 
     def free_handle(self) -> int:
@@ -368,8 +368,8 @@ class Session:
         self.connection.link_count -= len(self.output_links)
         self.output_links.clear()
         self.input_links.clear()
-        if not self.told:
-            self.told = True
+        if not self.end_told:
+            self.end_told = True
             self.connection.events.tell(SessionEnded(self, error))
 
     def frame_received(self, performative: Any, payload: bytes) -> None:

@@ -27,5 +27,5 @@ def size_of(kind: bytes, fields: bytes) -> int:
 
 
 def size_of_event(event: Event) -> int:
-    """The same where there are no rows."""
+    """What an event counts where it is not in rows."""
     return size_of(event.kind.encode(), encoded_fields(event).encode())

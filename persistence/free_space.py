@@ -106,5 +106,5 @@ class SpaceGuard:
         return True
 
     def state(self) -> SpaceState:
-        """As it stands; asking changes nothing."""
+        """The room on the disk and the state of this guard; asking changes nothing."""
         return SpaceState(self._free_bytes(), self._low_water_bytes, self._refusing, self._ballast_present)

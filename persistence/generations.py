@@ -49,7 +49,7 @@ class Generation:
 
 
 @attrs.define
-class Placed:
+class Placement:
     """Where the outcomes of a group go, by the first number of their generation."""
 
     opened: list[tuple[int, int]]  # (first number, at_ms) of new generations
@@ -83,9 +83,9 @@ class Generations:
             age_ms += min(max(step_ms, 0), 2 * self._most_ms)
             self._kept[index].age_ms = age_ms
 
-    def place(self, discharges: Sequence[Discharged]) -> Placed:
+    def place(self, discharges: Sequence[Discharged]) -> Placement:
         """Give each outcome of a group its generation. Nothing changes before `keep`."""
-        placed = Placed([], {})
+        placement = Placement([], {})
         number = self._next_number
         first_number, opened_at_ms, room = 0, 0, 0
         if self._kept:
@@ -95,17 +95,17 @@ class Generations:
         for verb in discharges:
             if room <= 0 or abs(verb.at_ms - opened_at_ms) > self._most_ms:
                 first_number, opened_at_ms, room = number, verb.at_ms, self._most_outcomes
-                placed.opened.append((first_number, opened_at_ms))
-            placed.members.setdefault(first_number, []).append(verb)
+                placement.opened.append((first_number, opened_at_ms))
+            placement.members.setdefault(first_number, []).append(verb)
             number += 1
             room -= 1
-        return placed
+        return placement
 
-    def keep(self, placed: Placed) -> None:
+    def keep(self, placement: Placement) -> None:
         """They are durable."""
-        self._kept.extend([Generation(first_number, at_ms) for first_number, at_ms in placed.opened])
-        for generation in self._kept[-len(placed.members) :]:
-            count = len(placed.members[generation.first_number])
+        self._kept.extend([Generation(first_number, at_ms) for first_number, at_ms in placement.opened])
+        for generation in self._kept[-len(placement.members) :]:
+            count = len(placement.members[generation.first_number])
             generation.count += count
             self._next_number += count
 
@@ -132,7 +132,7 @@ class Generations:
         return self._next_number
 
     def forget(self, generations: int) -> None:
-        """So many of the oldest are gone."""
+        """Drop so many of the oldest generations."""
         del self._kept[:generations]
 
     @property

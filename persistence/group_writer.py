@@ -19,7 +19,7 @@ from amqp_broker.persistence.group import (
     QueueChanges,
     TouchedRun,
 )
-from amqp_broker.persistence.moving import bytes_of_moved, former_rows, more_runs, placed
+from amqp_broker.persistence.moving import bytes_of_moved, former_rows, more_runs, run_of_moved
 from amqp_broker.persistence.node_rows import (
     CONFIGURE_NODE,
     INSERT_NODE,
@@ -226,7 +226,7 @@ class GroupWriter:
             moved.count != moved.run.count or 0 < moved.live_count < moved.run.count
         ):
             moved.run.ends = self._load_ends(moved.run)
-        run = placed(changes.node.queue_id, moved, at_ms)
+        run = run_of_moved(changes.node.queue_id, moved, at_ms)
         if moved.first >= changes.keep_from:
             run.total_bytes = bytes_of_moved(moved)
             self._moved_kept.append(run)
@@ -279,7 +279,7 @@ class GroupWriter:
             fault_point("retain.after_rows")
 
     def _retention_after(self, changes: QueueChanges) -> Retention | None:
-        """As this group leaves it, without what the runs tell."""
+        """The retention of a node as this group leaves it, without what the runs say."""
         before, policy = changes.node.retention, changes.policy
         if before is None and policy is None:
             return None

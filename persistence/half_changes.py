@@ -33,7 +33,7 @@ Key = tuple[str, bytes]
 StreamKey = tuple[int, str]
 CursorKey = tuple[str, int]
 EpochKey = tuple[str, str, int]  # group, producer, epoch
-Found = tuple[int, Half]  # its number, and a copy that is the caller's
+NumberedHalf = tuple[int, Half]  # its number, and a copy that is the caller's
 
 
 @attrs.define
@@ -57,7 +57,7 @@ class HalfChanges:
 
     def __init__(
         self,
-        find: Callable[[str, bytes], Found | None],
+        find: Callable[[str, bytes], NumberedHalf | None],
         next_seq: int,
         is_decided: Callable[[str, str, int], bool],
     ) -> None:

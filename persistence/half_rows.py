@@ -77,5 +77,5 @@ def half_of(row: Row) -> Half:
 
 
 def body_checksum(number: int, body: bytes) -> int:
-    """So that a body is right only in its own half message."""
+    """The checksum of a body, which is right in its own half message only."""
     return crc32(body, body_seed(number))

@@ -34,7 +34,7 @@ from typing import Final
 from amqp_broker.persistence.checksums import half_checksum, is_sound
 from amqp_broker.persistence.errors import RowDamaged, StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
-from amqp_broker.persistence.half_changes import Found, HalfChanges, Key, copy_of
+from amqp_broker.persistence.half_changes import HalfChanges, Key, NumberedHalf, copy_of
 from amqp_broker.persistence.half_rows import (
     COLUMN_COUNT,
     COLUMNS,
@@ -113,8 +113,8 @@ class HalfTable:
         self._kept_then = 0  # if the group under way commits
         self._next_number = 1
         self._known: dict[Key, Row | None] = {}  # sound rows as the last commit left them
-        self._recent: dict[Key, Found] = {}  # the same of open ones, as they were written
-        self._written: list[tuple[Key, Found]] = []  # by the group under way
+        self._recent: dict[Key, NumberedHalf] = {}  # the same of open ones, as they were written
+        self._written: list[tuple[Key, NumberedHalf]] = []  # by the group under way
 
     def load(self) -> None:
         """Raises StoreCorrupt, StoreFailed."""
@@ -131,7 +131,7 @@ class HalfTable:
 
     # Reading
 
-    def find(self, group: str, half_id: bytes) -> Found | None:
+    def find(self, group: str, half_id: bytes) -> NumberedHalf | None:
         """Its number and itself. Raises RowDamaged, StoreFailed."""
         key = (group, half_id)
         recent = self._recent.get(key)

@@ -167,7 +167,7 @@ def pass_before_commit(changes: HalfChanges) -> None:
 
 
 def pass_after_commit(changes: HalfChanges) -> None:
-    """The same once it is durable."""
+    """The fault points of a group with such verbs, once it is durable."""
     if changes.holds:
         fault_point("hold.after_commit")
     if changes.decides:

@@ -11,7 +11,7 @@ import attrs
 from amqp_broker.persistence import questions
 from amqp_broker.persistence.epochs import KEEP_DECISIONS, Decision
 from amqp_broker.persistence.event_sizes import size_of_event
-from amqp_broker.persistence.half_changes import CursorKey, Found, HalfChanges, Key, StreamKey, copy_of
+from amqp_broker.persistence.half_changes import CursorKey, HalfChanges, Key, NumberedHalf, StreamKey, copy_of
 from amqp_broker.persistence.halves import OPEN, Event, Half, Stream, keeps_body
 from amqp_broker.persistence.keep_clock import FORGET_HALVES, FORGET_ROWS, KeepClock
 from amqp_broker.persistence.retention import Cursor
@@ -107,7 +107,7 @@ class MemoryLedger:
 
     @property
     def kept_bytes(self) -> int:
-        """See `Store`."""
+        """Octets of memory for half messages and events that only the store knows of."""
         first, end = self.event_range(questions.EventRange())
         return self._body_bytes + (end - first) * MEMORY_EVENT_BYTES
 
@@ -117,7 +117,7 @@ class MemoryLedger:
         """For a new group."""
         return HalfChanges(self._find, self._next_seq, self._is_decided)
 
-    def _find(self, group: str, half_id: bytes) -> Found | None:
+    def _find(self, group: str, half_id: bytes) -> NumberedHalf | None:
         half = self.half(questions.HalfOf(group, half_id))
         return None if half is None else (1, half)
 

@@ -181,7 +181,7 @@ def _copy(record: Record, offset: int) -> Record:
     )
 
 
-def placed(queue_id: int, moved: MovedRun, at_ms: int) -> Run:
+def run_of_moved(queue_id: int, moved: MovedRun, at_ms: int) -> Run:
     """The row of its new place. `moved.run.ends` is known if only a part of that run is in it, or live."""
     run = moved.run
     live_bytes = run.live_bytes if moved.live_count else 0

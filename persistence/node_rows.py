@@ -55,7 +55,7 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def encoded_settings(settings: dict[str, object]) -> str:
-    """As they are stored."""
+    """The settings of a node as they are stored."""
     return _encode(settings)
 
 
@@ -65,7 +65,7 @@ def identity_of(queue_id: int, name: str | None, kind: str, settings: str) -> in
 
 
 def tombstone_identity(node: NodeState) -> int:
-    """The same once it is deleted."""
+    """The part of the checksum that memory keeps of a node that was deleted."""
     return identity_of(node.queue_id, None, node.kind, "{}")
 
 

@@ -30,7 +30,7 @@ from typing import Final
 from amqp_broker.persistence.checksums import generation_checksum, is_sound, outcome_checksum
 from amqp_broker.persistence.errors import OutcomesDamaged, StoreCorrupt
 from amqp_broker.persistence.fault_points import fault_point
-from amqp_broker.persistence.generations import GENERATION_OUTCOMES, Generations, Placed
+from amqp_broker.persistence.generations import GENERATION_OUTCOMES, Generations, Placement
 from amqp_broker.persistence.questions import DischargedAt
 from amqp_broker.persistence.sqlite_library import Parameters
 from amqp_broker.persistence.unit_of_work import UnitOfWork
@@ -69,27 +69,27 @@ class Outcomes:
             ((newest_count,),) = self._unit.query(_COUNT, (opened[-1][0],))
         self._generations.load(opened, newest_count)
 
-    def write(self, discharges: list[Discharged]) -> Placed:
+    def write(self, discharges: list[Discharged]) -> Placement:
         """Run inside the transaction of their group. Raises as `UnitOfWork.execute`."""
-        placed = self._generations.place(discharges)
-        if placed.opened:
-            opened = [(*values, generation_checksum(*values)) for values in placed.opened]
+        placement = self._generations.place(discharges)
+        if placement.opened:
+            opened = [(*values, generation_checksum(*values)) for values in placement.opened]
             self._unit.execute_many(_OPEN, opened)
         fault_point("discharge.before_record")
         rows: list[Parameters] = []
-        for number, members in placed.members.items():
+        for number, members in placement.members.items():
             members.sort(key=_txn_id)  # neighbours on a page are written one after the other
             for verb in members:
                 checksum = outcome_checksum(number, verb.txn_id, verb.at_ms)
                 rows.append((number, verb.txn_id, verb.at_ms, checksum))
         self._unit.execute_many(_INSERT, rows)
         fault_point("discharge.after_record")
-        return placed
+        return placement
 
-    def keep(self, placed: Placed) -> int:
+    def keep(self, placement: Placement) -> int:
         """They are durable; about how many pages that took."""
-        self._generations.keep(placed)
-        return sum([min(len(members), GENERATION_PAGES) for members in placed.members.values()])
+        self._generations.keep(placement)
+        return sum([min(len(members), GENERATION_PAGES) for members in placement.members.values()])
 
     def find(self, asked: DischargedAt) -> int | None:
         """The answer. Raises OutcomesDamaged, StoreFailed."""

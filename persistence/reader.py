@@ -102,7 +102,9 @@ class Runs(Protocol):
         """Rows from the one that holds `offset`, or the next one, in order."""
 
     def select_live(self, queue_id: int, offset: int, last: int, limit: int) -> list[Row]:
-        """The same without those of which nothing is live."""
+        """Rows from the one that holds `offset`, or the next one, in order, without those of which nothing is
+        live.
+        """
 
     def add(self, run: Run) -> Run:
         """Hold it, or not."""
@@ -184,7 +186,7 @@ class PageReader:
         page.damaged(damage, lost, _counted_bytes(row) * len(lost) // (len(live) or 1))
 
     def _choose(self, page: Page, runs: list[Run]) -> list[Run]:
-        """As many as the page can take, and as may be loaded at once."""
+        """As many of these runs as the page can take, and as may be loaded at once."""
         messages = page.max_messages - len(page.records)
         room = page.max_bytes - page.size
         load = LOAD_BYTES

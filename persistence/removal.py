@@ -110,7 +110,7 @@ def _last_of(unit: UnitOfWork, node: NodeState, first: int) -> int:
 
 
 def _body(unit: UnitOfWork, segment_id: int, position: int) -> bytes | None:
-    """As it is stored, if it can be read."""
+    """A body as it is stored, or None if it cannot be read."""
     try:
         for encoded, bodies in unit.query(_SELECT_BODY, (segment_id,)):
             begin, end = decode_directory(encoded).bounds(position)

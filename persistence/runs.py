@@ -183,7 +183,9 @@ class RunCache:
         return self._unit.query(_SELECT_RUNS, (queue_id, offset, last, limit))
 
     def select_live(self, queue_id: int, offset: int, last: int, limit: int) -> list[Row]:
-        """The same without those of which nothing is live: in a retaining node there may be a million."""
+        """Rows in order, without those of which nothing is live: in a retaining node there may be a million
+        of those.
+        """
         return self._unit.query(_SELECT_LIVE_RUNS, (queue_id, offset, last, limit))
 
     def add(self, run: Run) -> Run:

@@ -28,7 +28,7 @@ from amqp_broker.persistence.errors import NoSuchNode, StoreCorrupt, StoreError,
 from amqp_broker.persistence.fault_points import fault_point
 from amqp_broker.persistence.file_lock import FileLock
 from amqp_broker.persistence.free_space import SpaceGuard, free_bytes_of
-from amqp_broker.persistence.generations import KEEP_COUNT, KEEP_MS, Placed
+from amqp_broker.persistence.generations import KEEP_COUNT, KEEP_MS, Placement
 from amqp_broker.persistence.group import EVERYTHING, Group, NodeState
 from amqp_broker.persistence.group_writer import GroupWriter
 from amqp_broker.persistence.housekeeping import Compactor, orphan_step, sweep_step
@@ -161,7 +161,7 @@ class SqliteStore:
         self._turn = _IDLE
         self._group: Group | None = None
         self._writer: GroupWriter | None = None
-        self._placed: Placed | None = None  # the outcomes of the group under way
+        self._placement: Placement | None = None  # the outcomes of the group under way
         self._not_put_away: set[tuple[int, int]] = set()  # damaged ones that were told, still there
         self._next_half = 0  # the number of the next half message if the group under way commits
         self._closed = False
@@ -181,7 +181,9 @@ class SqliteStore:
             self._load()
 
     def recover(self) -> Recovered:
-        """See `Store`."""
+        """What is stored: nodes, numbering and counts. Raises StoreFailed, and StoreFull if a damaged row of
+        a node cannot be put away.
+        """
         self._take_turn("recover")
         try:
             return self._load()
@@ -193,13 +195,13 @@ class SqliteStore:
 
     def _load(self) -> Recovered:
         if not self._next_segment_id:
-            self._mended += _told_of("nodes", lambda: mend_nodes(self._unit))
-        loaded = _told_of("nodes and their messages", lambda: load(self._unit, self._runs))
+            self._mended += _naming_damage("nodes", lambda: mend_nodes(self._unit))
+        loaded = _naming_damage("nodes and their messages", lambda: load(self._unit, self._runs))
         loaded.recovered.quarantined = [*self._mended]
         loaded.recovered.now_ms, loaded.recovered.notes = self._ledger.time()
         if not self._next_segment_id:
-            _told_of("the outcomes of transactions", self._outcomes.load)
-            _told_of("half messages, cursors and events", self._ledger.load)
+            _naming_damage("the outcomes of transactions", self._outcomes.load)
+            _naming_damage("half messages, cursors and events", self._ledger.load)
             self._nodes = loaded.nodes
             self._sweep = loaded.sweep
             self._retaining = {i: node for i, node in loaded.nodes.items() if node.retention is not None}
@@ -212,7 +214,9 @@ class SqliteStore:
     # Writing
 
     def apply(self, units: Sequence[Unit]) -> list[Exception | None]:
-        """See `Store`."""
+        """Run the units, in order; one entry for each: None, or why it did not happen. Raises StoreFull
+        (nothing happened) or StoreFailed.
+        """
         self._take_turn("apply")
         try:
             self._checked()
@@ -266,7 +270,7 @@ class SqliteStore:
             self._ledger.cursors.forget_queues(deleted, group.halves)
         if group.discharges:
             fault_point("discharge.after_posts")
-            self._placed = self._outcomes.write(group.discharges)
+            self._placement = self._outcomes.write(group.discharges)
         if wrote or group.discharges:
             self._writer = writer
         else:
@@ -274,7 +278,9 @@ class SqliteStore:
         fault_point("apply.done")
 
     def commit(self) -> None:
-        """See `Store`."""
+        """End the group; it is durable when this returns. Raises StoreFull (nothing happened) or StoreFailed
+        (unknown).
+        """
         self._take_turn("commit", _APPLIED)
         try:
             writer, group = self._writer, self._group
@@ -284,15 +290,15 @@ class SqliteStore:
                 pass_before_commit(group.halves)
             if group.retains:
                 fault_point("retain.before_commit")
-            if self._placed is not None:
+            if self._placement is not None:
                 fault_point("discharge.before_commit")
             self._unit.commit()
             if group.halves is not None:
                 pass_after_commit(group.halves)
                 self._count_wal(self._page_size * self._ledger.keep(group.halves, self._next_half))
-            if self._placed is not None:
+            if self._placement is not None:
                 fault_point("discharge.after_commit")
-                self._count_wal(self._page_size * self._outcomes.keep(self._placed))
+                self._count_wal(self._page_size * self._outcomes.keep(self._placement))
             if group.retains:
                 fault_point("retain.after_commit")
             self._settle(writer, group)
@@ -319,7 +325,7 @@ class SqliteStore:
         )
 
     def abandon(self) -> None:
-        """See `Store`."""
+        """Roll back what was applied."""
         self._take_turn("abandon", _APPLIED)
         try:
             self._unit.rollback()
@@ -334,13 +340,13 @@ class SqliteStore:
         finally:
             self._table.forget()
             self._mover.forget()
-            self._group = self._writer = self._placed = None
+            self._group = self._writer = self._placement = None
             self._turn = _IDLE
 
     # Reading
 
     def ask(self, question: Question[Answer]) -> Answer:
-        """See `Store`."""
+        """The answer to a question (questions.py). Raises what the question says, and StoreFailed."""
         self._take_turn(type(question).__name__)
         try:
             self._checked()
@@ -427,8 +433,8 @@ class SqliteStore:
     # Housekeeping
 
     def idle(self, now: float) -> bool:
-        """See `Store`. One step of forgetting; one of sweeping, or else of compaction, or else of giving
-        room back; a checkpoint when due or when nothing else waits.
+        """One step of housekeeping; True if more waits: one step of forgetting; one of sweeping, or else of
+        compaction, or else of giving room back; a checkpoint when due or when nothing else waits.
 
         `now` makes outcomes, half messages and events older; all else depends on what was stored only.
         """
@@ -512,7 +518,7 @@ class SqliteStore:
 
     @property
     def checkpoint_due(self) -> bool:
-        """See `Store`."""
+        """Whether `idle` should run before the next group."""
         return self._wal_bytes >= self._checkpoint_bytes
 
     def _count_wal(self, guess: int) -> None:
@@ -540,7 +546,7 @@ class SqliteStore:
 
     @property
     def space(self) -> SpaceState:
-        """See `Store`."""
+        """The room on the disk."""
         return self._space.state()
 
     def backup(
@@ -566,7 +572,9 @@ class SqliteStore:
             self._turn = _IDLE
 
     def close(self) -> None:
-        """See `Store`. SQLite checkpoints and removes the WAL, so one file is left."""
+        """End cleanly; a second call is harmless. SQLite checkpoints and removes the WAL, so one file is
+        left.
+        """
         if self._closed:
             return
         if self._turn == _APPLIED and self._unit.failure is None:
@@ -581,7 +589,7 @@ class SqliteStore:
             self._lock.release()
 
 
-def _told_of(what: str, load_part: Callable[[], T]) -> T:
+def _naming_damage(what: str, load_part: Callable[[], T]) -> T:
     """A part of what is loaded; damage in it is told with its name."""
     try:
         return load_part()

@@ -85,7 +85,9 @@ def node_names(directory: str | os.PathLike[str]) -> dict[int, str]:
 def check_store_file(
     path: str | os.PathLike[str], message_problem: MessageProblem | None = None
 ) -> list[str]:
-    """The same for a database file that nobody uses, such as a backup. Raises as `check_directory`."""
+    """What is wrong with a database file that nobody uses, such as a backup; empty if nothing is. Raises as
+    `check_directory`.
+    """
     damage = lost_commits(os.fspath(path))
     if damage is not None:  # SQLite would empty the log when the file is closed
         return [f"{damage}. {WHAT_TO_DO}"]

@@ -134,7 +134,7 @@ def name_of(kind: Any) -> str:
 
 
 def nullable(convert: Convert) -> Convert:
-    """The same, and None is null."""
+    """The converter that gives null for None, and else what `convert` gives."""
     return lambda value: None if value is None else convert(value)
 
 

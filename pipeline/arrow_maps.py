@@ -31,7 +31,7 @@ class _Octets:
         return len(self._ends) - 1
 
     def add_rows(self, data: bytes, sizes: Sequence[int], count: int) -> None:
-        """As many rows, whose strings have these sizes."""
+        """Add `count` rows, whose strings have these sizes."""
         width = sum(sizes)
         ends = array("i", bytes(4 * len(sizes) * count))
         for at, end in enumerate(itertools.accumulate(sizes)):

@@ -227,7 +227,7 @@ def _group_values(group: Group) -> dict[str, Sequence[Any]]:
 
 
 def _row_values(rows: list[Any]) -> dict[str, Sequence[Any]]:
-    """The same of rows with 13 fields each."""
+    """The columns of the properties, by name, from rows with 13 fields each."""
     columns = dict(zip(PROPERTY_NAMES, zip(*rows, strict=True), strict=True))
     values: dict[str, Sequence[Any]] = {
         name: column for name, column in columns.items() if column.count(None) < len(rows)

@@ -18,7 +18,7 @@ from amqp_broker.pipeline.progress import Progress
 
 AT_A_TIME: Final = 2
 EXAMPLES: Final = 10
-"""So many counter-examples of each kind are kept; how many there are is counted."""
+"""How many counter-examples of each kind are kept; all of them are counted."""
 
 
 def run_audits(

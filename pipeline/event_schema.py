@@ -39,7 +39,7 @@ EVENT_COLUMNS: Final[tuple[tuple[str, str], ...]] = (
 """Name and Spark type of each column, in order."""
 
 EVENT_DDL: Final = ", ".join(f"`{name}` {kind}" for name, kind in EVENT_COLUMNS)
-"""The same as a schema for Spark."""
+"""The columns of an event as a schema for Spark."""
 
 EVENT_TYPES: Final = (
     "put",  # a message became available in a queue

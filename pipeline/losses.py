@@ -85,7 +85,7 @@ def read_losses(path: str | Path) -> list[Loss]:
 
 
 def kinds_of(losses: Iterable[Loss]) -> tuple[Kind, ...]:
-    """The same as findings of an audit: warnings, since whoever set the option wanted to go on."""
+    """The losses as findings of an audit: warnings, since whoever set the option wanted to go on."""
     # A batch that was repeated was told twice.
     told = list({(loss.query, loss.batch): loss for loss in losses}.values())
     if not told:

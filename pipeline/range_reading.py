@@ -38,7 +38,7 @@ def columns(options: Options) -> tuple[tuple[str, str], ...]:
 
 
 def schema_of(options: Options) -> str:
-    """The same as a schema."""
+    """The columns that these options make, as a schema."""
     return ddl_of(columns(options))
 
 

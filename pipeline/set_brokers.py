@@ -56,7 +56,7 @@ class SetBrokers:
         return client
 
     def guard(self, number: int, do: Callable[[], T]) -> T:
-        """The same for what is done with one broker otherwise."""
+        """Do something with one broker otherwise, with the errors of `ask`."""
         try:
             return do()
         except SetRefused as refused:

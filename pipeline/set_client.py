@@ -108,7 +108,7 @@ class SealedSet:
         return {"set": self.set_id, "count": Ulong(self.count), "checksum": Ulong(self.checksum)}
 
     def named(self) -> dict[str, Any]:
-        """The same with its store, where that is another one."""
+        """Its map on the wire, with its store where that is another one."""
         return self.described() | ({"store": self.store} if self.store else {})
 
 

@@ -107,7 +107,7 @@ class AmqpBatchReader(DataSourceReader):
         return check_loss(options, [part for part in parts if len(part)], found)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """See read_range."""
+        """The record batches of one task. Runs in a worker."""
         return read_range(self._options, self._schema, partition)
 
     def _start(self, client: RetainedClient, nodes: dict[str, Node], partition: int) -> dict[str, int]:
@@ -238,7 +238,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- the worker's side
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """See read_range."""
+        """The record batches of one task. Runs in a worker."""
         return read_range(self._options, self._schema, partition)
 
     # --- parts

@@ -68,8 +68,9 @@ class BrokerPlace:
         self.hold(begin)
 
     def hold_from(self, begin: Offsets, nodes: dict[str, Node]) -> None:
-        """As `hold`, for a query that is at `begin`. An address that is new to it begins with its
-        first message."""
+        """Hold the cursors for a query that is at `begin`. An address that is new to it begins with its first
+        message.
+        """
         start = {address: begin.positions.get(address, node.first) for address, node in nodes.items()}
         self.hold(start, begin.positions)
 

@@ -68,7 +68,7 @@ class BenchSettings:
         return self.roll_back_every > 0 and number % self.roll_back_every == self.roll_back_every - 1
 
     def only(self, address: str, count: int) -> BenchSettings:
-        """The same for one queue with so many messages, each accepted outside of any transaction."""
+        """These settings for one queue with `count` messages, each accepted outside of any transaction."""
         return attrs.evolve(self, address=address, count=count, pairs=1, settled=False, settle_each=False)
 
     def to_json(self) -> str:

@@ -143,15 +143,21 @@ class BlockingConnection:
         return BlockingSession(self._pump, begun, self.timeout_s)
 
     def open_sender(self, address: str | None, **fields: Any) -> BlockingSender:
-        """As for a session, on one that this connection has for it."""
+        """A link to send to `address`, on this connection's usual session; `fields` as for
+        `SessionCore.attach_sender`. Raises LinkRefused.
+        """
         return self._usual_session().open_sender(address, **fields)
 
     def open_receiver(self, address: str | None, *, credit: int = 10, **fields: Any) -> BlockingReceiver:
-        """As for a session, on one that this connection has for it."""
+        """A link to receive from `address`, on this connection's usual session, with `credit`: how many
+        messages may be here without an outcome. Raises LinkRefused.
+        """
         return self._usual_session().open_receiver(address, credit=credit, **fields)
 
     def open_requester(self, address: str) -> BlockingRequester:
-        """As for a session, on one that this connection has for it."""
+        """Links to ask the node `address`, and for its replies, on this connection's usual session. Raises
+        LinkRefused.
+        """
         return self._usual_session().open_requester(address)
 
     def producer(

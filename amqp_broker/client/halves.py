@@ -206,4 +206,4 @@ def outcome_of_check(resolution: Resolution, by_outcome: bool) -> Any:
 
 
 UNKNOWN_OUTCOME: Final = Modified(delivery_failed=True)
-"""Asked in vain: this counts as an attempt at both addresses."""
+"""The outcome of a check-back whose answer is not known: it counts as an attempt at both addresses."""

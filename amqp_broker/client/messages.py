@@ -106,7 +106,7 @@ class ReceivedMessage:
 
     @property
     def body(self) -> Any:
-        """See `body_of`."""
+        """The content of the message, as `body_of` reads it."""
         return body_of(self.message)
 
     @property

@@ -61,6 +61,6 @@ class GivesOutcomes:
     def modify(
         self, received: ReceivedMessage, *, delivery_failed: bool = True, undeliverable_here: bool = False
     ) -> None:
-        """It was tried in vain (this counts), and never again here if `undeliverable_here`."""
+        """Processing it failed (this counts), and it never comes here again if `undeliverable_here`."""
         outcome = Modified(delivery_failed=delivery_failed, undeliverable_here=undeliverable_here)
         self.settle(received, outcome)

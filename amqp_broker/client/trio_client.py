@@ -127,11 +127,15 @@ class Client:
         return Session(self._pump, await self._pump.wait(self._pump.call(self._pump.core.begin)))
 
     async def open_sender(self, address: str | None, **fields: Any) -> Sender:
-        """As for a session, on one that this connection has for it."""
+        """A link to send to `address`, on this connection's usual session; `fields` as for
+        `SessionCore.attach_sender`. Raises LinkRefused.
+        """
         return await (await self._usual_session()).open_sender(address, **fields)
 
     async def open_receiver(self, address: str | None, *, credit: int = 10, **fields: Any) -> Receiver:
-        """As for a session, on one that this connection has for it."""
+        """A link to receive from `address`, on this connection's usual session, with `credit`: how many
+        messages may be here without an outcome. Raises LinkRefused.
+        """
         return await (await self._usual_session()).open_receiver(address, credit=credit, **fields)
 
     def producer(

@@ -13,7 +13,7 @@ from amqp_broker.halves.administration import HalfRefusedByHand
 from amqp_broker.log_setup import logger
 
 if TYPE_CHECKING:
-    from amqp_broker.half_sets.service import SetService
+    from amqp_broker.half_sets.half_sets import HalfSets
 
 
 @attrs.frozen
@@ -44,7 +44,7 @@ class HalfSetInfo:
 class SetAdministration:
     """What `Broker` offers of sets."""
 
-    def __init__(self, sets: SetService) -> None:
+    def __init__(self, sets: HalfSets) -> None:
         self._sets = sets
 
     def describe(self) -> list[HalfSetInfo]:

@@ -82,10 +82,10 @@ def other_store_error(found: StagedSet, store: str) -> Error:
 
 def prepared_error(staged: StagedSet, home: str = "") -> Error:
     """Only its home ends a set that is prepared."""
-    told = f", not the store {home!r}" if home else ""
+    other = f", not the store {home!r}" if home else ""
     description = (
         f"set {staged.set_id!r} of epoch {staged.epoch} is prepared: its home, the store {staged.home!r}, "
-        f"decides about it{told}"
+        f"decides about it{other}"
     )
     info = {"half_set": staged.set_id, "half_epoch": Ulong(staged.epoch), "half_home": staged.home}
     return Error(condition=SetAnswer.PREPARED.value, description=description, info=info)

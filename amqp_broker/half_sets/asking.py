@@ -18,7 +18,7 @@ from amqp_broker.frames import Int, Long, Properties, Ulong, encode_message
 from amqp_broker.halves.addresses import resolve_address
 
 if TYPE_CHECKING:
-    from amqp_broker.halves.service import HalfService
+    from amqp_broker.halves.halves import Halves
 
 SUBJECT: Final = "check-set"
 
@@ -48,7 +48,7 @@ def write_set_check(group: str, asked: OpenSet, now_ms: int, deadline_ms: int) -
 class SetAsking:
     """Has the groups ask about sets from their beginning to their end."""
 
-    def __init__(self, halves: HalfService) -> None:
+    def __init__(self, halves: Halves) -> None:
         self._halves = halves
 
     def begin(self, staged: StagedSet) -> None:

@@ -38,7 +38,7 @@ from amqp_broker.operations.operation import NotYet, Refused
 from amqp_broker.persistence import DecidedSet, DecideEpoch, Decision, DeleteNode, Move, Unit
 
 if TYPE_CHECKING:
-    from amqp_broker.half_sets.service import SetService
+    from amqp_broker.half_sets.half_sets import HalfSets
     from amqp_broker.queue import Queue
 
 
@@ -46,9 +46,9 @@ class CommitEpoch(SetOperation):
     """An epoch is decided: its winners are in their queues, in the order named."""
 
     def __init__(
-        self, service: SetService, group: str, request: CommitRequest, resolver: Resolver, answer: Answer
+        self, half_sets: HalfSets, group: str, request: CommitRequest, resolver: Resolver, answer: Answer
     ) -> None:
-        super().__init__(service, group, request.producer, answer)
+        super().__init__(half_sets, group, request.producer, answer)
         self._request = request
         self._resolver = resolver
         self._ended: list[StagedSet] = []
@@ -56,13 +56,13 @@ class CommitEpoch(SetOperation):
 
     def _unnamed(self) -> list[tuple[Queue, SetPart]]:
         """The parts of winners whose messages the event log is to name, and nobody has looked at yet."""
-        producer = self.service.known(self.producer.group, self.producer.name)
+        producer = self.half_sets.known(self.producer.group, self.producer.name)
         unnamed: list[tuple[Queue, SetPart]] = []
         for winner in self._request.winners:
             staged = producer.of_epoch(winner.set_id, self._request.epoch)
             for part in () if staged is None or staged.store else staged.parts.values():
-                queue = self.service.destination_of(part)
-                if not isinstance(queue, Error) and queue.events and part.told is None:
+                queue = self.half_sets.destination_of(part)
+                if not isinstance(queue, Error) and queue.events and part.put_events is None:
                     unnamed.append((queue, part))
         return unnamed
 
@@ -74,12 +74,12 @@ class CommitEpoch(SetOperation):
 
     def read_first(self, then: Callable[[], None]) -> None:
         """What it will say of them is known when `then` is called, if nothing is staged meanwhile."""
-        self.service.when_named(self._unnamed(), then)
+        self.half_sets.when_named(self._unnamed(), then)
 
     def _judge(self, now_ms: int) -> Unit:
         self._ended, self._moves = [], []
         request, producer = self._request, self.producer
-        answer = decide_epoch(self.service.epoch_state(producer, request.epoch), EpochInput.COMMIT)
+        answer = decide_epoch(self.half_sets.epoch_state(producer, request.epoch), EpochInput.COMMIT)
         if answer is SetAnswer.REPEAT:
             return self._repeat()
         if answer is not SetAnswer.DONE:
@@ -87,23 +87,23 @@ class CommitEpoch(SetOperation):
         verdict = judge_winners(producer, request.epoch, request.winners, request.home)
         if verdict.answer is not SetAnswer.DONE:
             raise Refused(self._why_not(verdict))
-        placed: list[tuple[Queue, SetPart]] = []
+        destinations: list[tuple[Queue, SetPart]] = []
         for part in [part for each in verdict.winners if not each.store for part in stored_parts(each)]:
-            target = self.service.destination_of(part)
+            target = self.half_sets.destination_of(part)
             if isinstance(target, Error):
                 raise Refused(target)
             if target.events and not named(part):
                 if part.under_way:
                     raise NotYet  # what is to be named is not stored yet
-                self.service.name(target, part)
-            placed.append((target, part))
-        return self._decide(verdict.winners, verdict.losers, placed, now_ms)
+                self.half_sets.name(target, part)
+            destinations.append((target, part))
+        return self._decide(verdict.winners, verdict.losers, destinations, now_ms)
 
     def _repeat(self) -> Unit:
         """What was decided stands; who brings the word of a home is told when that says otherwise."""
         request = self._request
         if request.home:
-            decided = self.service.committed(self.producer, request.epoch)
+            decided = self.half_sets.committed(self.producer, request.epoch)
             chosen = {each.set_id for each in request.winners}
             if decided != chosen:
                 raise Refused(other_winners_error(request.epoch, decided, chosen))
@@ -121,7 +121,7 @@ class CommitEpoch(SetOperation):
 
     def _decide(
         self, winners: Sequence[StagedSet], losers: Sequence[StagedSet],
-        placed: Iterable[tuple[Queue, SetPart]], now_ms: int,
+        destinations: Iterable[tuple[Queue, SetPart]], now_ms: int,
     ) -> Unit:  # fmt: skip
         request = self._request
         nowhere = [*losers, *[each for each in winners if each.store]]
@@ -132,7 +132,7 @@ class CommitEpoch(SetOperation):
             self._set(staged, state=None, end=decided_error(request.epoch))
             self._remove(staged)
         unit: Unit = []
-        for queue, part in placed:
+        for queue, part in destinations:
             if not part.count:
                 unit.append(DeleteNode(part.queue_id))
                 continue
@@ -170,13 +170,13 @@ class CommitEpoch(SetOperation):
 
     def _events_of(self, part: SetPart, queue: Queue, first_offset: int, now_ms: int) -> Unit:
         """What the messages are called was read before; only a queue with events pays that."""
-        if not part.told:
+        if not part.put_events:
             return put_by_set(
-                queue, first_offset, part.count, self.producer.group, part.owner.set_id, self.producer.name,
+                queue, first_offset, part.count, self.producer.group, part.staged.set_id, self.producer.name,
                 self._request.epoch, now_ms,
             )  # fmt: skip
         unit: Unit = []
-        for before, log in part.told:
+        for before, log in part.put_events:
             event = log.event
             first = first_offset + before
             event.at_ms = now_ms
@@ -203,9 +203,9 @@ class CommitEpoch(SetOperation):
                 first_offset, part.count, part.byte_count, may_expire=part.may_expire
             )
         for staged in self._ended:
-            self.service.ended(staged)
+            self.half_sets.ended(staged)
         for queue in dict.fromkeys([queue for queue, _, _ in moves]):
-            self.service.pump(queue)
+            self.half_sets.pump(queue)
 
 
 def _decided_set(winner: Winner) -> DecidedSet:
@@ -217,10 +217,10 @@ class VoidSets(SetOperation):
     """Sets are not wanted; what is in them is gone. By `force` also without the word of their home."""
 
     def __init__(
-        self, service: SetService, group: str, request: VoidRequest, resolver: Resolver, reason: str,
+        self, half_sets: HalfSets, group: str, request: VoidRequest, resolver: Resolver, reason: str,
         answer: Answer | None, *, force: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(service, group, request.producer, answer)
+        super().__init__(half_sets, group, request.producer, answer)
         self._force = force
         self._request = request
         self._resolver = resolver
@@ -234,7 +234,7 @@ class VoidSets(SetOperation):
         there = [staged for staged in found if staged is not None]
         absent = set(self._request.sets) - {staged.set_id for staged in there}
         if absent:
-            decided = self.service.committed(producer, self._request.epoch) & absent
+            decided = self.half_sets.committed(producer, self._request.epoch) & absent
             for set_id in sorted(decided):
                 answer, _ = decide_set(SetState.COMMITTED, SetInput.VOID)
                 raise Refused(refusal(answer, set_id, self._request.epoch))
@@ -278,4 +278,4 @@ class VoidSets(SetOperation):
 
     def _done(self) -> None:
         for staged in self._ended:
-            self.service.ended(staged)
+            self.half_sets.ended(staged)

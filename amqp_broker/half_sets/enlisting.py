@@ -32,7 +32,7 @@ from amqp_broker.operations.operation import Refused
 from amqp_broker.persistence import Configure, CreateNode, Unit
 
 if TYPE_CHECKING:
-    from amqp_broker.half_sets.service import SetService
+    from amqp_broker.half_sets.half_sets import HalfSets
 
 VOTE_REASON = "its home gave its word that it never wins"
 
@@ -41,9 +41,9 @@ class EnlistSet(SetOperation):
     """A set of another store is known here, and can be committed."""
 
     def __init__(
-        self, service: SetService, group: str, request: SealRequest, container_id: str, answer: Answer
+        self, half_sets: HalfSets, group: str, request: SealRequest, container_id: str, answer: Answer
     ) -> None:
-        super().__init__(service, group, request.producer, answer)
+        super().__init__(half_sets, group, request.producer, answer)
         self._request = request
         self._container_id = container_id
         self._made: tuple[SetPart, CreateNode] | None = None
@@ -52,7 +52,7 @@ class EnlistSet(SetOperation):
         self._made = None
         request, producer = self._request, self.producer
         staged = producer.sets.get(request.set_id)
-        answer = decide_epoch(self.service.epoch_state(producer, request.epoch), EpochInput.SEAL)
+        answer = decide_epoch(self.half_sets.epoch_state(producer, request.epoch), EpochInput.SEAL)
         if staged is not None and staged.epoch != request.epoch and answer is SetAnswer.DONE:
             raise Refused(other_epoch_error(staged, request.epoch))
         if answer is SetAnswer.DONE:
@@ -62,7 +62,7 @@ class EnlistSet(SetOperation):
         if answer is not SetAnswer.DONE:
             named = Winner(request.set_id, request.count, request.checksum, request.store)
             raise Refused(refusal(answer, request.set_id, request.epoch, named, staged))
-        full = self.service.room_for_part(None)
+        full = self.half_sets.room_for_part(None)
         if full is not None:
             raise Refused(full)
         return self._enlist(now_ms)
@@ -77,7 +77,7 @@ class EnlistSet(SetOperation):
     def _enlist(self, now_ms: int) -> Unit:
         request = self._request
         producer, set_id = self.producer, request.set_id
-        staged = self.service.new_set(producer, set_id, request.epoch, self._container_id, now_ms)
+        staged = self.half_sets.new_set(producer, set_id, request.epoch, self._container_id, now_ms)
         staged.state = SetState.SEALED
         staged.sealed = Winner(set_id, request.count, request.checksum)
         staged.store = request.store
@@ -96,14 +96,14 @@ class EnlistSet(SetOperation):
         if self._made is not None:
             part, verb = self._made
             part.queue_id = verb.queue_id
-            self.service.begin(part.owner)
+            self.half_sets.begin(part.staged)
 
 
 class VoteSets(SetOperation):
     """These sets of another store never win."""
 
-    def __init__(self, service: SetService, group: str, request: VoidRequest, answer: Answer) -> None:
-        super().__init__(service, group, request.producer, answer)
+    def __init__(self, half_sets: HalfSets, group: str, request: VoidRequest, answer: Answer) -> None:
+        super().__init__(half_sets, group, request.producer, answer)
         self._request = request
         self._voted: list[StagedSet] = []
         self._made: list[tuple[SetPart, CreateNode]] = []
@@ -114,7 +114,7 @@ class VoteSets(SetOperation):
         epoch = request.epoch
         assert epoch is not None, "who asks for a word says of which epoch"
         found = {set_id: producer.sets.get(set_id) for set_id in request.sets}
-        state = self.service.epoch_state(producer, epoch)
+        state = self.half_sets.epoch_state(producer, epoch)
         if state is not EpochState.AHEAD:
             return self._look_back(state, epoch)
         for set_id, staged in found.items():
@@ -130,17 +130,17 @@ class VoteSets(SetOperation):
         """Nothing of this epoch is taken any more: the decision tells who won, if there is one."""
         request = self._request
         if state is EpochState.DECIDED:
-            won = self.service.committed(self.producer, epoch).intersection(request.sets)
+            won = self.half_sets.committed(self.producer, epoch).intersection(request.sets)
             if won:
                 answer, _ = decide_set(SetState.COMMITTED, SetInput.VOTE)
                 raise Refused(refusal(answer, min(won), epoch))
-        elif self.service.may_have_forgotten(self.producer, epoch):
+        elif self.half_sets.may_have_forgotten(self.producer, epoch):
             raise Refused(forgotten_error(epoch))
         return []
 
     def _give_word(self, found: dict[str, StagedSet | None], epoch: int, now_ms: int) -> Unit:
         absent = [set_id for set_id, staged in found.items() if staged is None]
-        full = self.service.room_for_part(None, len(absent)) if absent else None
+        full = self.half_sets.room_for_part(None, len(absent)) if absent else None
         if full is not None:
             raise Refused(full)
         known = [each for each in found.values() if each is not None and each.state is not SetState.VOIDED]
@@ -149,7 +149,7 @@ class VoteSets(SetOperation):
         for staged, part in parts:
             self._voted.append(staged)
             unit.append(Configure(part.queue_id, settings_of(part, voided_at_ms=now_ms)))
-            deadline_ms = now_ms + self.service.max_age_ms(staged.producer.group)
+            deadline_ms = now_ms + self.half_sets.max_age_ms(staged.producer.group)
             self._set(staged, state=SetState.VOIDED, begun_at_ms=now_ms, deadline_ms=deadline_ms)
             fields: dict[str, str | int] = {"resolver": "producer", "reason": VOTE_REASON}
             unit.append(self.log("set.voided", now_ms, set_id=staged.set_id, epoch=epoch, **fields))
@@ -159,7 +159,7 @@ class VoteSets(SetOperation):
 
     def _make(self, set_id: str, epoch: int, now_ms: int) -> CreateNode:
         """Nothing is known of it here, and nothing will be."""
-        staged = self.service.new_set(self.producer, set_id, epoch, "", now_ms)
+        staged = self.half_sets.new_set(self.producer, set_id, epoch, "", now_ms)
         staged.state = SetState.VOIDED
         staged.store = self._request.store
         self._add(staged)
@@ -169,7 +169,7 @@ class VoteSets(SetOperation):
 
     def _done(self) -> None:
         for staged in self._voted:
-            self.service.voted(staged)
+            self.half_sets.voted(staged)
         for part, verb in self._made:
             part.queue_id = verb.queue_id
-            self.service.begin(part.owner)
+            self.half_sets.begin(part.staged)

@@ -32,8 +32,8 @@ from amqp_broker.queues import NodeRefused
 from amqp_broker.replies import PendingReply
 
 if TYPE_CHECKING:
-    from amqp_broker.half_sets.service import SetService
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.broker_nodes import BrokerNodes
+    from amqp_broker.half_sets.half_sets import HalfSets
     from amqp_broker.nodes.requests import Request
 
 SETS_SHOWN: Final = 1_000  # in the reply to a status request: the oldest
@@ -51,7 +51,7 @@ def is_about_sets(asked: Request) -> bool:
 class SetRequests:
     """Has them judged and answered."""
 
-    def __init__(self, nodes: NodeService, sets: SetService) -> None:
+    def __init__(self, nodes: BrokerNodes, sets: HalfSets) -> None:
         self._nodes = nodes
         self._sets = sets
 

@@ -38,7 +38,7 @@ from amqp_broker.persistence import Configure, CreateNode, Event, Journal, Unit
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
-    from amqp_broker.half_sets.service import SetService
+    from amqp_broker.half_sets.half_sets import HalfSets
 
 Answer = Callable[[Any], None]
 """Told the outcome after the commit, once."""
@@ -47,16 +47,16 @@ Answer = Callable[[Any], None]
 class SetOperation(Operation):
     """Base: one request about the sets of a producer."""
 
-    def __init__(self, service: SetService, group: str, producer: str, answer: Answer | None) -> None:
-        self.service = service
-        self.producer: ProducerSets = service.known(group, producer)
+    def __init__(self, half_sets: HalfSets, group: str, producer: str, answer: Answer | None) -> None:
+        self.half_sets = half_sets
+        self.producer: ProducerSets = half_sets.known(group, producer)
         self._answer = answer
         self.asker: Connection | None = None
         self._back: list[Callable[[], object]] = []  # takes back what was changed, the last one first
 
     def prepare(self, now_ms: int) -> Unit:
         """Decide what it means, by what there is now."""
-        self.producer = self.service.producer(self.producer.group, self.producer.name)
+        self.producer = self.half_sets.producer(self.producer.group, self.producer.name)
         return self._judge(now_ms)
 
     def _judge(self, now_ms: int) -> Unit:
@@ -84,7 +84,7 @@ class SetOperation(Operation):
         part = SetPart(staged, destination, 0)
         staged.parts[destination] = part
         self._back.append(partial(staged.parts.pop, destination))
-        self._set(self.service, part_count=self.service.part_count + 1)
+        self._set(self.half_sets, part_count=self.half_sets.part_count + 1)
         producer = staged.producer
         name = set_address(producer.group, producer.name, staged.epoch, staged.set_id, destination)
         return part, CreateNode(name, SET_KIND, settings_of(part))
@@ -99,17 +99,17 @@ class SetOperation(Operation):
         """It holds; whoever asked is told."""
         self._back = []
         self._done()
-        self.service.forget_idle(self.producer)
+        self.half_sets.forget_idle(self.producer)
         if self._answer is not None:
             self._answer(Accepted())
 
     def refused(self, error: Exception) -> None:
         """Whoever asked is told why not."""
-        self.service.forget_idle(self.producer)
+        self.half_sets.forget_idle(self.producer)
         if self._answer is not None:
             self._answer(Rejected(error=error_of(error)))
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The connection of who asked, if it was one."""
         return self.asker
 
@@ -139,8 +139,8 @@ def stored_parts(staged: StagedSet) -> list[SetPart]:
 class OpenPart(SetOperation):
     """A link is to stage in a set for one destination; `part` is where."""
 
-    def __init__(self, service: SetService, address: HalfAddress, container_id: str, answer: Answer) -> None:
-        super().__init__(service, address.group, address.producer, answer)
+    def __init__(self, half_sets: HalfSets, address: HalfAddress, container_id: str, answer: Answer) -> None:
+        super().__init__(half_sets, address.group, address.producer, answer)
         self._address = address
         self._container_id = container_id
         self._verb: CreateNode | None = None
@@ -150,7 +150,7 @@ class OpenPart(SetOperation):
         self.part = self._verb = None
         address, producer = self._address, self.producer
         staged = producer.sets.get(address.set_id)
-        answer = decide_epoch(self.service.epoch_state(producer, address.epoch), EpochInput.STAGE)
+        answer = decide_epoch(self.half_sets.epoch_state(producer, address.epoch), EpochInput.STAGE)
         if answer is not SetAnswer.DONE:
             raise Refused(refusal(answer, address.set_id, address.epoch))
         if staged is not None and staged.epoch != address.epoch:
@@ -161,11 +161,13 @@ class OpenPart(SetOperation):
         if staged is not None and address.destination in staged.parts:
             self.part = staged.parts[address.destination]
             return []
-        full = self.service.room_for_part(staged)
+        full = self.half_sets.room_for_part(staged)
         if full is not None:
             raise Refused(full)
         if staged is None:
-            staged = self.service.new_set(producer, address.set_id, address.epoch, self._container_id, now_ms)
+            staged = self.half_sets.new_set(
+                producer, address.set_id, address.epoch, self._container_id, now_ms
+            )
             self._add(staged)
         self.part, self._verb = self._make_part(staged, address.destination)
         return [self._verb]
@@ -173,19 +175,19 @@ class OpenPart(SetOperation):
     def _done(self) -> None:
         if self._verb is not None and self.part is not None:
             self.part.queue_id = self._verb.queue_id
-            self.service.begin(self.part.owner)
+            self.half_sets.begin(self.part.staged)
 
 
 class SealSet(SetOperation):
     """A set is complete: nothing more is staged in it, and it can be committed."""
 
-    def __init__(self, service: SetService, group: str, request: SealRequest, answer: Answer) -> None:
-        super().__init__(service, group, request.producer, answer)
+    def __init__(self, half_sets: HalfSets, group: str, request: SealRequest, answer: Answer) -> None:
+        super().__init__(half_sets, group, request.producer, answer)
         self._request = request
         self._prepared: StagedSet | None = None
 
     def _staged(self) -> StagedSet | None:
-        producer = self.service.known(self.producer.group, self.producer.name)
+        producer = self.half_sets.known(self.producer.group, self.producer.name)
         return producer.of_epoch(self._request.set_id, self._request.epoch)
 
     def reads_first(self) -> bool:
@@ -195,13 +197,13 @@ class SealSet(SetOperation):
 
     def read_first(self, then: Callable[[], None]) -> None:
         """Its checksum is known when `then` is called."""
-        self.service.when_read(self._staged(), then)
+        self.half_sets.when_read(self._staged(), then)
 
     def _judge(self, now_ms: int) -> Unit:
         self._prepared = None
         request, producer = self._request, self.producer
         staged = producer.of_epoch(request.set_id, request.epoch)
-        answer = decide_epoch(self.service.epoch_state(producer, request.epoch), EpochInput.SEAL)
+        answer = decide_epoch(self.half_sets.epoch_state(producer, request.epoch), EpochInput.SEAL)
         if answer is SetAnswer.DONE:
             if staged is not None and staged.unread:
                 raise Refused(internal_error("what was staged before the start could not be read back"))
@@ -244,4 +246,4 @@ class SealSet(SetOperation):
 
     def _done(self) -> None:
         if self._prepared is not None and self._prepared.state is SetState.PREPARED:
-            self.service.prepared(self._prepared)
+            self.half_sets.prepared(self._prepared)

@@ -1,5 +1,5 @@
-"""What is staged in a set is read, page by page, so that others have a turn in between: for its checksum
-after a start, and for what the event log says of its messages.
+"""Reading the messages that are staged in a set, page by page, so that others have a turn in between: for its
+checksum after a start, and for the events that name its messages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from amqp_broker.persistence import Journal, PageOf, Record, Store
 
 if TYPE_CHECKING:
     from amqp_broker.coordinator import SetPart
-    from amqp_broker.half_sets.service import SetService
+    from amqp_broker.half_sets.half_sets import HalfSets
     from amqp_broker.operations.writer import Writer
     from amqp_broker.queue import Queue
 
@@ -25,10 +25,10 @@ NAMED_MESSAGES: Final = 200_000  # of one commit, whose names are kept until the
 
 
 class ReadBack:
-    """What was staged before the start of the broker is read for its checksum."""
+    """Reads the messages of a part that were staged before the start of the broker, for its checksum."""
 
-    def __init__(self, service: SetService, writer: Writer, part: SetPart, then: Callable[[], None]) -> None:
-        self._service = service
+    def __init__(self, half_sets: HalfSets, writer: Writer, part: SetPart, then: Callable[[], None]) -> None:
+        self._half_sets = half_sets
         self._writer = writer
         self._part = part
         self._then = then
@@ -48,12 +48,12 @@ class ReadBack:
 
     def _look(self, store: Store) -> None:
         part = self._part
-        if part.unread_to and part.owner.state is not None:  # else another has read it, or it is gone
+        if part.unread_to and part.staged.state is not None:  # else another has read it, or it is gone
             page = store.ask(PageOf(part.queue_id, self._at, PAGE_MESSAGES, PAGE_BYTES))
             self._sum += sum([crc32(each.body) for each in page.records if each.offset < part.unread_to])
             for lost in page.quarantined:
                 part.count -= 1
-                logger("half_sets").error("message.quarantined", set=part.owner.set_id, reason=lost.reason)
+                logger("half_sets").error("message.quarantined", set=part.staged.set_id, reason=lost.reason)
             self._at = page.next_offset
             if self._at < part.unread_to and (page.records or page.quarantined):
                 self.start()
@@ -61,98 +61,100 @@ class ReadBack:
             part.unread_to = 0
             part.add(0, 0, self._sum)
         self._ended = True
-        self._service.when_read(part.owner, self._then)
+        self._half_sets.when_read(part.staged, self._then)
 
 
 class NameReading:
-    """Sealed parts are read for what their messages are called; `part.told` has it then: entries of the event
-    log and how many messages are before each. Empty: nothing can be told but offsets.
+    """Reads the messages of sealed parts, for the events that name them. `part.put_events` has them then,
+    with how many messages are before each. Empty: the journal gets only their offsets.
     """
 
     def __init__(
-        self, writer: Writer, placed: Iterable[tuple[Queue, SetPart]], then: Callable[[], None]
+        self, writer: Writer, destinations: Iterable[tuple[Queue, SetPart]], then: Callable[[], None]
     ) -> None:
         self._writer = writer
-        self._placed = deque(placed)
+        self._destinations = deque(destinations)
         self._then = then
         self._room = NAMED_MESSAGES
         self._at = 0
-        self._told: list[tuple[int, Journal]] = []
+        self._events: list[tuple[int, Journal]] = []
         self._count = 0
 
     def start(self) -> None:
         """Read, between commits; others have a turn after each page."""
-        while self._placed and self._placed[0][1].count > self._room:
-            self._placed.popleft()[1].told = []
-        if self._placed:
+        while self._destinations and self._destinations[0][1].count > self._room:
+            self._destinations.popleft()[1].put_events = []
+        if self._destinations:
             self._writer.read(self._look, self._failed)
         else:
             self._then()
 
     def _failed(self, error: Exception) -> None:
-        """A fault of the broker: the commit looks again."""
-        if self._placed:
+        """A fault of the broker met the page: the commit reads the part again."""
+        if self._destinations:
             self._next(None)
 
     def _look(self, store: Store) -> None:
-        queue, part = self._placed[0]
-        if part.owner.state is None:
+        queue, part = self._destinations[0]
+        if part.staged.state is None:
             self._next([])
             return
         page = store.ask(PageOf(part.queue_id, self._at, PAGE_MESSAGES, PAGE_BYTES))
         self._at = page.next_offset
         if page.records:
-            self._told.extend(told_of(queue, part, page.records, self._count))
+            self._events.extend(put_events_of(queue, part, page.records, self._count))
             self._count += len(page.records)
         if not page.records or self._count >= part.count:
-            self._next(self._told if self._count == part.count else None)  # else the commit looks again
+            self._next(self._events if self._count == part.count else None)  # else the commit reads it again
         else:
             self.start()
 
-    def _next(self, told: list[tuple[int, Journal]] | None) -> None:
-        _, part = self._placed.popleft()
-        part.told = told
+    def _next(self, events: list[tuple[int, Journal]] | None) -> None:
+        _, part = self._destinations.popleft()
+        part.put_events = events
         self._room -= part.count
         self._at = self._count = 0
-        self._told = []
+        self._events = []
         self.start()
 
 
-def told_of(queue: Queue, part: SetPart, records: list[Record], before: int) -> list[tuple[int, Journal]]:
-    """What the event log will say of some messages of a part, `before` of which others are."""
-    staged = part.owner
-    told: list[tuple[int, Journal]] = []
+def put_events_of(
+    queue: Queue, part: SetPart, records: list[Record], before: int
+) -> list[tuple[int, Journal]]:
+    """The events that will tell that some messages of a part were put; `before` others stand before them."""
+    staged = part.staged
+    events: list[tuple[int, Journal]] = []
     for verb in put_by_set(
         queue, 0, len(records), staged.producer.group, staged.set_id, staged.producer.name, staged.epoch,
         0, records,
     ):  # fmt: skip
         assert isinstance(verb, Journal), "what is told goes into the event log"
-        told.append((before, verb))
+        events.append((before, verb))
         before += verb.event.count
-    return told
+    return events
 
 
 def named(part: SetPart) -> bool:
-    """Whether it is known what the event log will say of all its messages."""
+    """Whether the events are known that name all its messages, or it has too many for that."""
     if part.count > NAMED_MESSAGES:
-        part.told = []
-    return part.told is not None and (not part.told or _count(part.told) == part.count)
+        part.put_events = []
+    return part.put_events is not None and (not part.put_events or _count(part.put_events) == part.count)
 
 
 def name(store: Store, queue: Queue, part: SetPart) -> None:
-    """The same as NameReading, at once: for the few that were staged while others were read."""
-    told: list[tuple[int, Journal]] = []
+    """Read the events that name its messages at once: for the few that were staged meanwhile."""
+    events: list[tuple[int, Journal]] = []
     at = count = 0
     while count < part.count:
         page = store.ask(PageOf(part.queue_id, at, PAGE_MESSAGES, PAGE_BYTES))
         if not page.records:
             break
         at = page.next_offset
-        told.extend(told_of(queue, part, page.records, count))
+        events.extend(put_events_of(queue, part, page.records, count))
         count += len(page.records)
-    part.told = told if count == part.count else []
+    part.put_events = events if count == part.count else []
 
 
-def _count(told: list[tuple[int, Journal]]) -> int:
-    before, last = told[-1]
+def _count(events: list[tuple[int, Journal]]) -> int:
+    before, last = events[-1]
     return before + last.event.count

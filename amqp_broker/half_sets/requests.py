@@ -269,18 +269,18 @@ def write_status(
 
 
 def _described(winner: Winner) -> dict[str, Any]:
-    told = {"set": winner.set_id, "count": Ulong(winner.count), "checksum": Ulong(winner.checksum)}
-    return {**told, "store": winner.store} if winner.store else told
+    body = {"set": winner.set_id, "count": Ulong(winner.count), "checksum": Ulong(winner.checksum)}
+    return {**body, "store": winner.store} if winner.store else body
 
 
 def _described_set(staged: StagedSet) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    body: dict[str, Any] = {
         "set": staged.set_id,
         "epoch": Ulong(staged.epoch),
         "state": "" if staged.state is None else staged.state.value,
         "count": Ulong(staged.count),
     }
     if (staged.store or staged.home) and staged.sealed is not None:
-        told["checksum"] = Ulong(staged.sealed.checksum)  # whoever goes on with it names it so
-        told["store" if staged.store else "home"] = staged.store or staged.home
-    return told
+        body["checksum"] = Ulong(staged.sealed.checksum)  # whoever goes on with it names it so
+        body["store" if staged.store else "home"] = staged.store or staged.home
+    return body

@@ -20,13 +20,13 @@ from amqp_broker.queues import NodeRefused
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
     from amqp_broker.coordinator import SetPart
-    from amqp_broker.half_sets.service import SetService
+    from amqp_broker.half_sets.half_sets import HalfSets
     from amqp_broker.nodes.registry import Registry
 
 
-def register_sets(registry: Registry, halves: HalfNodes, sets: SetService) -> None:
+def register_sets(registry: Registry, half_nodes: HalfNodes, sets: HalfSets) -> None:
     """For all addresses of sets."""
-    registry.register(SET, lambda name: SetNode(halves, name, halves.address(name), sets), below=True)
+    registry.register(SET, lambda name: SetNode(half_nodes, name, half_nodes.address(name), sets), below=True)
 
 
 class SetNode(HalfNode):
@@ -34,14 +34,14 @@ class SetNode(HalfNode):
 
     unsettled_only = True
 
-    def __init__(self, halves: HalfNodes, name: str, address: HalfAddress, sets: SetService) -> None:
-        super().__init__(halves, name, address)
+    def __init__(self, half_nodes: HalfNodes, name: str, address: HalfAddress, sets: HalfSets) -> None:
+        super().__init__(half_nodes, name, address)
         self._sets = sets
         self._part: SetPart | None = None
 
     def check(self, principal: Principal) -> None:
         """Who may also send to the destination, which takes half messages and stays."""
-        site = self.halves.nodes.site(principal, self.address.destination, SEND)
+        site = self.half_nodes.nodes.site(principal, self.address.destination, SEND)
         check_destination(site)
         if not site.persistent:
             reason = f"queue {site.name!r} is temporary: what a set stages is for queues that stay"
@@ -57,7 +57,7 @@ class SetNode(HalfNode):
         """What is sent is staged."""
         assert self._part is not None, "the part is made before"
         staging = StagingSink(
-            attachment, self.halves.nodes, self._sets, self._part, self.sites[0].made
+            attachment, self.half_nodes.nodes, self._sets, self._part, self.sites[0].made
         )
         attachment.credit = staging.begin()
         return staging

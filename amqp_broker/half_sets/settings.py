@@ -17,7 +17,7 @@ LEVELS: Final = 5  # of the names of hidden nodes, before the destination
 
 def settings_of(part: SetPart, voided_at_ms: int | None = None) -> dict[str, object]:
     """What a hidden node says of itself; with `voided_at_ms`: as the trace of a set that never wins."""
-    staged = part.owner
+    staged = part.staged
     settings: dict[str, object] = {
         "group": staged.producer.group,
         "producer": staged.producer.name,
@@ -46,7 +46,9 @@ def settings_of(part: SetPart, voided_at_ms: int | None = None) -> dict[str, obj
 
 @attrs.frozen
 class SetSettings:
-    """The same, read back; `sealed` None: it is open, or was `voided` for good."""
+    """The settings of a hidden node, read back. `sealed` is None where the set is open, or was `voided` for
+    good.
+    """
 
     group: str
     producer: str

@@ -23,9 +23,9 @@ from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, Post, Record, Unit
 from amqp_broker.records import record_of
 
 if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.connection import Connection
-    from amqp_broker.half_sets.service import SetService
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.half_sets.half_sets import HalfSets
     from amqp_broker.nodes.node import Attachment
     from amqp_broker.queue import Queue
 
@@ -47,12 +47,12 @@ class Closed(Refused):
 class Staging(Operation):
     """A run of messages from one link to one part of a set."""
 
-    __slots__ = ("_checksum", "_counted", "deliveries", "link", "records", "service", "size")
+    __slots__ = ("_checksum", "_counted", "deliveries", "half_sets", "link", "records", "size")
 
     def __init__(
-        self, service: SetService, link: StagingSink, deliveries: list[Delivery], records: list[Record]
+        self, half_sets: HalfSets, link: StagingSink, deliveries: list[Delivery], records: list[Record]
     ) -> None:
-        self.service = service
+        self.half_sets = half_sets
         self.link = link
         self.deliveries = deliveries
         self.records = records
@@ -63,7 +63,7 @@ class Staging(Operation):
     def prepare(self, now_ms: int) -> Unit:
         """Staged, unless the set is sealed or over."""
         part = self.link.part
-        staged = part.owner
+        staged = part.staged
         if staged.state is not SetState.OPEN:
             raise Closed(staged.end or closed_error(staged))
         offset = part.next_offset
@@ -78,7 +78,7 @@ class Staging(Operation):
         part = self.link.part
         part.add(sign * len(self.records), sign * self.size, sign * self._checksum)
         part.under_way += sign
-        self.service.count(sign * len(self.records), sign * self.size)
+        self.half_sets.count(sign * len(self.records), sign * self.size)
         self._counted = sign > 0
 
     def undo(self) -> None:
@@ -97,7 +97,7 @@ class Staging(Operation):
         """The sender is told why not, or its link ends."""
         self.link.staged(self, error)
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The sender's connection."""
         return self.link.connection
 
@@ -110,20 +110,20 @@ class StagingSink(Sink):
     """One link of `$half-set/...`; it also stands in the list of those who wait for room in its queue."""
 
     def __init__(
-        self, attachment: Attachment, nodes: NodeService, service: SetService, part: SetPart, queue: Queue
+        self, attachment: Attachment, nodes: BrokerNodes, half_sets: HalfSets, part: SetPart, queue: Queue
     ) -> None:
         super().__init__(attachment.connection, attachment.link)
         self.part = part
         self.transactions = attachment.transactions
         self.link.keeps_messages = True
         self._nodes = nodes
-        self._service = service
+        self._half_sets = half_sets
         self._queue = queue
         self._credit = nodes.config.limits.link_credit
         self._blocked = False
-        service.attach(self)
+        half_sets.attach(self)
 
-    # In the owner's turn
+    # In the connection's turn
 
     def begin(self) -> int:
         """The credit to begin with."""
@@ -166,14 +166,16 @@ class StagingSink(Sink):
         records: list[Record] = []
         taken: list[Delivery] = []
         for delivery in deliveries:
-            mapped: list[bytes] = []
+            with_maps: list[bytes] = []
             try:
-                record = record_of(delivery.payload, delivery.message_format, now_ms, queue_id, True, mapped)
+                record = record_of(
+                    delivery.payload, delivery.message_format, now_ms, queue_id, True, with_maps
+                )
             except DecodeError as error:
                 self.link.settle([delivery], Rejected(error=malformed_error(error)))
                 self.processed(1)
                 continue
-            if mapped and sequences and self._queue.sequences.place_of(record.body) is not None:
+            if with_maps and sequences and self._queue.sequences.place_of(record.body) is not None:
                 self.link.settle([delivery], Rejected(error=SEQUENCE_ERROR))
                 self.processed(1)
                 continue
@@ -183,7 +185,7 @@ class StagingSink(Sink):
             records.append(record)
             taken.append(delivery)
         if records:
-            self._nodes.writer.collect(Staging(self._service, self, taken, records))
+            self._nodes.writer.collect(Staging(self._half_sets, self, taken, records))
 
     def _staged(self, staging: Staging, error: Exception | None) -> None:
         if self.ended:
@@ -198,7 +200,7 @@ class StagingSink(Sink):
         self.processed(len(staging.deliveries))
 
     def processed(self, count: int) -> None:
-        """So many deliveries are done with: credit is renewed, unless there is no room."""
+        """`count` deliveries are done with: credit is renewed, unless there is no room."""
         if not self._blocked and self._block():
             self.link.set_credit(0)
         self.link.processed(count)
@@ -207,8 +209,8 @@ class StagingSink(Sink):
         """Wait for room, if there is none: in the queue to be, or for all sets together."""
         if self._queue.full():
             self._queue.blocked.append(self)
-        elif self._service.full():
-            self._service.wait_for_room(self)
+        elif self._half_sets.full():
+            self._half_sets.wait_for_room(self)
         else:
             return False
         self._blocked = True
@@ -222,7 +224,7 @@ class StagingSink(Sink):
     def on_detached(self) -> None:
         """The link is gone; what it staged stays staged."""
         self.ended = True
-        self._service.detach(self)
+        self._half_sets.detach(self)
         if self in self._queue.blocked:
             self._queue.blocked.remove(self)
 

@@ -24,8 +24,8 @@ from amqp_broker.frames import Rejected
 from amqp_broker.persistence import Event, EventsFrom, Half, HalfBodyOf, HalvesOf, PageOf, Store
 
 if TYPE_CHECKING:
-    from amqp_broker.halves.service import HalfService
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.broker_nodes import BrokerNodes
+    from amqp_broker.halves.halves import Halves
 
 PAGE: Final = 1_000
 PENDING: Final = "transaction pending"
@@ -86,9 +86,9 @@ class HalfFigures:
 class HalfAdministration:
     """What `Broker` offers of half messages."""
 
-    def __init__(self, nodes: NodeService, service: HalfService) -> None:
+    def __init__(self, nodes: BrokerNodes, halves: Halves) -> None:
         self._nodes = nodes
-        self._service = service
+        self._halves = halves
 
     async def messages(
         self, group: str, state: str | None = None, after: object = None, count: int = PAGE
@@ -104,7 +104,7 @@ class HalfAdministration:
         return await self._nodes.writer.ask(look)
 
     def _describe(self, half: Half, store: Store) -> HalfMessage:
-        shown = self._service.shown
+        shown = self._halves.shown
         return HalfMessage(
             group=half.group,
             half_id=half_id_value(half.half_id),
@@ -146,9 +146,9 @@ class HalfAdministration:
 
     def figures(self, group: str) -> HalfFigures:
         """Of one group; zeros for one that there is not."""
-        service = self._service
-        found = service.groups.get(group)
-        counted = service.counted(group)
+        halves = self._halves
+        found = halves.groups.get(group)
+        figures = halves.figures(group)
         now_ms = self._nodes.clock.now_ms()
         return HalfFigures(
             group=group,
@@ -156,11 +156,11 @@ class HalfAdministration:
             parked=0 if found is None else found.count(HalfState.PARKED),
             oldest_age_ms=0 if found is None else found.oldest_age_ms(now_ms),
             due_unasked=0 if found is None else found.due_unasked(now_ms),
-            asks=counted.asks,
-            conflicts=counted.conflicts,
-            unknown_ids=counted.unknown_ids,
-            decided=dict(counted.decided),
-            mean_resolution_ms=counted.mean_resolution_ms(),
+            asks=figures.asks,
+            conflicts=figures.conflicts,
+            unknown_ids=figures.unknown_ids,
+            decided=dict(figures.decided),
+            mean_resolution_ms=figures.mean_resolution_ms(),
         )
 
     async def commit(self, group: str, half_id: object, who: str, reason: str = "") -> None:
@@ -177,7 +177,7 @@ class HalfAdministration:
 
     async def _change(self, group: str, half_id: object, what: HalfInput, who: str, reason: str) -> None:
         key = half_id_of(half_id)
-        found: HalfGroup | None = self._service.groups.get(group)
+        found: HalfGroup | None = self._halves.groups.get(group)
         if key is None or found is None:
             raise HalfRefusedByHand(
                 f"expected the id of a half message of a group, got {group!r}, {half_id!r:.80}"
@@ -189,7 +189,7 @@ class HalfAdministration:
             outcomes.append(outcome)
             done.set()
 
-        self._service.change(found, key, what, Resolver.ADMIN, reason, answer, who)
+        self._halves.change(found, key, what, Resolver.ADMIN, reason, answer, who)
         await done.wait()
         error = outcomes[0].error if isinstance(outcomes[0], Rejected) else None
         if error is not None:
@@ -198,4 +198,4 @@ class HalfAdministration:
     async def events(self, from_seq: int = 0, count: int = PAGE) -> list[Event]:
         """The event log from `from_seq` on: every put, ask, answer, decision, parking and resumption."""
         found = await self._nodes.writer.ask(EventsFrom(from_seq, count))
-        return [attrs.evolve(event, at_ms=self._service.shown(event.at_ms)) for event in found]
+        return [attrs.evolve(event, at_ms=self._halves.shown(event.at_ms)) for event in found]

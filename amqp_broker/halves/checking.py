@@ -1,6 +1,6 @@
 """Links on which the broker asks about half messages, and those on which parked ones are looked at.
 
-group --assign--> CheckSource.ask --mail--> sent in the owner's turn --outcome--> CheckAnswer --> writer
+group --assign--> CheckSource.ask --mail--> sent in the connection's turn --outcome--> CheckAnswer --> writer
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from amqp_broker.persistence import Unit
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
-    from amqp_broker.halves.service import HalfService
+    from amqp_broker.halves.halves import Halves
     from amqp_broker.links import OutgoingDelivery, SenderLink
 
 CHECK_HEADER: Final = encode_composite(Header(durable=False))
@@ -66,11 +66,11 @@ class CheckSource(Source):
     """One link of `$half-check/<group>`; on `by-outcome` an outcome decides."""
 
     def __init__(
-        self, connection: Connection, service: HalfService, group: HalfGroup, link: SenderLink,
+        self, connection: Connection, halves: Halves, group: HalfGroup, link: SenderLink,
         by_outcome: bool,
     ) -> None:  # fmt: skip
         super().__init__(connection, link)
-        self._service = service
+        self._halves = halves
         self._group = group
         self._waiting: deque[Check] = deque()
         self._coming: set[OpenHalf] = set()  # assigned, and their bodies are being read
@@ -85,8 +85,8 @@ class CheckSource(Source):
         self._coming.add(half)
 
     def ask(self, half: OpenHalf, body: bytes | None) -> None:
-        """Ask about `half`, whose stored bytes after the header are `body`, in the owner's next turn. Without
-        a body nobody is asked, until the lock is over at least.
+        """Ask about `half`, whose stored bytes after the header are `body`, in the connection's next turn.
+        Without a body nobody is asked, until the lock is over at least.
         """
         self._coming.discard(half)
         if body is None:
@@ -97,9 +97,9 @@ class CheckSource(Source):
         check = Check(half, self._written(half, body))
         if too_large(self.link, check):
             half.excluded.add(self._checker)
-            self._group.answered(half, CheckGiven.LOST, self._checker.by_outcome, self._service.now_ms())
+            self._group.answered(half, CheckGiven.LOST, self._checker.by_outcome, self._halves.now_ms())
             self.connection.log.warning("check.too_large", group=self._group.name, **half.names())
-            self._service.rearm(self._group)
+            self._halves.rearm(self._group)
             self.connection.run_in_turn(self.on_credit)
             return
         self._waiting.append(check)
@@ -107,11 +107,11 @@ class CheckSource(Source):
 
     def _written(self, half: OpenHalf, body: bytes) -> bytes:
         """The check; a body that makes it too large for the link is left out."""
-        now_ms = self._service.now_ms()
+        now_ms = self._halves.now_ms()
         if isinstance(half, OpenSet):
-            deadline_ms = self._service.shown(half.staged.deadline_ms)
+            deadline_ms = self._halves.shown(half.staged.deadline_ms)
             return write_set_check(self._group.name, half, now_ms, deadline_ms)
-        deadline_ms = self._service.shown(half.deadline_ms)
+        deadline_ms = self._halves.shown(half.deadline_ms)
         check = write_check(self._group.name, half, body, now_ms, deadline_ms)
         if too_large(self.link, Check(half, check)):
             check = write_check(self._group.name, half, body, now_ms, deadline_ms, body_bytes=0)
@@ -121,7 +121,7 @@ class CheckSource(Source):
         """Nobody is to answer for it any more: it was decided, or the lock is over."""
         self.connection.run_in_turn(self._release, half)
 
-    # In the owner's turn
+    # In the connection's turn
 
     def _send(self) -> None:
         self._send_waiting()
@@ -155,7 +155,7 @@ class CheckSource(Source):
         self._send_waiting()
         taken = len(self._waiting) + len(self._coming)
         self._checker.demand = max(0, self.link.sendable() - taken)
-        self._service.ask(self._group)
+        self._halves.ask(self._group)
         if self.link.drain:
             self._checker.demand = 0
             self.connection.run_in_turn(self._send)  # after what was assigned now
@@ -184,48 +184,48 @@ class CheckSource(Source):
             return
         del self._out[half]
         self._group.answer_begins(half)
-        answer = CheckAnswer(self, self._service, self._group, delivery, state, settled)
-        self._service.collect(answer)
+        answer = CheckAnswer(self, self._halves, self._group, delivery, state, settled)
+        self._halves.collect(answer)
 
     def confirm(self, delivery: OutgoingDelivery, state: Any, settled: bool) -> None:
-        """In the owner's turn: what was stored is settled."""
+        """In the connection's turn: what was stored is settled."""
         if not settled:
             self.link.settle([delivery], state)
 
     def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
         """The link is gone: what it was asked is asked elsewhere, and was no attempt."""
         asked = [*self._out, *[check.half for check in self._waiting if check.half is not None]]
-        now_ms = self._service.now_ms()
+        now_ms = self._halves.now_ms()
         held = self._group.held_by(self._checker)
         self._group.detach(self._checker, dict.fromkeys([*asked, *held]), now_ms)
         self._out.clear()
         self._coming.clear()
         self._waiting.clear()
-        self._service.rearm(self._group)
+        self._halves.rearm(self._group)
 
 
 class CheckAnswer(Operation):
     """The outcome of a check: an attempt that is kept, a decision, or too late."""
 
     def __init__(
-        self, source: CheckSource, service: HalfService, group: HalfGroup, delivery: OutgoingDelivery,
+        self, source: CheckSource, halves: Halves, group: HalfGroup, delivery: OutgoingDelivery,
         state: Any, settled: bool,
     ) -> None:  # fmt: skip
         self._source = source
-        self._service = service
+        self._halves = halves
         self._group = group
         self._half: OpenHalf = delivery.message.half
         self._delivery = delivery
         self._state = state
         self._settled = settled
-        self._told: Any = RELEASED
+        self._settles_with: Any = RELEASED
         self._before: Asked | None = None
         self._decision: Operation | None = None
 
     def prepare(self, now_ms: int) -> Unit:
         """What the answer means by now."""
         half, group = self._half, self._group
-        self._told = RELEASED
+        self._settles_with = RELEASED
         if not group.holds(half) or not half.undecided:
             return []
         self._before = half.asked()
@@ -233,22 +233,22 @@ class CheckAnswer(Operation):
         checker = half.answering
         assert checker is not None, "an answer is under way"
         effect = group.answered(half, check_given(self._state), checker.by_outcome, now_ms)
-        self._told = self._state
+        self._settles_with = self._state
         if effect is CheckEffect.NOT_ASKED:
             return []
         if effect is not CheckEffect.ATTEMPT:
             what = HalfInput.COMMIT if effect is CheckEffect.COMMIT else HalfInput.ROLLBACK
             who = self._source.connection.principal.name
-            self._decision = self._service.decision(group, half, what, _reason(self._state), who)
+            self._decision = self._halves.decision(group, half, what, _reason(self._state), who)
             try:
                 return self._decision.prepare(now_ms)
             except Refused:  # a set that its home decides about, say: it is asked about again
                 self._undo_decision()
-                self._told = RELEASED
+                self._settles_with = RELEASED
                 group.attempted(half, now_ms)
-        unit = self._service.attempt(group, half, now_ms)
+        unit = self._halves.attempt(group, half, now_ms)
         if group.ends(half):  # the policy decides in the same commit: nothing comes in between
-            self._decision = self._service.ending(group, half)
+            self._decision = self._halves.ending(group, half)
             unit = unit + self._decision.prepare(now_ms)
         return unit
 
@@ -271,21 +271,21 @@ class CheckAnswer(Operation):
             self._half.changes -= 1
         if self._decision is not None:
             self._decision.stored()
-        self._group.answer_ends(self._half, self._service.now_ms())
-        self._tell(self._told)
+        self._group.answer_ends(self._half, self._halves.now_ms())
+        self._tell(self._settles_with)
 
     def refused(self, error: Exception) -> None:
         """Nothing was decided: somebody is asked again."""
         self._half.answering = None
-        self._group.put_off(self._half, self._service.now_ms())
+        self._group.put_off(self._half, self._halves.now_ms())
         self._tell(RELEASED)
 
     def _tell(self, state: Any) -> None:
-        self._service.rearm(self._group)
+        self._halves.rearm(self._group)
         source = self._source
         source.connection.run_in_turn(source.confirm, self._delivery, state, self._settled)
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The checker's connection."""
         return self._source.connection
 
@@ -302,15 +302,15 @@ class ParkedSource(Source):
     """
 
     def __init__(
-        self, connection: Connection, service: HalfService, group: HalfGroup, link: SenderLink
+        self, connection: Connection, halves: Halves, group: HalfGroup, link: SenderLink
     ) -> None:
         super().__init__(connection, link)
-        self._service = service
+        self._halves = halves
         self._group = group
         parked = [half for half in group.open.values() if half.state is HalfState.PARKED]
         self._waiting = OrderedDict.fromkeys(parked)  # its first one is found at once, whatever went before
         self._reading = False
-        service.watch_parked(group, self)
+        halves.watch_parked(group, self)
 
     def on_credit(self) -> None:
         """Show what was not shown yet."""
@@ -320,7 +320,7 @@ class ParkedSource(Source):
             half = next(iter(self._waiting))
             if half.state is HalfState.PARKED:
                 self._reading = True
-                self._service.read_body(self._group, half, self._read)
+                self._halves.read_body(self._group, half, self._read)
                 return
             del self._waiting[half]
         if self.link.drain:
@@ -341,7 +341,7 @@ class ParkedSource(Source):
         self.on_credit()
 
     def _showed(self, half: OpenHalf, body: bytes) -> bool:
-        copy = Check(None, parked_body(half, body, self._service.shown(half.put_at_ms)))
+        copy = Check(None, parked_body(half, body, self._halves.shown(half.put_at_ms)))
         if too_large(self.link, copy):
             self.connection.log.warning("parked.too_large", group=self._group.name, **half.names())
             return True
@@ -355,4 +355,4 @@ class ParkedSource(Source):
 
     def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
         """Nothing was held."""
-        self._service.forget_watcher(self._group, self)
+        self._halves.forget_watcher(self._group, self)

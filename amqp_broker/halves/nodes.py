@@ -25,9 +25,9 @@ from amqp_broker.queue import full_error
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
-    from amqp_broker.half_sets.service import SetService
-    from amqp_broker.halves.service import HalfService
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.broker_nodes import BrokerNodes
+    from amqp_broker.half_sets.half_sets import HalfSets
+    from amqp_broker.halves.halves import Halves
     from amqp_broker.nodes.registry import Registry
     from amqp_broker.nodes.relay import RelaySink
     from amqp_broker.queue import Queue
@@ -46,18 +46,18 @@ class HalfNode(Node):
     capabilities = (HALF_MESSAGES,)
     properties: ClassVar[dict[str, Any] | None] = HALF_PROPERTIES
 
-    def __init__(self, halves: HalfNodes, name: str, address: HalfAddress) -> None:
+    def __init__(self, half_nodes: HalfNodes, name: str, address: HalfAddress) -> None:
         super().__init__(name)
-        self.halves = halves
+        self.half_nodes = half_nodes
         self.address = address
 
     def admit(self, principal: Principal) -> None:
         """Who has the right that the address is for, in its group."""
-        self.halves.group(principal, self.address)
+        self.half_nodes.group(principal, self.address)
 
     def group(self, principal: Principal) -> HalfGroup:
         """That of the address. Raises NodeRefused."""
-        return self.halves.group(principal, self.address)
+        return self.half_nodes.group(principal, self.address)
 
 
 class PutNode(HalfNode):
@@ -67,7 +67,7 @@ class PutNode(HalfNode):
 
     def check(self, principal: Principal) -> None:
         """Who may also send to the destination, which takes half messages."""
-        nodes = self.halves.nodes
+        nodes = self.half_nodes.nodes
         destination = nodes.site(principal, self.address.destination, SEND)
         check_destination(destination)
         self.sites = (destination,)
@@ -84,7 +84,7 @@ class PutNode(HalfNode):
 
     def _sink(self, attachment: Attachment) -> Sink:
         group = self.group(attachment.principal)
-        return PutSink(attachment, self.halves.service, group, self.sites[0].made)
+        return PutSink(attachment, self.half_nodes.halves, group, self.sites[0].made)
 
 
 class ResolveNode(HalfNode):
@@ -102,7 +102,7 @@ class ResolveNode(HalfNode):
 
     def _sink(self, attachment: Attachment) -> Sink:
         group = self.group(attachment.principal)
-        return ResolveSink(attachment, self.halves.service, self.halves.sets, group)
+        return ResolveSink(attachment, self.half_nodes.halves, self.half_nodes.sets, group)
 
 
 class ReceivedFrom(HalfNode):
@@ -129,7 +129,7 @@ class CheckNode(ReceivedFrom):
         """For who may check, and resolve by the outcome."""
         group = self.group(attachment.principal)
         return CheckSource(
-            attachment.connection, self.halves.service, group, attachment.link, self.address.by_outcome
+            attachment.connection, self.half_nodes.halves, group, attachment.link, self.address.by_outcome
         )
 
 
@@ -145,16 +145,16 @@ class ParkedNode(ReceivedFrom):
     async def open_source(self, attachment: Attachment) -> Source:
         """For administrators."""
         group = self.group(attachment.principal)
-        return ParkedSource(attachment.connection, self.halves.service, group, attachment.link)
+        return ParkedSource(attachment.connection, self.half_nodes.halves, group, attachment.link)
 
 
 class PutSink(HalfSink):
     """Each message is prepared, and nobody sees it until it is committed."""
 
     def __init__(
-        self, attachment: Attachment, service: HalfService, group: HalfGroup, destination: Queue
+        self, attachment: Attachment, halves: Halves, group: HalfGroup, destination: Queue
     ) -> None:
-        super().__init__(attachment, service)
+        super().__init__(attachment, halves)
         self.link.keeps_messages = True
         self._group = group
         self._destination = destination
@@ -166,7 +166,7 @@ class PutSink(HalfSink):
             request.answer(Rejected(error=operation))
         else:
             operation.answer, operation.asker = request.answer, request.connection
-            self.service.submit(operation)
+            self.halves.submit(operation)
 
     def enlist(self, request: Request, transaction: Transaction) -> Any | Error:
         """Prepared at the discharge; the timers start then."""
@@ -196,16 +196,16 @@ class PutSink(HalfSink):
             return refused.error
         except DecodeError as error:
             return malformed_error(error)
-        return HalfPut(self.service, self._group, request, self._destination, message_format, container_id)
+        return HalfPut(self.halves, self._group, request, self._destination, message_format, container_id)
 
 
 class ResolveSink(HalfSink):
     """Commit or roll back, confirmed; and what is asked of sets."""
 
     def __init__(
-        self, attachment: Attachment, service: HalfService, sets: SetRequests, group: HalfGroup
+        self, attachment: Attachment, halves: Halves, sets: SetRequests, group: HalfGroup
     ) -> None:
-        super().__init__(attachment, service)
+        super().__init__(attachment, halves)
         self._sets = sets
         self._group = group
 
@@ -218,7 +218,7 @@ class ResolveSink(HalfSink):
             request.answer(Rejected(error=operation))
         else:
             operation.answer, operation.asker = request.answer, request.connection
-            self.service.submit(operation)
+            self.halves.submit(operation)
 
     def enlist(self, request: Request, transaction: Transaction) -> Any | Error:
         """Provisional, applied at the discharge; what only the store knows is judged there."""
@@ -237,7 +237,7 @@ class ResolveSink(HalfSink):
             return refused.error
         except DecodeError as error:
             return malformed_error(error)
-        return HalfChange.of(self.service, self._group, asked, request.principal.name, request.container_id)
+        return HalfChange.of(self.halves, self._group, asked, request.principal.name, request.container_id)
 
     def operation(
         self, payload: bytes, message_format: int, principal: Principal, container_id: str
@@ -249,7 +249,7 @@ class ResolveSink(HalfSink):
             return None
         if asked is None:
             return None
-        return HalfChange.of(self.service, self._group, asked, principal.name, container_id)
+        return HalfChange.of(self.halves, self._group, asked, principal.name, container_id)
 
 
 Kind = type[PutNode] | type[ResolveNode] | type[CheckNode] | type[ParkedNode]
@@ -259,9 +259,9 @@ KINDS: Final[dict[str, Kind]] = {PUT: PutNode, RESOLVE: ResolveNode, CHECK: Chec
 class HalfNodes:
     """From an address of half messages to its node, if the principal may."""
 
-    def __init__(self, nodes: NodeService, service: HalfService, sets: SetService) -> None:
+    def __init__(self, nodes: BrokerNodes, halves: Halves, sets: HalfSets) -> None:
         self.nodes = nodes
-        self.service = service
+        self.halves = halves
         self.sets = SetRequests(nodes, sets)
 
     def register(self, registry: Registry) -> None:
@@ -304,7 +304,7 @@ class HalfNodes:
         else:
             assert address.kind == PARKED, f"no address: {address!r}"
             allowed = authorise(principal, MANAGE_READ)
-        group = self.service.group(address.group) if allowed else None
+        group = self.halves.group(address.group) if allowed else None
         if group is None:
             raise NodeRefused("amqp:not-found", f"no group of half messages {address.group!r} for you")
         return group

@@ -26,7 +26,7 @@ from amqp_broker.coordinator import (
     shown_half_id,
 )
 from amqp_broker.frames import Accepted, Error, Rejected
-from amqp_broker.halves.found import RESOLVERS, STATES, Found
+from amqp_broker.halves.known import RESOLVERS, STATES, KnownHalf
 from amqp_broker.halves.requests import PutRequest, Resolution, delivered_body
 from amqp_broker.halves.units import COMMITTED, PUT, HalfUnit
 from amqp_broker.operations.operation import Operation, Refused, error_of
@@ -44,22 +44,22 @@ from amqp_broker.queue import deleted_error, full_error
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
-    from amqp_broker.halves.service import HalfService
+    from amqp_broker.halves.halves import Halves
     from amqp_broker.queue import Queue
 
 ACCEPTED: Final = Accepted()
 PREPARED: Final = HalfState.PREPARED.value
 _PRODUCER: Final = Resolver.PRODUCER
-Looked = dict[bytes, Half | None]
-"""What the store told of several half messages; None: there is none."""
-NOT_LOOKED: Final[Looked] = {}
+StoredHalves = dict[bytes, Half | None]
+"""What the store has of several half messages, by their half-ids; None: it has none."""
+NONE_LOOKED_UP: Final[StoredHalves] = {}
 
 
 Posted = dict["Queue", list[Record]]
 """Messages of committed half messages, by queue, in order; none where only room was given back."""
 
 Answer = Callable[[Any], None]
-"""Told the outcome, once."""
+"""Called once, with the outcome."""
 
 
 class HalfOperation(Operation):
@@ -73,16 +73,16 @@ class HalfOperation(Operation):
         "group",
         "half",
         "half_id",
+        "halves",
         "operations",
-        "service",
         "size_bytes",
         "txn_id",
     )
 
     def __init__(
-        self, service: HalfService, group: HalfGroup, half_id: bytes, size_bytes: int, answer: Answer | None
+        self, halves: Halves, group: HalfGroup, half_id: bytes, size_bytes: int, answer: Answer | None
     ) -> None:
-        self.service = service
+        self.halves = halves
         self.group = group
         self.half_id = half_id
         self.operations = 1
@@ -95,30 +95,32 @@ class HalfOperation(Operation):
     def provisional(self, now_ms: int) -> Error | None:
         """Why it can't be, as far as that is known by now; the discharge judges once more."""
         try:
-            found = self.service.find(self.group, self.half_id, now_ms)
+            known = self.halves.find(self.group, self.half_id, now_ms)
         except RowDamaged:
             return None
-        if found is None:
+        if known is None:
             return None
-        answer, _ = decide_half(found.state, self.input_of(found))
-        return None if answer in (HalfAnswer.DONE, HalfAnswer.REPEAT) else found.refusal(answer)
+        answer, _ = decide_half(known.state, self.input_of(known))
+        return None if answer in (HalfAnswer.DONE, HalfAnswer.REPEAT) else known.refusal(answer)
 
-    def input_of(self, found: Found) -> HalfInput:
-        """What is asked, of what there is."""
+    def input_of(self, known: KnownHalf) -> HalfInput:
+        """The input of the state table, given what is known of the half message."""
         raise AssertionError("a change says what it asks")
 
     def prepare(self, now_ms: int) -> Unit:
-        """Decide what it means, by what there is now."""
+        """Decide what it means, by what is known of the half message now."""
         unit = HalfUnit(now_ms, self.txn_id)
-        self.judge(unit, NOT_LOOKED)
+        self.judge(unit, NONE_LOOKED_UP)
         return unit.verbs()
 
-    def judge(self, unit: HalfUnit, looked: Looked) -> None:
-        """The same, as a part of `unit`; `looked` spares asking the store. Raises Refused, RowDamaged."""
-        self.group = self.service.present(self.group)
-        self._judge(unit, self.service.find(self.group, self.half_id, unit.now_ms, looked))
+    def judge(self, unit: HalfUnit, stored_halves: StoredHalves) -> None:
+        """Decide what it means and add its verbs to `unit`. `stored_halves` spares asking the store. Raises
+        Refused, RowDamaged.
+        """
+        self.group = self.halves.present(self.group)
+        self._judge(unit, self.halves.find(self.group, self.half_id, unit.now_ms, stored_halves))
 
-    def _judge(self, unit: HalfUnit, found: Found | None) -> None:
+    def _judge(self, unit: HalfUnit, known: KnownHalf | None) -> None:
         raise AssertionError("a change says what it does")
 
     def done(self, posted: Posted) -> None:
@@ -132,8 +134,8 @@ class HalfOperation(Operation):
         """It is stored."""
         posted: Posted = {}
         self.done(posted)
-        self.service.available(posted)
-        self.service.rearm(self.group)
+        self.halves.available(posted)
+        self.halves.rearm(self.group)
         if self.answer is not None:
             self.answer(ACCEPTED)
 
@@ -141,11 +143,11 @@ class HalfOperation(Operation):
         """It never happens; whoever asked is told."""
         self.given_up()
         if self.answer is not None:
-            told = error_of(error)
-            self.service.counted(self.group.name).refusal(told)
-            self.answer(Rejected(error=told))
+            reason = error_of(error)
+            self.halves.figures(self.group.name).refusal(reason)
+            self.answer(Rejected(error=reason))
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The connection of who asked, if it was one."""
         return self.asker
 
@@ -162,19 +164,19 @@ class HalfPut(HalfOperation):
     __slots__ = ("_kept", "container_id", "destination", "message_format", "request")
 
     def __init__(
-        self, service: HalfService, group: HalfGroup, request: PutRequest, destination: Queue,
+        self, halves: Halves, group: HalfGroup, request: PutRequest, destination: Queue,
         message_format: int, container_id: str, answer: Answer | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(service, group, request.half_id, len(request.body), answer)
+        super().__init__(halves, group, request.half_id, len(request.body), answer)
         self.request = request
         self.destination = destination
         self.message_format = message_format
         self.container_id = container_id
         self._kept = False  # room, before it is judged
 
-    def input_of(self, found: Found) -> HalfInput:
-        """A put of the same, or of other content."""
-        same = (found.digest, found.destination) == (self.request.digest, self.destination.name)
+    def input_of(self, known: KnownHalf) -> HalfInput:
+        """PUT_SAME, or PUT_OTHER where content or destination differ from what is known."""
+        same = (known.digest, known.destination) == (self.request.digest, self.destination.name)
         return HalfInput.PUT_SAME if same else HalfInput.PUT_OTHER
 
     def reserve(self) -> bool:
@@ -182,15 +184,15 @@ class HalfPut(HalfOperation):
         self._kept = self.destination.reserve_one(self.size_bytes)
         return self._kept
 
-    def _judge(self, unit: HalfUnit, found: Found | None) -> None:
+    def _judge(self, unit: HalfUnit, known: KnownHalf | None) -> None:
         queue = self.destination
         if queue.deleted:
             raise Refused(deleted_error(queue))
-        if found is not None:
-            answer, _ = decide_half(found.state, self.input_of(found))
+        if known is not None:
+            answer, _ = decide_half(known.state, self.input_of(known))
             if answer is not HalfAnswer.REPEAT:
                 assert answer is not HalfAnswer.DONE, "only without a trace a put is done"
-                raise Refused(found.refusal(answer))
+                raise Refused(known.refusal(answer))
             return
         if self.group.full():
             most = self.group.settings.max_pending
@@ -214,8 +216,8 @@ class HalfPut(HalfOperation):
         half.priority = request.priority
         half.ttl_ms = request.ttl_ms
         self.group.add(half)
-        self.service.hold_room(half, self.destination)
-        self.service.keep_body(half, request.body)
+        self.halves.hold_room(half, self.destination)
+        self.halves.keep_body(half, request.body)
         stored = Half(
             self.group.name, self.half_id, half.destination, PREPARED, half.digest, now_ms,
             half.due_ms, half.deadline_ms, self.container_id, self.size_bytes, self.message_format,
@@ -230,7 +232,7 @@ class HalfPut(HalfOperation):
         half, self.half = self.half, None
         if half is not None:
             self.group.remove(half)
-            self.service.forget_half(half)
+            self.halves.forget_half(half)
             if not self._kept:
                 self.destination.unreserve(1, self.size_bytes)
 
@@ -248,7 +250,7 @@ class HalfPut(HalfOperation):
         if self._kept:
             self._kept = False
             self.destination.unreserve(1, self.size_bytes)
-            self.service.room_again(self.destination)
+            self.halves.room_again(self.destination)
 
 
 class HalfChange(HalfOperation):
@@ -260,10 +262,10 @@ class HalfChange(HalfOperation):
     )  # fmt: skip
 
     def __init__(
-        self, service: HalfService, group: HalfGroup, half_id: bytes, what: HalfInput, resolver: Resolver,
+        self, halves: Halves, group: HalfGroup, half_id: bytes, what: HalfInput, resolver: Resolver,
         reason: str = "", who: str = "", answer: Answer | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(service, group, half_id, 0, answer)
+        super().__init__(halves, group, half_id, 0, answer)
         self.what = what
         self.resolver = resolver
         self.reason = reason
@@ -277,30 +279,30 @@ class HalfChange(HalfOperation):
 
     @classmethod
     def of(
-        cls, service: HalfService, group: HalfGroup, asked: Resolution, who: str, container_id: str,
+        cls, halves: Halves, group: HalfGroup, asked: Resolution, who: str, container_id: str,
         answer: Answer | None = None,
     ) -> HalfChange:  # fmt: skip
         """What a producer, a checker, or whoever has the right, resolves by a message."""
-        change = cls(service, group, asked.half_id, asked.what, _PRODUCER, asked.reason, who, answer)
+        change = cls(halves, group, asked.half_id, asked.what, _PRODUCER, asked.reason, who, answer)
         change._container_id = container_id
         return change
 
-    def input_of(self, found: Found) -> HalfInput:
-        """The same whatever there is."""
+    def input_of(self, known: KnownHalf) -> HalfInput:
+        """What was asked for, whatever state the half message is in."""
         return self.what
 
     def waits_for_space(self) -> bool:
         """Nobody waits for what a deadline decides: it is done as soon as there is room."""
         return self.resolver is Resolver.DEADLINE
 
-    def _judge(self, unit: HalfUnit, found: Found | None) -> None:
-        answer, after = decide_half(None if found is None else found.state, self.what)
+    def _judge(self, unit: HalfUnit, known: KnownHalf | None) -> None:
+        answer, after = decide_half(None if known is None else known.state, self.what)
         if answer is HalfAnswer.REPEAT:
             return
-        if answer is not HalfAnswer.DONE or found is None or found.half is None or after is None:
-            raise Refused(self.service.unknown(self.half_id) if found is None else found.refusal(answer))
-        half = found.half
-        body = self.service.body_of(self.group, half) if after is HalfState.COMMITTED else b""
+        if answer is not HalfAnswer.DONE or known is None or known.half is None or after is None:
+            raise Refused(self.halves.unknown(self.half_id) if known is None else known.refusal(answer))
+        half = known.half
+        body = self.halves.body_of(self.group, half) if after is HalfState.COMMITTED else b""
         self.half = half
         if self._container_id:
             asked = half.asked_container == self._container_id
@@ -317,7 +319,7 @@ class HalfChange(HalfOperation):
             self._commit(half, body, unit)
             return
         if after is HalfState.ROLLED_BACK:
-            self._room = self.service.free_room(half)
+            self._room = self.halves.free_room(half)
             unit.add(self._decide(half, now_ms))
             what = "half.rolled_back"
         elif after is HalfState.PARKED:
@@ -333,7 +335,7 @@ class HalfChange(HalfOperation):
     def _commit(self, half: OpenHalf, stored_body: bytes, unit: HalfUnit) -> None:
         """The message gets its place in the queue now: the order of commits is the order of the queue."""
         now_ms = unit.now_ms
-        queue, reason = self.service.destination_of(half)
+        queue, reason = self.halves.destination_of(half)
         body = delivered_body(half, stored_body, reason)
         expires_at_ms = now_ms + half.ttl_ms if half.ttl_ms else 0
         record = Record(
@@ -346,7 +348,7 @@ class HalfChange(HalfOperation):
         queue.next_offset += 1
         unit.post(queue, record)
         if queue.events:
-            unit.placed(queue, record, self.group.name, half, reason)
+            unit.log_available(queue, record, self.group.name, half, reason)
         unit.add(self._decide(half, now_ms))
         shared = (self.group.name, queue.name, RESOLVERS[self.resolver], self.who, self.reason)
         unit.log(COMMITTED, shared, shown_half_id(half.half_id), record.offset)
@@ -373,9 +375,9 @@ class HalfChange(HalfOperation):
 
     def undo(self) -> None:
         """It stands where it stood, and is asked as before; the number of its message is free."""
-        placed = self._take_number()
-        if placed is not None:
-            placed[0].next_offset = placed[1].offset
+        numbered = self._take_number()
+        if numbered is not None:
+            numbered[0].next_offset = numbered[1].offset
         half, self.half = self.half, None
         if half is None:
             return
@@ -387,29 +389,29 @@ class HalfChange(HalfOperation):
             room, self._room = self._room, None
             if room is not None:
                 room.reserve_one(half.size_bytes, anyway=True)
-                self.service.hold_room(half, room)
+                self.halves.hold_room(half, room)
         self.group.schedule(half)
 
     def done(self, posted: Posted) -> None:
         """It is stored."""
-        placed = self._take_number()
+        numbered = self._take_number()
         half, self.half = self.half, None
         if half is None:
             return
         half.changes -= 1
         if is_open(self._after):
             if half.state is HalfState.PARKED:  # else the group has changed it again
-                self.service.parked(self.group, half)
+                self.halves.parked(self.group, half)
             self.group.schedule(half)
         else:
             self.group.decided -= 1
             self.group.remove(half)
-            room = self.service.decided(self.group, half, self.resolver) or self._room
+            room = self.halves.decided(self.group, half, self.resolver) or self._room
             self._room = None
             if room is not None:
                 posted.setdefault(room, [])
-            if placed is not None:
-                queue, record = placed
+            if numbered is not None:
+                queue, record = numbered
                 records = posted.get(queue)
                 if records is None:
                     posted[queue] = [record]

@@ -108,7 +108,7 @@ def read_put(payload: bytes, settings: HalfSettings) -> PutRequest:
 
 
 def _put_by_bytes(payload: bytes, settings: HalfSettings) -> PutRequest | None:
-    """The same for the layouts that most clients send; None for every other."""
+    """The put of a message of a layout that most clients send; None for every other layout."""
     _durable, priority, ttl_ms, _first, _count, end = peek_header(payload)
     body = payload[end:]
     found = peek_named(body)
@@ -202,8 +202,8 @@ def read_resolution(payload: bytes) -> Resolution:
 
 
 def resolution_by_bytes(payload: bytes) -> Resolution | None:
-    """The same for the layouts that most clients send; None for every other, and for what is no resolution.
-    Raises DecodeError.
+    """The resolution that a message of a layout is that most clients send; None for every other layout, and
+    for what is no resolution. Raises DecodeError.
     """
     found = peek_answer(payload[peek_header(payload)[5] :])
     if found is None:
@@ -304,5 +304,5 @@ def _without_annotations(message: Message) -> bytes:
 
 
 def _shown(half_id: bytes) -> object:
-    """As an application property: of the type that the producer gave."""
+    """The half-id as an application property, of the type that the producer gave."""
     return half_id_value(half_id)

@@ -18,7 +18,7 @@ from amqp_broker.persistence import RowDamaged
 if TYPE_CHECKING:
     from amqp_broker.authorisation import Principal
     from amqp_broker.connection import Connection
-    from amqp_broker.halves.service import HalfService
+    from amqp_broker.halves.halves import Halves
     from amqp_broker.links import Delivery
     from amqp_broker.nodes.node import Attachment
     from amqp_broker.persistence import Unit
@@ -33,9 +33,9 @@ class HalfSink(RequestSink):
 
     unsettled_only = True
 
-    def __init__(self, attachment: Attachment, service: HalfService) -> None:
+    def __init__(self, attachment: Attachment, halves: Halves) -> None:
         super().__init__(attachment)
-        self.service = service
+        self.halves = halves
 
     def operation(
         self, payload: bytes, message_format: int, principal: Principal, container_id: str
@@ -73,7 +73,7 @@ class HalfSink(RequestSink):
 
     def _submit(self, run: Operations) -> None:
         if run:
-            self.service.collect(HalfRun(self, self.service, run))
+            self.halves.collect(HalfRun(self, self.halves, run))
 
     def answered(self, answers: Answers) -> None:
         """From any task: what became of the messages of a run."""
@@ -89,23 +89,24 @@ class HalfSink(RequestSink):
 class HalfRun(Operation):
     """Operations on half messages of one group, stored together; each has an outcome of its own."""
 
-    __slots__ = ("_owner", "_refusals", "_run", "_service")
+    __slots__ = ("_halves", "_refusals", "_run", "_sink")
 
-    def __init__(self, owner: HalfSink, service: HalfService, run: Operations) -> None:
-        self._owner = owner
-        self._service = service
+    def __init__(self, sink: HalfSink, halves: Halves, run: Operations) -> None:
+        self._sink = sink
+        self._halves = halves
         self._run = run
         self._refusals: dict[HalfOperation, Exception] = {}
 
     def prepare(self, now_ms: int) -> Unit:
         """Each is judged after the ones before it."""
-        service = self._service
+        halves = self._halves
         unit = HalfUnit(now_ms)
-        looked = service.look_up(self._run[0][0].group, [operation.half_id for operation, _ in self._run])
+        half_ids = [operation.half_id for operation, _ in self._run]
+        stored_halves = halves.look_up(self._run[0][0].group, half_ids)
         self._refusals = {}
         for operation, _ in self._run:
             try:
-                operation.judge(unit, looked)
+                operation.judge(unit, stored_halves)
             except (Refused, RowDamaged) as refusal:
                 self._refusals[operation] = refusal
         return unit.verbs()
@@ -119,15 +120,15 @@ class HalfRun(Operation):
         """Each for itself."""
         if len(self._run) == 1:
             return [self]
-        return [HalfRun(self._owner, self._service, [each]) for each in self._run]
+        return [HalfRun(self._sink, self._halves, [each]) for each in self._run]
 
     def stored(self) -> None:
         """All are told, in their order."""
-        service = self._service
+        halves = self._halves
         posted: Posted = {}
         answers: Answers = []
         group = self._run[0][0].group
-        counted = service.counted(group.name)
+        figures = halves.figures(group.name)
         for operation, delivery in self._run:
             outcome: Any = ACCEPTED
             refusal = self._refusals.get(operation)
@@ -136,26 +137,26 @@ class HalfRun(Operation):
             else:
                 operation.given_up()
                 error = error_of(refusal)
-                counted.refusal(error)
+                figures.refusal(error)
                 outcome = Rejected(error=error)
             if answers and answers[-1][0] is outcome:
                 answers[-1][1].append(delivery)
             else:
                 answers.append((outcome, [delivery]))
-        service.available(posted)
-        service.rearm(group)
-        self._owner.answered(answers)
+        halves.available(posted)
+        halves.rearm(group)
+        self._sink.answered(answers)
 
     def refused(self, error: Exception) -> None:
         """None of them happens."""
         for operation, _ in self._run:
             operation.given_up()
-        told = Rejected(error=error_of(error))
-        self._owner.answered([(told, [delivery for _, delivery in self._run])])
+        outcome = Rejected(error=error_of(error))
+        self._sink.answered([(outcome, [delivery for _, delivery in self._run])])
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The connection of the link."""
-        return self._owner.connection
+        return self._sink.connection
 
     def kept_bytes(self) -> int:
         """The bodies of half messages."""

@@ -29,7 +29,7 @@ NUMBER: Final[dict[str, str]] = {PUT: "bytes", COMMITTED: "offset"}
 """What else each has of its own, beside its half-id."""
 
 
-class _Placed:
+class _CommittedMessages:
     """Messages of half messages that were committed, in one queue with events."""
 
     __slots__ = ("group", "half_ids", "producer", "queue", "records")
@@ -46,7 +46,7 @@ class HalfUnit:
     """Gathers what they ask for, in their order."""
 
     __slots__ = (
-        "_half_ids", "_kind", "_numbers", "_placed", "_posts", "_rest", "_shared", "_txn_id", "now_ms",
+        "_half_ids", "_kind", "_numbers", "_committed", "_posts", "_rest", "_shared", "_txn_id", "now_ms",
     )  # fmt: skip
 
     def __init__(self, now_ms: int, txn_id: bytes = b"") -> None:
@@ -54,7 +54,7 @@ class HalfUnit:
         self._txn_id = txn_id
         self._posts: dict[Queue, list[Record]] = {}
         self._rest: Unit = []
-        self._placed: _Placed | None = None
+        self._committed: _CommittedMessages | None = None
         self._kind = ""
         self._shared: Shared = ()
         self._half_ids: Values = []
@@ -73,19 +73,21 @@ class HalfUnit:
             else:
                 records.append(record)
 
-    def placed(self, queue: Queue, record: Record, group: str, half: OpenHalf, reason: str) -> None:
+    def log_available(self, queue: Queue, record: Record, group: str, half: OpenHalf, reason: str) -> None:
         """The event log tells of a message that became available in a queue with events; for a `reason` not
         in its destination.
         """
         half_id, producer = shown_half_id(half.half_id), half.container_id
-        placed = self._placed
-        if placed is None or (placed.queue, placed.group, placed.producer) != (queue, group, producer):
-            self._end_placed()
-            placed = self._placed = _Placed(queue, group, producer)
-        placed.records.append(record)
-        placed.half_ids.append(half_id)
+        committed = self._committed
+        if committed is None or (
+            (committed.queue, committed.group, committed.producer) != (queue, group, producer)
+        ):  # fmt: skip
+            self._end_committed()
+            committed = self._committed = _CommittedMessages(queue, group, producer)
+        committed.records.append(record)
+        committed.half_ids.append(half_id)
         if reason:
-            self._end_placed()
+            self._end_committed()
             self._rest.extend(homeless(queue, half.destination, group, half_id, reason, self.now_ms))
 
     def log(self, kind: str, shared: Shared, half_id: str, number: int = 0) -> None:
@@ -98,7 +100,7 @@ class HalfUnit:
         self._numbers.append(number)
 
     def _end_run(self) -> None:
-        self._end_placed()  # that a message is there is told before why
+        self._end_committed()  # that a message is there is told before why
         if self._half_ids:
             fields: dict[str, str | int] = dict(zip(SHARED[self._kind], self._shared, strict=True))
             columns = {"half_id": self._half_ids}
@@ -109,16 +111,16 @@ class HalfUnit:
             self._half_ids = []
             self._numbers = []
 
-    def _end_placed(self) -> None:
-        placed, self._placed = self._placed, None
-        if placed is not None:
+    def _end_committed(self) -> None:
+        committed, self._committed = self._committed, None
+        if committed is not None:
             self._rest.extend(
                 put_by_halves(
-                    placed.queue,
-                    placed.records,
-                    placed.group,
-                    placed.half_ids,
-                    placed.producer,
+                    committed.queue,
+                    committed.records,
+                    committed.group,
+                    committed.half_ids,
+                    committed.producer,
                     self.now_ms,
                     self._txn_id,
                 )  # fmt: skip

@@ -12,13 +12,13 @@ from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.broker_nodes import BrokerNodes
 
 
 class CoordinatorNode(Node):
     """For who has the right to transact; a link to it is never resumed (4.1)."""
 
-    def __init__(self, nodes: NodeService) -> None:
+    def __init__(self, nodes: BrokerNodes) -> None:
         super().__init__()
         self._nodes = nodes
 
@@ -28,7 +28,7 @@ class CoordinatorNode(Node):
             raise NodeRefused("amqp:unauthorized-access", f"{principal.rule_name!r} may not transact")
 
     def check_sink(self, attachment: Attachment) -> None:
-        """As it is here, whatever was asked."""
+        """The target is answered as this coordinator is, whatever was asked for."""
         attachment.answer = coordinator_answer()
 
     async def open_sink(self, attachment: Attachment) -> Sink:

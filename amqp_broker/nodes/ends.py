@@ -73,7 +73,7 @@ class Sink:
         return 0
 
     def period_over(self, waits: bool) -> None:
-        """So long its peer had its credit; `waits`: others have none."""
+        """Its peer has had its credit for a period; `waits`: others have none."""
 
     def on_drained(self) -> None:
         """The peer has given its credit back. In a turn of its connection."""
@@ -100,10 +100,10 @@ class Sink:
         waited, self._waited = self._waited, False
         if waited or self.link.context is not self or self.link.flow_state.unprocessed <= len(rest):
             return False
-        self.connection.hold(partial(self._hear_behind_store, rest))
+        self.connection.hold(partial(self._hear_after_commit, rest))
         return True
 
-    async def _hear_behind_store(self, rest: list[Delivery]) -> None:
+    async def _hear_after_commit(self, rest: list[Delivery]) -> None:
         await self.transactions.decided()
         if self.ended or not self.attached:
             self.lose(rest)
@@ -112,7 +112,7 @@ class Sink:
         self.on_deliveries(rest)
 
     def processed(self, count: int) -> None:
-        """So many deliveries are done with: credit is renewed."""
+        """`count` deliveries are done with: credit is renewed."""
         self.link.processed(count)
 
     def refuse(self, deliveries: list[Delivery], error: Error) -> None:
@@ -128,7 +128,9 @@ class Sink:
         self.processed(len(deliveries))
 
     def refuse_each(self, deliveries: list[Delivery], error: Error) -> None:
-        """As `refuse`, whether they are in transactions or not."""
+        """These messages are not taken, whether they are in transactions or not: each is rejected where the
+        sender listens, else the link is detached.
+        """
         for at, delivery in enumerate(deliveries):
             state = delivery.state
             if self.ended:

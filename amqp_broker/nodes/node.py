@@ -97,7 +97,7 @@ class Node:
     is_sent_to: ClassVar[bool] = True
     """Whether it is a node for those who send; else the address names nothing for them."""
     is_received_from: ClassVar[bool] = False
-    """The same for those who receive."""
+    """Whether it is a node for those who receive; else the address names nothing for them."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name
@@ -116,7 +116,8 @@ class Node:
         attachment.answer = target_answer(attachment.target, self.name)
 
     def check_source(self, attachment: Attachment) -> None:
-        """The same for one that receives, and its source. Raises NodeRefused."""
+        """Whether a link that receives here can be had as asked, and what its source is. Raises NodeRefused.
+        """
         attachment.answer = source_answer(attachment.source, self.name)
 
     async def make(self, attachment: Attachment) -> None:

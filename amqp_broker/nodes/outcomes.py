@@ -5,7 +5,7 @@
     reply      properties: correlation-id as asked, subject = the word; body: amqp-value, the same word
 
     committed       it is stored; application property committed_at_ms says when (Unix epoch)
-    pending         its discharge has arrived and the store is at it: ask again
+    pending         its discharge has arrived and its commit is in progress: ask again
     live            declared, and not discharged yet
     not-committed   rolled back, or never discharged, or older than what the store keeps
 
@@ -39,7 +39,7 @@ from amqp_broker.queues import NodeRefused
 from amqp_broker.replies import PendingReply
 
 if TYPE_CHECKING:
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.persistence import Store
 
 OUTCOME_ADDRESS: Final = "$transactions"
@@ -54,7 +54,7 @@ NOT_COMMITTED: Final = "not-committed"
 class OutcomeNode(RequestNode):
     """The node; the right to transact is asked for with each question."""
 
-    def __init__(self, nodes: NodeService, name: str) -> None:
+    def __init__(self, nodes: BrokerNodes, name: str) -> None:
         super().__init__(name)
         self._nodes = nodes
 
@@ -66,7 +66,7 @@ class OutcomeNode(RequestNode):
 class OutcomeQuestions(RequestSink):
     """One link to it; `nodes` is what all connections share."""
 
-    def __init__(self, nodes: NodeService, attachment: Attachment) -> None:
+    def __init__(self, nodes: BrokerNodes, attachment: Attachment) -> None:
         super().__init__(attachment)
         self._nodes = nodes
 

@@ -23,9 +23,9 @@ from amqp_broker.queue import Queue, deleted_error
 from amqp_broker.records import record_of, store_all
 
 if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.connection import Connection
     from amqp_broker.coordinator import Transaction
-    from amqp_broker.node_service import NodeService
     from amqp_broker.transactions import Transactions
 
 ACCEPTED: Final = Accepted()
@@ -56,12 +56,12 @@ class QueueSink(Sink):
     """One link that sends to a queue. `transactions` are those of its connection."""
 
     __slots__ = (
-        "_asked_back", "_given", "_granted", "_nodes", "_placed", "_rule", "_seen", "credit", "queue",
+        "_asked_back", "_given", "_granted", "_nodes", "_rule", "_rule_wants_all", "_seen", "credit", "queue",
         "temporary",
     )  # fmt: skip
 
     def __init__(
-        self, connection: Connection, link: ReceiverLink, queue: Queue, nodes: NodeService,
+        self, connection: Connection, link: ReceiverLink, queue: Queue, nodes: BrokerNodes,
         transactions: Transactions, rule: PostRule | None, *, temporary: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(connection, link)
@@ -76,7 +76,7 @@ class QueueSink(Sink):
         link.keeps_messages = True
         self._nodes = nodes
         self._rule = rule
-        self._placed = rule is not None and rule.wants_all(queue)
+        self._rule_wants_all = rule is not None and rule.wants_all(queue)
 
     def begin(self) -> int:
         """The link begins to post; the credit that it begins with."""
@@ -130,16 +130,16 @@ class QueueSink(Sink):
         now_ms = self._nodes.clock.now_ms()
         persistent = queue.persistent
         queue_id = queue.queue_id
-        mapped: list[bytes] = []
+        with_maps: list[bytes] = []
         try:
             records = [
-                record_of(d.payload, d.message_format, now_ms, queue_id, persistent, mapped)
+                record_of(d.payload, d.message_format, now_ms, queue_id, persistent, with_maps)
                 for d in deliveries
             ]
         except DecodeError:
             self._post_around_malformed(deliveries, now_ms, transaction)
             return
-        self._post(deliveries, records, transaction, mapped)
+        self._post(deliveries, records, transaction, with_maps)
 
     def _post_around_malformed(
         self, deliveries: list[Delivery], now_ms: int, transaction: Transaction | None
@@ -150,7 +150,7 @@ class QueueSink(Sink):
         queue = self.queue
         begin = 0
         records: list[Record] = []
-        mapped: list[bytes] = []
+        with_maps: list[bytes] = []
         for at, delivery in enumerate(deliveries):
             try:
                 records.append(
@@ -160,33 +160,33 @@ class QueueSink(Sink):
                         now_ms,
                         queue.queue_id,
                         queue.persistent,
-                        mapped,
+                        with_maps,
                     )
                 )
             except DecodeError as error:
                 if records:
-                    self._post(deliveries[begin:at], records, transaction, mapped)
+                    self._post(deliveries[begin:at], records, transaction, with_maps)
                 if not self.ended:
                     self.refuse_each([delivery], malformed_error(error))
                 if self.ended:
                     self.lose(deliveries[at + 1 :])
                     return
-                begin, records, mapped = at + 1, [], []
+                begin, records, with_maps = at + 1, [], []
         if records:
-            self._post(deliveries[begin:], records, transaction, mapped)
+            self._post(deliveries[begin:], records, transaction, with_maps)
 
     def _post(
         self,
         deliveries: list[Delivery],
         records: list[Record],
         transaction: Transaction | None,
-        mapped: list[bytes],
+        with_maps: list[bytes],
     ) -> None:
         queue = self.queue
         if queue.stores_all:
             store_all(records)
         rule = self._rule
-        if rule is not None and (mapped or self._placed):
+        if rule is not None and (with_maps or self._rule_wants_all):
             if rule.take(self, deliveries, records, transaction):
                 return
         if transaction is not None:
@@ -224,7 +224,7 @@ class QueueSink(Sink):
         self.processed(len(posting.deliveries))
 
     def processed(self, count: int) -> None:
-        """So many deliveries are done with: credit is renewed, as far as the queue has room."""
+        """`count` deliveries are done with: credit is renewed, as far as the queue has room."""
         if not self.attached:
             return
         self.link.processed(count)
@@ -340,7 +340,7 @@ class RelayedSink(QueueSink):
     __slots__ = ("_relay",)
 
     def __init__(
-        self, relay: Sink, queue: Queue, nodes: NodeService, transactions: Transactions, rule: PostRule | None
+        self, relay: Sink, queue: Queue, nodes: BrokerNodes, transactions: Transactions, rule: PostRule | None
     ) -> None:
         super().__init__(relay.connection, relay.link, queue, nodes, transactions, rule)
         self._relay = relay

@@ -29,8 +29,8 @@ from amqp_broker.records import (
 )
 
 if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.connection import Connection
-    from amqp_broker.node_service import NodeService
     from amqp_broker.transactions import Transactions
 
 ACCEPTED: Final = Accepted()
@@ -44,7 +44,7 @@ class QueueSource(Consumer):
     __slots__ = ("_copied_bytes", "_nodes", "suspect", "transactions")
 
     def __init__(
-        self, connection: Connection, link: SenderLink, queue: Queue, nodes: NodeService,
+        self, connection: Connection, link: SenderLink, queue: Queue, nodes: BrokerNodes,
         transactions: Transactions, *, browser: bool, settled: bool, default_outcome: object,
         outcomes: frozenset[str], temporary: bool,
     ) -> None:  # fmt: skip
@@ -265,7 +265,7 @@ class QueueSource(Consumer):
     def _refuse_outcome(self, state: object, settled: list[OutgoingDelivery]) -> None:
         """Detach for an outcome that the source does not offer; what the peer settled by it comes back."""
         if not self.browser:
-            free = self.transactions.holder_gone(self, settled, left=False)
+            free = self.transactions.consumer_gone(self, settled, left=False)
             self._return(free)
         offered = ", ".join(sorted(self.outcomes))
         description = f"expected one of the outcomes that the source offers ({offered}), got {state!r:.120}"
@@ -278,7 +278,7 @@ class QueueSource(Consumer):
         without the count of the try, the message would come back for ever.
         """
         self.demand = 0
-        free = self.transactions.holder_gone(self, [delivery], left=False)
+        free = self.transactions.consumer_gone(self, [delivery], left=False)
         delivery.decided = True
         if free:
             bare = Modified(
@@ -365,7 +365,7 @@ class QueueSource(Consumer):
         """With the next group, or a little later: nobody waits for it."""
         now_ms = self._nodes.clock.now_ms()
         verbs = message_events.delivered(self.queue, records, self.container_id, now_ms)
-        self._nodes.writer.defer(Step(verbs, told=True))
+        self._nodes.writer.defer(Step(verbs, only_events=True))
 
     def _settle(
         self, deliveries: list[OutgoingDelivery], settled: bool, retired: list[Record], state: Any,
@@ -427,7 +427,7 @@ class QueueSource(Consumer):
         held = [delivery for delivery in unsettled if not delivery.decided]
         if broken:
             self.suspect = next((delivery for delivery in held if not _has_outcome(delivery.state)), None)
-        held = self.transactions.holder_gone(self, held, left=True)
+        held = self.transactions.consumer_gone(self, held, left=True)
         self.left(held)
 
     def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:

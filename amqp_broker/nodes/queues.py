@@ -17,8 +17,8 @@ from amqp_broker.queue import why_full
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.frames import Attach
-    from amqp_broker.node_service import NodeService
     from amqp_broker.nodes.relay import RelaySink
     from amqp_broker.queue import Queue
     from amqp_broker.queues import Site
@@ -44,7 +44,7 @@ class PostRules:
 class QueueNodes:
     """Opens links to queues; one for each broker."""
 
-    def __init__(self, nodes: NodeService) -> None:
+    def __init__(self, nodes: BrokerNodes) -> None:
         self.nodes = nodes
         self.rules = PostRules()
 
@@ -96,7 +96,7 @@ class QueueNode(Node):
         self.sites = (site,)
 
     def check_sink(self, attachment: Attachment) -> None:
-        """The same, and what the link asks for."""
+        """Who has the right to send there, and whether the link can be had as asked."""
         self.check(attachment.principal)
         self._queues.check_sink(attachment, self.sites[0])
 

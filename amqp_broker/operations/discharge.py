@@ -30,7 +30,7 @@ def stored_by(work: Work) -> Unit:
 
     Nothing in memory changes yet: the commit may fail, and then nothing has happened.
     """
-    queue_id = work.holder.queue.queue_id
+    queue_id = work.consumer.queue.queue_id
     if work.effect is Effect.RETIRE:
         return retire_verbs(queue_id, records_of(work))
     outcome = work.outcome
@@ -43,7 +43,7 @@ def events_of(work: Work, txn_id: bytes, now_ms: int) -> Unit:
     """What the event log tells of it, in the commit."""
     if work.effect not in (Effect.RETIRE, Effect.RETURN):
         return []
-    consumer: Consumer = work.holder
+    consumer: Consumer = work.consumer
     container = consumer.connection.container_id
     return settled(consumer.queue, records_of(work), work.outcome, container, now_ms, txn_id)
 
@@ -84,7 +84,7 @@ class Discharge(Batch):
         unit = super().prepare(now_ms)
         for work in transaction.works(True):
             unit.extend(stored_by(work))
-            if work.holder.queue.events:
+            if work.consumer.queue.events:
                 unit.extend(events_of(work, transaction.txn_id, now_ms))
         unit.append(Discharged(transaction.txn_id, now_ms))
         return unit
@@ -97,7 +97,7 @@ class Discharge(Batch):
         """It is rolled back, and its controller is told why."""
         self._transactions.discharged(self, error)
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The controller's connection."""
         return self._transactions.connection
 
@@ -132,6 +132,6 @@ class Provisional(Operation):
         self._refusal = error_of(error)
         self._judged.set()
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The controller's."""
         return self._connection

@@ -80,8 +80,8 @@ class Operation:
         """Whether a full store is no answer: it is tried again until there is room."""
         return False
 
-    def owner(self) -> Connection | None:
-        """Whose peer asked for it; None: the broker itself."""
+    def asking_connection(self) -> Connection | None:
+        """The connection whose peer asked for it; None: the broker itself asked."""
         return None
 
     def kept_bytes(self) -> int:

@@ -213,7 +213,7 @@ class Posting(Arrival):
         if self.sink is not None:
             self.sink.on_posted(self, error)
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The connection; None: the broker itself posts, or a transaction."""
         return None if self.sink is None else self.sink.connection
 
@@ -277,7 +277,7 @@ class Settlement(Operation):
         """The receiver has decided: its outcome waits for room, and nothing is delivered once more."""
         return True
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The receiver's connection."""
         return self.source.connection
 
@@ -300,21 +300,22 @@ def return_verbs(queue_id: int, deliveries: Sequence[Any], outcome: Modified) ->
 
 
 class Step(Operation):
-    """Verbs that stand for themselves; `then` is told None, or why they are not stored. What nobody waits for
-    waits for room, unless it is only to be `told` to the event log.
+    """Verbs that nothing has to judge. `then` is called with None, or with why they are not stored. Without
+    `then` they wait for room, unless they are `only_events` of the journal.
     """
 
-    __slots__ = ("_then", "_told", "_verbs")
+    __slots__ = ("_only_events", "_then", "_verbs")
 
     def __init__(
-        self, verbs: Unit, then: Callable[[Exception | None], None] | None = None, *, told: bool = False
-    ) -> None:
+        self, verbs: Unit, then: Callable[[Exception | None], None] | None = None, *,
+        only_events: bool = False,
+    ) -> None:  # fmt: skip
         self._verbs = verbs
         self._then = then
-        self._told = told
+        self._only_events = only_events
 
     def prepare(self, now_ms: int) -> Unit:
-        """As they are."""
+        """The verbs as they were handed in."""
         return self._verbs
 
     def stored(self) -> None:
@@ -333,7 +334,7 @@ class Step(Operation):
 
     def waits_for_space(self) -> bool:
         """Events promise nothing: where there is no room, they are left out."""
-        return self._then is None and not self._told
+        return self._then is None and not self._only_events
 
 
 class Question(Operation):
@@ -366,6 +367,6 @@ class Question(Operation):
         """A fault of the broker met it."""
         self._failed(error)
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The asker's connection."""
         return self._connection

@@ -159,7 +159,9 @@ class Writer:
         self._wake()
 
     def collect(self, operation: Operation) -> None:
-        """As `submit`, but it waits for the end of the caller's turn: `commit_or_wake` has to follow."""
+        """Take an operation as `submit` does, for the end of the caller's turn: `commit_or_wake` has to
+        follow.
+        """
         self._add(operation)
         self._due = True
 
@@ -190,8 +192,8 @@ class Writer:
         self._waiting.append(operation)
 
     def _account_of(self, operation: Operation) -> Account:
-        owner = operation.owner()
-        return self._memory.own if owner is None else owner.account
+        connection = operation.asking_connection()
+        return self._memory.own if connection is None else connection.account
 
     def _decided(self, operation: Operation) -> None:
         """It is stored or refused: what it kept, somebody else keeps now, or nobody."""
@@ -403,7 +405,7 @@ class Writer:
             self._idle.unpark()
 
     def _run_reads(self) -> None:
-        """As many as there is time for, at least one; those that these lead to have to wait."""
+        """Run as many reads as there is time for, at least one; those that they lead to wait."""
         begun = time.perf_counter()
         most_s = self._pace.reads_s(self._due)
         for _ in range(len(self._reads)):
@@ -598,9 +600,9 @@ class Writer:
         """What nobody expected, in what is done for one operation: its connection ends, no other one."""
         name = type(operation).__name__
         self._log.error("operation.fault", operation=name, exc_info=error)
-        owner = operation.owner()
-        if owner is not None:
-            owner.fail(error)
+        connection = operation.asking_connection()
+        if connection is not None:
+            connection.fail(error)
         return OperationFault(f"a fault of the broker in {name}; see its log")
 
     def _failure(self, error: Exception) -> StoreFailed:

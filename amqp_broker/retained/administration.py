@@ -11,7 +11,7 @@ from amqp_broker.retained.cursors import by_name
 from amqp_broker.retained.logs import RetainedLog
 
 if TYPE_CHECKING:
-    from amqp_broker.retained.service import RetainedService
+    from amqp_broker.retained.retained_nodes import RetainedNodes
 
 
 @attrs.frozen
@@ -39,25 +39,25 @@ class CursorInfo:
     owner: str
 
 
-async def retained_nodes(service: RetainedService) -> list[RetainedInfo]:
+async def retained_nodes(retained: RetainedNodes) -> list[RetainedInfo]:
     """Everything that can be read by offset, the event log first."""
 
     def described(log: RetainedLog, store: Store) -> RetainedInfo:
         bounds = log.bounds(store)
         return RetainedInfo(log.address, bounds.first, bounds.next_offset, bounds.byte_count, log.kind)
 
-    return await service.nodes.writer.ask(lambda store: [described(log, store) for log in service.logs()])
+    return await retained.nodes.writer.ask(lambda store: [described(log, store) for log in retained.logs()])
 
 
-async def durable_cursors(service: RetainedService) -> list[CursorInfo]:
+async def durable_cursors(retained: RetainedNodes) -> list[CursorInfo]:
     """All of them, in the order of their names."""
-    addresses = service.addresses()
+    addresses = retained.addresses()
 
     def described(name: str, store: Store) -> CursorInfo:
-        positions = by_name(service.cursors.positions(name, store), addresses)
-        cursors = service.cursors
+        positions = by_name(retained.cursors.positions(name, store), addresses)
+        cursors = retained.cursors
         return CursorInfo(name, positions, cursors.held_by(name), cursors.stored_owner(name))
 
-    return await service.nodes.writer.ask(
-        lambda store: [described(name, store) for name in service.cursors.names()]
+    return await retained.nodes.writer.ask(
+        lambda store: [described(name, store) for name in retained.cursors.names()]
     )

@@ -22,8 +22,8 @@ from amqp_broker.queues import NodeRefused
 from amqp_broker.retained.filters import LOCKED, NO_ROOM
 
 if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.connection import Connection
-    from amqp_broker.node_service import NodeService
     from amqp_broker.page_turns import PageTurns
 
 NAMES_PAGE: Final = 1_000
@@ -34,7 +34,7 @@ Positions = dict[int, int]
 """Offsets by the ids of logs."""
 
 
-class Holder:
+class CursorUser:
     """A link that holds a cursor or reads with it; `container_id` is said to others."""
 
     __slots__ = ("container_id", "principal")
@@ -45,14 +45,14 @@ class Holder:
 
 
 class Cursors:
-    """All of a broker."""
+    """All durable cursors of one broker."""
 
-    def __init__(self, nodes: NodeService, turns: PageTurns) -> None:
+    def __init__(self, nodes: BrokerNodes, turns: PageTurns) -> None:
         self._nodes = nodes
         self._turns = turns
         self._owners: dict[str, str] = {}  # of all that are stored
-        self._held: dict[str, Holder] = {}
-        self._reading: dict[tuple[str, str], Holder] = {}  # by names and addresses
+        self._held: dict[str, CursorUser] = {}
+        self._reading: dict[tuple[str, str], CursorUser] = {}  # by names and addresses
         self._pending: list[CursorChange] = []  # of the group that is being stored, in their order
         self._left: dict[tuple[str, int], tuple[int, str]] = {}  # by links that are gone, not stored yet
 
@@ -71,20 +71,20 @@ class Cursors:
 
     def held_by(self, name: str) -> str | None:
         """The container of the link that holds it or reads with it, or None."""
-        found = self._holder(name)
+        found = self._user(name)
         return None if found is None else found.container_id
 
-    def _holder(self, name: str) -> Holder | None:
+    def _user(self, name: str) -> CursorUser | None:
         found = self._held.get(name)
         if found is None:
-            reading = (holder for (cursor, _), holder in self._reading.items() if cursor == name)
+            reading = (user for (cursor, _), user in self._reading.items() if cursor == name)
             found = next(reading, None)
         return found
 
     # Whose it is
 
     def stored_owner(self, name: str) -> str:
-        """Whose it is when the group is stored that is gathered now."""
+        """The principal that it belongs to when the group is stored that is gathered now; or NOBODY."""
         owner = self._owners.get(name, NOBODY)
         for change in self._pending:
             if change.name == name:
@@ -92,13 +92,13 @@ class Cursors:
         return owner
 
     def owner(self, name: str) -> str:
-        """The same, or who has the name and has stored nothing yet."""
+        """Whose it is when this group is stored, or else who has the name and has stored nothing yet."""
         owner = self.stored_owner(name)
         if owner:
             return owner
-        holder = self._holder(name)
-        if holder is not None:
-            return holder.principal.rule_name
+        user = self._user(name)
+        if user is not None:
+            return user.principal.rule_name
         return next((owner for (cursor, _), (_, owner) in self._left.items() if cursor == name), NOBODY)
 
     def check_owner(self, name: str, principal: Principal) -> None:
@@ -132,31 +132,31 @@ class Cursors:
 
     # Holding
 
-    def hold(self, name: str, holder: Holder) -> None:
+    def hold(self, name: str, user: CursorUser) -> None:
         """Nobody else may hold it or read with it, until `release`. Raises NodeRefused."""
-        if self._held.get(name) is holder:
+        if self._held.get(name) is user:
             return
-        self.check_owner(name, holder.principal)
+        self.check_owner(name, user.principal)
         self._refuse_if_used(name, self.held_by(name))
         self.check_room(name)
-        self._held[name] = holder
+        self._held[name] = user
 
-    def release(self, name: str, holder: Holder) -> None:
+    def release(self, name: str, user: CursorUser) -> None:
         """The link is gone."""
-        if self._held.get(name) is holder:
+        if self._held.get(name) is user:
             del self._held[name]
 
-    def read_with(self, name: str, address: str, holder: Holder) -> None:
+    def read_with(self, name: str, address: str, user: CursorUser) -> None:
         """Nobody else may read this node with it, or hold it. Raises NodeRefused."""
-        self.check_owner(name, holder.principal)
+        self.check_owner(name, user.principal)
         other = self._held.get(name) or self._reading.get((name, address))
         self._refuse_if_used(name, None if other is None else other.container_id)
         self.check_room(name)
-        self._reading[name, address] = holder
+        self._reading[name, address] = user
 
-    def read_no_more(self, name: str, address: str, holder: Holder) -> None:
+    def read_no_more(self, name: str, address: str, user: CursorUser) -> None:
         """The link is gone."""
-        if self._reading.get((name, address)) is holder:
+        if self._reading.get((name, address)) is user:
             del self._reading[name, address]
 
     def _refuse_if_used(self, name: str, container_id: str | None) -> None:
@@ -184,13 +184,13 @@ class Cursors:
 
     def move(
         self, name: str, principal: Principal, wanted: Callable[[Store], Positions],
-        then: Callable[[Exception | None], None], *, keeps: bool = False,
+        then: Callable[[Exception | None], None], *, by_reader: bool = False,
     ) -> MoveCursors:  # fmt: skip
-        """Have `name` stand at the positions that `wanted` gives when it is judged, forward only; `then` is
-        told when that is stored, or why not: what `wanted` raised, too. `keeps`: for a link of `principal`
-        that reads with it.
+        """Have `name` stand at the positions that `wanted` gives when it is judged, forward only. `then` is
+        called with None when that is stored, or with why not: what `wanted` raised, too. `by_reader`: for a
+        link of `principal` that reads with it.
         """
-        move = MoveCursors(self, name, principal, wanted, then, keeps)
+        move = MoveCursors(self, name, principal, wanted, then, by_reader)
         self._submit(move)
         return move
 
@@ -198,17 +198,17 @@ class Cursors:
         self._turns.own_operations += 1
         self._nodes.writer.submit(change)
 
-    def leave(self, name: str, log_id: int, offset: int, holder: Holder) -> None:
+    def leave(self, name: str, log_id: int, offset: int, user: CursorUser) -> None:
         """A link that has accepted all before `offset` is gone: whoever comes next begins there."""
         key = (name, log_id)
-        left = (offset, holder.principal.rule_name)
+        left = (offset, user.principal.rule_name)
         self._left[key] = max(left, self._left.get(key, left))
 
         def stored(_error: Exception | None) -> None:
             if self._left.get(key) == left:
                 del self._left[key]
 
-        self.move(name, holder.principal, lambda _store: {log_id: offset}, stored, keeps=True)
+        self.move(name, user.principal, lambda _store: {log_id: offset}, stored, by_reader=True)
 
     def forget(
         self, name: str, principal: Principal, may: Callable[[Positions], None],
@@ -286,7 +286,7 @@ class CursorChange(Operation):
         """It stands where it stood."""
         self._cursors.end(self)
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The connection of who asked."""
         return self.asker
 
@@ -300,10 +300,10 @@ class MoveCursors(CursorChange):
 
     def __init__(
         self, cursors: Cursors, name: str, principal: Principal, wanted: Callable[[Store], Positions],
-        then: Callable[[Exception | None], None], keeps: bool,
+        then: Callable[[Exception | None], None], by_reader: bool,
     ) -> None:  # fmt: skip
         super().__init__(cursors, name, principal, then)
-        self._keeps = keeps
+        self._by_reader = by_reader
         self._wanted = wanted
         self._moves: Positions = {}
         self.left: Positions = {}
@@ -312,7 +312,7 @@ class MoveCursors(CursorChange):
     def prepare(self, now_ms: int) -> Unit:
         """Forward only. Raises what `wanted` does."""
         cursors = self._cursors
-        if not self._keeps:  # else the link was judged when it attached, and has had it since
+        if not self._by_reader:  # else the link was judged when it attached, and has had it since
             self._check(cursors.check_owner, self.name, self.principal)
         try:
             wanted = cursors.now(self._wanted)
@@ -337,7 +337,7 @@ class MoveCursors(CursorChange):
 
     def waits_for_space(self) -> bool:
         """A receiver that has accepted waits for room; who asked for a move is told that there is none."""
-        return self._keeps
+        return self._by_reader
 
     def stored(self) -> None:
         """It stands there."""

@@ -23,7 +23,7 @@ from amqp_broker.operations.posting import retire_verbs
 from amqp_broker.persistence import PageOf, Post, Record, RetainedBy, Retire, Unit
 
 if TYPE_CHECKING:
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.broker_nodes import BrokerNodes
 
 PAGE_MESSAGES: Final = 1_000  # of one commit
 PAGE_BYTES: Final = 4 << 20
@@ -37,7 +37,7 @@ class Made:
     posted_again: int = 0
 
 
-async def make_logs(nodes: NodeService) -> None:
+async def make_logs(nodes: BrokerNodes) -> None:
     """For every log that messages wait in; before anybody is served. Raises StoreError."""
     for queue in nodes.queues.queues():
         if isinstance(queue, Log) and queue.message_count:
@@ -47,7 +47,7 @@ async def make_logs(nodes: NodeService) -> None:
 
 
 class _Making:
-    def __init__(self, nodes: NodeService, queue: Log) -> None:
+    def __init__(self, nodes: BrokerNodes, queue: Log) -> None:
         self._nodes = nodes
         self._queue = queue
         self._made = Made()

@@ -198,7 +198,7 @@ def _event_message(event: Event, at_ms: int) -> Record:
 
 
 def _within(records: Sequence[Record], size: int) -> list[Record]:
-    """As many as have this size together, at least one."""
+    """The first records whose bodies have at most `size` octets together; at least one."""
     total = 0
     for count, record in enumerate(records):
         total += len(record.body)

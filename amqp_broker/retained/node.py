@@ -34,14 +34,14 @@ from amqp_broker.operations.posting import Question
 from amqp_broker.persistence import RowDamaged, Store
 from amqp_broker.queues import NodeRefused
 from amqp_broker.replies import PendingReply, ok_reply
-from amqp_broker.retained.cursors import Holder, Positions, by_name
+from amqp_broker.retained.cursors import CursorUser, Positions, by_name
 from amqp_broker.retained.filters import INVALID, LOCKED, NO_ROOM, NOT_ALLOWED
 from amqp_broker.retained.logs import QueueLog, RetainedLog, begin_at
 from amqp_broker.retained.requests import Request, read_request
 
 if TYPE_CHECKING:
     from amqp_broker.nodes.relay import RelaySink
-    from amqp_broker.retained.service import RetainedService
+    from amqp_broker.retained.retained_nodes import RetainedNodes
 
 WAIT_MS_MAX: Final = 10_000
 MAX_DESCRIBED: Final = 10_000  # nodes in one reply: about a megabyte
@@ -53,10 +53,10 @@ class Asked:
     """One request: how its asker is answered, once."""
 
     def __init__(
-        self, service: RetainedService, post: requests.Request, request: Request, pending: PendingReply
+        self, retained: RetainedNodes, post: requests.Request, request: Request, pending: PendingReply
     ) -> None:
-        self.service = service
-        self.nodes = service.nodes
+        self.retained = retained
+        self.nodes = retained.nodes
         self.principal = post.principal
         self.container_id = post.container_id
         self.connection = post.connection
@@ -71,12 +71,12 @@ class Asked:
     def refuse(self, error: Exception) -> None:
         """It can't be, and nothing of it was done."""
         if isinstance(error, NodeRefused):
-            told = error.error
+            refusal = error.error
         elif isinstance(error, RowDamaged):
-            told = Error(condition="amqp:internal-error", description=str(error))
+            refusal = Error(condition="amqp:internal-error", description=str(error))
         else:
-            told = Error(condition="amqp:resource-limit-exceeded", description=str(error))
-        self._pending.refuse(told)
+            refusal = Error(condition="amqp:resource-limit-exceeded", description=str(error))
+        self._pending.refuse(refusal)
 
     def look(self, question: Callable[[Store], Reply]) -> None:
         """Reply with the answer of `question` between two commits; it may raise NodeRefused."""
@@ -105,12 +105,12 @@ class Waiting:
         self._asked.nodes.timers.set(trio.current_time() + timeout_ms / 1000, self)
         for log, known in zip(self._logs, self._known, strict=True):
             if not self._over:
-                self._asked.service.wait(log, self, known)
+                self._asked.retained.wait(log, self, known)
 
     def grown(self) -> None:
         """One has."""
         self.end()
-        self._asked.look(partial(_described, self._asked.service, self._logs))
+        self._asked.look(partial(_described, self._asked.retained, self._logs))
 
     def wake(self) -> None:
         """The time is over."""
@@ -122,33 +122,33 @@ class Waiting:
         self._over = True
         self._asked.nodes.timers.forget(self)
         for log in self._logs:
-            self._asked.service.wait_no_more(log, self)
+            self._asked.retained.wait_no_more(log, self)
 
 
 class RetainedNode(RequestNode):
     """The node; rights are asked for with each request."""
 
-    def __init__(self, service: RetainedService, name: str) -> None:
+    def __init__(self, retained: RetainedNodes, name: str) -> None:
         super().__init__(name)
-        self._service = service
+        self._retained = retained
 
     def sink(self, attachment: Attachment) -> RetainedRequests:
         """What takes the requests of one link."""
-        return RetainedRequests(self._service, attachment)
+        return RetainedRequests(self._retained, attachment)
 
     def relayed(self, relay: RelaySink) -> Sink:
         """One request, which can hold nothing."""
-        return RetainedRequests(self._service, relay.attachment, relayed=True)
+        return RetainedRequests(self._retained, relay.attachment, relayed=True)
 
 
 class RetainedRequests(RequestSink):
     """One link to it; `relayed` is one message through the anonymous terminus, which can hold nothing."""
 
-    def __init__(self, service: RetainedService, attachment: Attachment, *, relayed: bool = False) -> None:
+    def __init__(self, retained: RetainedNodes, attachment: Attachment, *, relayed: bool = False) -> None:
         super().__init__(attachment)
-        self._service = service
+        self._retained = retained
         self._relayed = relayed
-        self._holds: dict[str, Holder] = {}
+        self._holds: dict[str, CursorUser] = {}
         self._gone = False
         self._operations: dict[str, Callable[[Asked], None]] = {
             "describe": self._describe,
@@ -172,7 +172,7 @@ class RetainedRequests(RequestSink):
                 )
             request = read_request(post.payload, properties)
             asked = Asked(
-                self._service, post, request, PendingReply(self._service.nodes, post, properties.reply_to)
+                self._retained, post, request, PendingReply(self._retained.nodes, post, properties.reply_to)
             )
             try:
                 operation(asked)
@@ -186,8 +186,8 @@ class RetainedRequests(RequestSink):
     def on_detached(self) -> None:
         """The cursors that the link held are free."""
         self._gone = True
-        for name, holder in self._holds.items():
-            self._service.cursors.release(name, holder)
+        for name, user in self._holds.items():
+            self._retained.cursors.release(name, user)
         self._holds.clear()
 
     # Logs
@@ -195,17 +195,17 @@ class RetainedRequests(RequestSink):
     def _describe(self, asked: Asked) -> None:
         address = asked.request.optional("address")
         if address is None:
-            logs = self._service.logs(asked.principal)
+            logs = self._retained.logs(asked.principal)
             if len(logs) > MAX_DESCRIBED:
                 raise NodeRefused(
                     NO_ROOM, f"there are {len(logs)} nodes, more than {MAX_DESCRIBED}: expected an address"
                 )
         else:
-            logs = [self._service.log_at(asked.principal, address)]
-        asked.look(partial(_described, self._service, logs))
+            logs = [self._retained.log_at(asked.principal, address)]
+        asked.look(partial(_described, self._retained, logs))
 
     def _find(self, asked: Asked) -> None:
-        log = self._service.log_at(asked.principal, asked.request.optional("address"))
+        log = self._retained.log_at(asked.principal, asked.request.optional("address"))
         at_ms = asked.request.milliseconds("timestamp")
 
         def question(store: Store) -> Reply:
@@ -222,7 +222,7 @@ class RetainedRequests(RequestSink):
             )
         if not known:
             raise NodeRefused(INVALID, "positions: expected at least one address")
-        logs = [self._service.log_at(asked.principal, address) for address in known]
+        logs = [self._retained.log_at(asked.principal, address) for address in known]
         Waiting(asked, logs, list(known.values())).begin(timeout_ms)
 
     # Cursors
@@ -230,20 +230,20 @@ class RetainedRequests(RequestSink):
     def _hold(self, asked: Asked) -> None:
         if self._relayed:
             raise NodeRefused(NOT_ALLOWED, "hold: expected a link of its own to $retained")
-        name = asked.request.cursor(self._service.limits.cursor_name_bytes)
+        name = asked.request.cursor(self._retained.limits.cursor_name_bytes)
         start = asked.request.starts("start")
-        logs = {address: self._service.log_at(asked.principal, address) for address in start}
+        logs = {address: self._retained.log_at(asked.principal, address) for address in start}
         known = name in self._holds
-        holder = self._holds.setdefault(name, Holder(asked.container_id, asked.principal))
+        user = self._holds.setdefault(name, CursorUser(asked.container_id, asked.principal))
         try:
-            self._service.cursors.hold(name, holder)
+            self._retained.cursors.hold(name, user)
         except NodeRefused:
             if not known:
                 del self._holds[name]
             raise
 
         def wanted(store: Store) -> Positions:
-            there = self._service.cursors.positions(name, store)
+            there = self._retained.cursors.positions(name, store)
             self._check_readable(asked.principal, there)
             made: Positions = {}
             for address, log in logs.items():
@@ -255,28 +255,28 @@ class RetainedRequests(RequestSink):
 
         def then(error: Exception | None) -> None:
             if error is None:
-                asked.reply({"log": self._service.nodes.store_id, **self._named(move.left)})
+                asked.reply({"log": self._retained.nodes.store_id, **self._named(move.left)})
                 return
             if not known:
                 self._holds.pop(name, None)
-                self._service.cursors.release(name, holder)
+                self._retained.cursors.release(name, user)
             asked.refuse(error)
 
-        move = self._service.cursors.move(name, asked.principal, wanted, then)
+        move = self._retained.cursors.move(name, asked.principal, wanted, then)
         move.asker = asked.connection
 
     def _cursor(self, asked: Asked) -> None:
-        name = asked.request.cursor(self._service.limits.cursor_name_bytes)
-        held_by = self._service.cursors.held_by(name)
+        name = asked.request.cursor(self._retained.limits.cursor_name_bytes)
+        held_by = self._retained.cursors.held_by(name)
         self._tell_positions(asked, name, {} if held_by is None else {"held_by": held_by})
 
     def _move(self, asked: Asked) -> None:
-        name = asked.request.cursor(self._service.limits.cursor_name_bytes)
+        name = asked.request.cursor(self._retained.limits.cursor_name_bytes)
         positions = asked.request.positions("positions")
-        logs = {address: self._service.log_at(asked.principal, address) for address in positions}
+        logs = {address: self._retained.log_at(asked.principal, address) for address in positions}
 
         def wanted(store: Store) -> Positions:
-            self._check_readable(asked.principal, self._service.cursors.positions(name, store))
+            self._check_readable(asked.principal, self._retained.cursors.positions(name, store))
             for address, log in logs.items():
                 end = log.bounds(store).next_offset
                 if positions[address] > end:
@@ -292,12 +292,12 @@ class RetainedRequests(RequestSink):
             else:
                 asked.refuse(error)
 
-        move = self._service.cursors.move(name, asked.principal, wanted, then)
+        move = self._retained.cursors.move(name, asked.principal, wanted, then)
         move.asker = asked.connection
 
     def _forget(self, asked: Asked) -> None:
-        name = asked.request.cursor(self._service.limits.cursor_name_bytes)
-        held_by = self._service.cursors.held_by(name)
+        name = asked.request.cursor(self._retained.limits.cursor_name_bytes)
+        held_by = self._retained.cursors.held_by(name)
         if held_by is not None and name not in self._holds:
             raise NodeRefused(LOCKED, f"cursor {name!r} is in use by a link of container {held_by!r}")
 
@@ -310,15 +310,15 @@ class RetainedRequests(RequestSink):
             else:
                 asked.refuse(error)
 
-        self._service.cursors.forget(name, asked.principal, may, then).asker = asked.connection
+        self._retained.cursors.forget(name, asked.principal, may, then).asker = asked.connection
 
     def _named(self, positions: Positions) -> Reply:
-        named = by_name(positions, self._service.addresses())
+        named = by_name(positions, self._retained.addresses())
         return {"positions": {address: Ulong(offset) for address, offset in named.items()}}
 
     def _tell_positions(self, asked: Asked, name: str, more: Reply) -> None:
         def question(store: Store) -> Reply:
-            positions = self._service.cursors.positions(name, store)
+            positions = self._retained.cursors.positions(name, store)
             self._check_readable(asked.principal, positions)
             return {**more, **self._named(positions)}
 
@@ -326,16 +326,16 @@ class RetainedRequests(RequestSink):
 
     def _check_readable(self, principal: Principal, positions: Positions) -> None:
         """Who may not read somewhere learns nothing of cursors there."""
-        for address in by_name(positions, self._service.addresses()):
-            if not self._service.may_read(principal, address):
+        for address in by_name(positions, self._retained.addresses()):
+            if not self._retained.may_read(principal, address):
                 raise NodeRefused(
                     "amqp:unauthorized-access",
                     f"the cursor stands at nodes that {principal.rule_name!r} may not read by offset",
                 )
 
 
-def _described(service: RetainedService, logs: list[RetainedLog], store: Store) -> Reply:
-    config = service.nodes.config
+def _described(retained: RetainedNodes, logs: list[RetainedLog], store: Store) -> Reply:
+    config = retained.nodes.config
     described: list[dict[str, Any]] = []
     for log in logs:
         bounds = log.bounds(store)
@@ -354,4 +354,4 @@ def _described(service: RetainedService, logs: list[RetainedLog], store: Store) 
                 "retention_bytes": Ulong(keep_bytes),
             }
         )
-    return {"log": service.nodes.store_id, "nodes": described}
+    return {"log": retained.nodes.store_id, "nodes": described}

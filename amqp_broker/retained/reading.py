@@ -12,7 +12,7 @@ from amqp_broker.nodes.node import Node
 from amqp_broker.nodes.termini import COPY, no_queue, source_answer
 from amqp_broker.persistence import Store
 from amqp_broker.queues import NodeRefused
-from amqp_broker.retained.cursors import Holder
+from amqp_broker.retained.cursors import CursorUser
 from amqp_broker.retained.filters import (
     AT_OFFSET,
     BEYOND,
@@ -31,7 +31,7 @@ from amqp_broker.retained.source import CursorReading, RetainedSource
 
 if TYPE_CHECKING:
     from amqp_broker.nodes.node import Attachment
-    from amqp_broker.retained.service import RetainedService
+    from amqp_broker.retained.retained_nodes import RetainedNodes
 
 SETTLED_MODE: Final = 1  # snd-settle-mode settled (2.8.2)
 
@@ -39,17 +39,17 @@ SETTLED_MODE: Final = 1  # snd-settle-mode settled (2.8.2)
 class RetainedReading:
     """Nodes for links that read by offset; one for each broker."""
 
-    def __init__(self, service: RetainedService) -> None:
-        self._service = service
+    def __init__(self, retained: RetainedNodes) -> None:
+        self._retained = retained
 
     def node(self, source: Source) -> Node | None:
         """The node that a source wants to be read by offset, or can be read from in no other way; None: it
         is another one.
         """
         if source.address == EVENTS or asks_to_read(source.filter):
-            return ReadNode(self._service, source)
-        if isinstance(source.address, str) and not source.dynamic and self._service.is_log(source.address):
-            return LogNode(self._service, source)
+            return ReadNode(self._retained, source)
+        if isinstance(source.address, str) and not source.dynamic and self._retained.is_log(source.address):
+            return LogNode(self._retained, source)
         return None
 
 
@@ -58,13 +58,13 @@ class ReadNode(Node):
 
     is_received_from = True
 
-    def __init__(self, service: RetainedService, source: Source) -> None:
+    def __init__(self, retained: RetainedNodes, source: Source) -> None:
         if not isinstance(source.address, str) or source.dynamic:
             raise NodeRefused(INVALID, "expected the address of a node that is there to be read by offset")
         super().__init__(source.address)
-        self._service = service
-        self._request = read_filters(source.filter, service.limits.cursor_name_bytes)
-        self._holder: Holder | None = None
+        self._retained = retained
+        self._request = read_filters(source.filter, retained.limits.cursor_name_bytes)
+        self._user: CursorUser | None = None
 
     def check_source(self, attachment: Attachment) -> None:
         """Who may browse; from where the filters say."""
@@ -75,7 +75,7 @@ class ReadNode(Node):
                 "expected distribution-mode copy or none: what is read by offset stays where it is, "
                 f"got {source.distribution_mode!r:.80}",
             )
-        site = self._service.site(attachment.principal, self.name)
+        site = self._retained.site(attachment.principal, self.name)
         queue = site is not None and not site.archives
         attachment.answer = _answer(source, self.name, request, queue=queue)
         if site is not None:
@@ -86,13 +86,13 @@ class ReadNode(Node):
 
     async def make(self, attachment: Attachment) -> None:
         """Its place among the readers, its cursor, and then a queue that is not there."""
-        service, cursor = self._service, self._request.cursor
-        service.admit_reader()
-        holder = Holder(attachment.connection.container_id, attachment.principal)
+        retained, cursor = self._retained, self._request.cursor
+        retained.admit_reader()
+        user = CursorUser(attachment.connection.container_id, attachment.principal)
         try:
             if cursor is not None:
-                service.cursors.read_with(cursor, self.name, holder)
-            self._holder = holder
+                retained.cursors.read_with(cursor, self.name, user)
+            self._user = user
             await super().make(attachment)
         except BaseException:
             self._give_back()
@@ -100,31 +100,33 @@ class ReadNode(Node):
 
     def _give_back(self) -> None:
         """There will be no link."""
-        self._service.reader_gone()
-        if self._request.cursor is not None and self._holder is not None:
-            self._service.cursors.read_no_more(self._request.cursor, self.name, self._holder)
+        self._retained.reader_gone()
+        if self._request.cursor is not None and self._user is not None:
+            self._retained.cursors.read_no_more(self._request.cursor, self.name, self._user)
 
     async def open_source(self, attachment: Attachment) -> RetainedSource:
         """From there on, unless that is no more."""
-        service, request, holder = self._service, self._request, self._holder
-        assert holder is not None, "the place among the readers is taken before"
-        log: RetainedLog = service.events
+        retained, request, user = self._retained, self._request, self._user
+        assert user is not None, "the place among the readers is taken before"
+        log: RetainedLog = retained.events
         try:
             if self.sites:
-                log = service.log_of(self.sites[0].made)
-            start, bounds = await service.nodes.writer.ask(lambda store: _begin(service, request, log, store))
+                log = retained.log_of(self.sites[0].made)
+            start, bounds = await retained.nodes.writer.ask(
+                lambda store: _begin(retained, request, log, store)
+            )
         except BaseException:
             self._give_back()
             raise
         cursor = None
         if request.cursor is not None and attachment.attach.snd_settle_mode != SETTLED_MODE:
-            cursor = CursorReading(request.cursor, holder, start)
+            cursor = CursorReading(request.cursor, user, start)
         reader = RetainedSource(
-            attachment.connection, service, log, attachment.link, start, request.until, cursor
+            attachment.connection, retained, log, attachment.link, start, request.until, cursor
         )
-        reader.holds = None if request.cursor is None else (request.cursor, holder)
+        reader.holds = None if request.cursor is None else (request.cursor, user)
         attachment.properties = {
-            "log": service.nodes.store_id,
+            "log": retained.nodes.store_id,
             "kind": log.kind,
             "first": Ulong(bounds.first),
             "next": Ulong(bounds.next_offset),
@@ -138,14 +140,14 @@ class LogNode(ReadNode):
     who would take messages is told how to read them.
     """
 
-    def __init__(self, service: RetainedService, source: Source) -> None:
-        super().__init__(service, source)
+    def __init__(self, retained: RetainedNodes, source: Source) -> None:
+        super().__init__(retained, source)
         self._request = attrs.evolve(self._request, start=Start(FIRST))
 
     def check_source(self, attachment: Attachment) -> None:
         """Who may browse, and does."""
         if attachment.source.distribution_mode != COPY:
-            self._service.nodes.site(attachment.principal, self.name, RECEIVE)
+            self._retained.nodes.site(attachment.principal, self.name, RECEIVE)
             raise NodeRefused(
                 NOT_ALLOWED,
                 f"{self.name!r} is a log: nobody takes messages from it. Attach with distribution-mode "
@@ -167,13 +169,13 @@ def _answer(source: Source, address: str, request: ReadRequest, *, queue: bool) 
 
 
 def _begin(
-    service: RetainedService, request: ReadRequest, log: RetainedLog, store: Store
+    retained: RetainedNodes, request: ReadRequest, log: RetainedLog, store: Store
 ) -> tuple[int, Bounds]:
     """The first offset of the link, and what there is now."""
     bounds = log.bounds(store)
     start = begin_at(request.start, log, bounds, store)
     if request.cursor is not None:
-        start = service.cursors.positions(request.cursor, store).get(log.log_id, start)
+        start = retained.cursors.positions(request.cursor, store).get(log.log_id, start)
     if request.until is None:
         return max(start, bounds.first), bounds
     _check_range(log.address, start, request.until, bounds)

@@ -1,6 +1,6 @@
 """The source of a link that reads a retaining node by offset, page by page, and new messages as they come.
 
-    on_credit --ask--> PageTurns --read_page, between two commits--> mail --_arrived, in the owner's turn-->
+    on_credit --ask--> PageTurns --read_page, between two commits--> mail --_arrived, in a turn-->
         link.send ... all of the page sent: the next one; at the end: wait for the next commit
     accepted --Prefix--> Cursors.move --commit--> settled
 
@@ -16,14 +16,14 @@ import trio
 from amqp_broker.frames import Accepted, Error, Received, Rejected, TransactionalState, Ulong
 from amqp_broker.nodes.ends import Source
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES, NoSuchNode, Record, Store, StoreFailed
-from amqp_broker.retained.cursors import Holder, Prefix
+from amqp_broker.retained.cursors import CursorUser, Prefix
 from amqp_broker.retained.filters import DROPPED
 from amqp_broker.retained.logs import Page, RetainedLog
 
 if TYPE_CHECKING:
     from amqp_broker.connection import Connection
     from amqp_broker.links import OutgoingDelivery, SenderLink
-    from amqp_broker.retained.service import RetainedService
+    from amqp_broker.retained.retained_nodes import RetainedNodes
 
 READ_AHEAD_MESSAGES: Final = 128  # read at least, whatever the credit: a page costs more than its messages
 CURSOR_GAP_MESSAGES: Final = 65_536  # accepted beyond one that is not; beyond it nothing more is sent
@@ -32,9 +32,9 @@ CURSOR_GAP_MESSAGES: Final = 65_536  # accepted beyond one that is not; beyond i
 class CursorReading:
     """The cursor of one link: `prefix` is what it has accepted, `moving` while that is being stored."""
 
-    def __init__(self, name: str, holder: Holder, offset: int) -> None:
+    def __init__(self, name: str, user: CursorUser, offset: int) -> None:
         self.name = name
-        self.holder = holder
+        self.user = user
         self.prefix = Prefix(offset)
         self.stored = offset
         self.moving = False
@@ -45,12 +45,12 @@ class RetainedSource(Source):
     """One link that reads `log` from `position` on, up to and without `until` if there is one."""
 
     def __init__(
-        self, connection: Connection, service: RetainedService, log: RetainedLog, link: SenderLink,
+        self, connection: Connection, retained: RetainedNodes, log: RetainedLog, link: SenderLink,
         position: int, until: int | None, cursor: CursorReading | None,
     ) -> None:  # fmt: skip
         super().__init__(connection, link)
         link.copies = True
-        self._service = service
+        self._retained = retained
         self._log = log
         self._position = position
         self._until = until
@@ -63,14 +63,14 @@ class RetainedSource(Source):
         self._gap: tuple[int, int] | None = None  # of a range: what is missing, and where it goes on
         self._too_large: tuple[int, int] | None = None  # for this link: its offset, and its octets
         self._detached = False
-        self.holds: tuple[str, Holder] | None = None
+        self.holds: tuple[str, CursorUser] | None = None
         """The cursor that this link has for itself."""
 
     # Pages
 
     def read_page(self, store: Store) -> None:
         """Between two commits, in no task of its own."""
-        limits = self._service.limits
+        limits = self._retained.limits
         messages = min(limits.retained_page_messages, max(READ_AHEAD_MESSAGES, self._wanted))
         start = self._position
         try:
@@ -158,7 +158,7 @@ class RetainedSource(Source):
         if next_offset > expected:
             cursor.prefix.skip(expected, next_offset - 1)
 
-    # In the owner's turn
+    # In the connection's turn
 
     def on_credit(self) -> None:
         """Credit or drain changed, or there is room again, or more to read."""
@@ -189,11 +189,11 @@ class RetainedSource(Source):
             self._wanted = link.sendable()
             if self._wanted > 0:
                 self._reading = True
-                self._service.turns.ask(self)
+                self._retained.turns.ask(self)
             else:
                 self.connection.wait_for_output(self)
         else:
-            self._service.wait(self._log, self, end)
+            self._retained.wait(self._log, self, end)
             link.drained()
 
     def _send(self) -> bool:
@@ -202,7 +202,7 @@ class RetainedSource(Source):
         page = self._page
         begun = trio.current_time()
         taken = link.send(page[self._sent :] if self._sent else page)
-        self._service.turns.used(trio.current_time() - begun)
+        self._retained.turns.used(trio.current_time() - begun)
         self._sent += taken
         if self._sent < len(page):
             if link.credit > 0:
@@ -276,12 +276,12 @@ class RetainedSource(Source):
             return
         cursor.moving = True
         log_id = self._log.log_id
-        move = self._service.cursors.move(
+        move = self._retained.cursors.move(
             cursor.name,
-            cursor.holder.principal,
+            cursor.user.principal,
             lambda _store: {log_id: offset},
             lambda error: self.connection.run_in_turn(self._moved, cursor, offset, answers, error),
-            keeps=True,
+            by_reader=True,
         )
         move.asker = self.connection
 
@@ -311,11 +311,11 @@ class RetainedSource(Source):
         """Nothing was held but the cursor."""
         self._detached = True
         self._keep([])
-        self._service.forget_reader(self)
-        self._service.wait_no_more(self._log, self)
+        self._retained.forget_reader(self)
+        self._retained.wait_no_more(self._log, self)
         if self.holds is not None:
-            name, holder = self.holds
-            self._service.cursors.read_no_more(name, self._log.address, holder)
+            name, user = self.holds
+            self._retained.cursors.read_no_more(name, self._log.address, user)
         cursor = self._cursor
         if cursor is not None and cursor.prefix.offset > cursor.stored:
-            self._service.cursors.leave(cursor.name, self._log.log_id, cursor.prefix.offset, cursor.holder)
+            self._retained.cursors.leave(cursor.name, self._log.log_id, cursor.prefix.offset, cursor.user)

@@ -13,9 +13,9 @@ from amqp_broker.sequences.operations import Reset
 from amqp_broker.sequences.settings import sequences_of
 
 if TYPE_CHECKING:
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.queue import Queue
-    from amqp_broker.sequences.service import SequenceService
+    from amqp_broker.sequences.sequences import Sequences
 
 PAGE: Final = 1_000
 
@@ -42,7 +42,7 @@ class StreamInfo:
 class SequenceAdministration:
     """What `Broker` offers of streams."""
 
-    def __init__(self, nodes: NodeService, sequences: SequenceService) -> None:
+    def __init__(self, nodes: BrokerNodes, sequences: Sequences) -> None:
         self._nodes = nodes
         self._sequences = sequences
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from amqp_broker.persistence import Record
     from amqp_broker.queue import Queue
     from amqp_broker.queues import Site
-    from amqp_broker.sequences.service import SequenceService
+    from amqp_broker.sequences.sequences import Sequences
 
 TX_SEQUENCE: Final = "tx-sequence"
 
@@ -53,7 +53,7 @@ TX_SEQUENCE: Final = "tx-sequence"
 class SequenceRules(PostRules):
     """One for each broker."""
 
-    def __init__(self, sequences: SequenceService) -> None:
+    def __init__(self, sequences: Sequences) -> None:
         self._sequences = sequences
 
     def check(self, attach: Attach, site: Site | None) -> None:
@@ -122,7 +122,7 @@ class SequenceRule(PostRule):
     """One link to `queue`, or to the anonymous terminus (None), which named `stream` for its messages."""
 
     def __init__(
-        self, sequences: SequenceService, connection: Connection, queue: Queue | None, stream: str | None
+        self, sequences: Sequences, connection: Connection, queue: Queue | None, stream: str | None
     ) -> None:
         self._sequences = sequences
         self._connection = connection
@@ -187,12 +187,12 @@ class SequenceRule(PostRule):
             sink.refuse(posting.deliveries, error_of(error))
             return
         timer = self._timer(link)
-        for deliveries, outcome, placed in runs_of_outcomes(posting):
+        for deliveries, outcome, in_stream in runs_of_outcomes(posting):
             if type(outcome) is Rejected and any(delivery.settled for delivery in deliveries):
                 assert outcome.error is not None, "a refusal says why"
                 sink.detach(outcome.error)  # fail fast: its sender does not listen
                 return
-            if timer is None or not placed:
+            if timer is None or not in_stream:
                 link.settle(deliveries, outcome)
             else:
                 link.settle_later(deliveries, outcome)
@@ -249,8 +249,8 @@ def _arrived(sink: QueueSink, timer: OrderTimer, deliveries: list[Delivery]) -> 
 
 def runs_of_outcomes(posting: SequencedPosting) -> list[tuple[list[Delivery], Any, bool]]:
     """The runs of deliveries with equal outcomes, in order, and whether they are of streams."""
-    placed = [place is not None for place in posting.places]
-    pairs = list(zip(posting.outcomes, placed, strict=True))
+    in_stream = [place is not None for place in posting.places]
+    pairs = list(zip(posting.outcomes, in_stream, strict=True))
     return [(run, outcome, place) for run, (outcome, place) in equal_runs(posting.deliveries, pairs)]
 
 

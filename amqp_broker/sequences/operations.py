@@ -1,5 +1,5 @@
-"""A run of messages of which some are of sequenced streams: judged where the writer is at it, and stored in
-one unit with the positions that it leaves.
+"""A run of messages of which some are of sequenced streams: judged when the writer makes its group, and
+stored in one unit with the positions that it leaves.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from amqp_broker.sequences.positions import TooManyStreams
 if TYPE_CHECKING:
     from amqp_broker.authorisation import Principal
     from amqp_broker.connection import Connection
-    from amqp_broker.sequences.service import SequenceService
+    from amqp_broker.sequences.sequences import Sequences
 
 Places = Sequence[Place | Error | None]
 """Of each message of a run: its place, what is wrong with its fields, or None: it is of no stream."""
@@ -38,32 +38,32 @@ Places = Sequence[Place | Error | None]
 
 class SequencedPosting(Arrival):
     """A run of messages from one link to one queue. After the commit `outcomes` has what each is told, and
-    `told` is called with the posting and the store's error in a turn of the owner.
+    `then` is called with the posting and the store's error in a turn of the connection.
     """
 
     __slots__ = (
-        "_changes", "_made", "_owner", "_places", "_principal", "_records", "_service", "_size_bytes",
-        "_taken", "_told",
+        "_changes", "_made", "_connection", "_places", "_principal", "_records", "_sequences", "_size_bytes",
+        "_taken", "_then",
         "deliveries", "link", "outcomes",
     )  # fmt: skip
 
     def __init__(
         self,
-        service: SequenceService,
-        owner: Connection,
+        sequences: Sequences,
+        connection: Connection,
         principal: Principal,
         link: ReceiverLink,
         deliveries: list[Delivery],
         queue: Queue,
         records: list[Record],
         places: Places,
-        told: Callable[[SequencedPosting, Exception | None], None],
+        then: Callable[[SequencedPosting, Exception | None], None],
     ) -> None:
         super().__init__(queue)
-        self._service = service
-        self._owner = owner
+        self._sequences = sequences
+        self._connection = connection
         self._principal = principal
-        self._told = told
+        self._then = then
         self._records = records
         self._places = places
         self._taken: list[Record] = []
@@ -82,29 +82,29 @@ class SequencedPosting(Arrival):
 
     def prepare(self, now_ms: int) -> Unit:
         """Judge each message by where the one before left its stream."""
-        service = self._service
+        sequences = self._sequences
         queue = self.queue
-        judging = service.judging(queue, self._principal)
+        judging = sequences.judging(queue, self._principal)
         self._taken, self.outcomes = judge(judging, self._records, self._places)
         self._changes = judging.changes(now_ms)
         self._made = judging.made if queue.persistent else 0
-        service.positions.make(self._made)
+        sequences.positions.make(self._made)
         self.number(self._taken)
         unit = queue.post_verbs(self._taken, sum([record.durable for record in self._taken]))
         if queue.events:
-            places, container = places_of(self._records, self._places), self._owner.container_id
+            places, container = places_of(self._records, self._places), self._connection.container_id
             unit.extend(put(queue, self._taken, container, now_ms, b"", places))
             unit.extend(refused(queue, self._places, self.outcomes, container, now_ms))
         for stream in self._changes:
-            service.positions.change(self, stream)
+            sequences.positions.change(self, stream)
         return unit + advances(queue, self._changes)
 
     def undo(self) -> None:
         """The offsets are free again, and the streams where they were."""
         changes, self._changes = self._changes, []
-        self._service.positions.undo(self, changes)
+        self._sequences.positions.undo(self, changes)
         made, self._made = self._made, 0
-        self._service.positions.make(-made)
+        self._sequences.positions.make(-made)
         super().undo()
 
     def parts(self) -> Sequence[Operation]:
@@ -113,8 +113,8 @@ class SequencedPosting(Arrival):
             return [self]
         parts = [
             SequencedPosting(
-                self._service, self._owner, self._principal, self.link, [delivery], self.queue, [record],
-                [place], self._told,
+                self._sequences, self._connection, self._principal, self.link, [delivery], self.queue,
+                [record], [place], self._then,
             )
             for delivery, record, place in zip(self.deliveries, self._records, self._places, strict=True)
         ]  # fmt: skip
@@ -125,22 +125,22 @@ class SequencedPosting(Arrival):
         """The messages are there, and their streams have moved."""
         queue = self.queue
         self.end()
-        self._service.positions.stored(self, queue, self._changes)
+        self._sequences.positions.stored(self, queue, self._changes)
         if self._taken and not queue.deleted:
             size = sum([len(record.body) for record in self._taken])
-            queue.make_available(self._taken, size, self._owner.account)
-        self._owner.run_in_turn(self._told, self, None)
+            queue.make_available(self._taken, size, self._connection.account)
+        self._connection.run_in_turn(self._then, self, None)
         if self._taken:
-            self._service.nodes.pump(queue)
+            self._sequences.nodes.pump(queue)
 
     def refused(self, error: Exception) -> None:
         """None of them is there."""
         self.end()
-        self._owner.run_in_turn(self._told, self, error)
+        self._connection.run_in_turn(self._then, self, error)
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The sender's connection."""
-        return self._owner
+        return self._connection
 
     def kept_bytes(self) -> int:
         """Its messages."""
@@ -187,16 +187,16 @@ def advances(queue: Queue, streams: list[Stream]) -> Unit:
 class Reset(Operation):
     """An administrator has a stream begin anew; `then(there was one, error)` follows once it is stored."""
 
-    __slots__ = ("_change", "_made", "_name", "_queue", "_service", "_then", "_was")
+    __slots__ = ("_change", "_made", "_name", "_queue", "_sequences", "_then", "_was")
 
     def __init__(
         self,
-        service: SequenceService,
+        sequences: Sequences,
         queue: Queue,
         name: str,
         then: Callable[[bool, Exception | None], None],
     ) -> None:
-        self._service = service
+        self._sequences = sequences
         self._queue = queue
         self._name = name
         self._then = then
@@ -206,7 +206,7 @@ class Reset(Operation):
 
     def prepare(self, now_ms: int) -> Unit:
         """It begins anew for those behind it in the group, too."""
-        positions = self._service.positions
+        positions = self._sequences.positions
         try:
             self._was = positions.find(self._queue, self._name).seq_id > 0
         except (RowDamaged, TooManyStreams) as error:
@@ -218,13 +218,13 @@ class Reset(Operation):
 
     def undo(self) -> None:
         """It stands where it stood."""
-        self._service.positions.undo(self, [self._change])
+        self._sequences.positions.undo(self, [self._change])
         made, self._made = self._made, 0
-        self._service.positions.make(-made)
+        self._sequences.positions.make(-made)
 
     def stored(self) -> None:
         """The administrator is told."""
-        self._service.positions.stored(self, self._queue, [self._change])
+        self._sequences.positions.stored(self, self._queue, [self._change])
         self._then(self._was, None)
 
     def refused(self, error: Exception) -> None:

@@ -1,9 +1,9 @@
 """Messages of sequenced streams in a transaction: judged on a tentative state, and at the discharge.
 
 post --> SequencedEnlistment, part of the transaction at once
-         TransactionalJudging, an operation: where the writer is at it, on the state that the transaction
-         found and would leave; the provisional outcomes follow discharge --> prepare(): the durable state has
-         to be the one that was found, else amqp:transaction:rollback
+         TransactionalJudging, an operation: when the writer makes its group, on the state that the
+         transaction found and would leave; the provisional outcomes follow
+discharge --> prepare(): the durable state has to be the one that was found, else amqp:transaction:rollback
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from amqp_broker.sequences.positions import TooManyStreams
 if TYPE_CHECKING:
     from amqp_broker.authorisation import Principal
     from amqp_broker.connection import Connection
-    from amqp_broker.sequences.service import SequenceService
+    from amqp_broker.sequences.sequences import Sequences
 
 
 ROLLED_BACK: Final = TransactionRollback("it was rolled back")
@@ -40,7 +40,7 @@ class SequencedEnlistment(Operation):
 
     def __init__(
         self,
-        service: SequenceService,
+        sequences: Sequences,
         principal: Principal,
         transaction: Transaction,
         queue: Queue,
@@ -50,7 +50,7 @@ class SequencedEnlistment(Operation):
         deliveries: Sequence[Delivery],
         container: str = "",
     ) -> None:
-        self._service = service
+        self._sequences = sequences
         self._container = container
         self._principal = principal
         self._records = records
@@ -58,13 +58,13 @@ class SequencedEnlistment(Operation):
         self._link = link
         self._deliveries = deliveries
         self._posting: Posting | None = None
-        self._account: Account = transaction.owner.account
+        self._account: Account = transaction.connection.account
         self._counts: list[tuple[str, int]] = []  # refusals, by stream
         self._found: list[Stream] = []  # the streams, as the messages before found them
         self._left: list[Stream] = []  # those that move, as this run leaves them
         self._begun = 0  # of them, those that begin
         self._made = 0  # the same, while they are counted
-        self._tentative = service.tentative_of(transaction)
+        self._tentative = sequences.tentative_of(transaction)
         self._before: dict[tuple[int, str], Stream] = {}
         self.failure: TransactionRollback | None = None
         """A message was refused, and not for its place in its stream, which its sender can answer by sending
@@ -83,15 +83,15 @@ class SequencedEnlistment(Operation):
         """Answer the run on the tentative state of the transaction; also where that is over by now, which it
         was not when the run came.
         """
-        service = self._service
+        sequences = self._sequences
         tentative = self._tentative
         self._before = dict(tentative)
-        judging = service.judging(self.queue, self._principal, tentative)
+        judging = sequences.judging(self.queue, self._principal, tentative)
         taken, self.outcomes = judge(judging, self._records, self._places, self._admit)
         places = places_of(self._records, self._places) if self.queue.events else None
         origin = Origin(self._container, self.transaction.txn_id, places)
         self._posting = Posting(
-            service.nodes, self.queue, taken, origin, reserved=True, account=self._account
+            sequences.nodes, self.queue, taken, origin, reserved=True, account=self._account
         )
         self._found = judging.seen
         self._counts = judging.refusals()
@@ -125,7 +125,7 @@ class SequencedEnlistment(Operation):
         """It stands: what was refused is counted."""
         counts, self._counts = self._counts, []
         for name, count in counts:
-            self._service.positions.count(self.queue, name, count, self._service.now_ms())
+            self._sequences.positions.count(self.queue, name, count, self._sequences.now_ms())
         if self.ended:
             self._give_up(ROLLED_BACK)
 
@@ -141,7 +141,7 @@ class SequencedEnlistment(Operation):
         self.outcomes = [Rejected(error=self.failure.error())] * len(self._records)
         if self._posting is None:
             origin = Origin(self._container, self.transaction.txn_id)
-            self._posting = Posting(self._service.nodes, self.queue, [], origin, reserved=True)
+            self._posting = Posting(self._sequences.nodes, self.queue, [], origin, reserved=True)
 
     # Enlisted
 
@@ -154,7 +154,7 @@ class SequencedEnlistment(Operation):
         assert self._posting is not None, "a run is judged before its transaction is discharged"
         if self.failure is not None:
             raise Refused(self.failure.error())
-        positions = self._service.positions
+        positions = self._sequences.positions
         for found in self._found:
             try:
                 now = positions.find(self.queue, found.stream)
@@ -181,19 +181,19 @@ class SequencedEnlistment(Operation):
 
     def undo(self) -> None:
         """The offsets are free again, and the streams where they were."""
-        self._service.positions.undo(self, self._left)
+        self._sequences.positions.undo(self, self._left)
         made, self._made = self._made, 0
-        self._service.positions.make(-made)
+        self._sequences.positions.make(-made)
         if self._posting is not None:
             self._posting.undo()
 
     def stored(self) -> None:
         """The messages are there, and their streams have moved."""
         assert self._posting is not None, "what is committed was judged"
-        self._service.positions.stored(self, self.queue, self._left)
+        self._sequences.positions.stored(self, self.queue, self._left)
         self._posting.stored()
         self._end()
-        self._service.nodes.pump(self.queue)
+        self._sequences.nodes.pump(self.queue)
 
     def refused(self, error: Exception) -> None:
         """The messages never were; their streams are where they were."""
@@ -202,24 +202,24 @@ class SequencedEnlistment(Operation):
 
     def _end(self) -> None:
         self.ended = True
-        self._service.forget_tentative(self.transaction)
+        self._sequences.forget_tentative(self.transaction)
 
 
 class TransactionalJudging(Operation):
-    """The operation in which an enlisted run is judged; `told` is called in a turn of the owner."""
+    """The operation in which an enlisted run is judged; `then` is called in a turn of the connection."""
 
-    __slots__ = ("_owner", "_told", "deliveries", "enlistment", "link")
+    __slots__ = ("_connection", "_then", "deliveries", "enlistment", "link")
 
     def __init__(
         self,
-        owner: Connection,
+        connection: Connection,
         link: ReceiverLink,
         deliveries: list[Delivery],
         enlistment: SequencedEnlistment,
-        told: Callable[[TransactionalJudging], None],
+        then: Callable[[TransactionalJudging], None],
     ) -> None:
-        self._owner = owner
-        self._told = told
+        self._connection = connection
+        self._then = then
         self.link = link
         self.deliveries = deliveries
         self.enlistment = enlistment
@@ -236,16 +236,16 @@ class TransactionalJudging(Operation):
     def stored(self) -> None:
         """The sender is told the provisional outcomes."""
         self.enlistment.judged()
-        self._owner.run_in_turn(partial(self._told, self))
+        self._connection.run_in_turn(partial(self._then, self))
 
     def refused(self, error: Exception) -> None:
         """A fault of the broker; the transaction can't be committed."""
         self.enlistment.fail(error)
-        self._owner.run_in_turn(partial(self._told, self))
+        self._connection.run_in_turn(partial(self._then, self))
 
-    def owner(self) -> Connection | None:
+    def asking_connection(self) -> Connection | None:
         """The sender's connection."""
-        return self._owner
+        return self._connection
 
 
 def _moved_on(description: str) -> Refused:

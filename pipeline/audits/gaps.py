@@ -53,13 +53,13 @@ def gaps(frame: DataFrame, keys: list[str], number: str) -> DataFrame:
         .groupBy(*keys, "block")
         .agg(F.sort_array(F.collect_list("n")).alias("there"))
     )
-    looked_at = unsound.join(inside, [*keys, "block"], "left").withColumn(
+    compared = unsound.join(inside, [*keys, "block"], "left").withColumn(
         "there", F.coalesce("there", F.array().cast("array<bigint>"))
     )
-    return _missing(looked_at, keys).unionByName(_double(looked_at, keys))
+    return _missing(compared, keys).unionByName(_double(compared, keys))
 
 
-def _missing(looked_at: DataFrame, keys: list[str]) -> DataFrame:
+def _missing(compared: DataFrame, keys: list[str]) -> DataFrame:
     """Each run of numbers between two neighbours of a block that are not one apart."""
     fenced = F.concat(F.array(F.col("start") - 1), F.col("there"), F.array(F.col("stop") + 1))
     steps = F.zip_with(
@@ -68,15 +68,15 @@ def _missing(looked_at: DataFrame, keys: list[str]) -> DataFrame:
         lambda one, other: F.struct((one + 1).alias("first"), (other - 1).alias("last")),
     )
     return (
-        looked_at.select(*keys, F.explode(steps).alias("run"))
+        compared.select(*keys, F.explode(steps).alias("run"))
         .select(*keys, "run.first", "run.last", F.lit("missing").alias("kind"))
         .where("first <= last")
     )
 
 
-def _double(looked_at: DataFrame, keys: list[str]) -> DataFrame:
+def _double(compared: DataFrame, keys: list[str]) -> DataFrame:
     return (
-        looked_at.select(*keys, F.explode("there").alias("first"))
+        compared.select(*keys, F.explode("there").alias("first"))
         .groupBy(*keys, "first")
         .agg(F.count(F.lit(1)).alias("times"))
         .where("times > 1")

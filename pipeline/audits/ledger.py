@@ -21,7 +21,9 @@ from amqp_broker.pipeline.event_schema import AVAILABLE
 
 AUDIT: Final = "ledger"
 OVERTAKEN_BY: Final = 1000
-"""So many numbers later ones were delivered, and this one never: far more than any credit window."""
+"""A message is overtaken when so many later ones were delivered, and it never was: far more than any credit
+window.
+"""
 
 _KEY: Final = "{address} offset {offset}"
 _PLACES: Final = (

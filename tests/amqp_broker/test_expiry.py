@@ -89,10 +89,10 @@ def test_what_is_expired_leaves_every_place_in_memory() -> None:
     backlog.put_back(first)
     backlog.add([timed(4, 0), timed(5, 0)])  # the second one is on disk only
     backlog.add([timed(offset, 100 if offset % 2 else 200, durable=False) for offset in range(6, 11)])
-    backlog.aside.add(5, timed(11, 100))
+    backlog.oversized.add(5, timed(11, 100))
     expired, stays = backlog.take_expired(0, 1 << CHUNK_BITS, 150)
     assert [record.offset for record in expired] == [1, 3, 7, 9, 11]
-    assert (stays, backlog.aside.count, backlog.aside.byte_count) == (200, 0, 0)
+    assert (stays, backlog.oversized.count, backlog.oversized.byte_count) == (200, 0, 0)
     backlog.paged([timed(5, 0)], 11)
     assert [record.offset for record in backlog.take(10)] == [0, 2, 4, 5, 6, 8, 10]
     assert (backlog.volatile_bytes, backlog._ready_bytes) == (0, 0)

@@ -9,7 +9,7 @@ import pytest
 
 from amqp_broker.configuration import BrokerLimits
 from amqp_broker.frames import Accepted, Rejected
-from amqp_broker.half_sets import service
+from amqp_broker.half_sets import half_sets as half_sets_module
 from amqp_broker.testing import memory_config
 from tests.support.broker_clients import bodies, receive, session_to, settle_down
 from tests.support.half_set_groups import nothing_is_held, sets_of, together
@@ -232,7 +232,7 @@ def test_no_word_about_a_winner(client: SetClient) -> None:
 
 def test_no_word_about_what_may_be_forgotten(client: SetClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Below the oldest decision of as many as are kept nobody knows any more who won."""
-    monkeypatch.setattr(service, "DECISIONS_SEARCHED", 3)
+    monkeypatch.setattr(half_sets_module, "DECISIONS_SEARCHED", 3)
     for epoch in (5, 7, 9):
         client.commit(epoch=epoch)
     assert isinstance(client.void("far", epoch=6, store=SHARD), Accepted)

@@ -10,9 +10,9 @@ import pytest
 import trio
 
 from amqp_broker.broker import Broker, open_broker
+from amqp_broker.broker_nodes import OF_THE_BROKER
 from amqp_broker.configuration import BrokerConfig, QueuePolicy
 from amqp_broker.frames import Accepted, Message, encode_message
-from amqp_broker.node_service import OF_THE_BROKER
 from amqp_broker.operations.posting import Posting
 from amqp_broker.persistence import (
     CreateNode,

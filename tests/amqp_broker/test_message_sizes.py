@@ -9,10 +9,10 @@ import pytest
 
 from amqp_broker.broker import Broker
 from amqp_broker.frames import Accepted, Released, Source
+from amqp_broker.oversized import OVERSIZED_BYTES, OVERSIZED_MESSAGES
 from amqp_broker.persistence import Record
 from amqp_broker.queue import Consumer, Queue, QueueLimits
 from amqp_broker.records import octets
-from amqp_broker.set_aside import SET_ASIDE_BYTES, SET_ASIDE_MESSAGES
 from tests.amqp_broker.test_queue import HUGE, got
 from tests.support.broker_clients import (
     attach_with,
@@ -72,11 +72,11 @@ def test_those_behind_a_large_one_do_not_wait() -> None:
     narrow = consumer(queue, 10, LIMIT)
     post(queue, 2_000, 10, 3_000, 20)
     assert got(queue.assign(0), narrow) == [1, 3]
-    assert (queue.backlog.available(), queue.available_for(narrow), queue.stranded()) == (2, 0, 2)
+    assert (queue.backlog.available(), queue.available_for(narrow), queue.oversized_for_all()) == (2, 0, 2)
     post(queue, 30)
     assert got(queue.assign(0), narrow) == [4]
     wide = consumer(queue, 10)
-    assert queue.stranded() == 0
+    assert queue.oversized_for_all() == 0
     assert got(queue.assign(0), wide) == [0, 2]
 
 
@@ -113,7 +113,7 @@ def test_links_of_several_sizes() -> None:
     grants = queue.assign(0)
     assert 0 in got(grants, middle) and 2 not in got(grants, middle)
     assert set(got(grants, small)) <= {1}
-    assert queue.stranded() == 1
+    assert queue.oversized_for_all() == 1
 
 
 def test_the_size_is_that_of_the_whole_message() -> None:
@@ -132,14 +132,14 @@ def test_more_than_may_stand_aside_waits_for_others() -> None:
     """The bound by number and that by octets: beyond it narrow links wait, a drain is answered, and wide
     links make room.
     """
-    assert SET_ASIDE_BYTES >= 16 << 20, "at least one of the largest size"
+    assert OVERSIZED_BYTES >= 16 << 20, "at least one of the largest size"
     queue = make_queue()
     queue.backlog.window_messages = queue.backlog.window_bytes = HUGE
     narrow = consumer(queue, 10, LIMIT)
-    large = SET_ASIDE_MESSAGES + 20
+    large = OVERSIZED_MESSAGES + 20
     post(queue, *[2_000] * large, 10)
     assert got(queue.assign(0), narrow) == []
-    assert queue.backlog.aside.count == SET_ASIDE_MESSAGES and queue.empty_for(narrow)
+    assert queue.backlog.oversized.count == OVERSIZED_MESSAGES and queue.empty_for(narrow)
     wide = consumer(queue, 30)
     grants = queue.assign(0)
     assert (got(grants, wide), got(grants, narrow)) == ([*range(30)], [large])
@@ -151,7 +151,7 @@ def test_a_flood_of_large_ones_is_looked_at_once() -> None:
     narrow = consumer(queue, HUGE, LIMIT)
     post(queue, *[2_000] * 1_000)
     queue.assign(0)
-    heaps = queue.backlog.aside._heaps
+    heaps = queue.backlog.oversized._heaps
     before = {bound: list(heap) for bound, heap in heaps.items()}
     for number in range(10):
         post(queue, 10)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from amqp_broker.broker_nodes import BrokerNodes
 from amqp_broker.frames import Accepted, Modified, Rejected
-from amqp_broker.node_service import NodeService
 from amqp_broker.nodes import queue_source
 from amqp_broker.testing import memory_config, running_broker
 from tests.support.broker_clients import receive, send, session_to
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.interpreted
 COUNT = 20
 FAULTS: dict[str, tuple[Any, str, Any]] = {
     "the verbs of what leaves": (queue_source, "retire_verbs", Accepted()),
-    "the log of what is rejected": (NodeService, "rejected", Rejected()),
+    "the log of what is rejected": (BrokerNodes, "rejected", Rejected()),
     "the verbs of what returns": (queue_source, "return_verbs", Modified(delivery_failed=True)),
     "the merge of annotations": (queue_source, "annotated", Modified(message_annotations={"x-opt-a": 1})),
 }

@@ -178,8 +178,8 @@ def test_a_fault_in_any_function_of_a_start_ends_it_with_a_sentence(
     capsys.readouterr()
     steps = [name for name in planted.passed if name not in ONE_TRY]
     for part in ("FileLock", "lost_commits", "configure", "make_durable", "mend_nodes", "Outcomes.load",
-                 "HalfTable.load", "EventTable.load", "HalfService.recover", "SetService.recover",
-                 "RetainedService.recover", "tls_context_of", "_open_listener", "SpaceGuard", "make_logs",
+                 "HalfTable.load", "EventTable.load", "Halves.recover", "HalfSets.recover",
+                 "RetainedNodes.recover", "tls_context_of", "_open_listener", "SpaceGuard", "make_logs",
                  ):  # fmt: skip
         assert any(part in step for step in steps), part
     for number, step in enumerate(steps):

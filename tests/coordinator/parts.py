@@ -66,7 +66,7 @@ def done(ended: Ended) -> list[tuple[str, list[Any], Any, bool]]:
 
 
 def dispose(of: Any, transaction: Transaction, items: list[Any], outcome: Any = ACCEPTED, **how: Any) -> Any:
-    """A disposition of holder `consumer` in the transaction, unsettled unless said."""
+    """A disposition of `consumer` in the transaction, unsettled unless said."""
     settled = how.get("settled", False)
-    holder = how.get("holder", "consumer")
-    return of.dispose(holder, items, state(transaction, outcome), settled, RELEASED)
+    consumer = how.get("consumer", "consumer")
+    return of.dispose(consumer, items, state(transaction, outcome), settled, RELEASED)

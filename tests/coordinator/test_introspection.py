@@ -28,7 +28,7 @@ def test_introspection() -> None:
     of.acquired(one, "consumer", [delivery], False)
     dispose(of, one, [delivery])
     first, second = of.live()
-    assert (first.age(10.0), first.container_id, first.owner) == (7.0, "peer", "connection")
+    assert (first.age(10.0), first.container_id, first.connection) == (7.0, "peer", "connection")
     assert (first.posted, first.acquired, first.retired) == (5, 1, 1)
     assert (first.operations, first.size_bytes) == (6, 71)
     assert second.age(10.0) == 6.0 and "2 " not in repr(second)[:14]

@@ -132,17 +132,17 @@ def test_the_store_is_at_what_a_discharge_holds() -> None:
         of = table()
         one, other = txn(of, 1), txn(of, 2)
         mine, theirs = Delivery(), Delivery()
-        assert not of.at_store([mine])
+        assert not of.commit_in_progress([mine])
         dispose(of, one, [mine])
         dispose(of, other, [theirs])
-        assert not of.at_store([mine, theirs])
+        assert not of.commit_in_progress([mine, theirs])
         of.discharge("control", Discharge(txn_id=one.txn_id))
-        assert of.at_store([theirs, mine]) and not of.at_store([theirs])
+        assert of.commit_in_progress([theirs, mine]) and not of.commit_in_progress([theirs])
         if commits:
             of.commit_done(one)
         else:
             of.commit_failed(one, "full")
-        assert not of.at_store([mine])
+        assert not of.commit_in_progress([mine])
 
 
 def test_work_that_is_lost_leaves_only_the_rollback() -> None:
@@ -271,7 +271,7 @@ def test_rule_12_the_txn_id_of_a_link_endpoint_is_cleared_at_discharge() -> None
     of.flow("z", other.txn_id)
     assert of.acquiring("x") is one
     ended = discharge(of, one)
-    assert ended.holders == ["x", "y"]
+    assert ended.consumers == ["x", "y"]
     assert of.acquiring("x") is None and of.acquiring("z") is other
     of.flow("z", None)
     assert of.acquiring("z") is None
@@ -291,7 +291,7 @@ def test_rule_12_a_txn_id_that_ended_without_discharge_is_not_forgotten() -> Non
         of.acquiring("y")
     assert of.discharge("control", Discharge(txn_id=one.txn_id, fail=True)).error is None  # type: ignore[union-attr]
     assert of.acquiring("x") is None
-    assert of.holder_gone("y", [], left=True) == [] and of.acquiring("y") is None
+    assert of.consumer_gone("y", [], left=True) == [] and of.acquiring("y") is None
 
 
 def test_rule_13_global_id() -> None:
@@ -465,11 +465,11 @@ def test_ranges_over_several_links_are_one_work_for_each() -> None:
     of = table()
     one = txn(of)
     items = [Delivery() for _ in range(4)]
-    dispose(of, one, items[:2], holder="x")
-    dispose(of, one, items[2:3], holder="y")
-    dispose(of, one, items[3:], holder="x")
+    dispose(of, one, items[:2], consumer="x")
+    dispose(of, one, items[2:3], consumer="y")
+    dispose(of, one, items[3:], consumer="x")
     works = discharge(of, one).works
-    assert [(work.holder, work.items) for work in works] == [
+    assert [(work.consumer, work.items) for work in works] == [
         ("x", [items[0], items[1], items[3]]),
         ("y", [items[2]]),
     ]
@@ -483,7 +483,7 @@ def test_a_link_that_goes_leaves_its_work_to_the_transaction() -> None:
         retired, acquired, free = Delivery(), Delivery(), Delivery()
         dispose(of, one, [retired])
         of.acquired(one, "consumer", [acquired], False)
-        assert of.holder_gone("consumer", [retired, acquired, free], left=left) == [free]
+        assert of.consumer_gone("consumer", [retired, acquired, free], left=left) == [free]
         assert done(discharge(of, one)) == [
             ("RETIRE", [retired], ACCEPTED, False),
             (effect, [acquired], None, False),
@@ -497,7 +497,7 @@ def test_what_the_controller_settled_is_not_left_by_its_link() -> None:
     settled, left = Delivery(), Delivery()
     dispose(of, one, [settled], settled=True)
     dispose(of, one, [left])
-    assert of.holder_gone("consumer", [left], left=True) == []
+    assert of.consumer_gone("consumer", [left], left=True) == []
     assert done(discharge(of, one, fail=True)) == [
         ("APPLY_DEFAULT", [settled], None, False),
         ("LEFT", [left], None, False),

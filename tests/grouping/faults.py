@@ -38,7 +38,7 @@ class Fault:
         """Whether this operation is the one."""
         if not self.armed or self.met:
             return False
-        owner: Any = operation.owner()
+        owner: Any = operation.asking_connection()
         if getattr(owner, "container_id", None) != VICTIM:
             return False
         self.met = type(operation).__name__

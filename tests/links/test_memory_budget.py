@@ -125,7 +125,7 @@ def test_the_first_that_is_pressed_is_told_and_the_last() -> None:
     """One word for the log when the budget is reached, and one when that is over."""
     budget = MemoryBudget(LIMIT)
     told: list[bool] = []
-    budget.told = told.append
+    budget.on_pressure = told.append
     first, second = Waiting(budget).account, Waiting(budget).account
     first.hold(HALF)
     second.hold(LIMIT // 4)

@@ -80,7 +80,7 @@ class AtRest(RuleBasedStateMachine):
             self._check_served(queue)
             self._check_counts(queue)
         links = sum(client.links() for client in self.clients)
-        held = self.running.call(lambda broker: len(broker.nodes.link_names._holders))
+        held = self.running.call(lambda broker: len(broker.nodes.link_names._attached))
         assert held == links, f"{held} link names for {links} links"
 
     def _take(self, receiver: Receiver) -> list[ModelMessage]:

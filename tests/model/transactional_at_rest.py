@@ -433,7 +433,7 @@ def _snapshot(
     }
     connections = {task.connection.container_id: _connection_seen(task) for task in broker._connections}
     live = {each.txn_id for each in broker.transactions()}
-    return queues, connections, live, len(broker.nodes.link_names._holders)
+    return queues, connections, live, len(broker.nodes.link_names._attached)
 
 
 def _connection_seen(task: Any) -> ConnectionSeen:

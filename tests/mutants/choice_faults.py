@@ -81,7 +81,7 @@ _IDS: Final = (
     Mutant(
         "what was settled in an unknown transaction is lost",
         TABLE,
-        "            self._settled_for_nothing(holder, items, settled, disposed)\n",
+        "            self._settled_for_nothing(consumer, items, settled, disposed)\n",
         "",
         scenarios("4.4.2/unknown-id-detaches"),
         "unknown id",
@@ -89,8 +89,8 @@ _IDS: Final = (
     Mutant(
         "an unsettled outcome in an unknown transaction is applied",
         TABLE,
-        "            self._settled_for_nothing(holder, items, settled, disposed)\n",
-        "            self._settled_for_nothing(holder, items, True, disposed)\n",
+        "            self._settled_for_nothing(consumer, items, settled, disposed)\n",
+        "            self._settled_for_nothing(consumer, items, True, disposed)\n",
         (f"{TABLE_TESTS}::test_an_unknown_id_settles_nothing_but_loses_nothing",)
         + scenarios("4.4.2/unknown-id-detaches"),
         "unknown id",
@@ -276,7 +276,7 @@ _MESSAGES: Final = (
     Mutant(
         "outcomes do not wait for the discharge that decides about their deliveries",
         "amqp_broker/connection.py",
-        "        if self.transactions is not None and self.transactions.at_store(deliveries):\n",
+        "        if self.transactions is not None and self.transactions.commit_in_progress(deliveries):\n",
         "        if self.transactions is not None and not deliveries:\n",
         (f"{PARTS_TESTS}::test_two_transactions_for_one_message_in_one_read",),
         "lost part",
@@ -491,7 +491,7 @@ _ORDER: Final = (
     Mutant(
         "copying links see what a commit has removed",
         SERVICE,
-        "            work.holder.queue.end_in_transaction(records_of(work))\n",
+        "            work.consumer.queue.end_in_transaction(records_of(work))\n",
         "",
         scenarios("4.4.3/browser-sees"),
         "isolation",

@@ -44,7 +44,7 @@ FAULTS: Final = (
     Mutant(
         "who may only browse reads on with the cursor of another",
         CURSORS,
-        "        self.check_owner(name, holder.principal)\n        other =",
+        "        self.check_owner(name, user.principal)\n        other =",
         "        other =",
         (f"{OWNERS}::test_others_can_do_nothing_with_a_cursor",),
     ),

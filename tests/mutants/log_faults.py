@@ -65,8 +65,8 @@ FAULTS: Final = (
     Mutant(
         "a consumer takes messages from a log",
         "amqp_broker/retained/reading.py",
-        "and not source.dynamic and self._service.is_log(source.address)",
-        "and source.distribution_mode == COPY and self._service.is_log(source.address)",
+        "and not source.dynamic and self._retained.is_log(source.address)",
+        "and source.distribution_mode == COPY and self._retained.is_log(source.address)",
         (f"{LOGS}::test_nobody_takes_messages[memory-move]",),
     ),
     Mutant(

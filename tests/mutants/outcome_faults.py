@@ -128,7 +128,7 @@ FAULTS: Final = (
         TABLE,
         "        outcome: Any = state.outcome\n",
         "        outcome: Any = state.outcome\n"
-        "        if transaction.held and next(iter(transaction.held.values())).holder is not holder:\n"
+        "        if transaction.held and next(iter(transaction.held.values())).consumer is not consumer:\n"
         "            return disposed\n",
         scenarios("4.4.2/several-links", "4.4.2/several-sessions"),
         "outcomes",
@@ -137,7 +137,7 @@ FAULTS: Final = (
         "the end of a transaction reaches the first of its links only",
         SERVICE,
         "            self._do(work)\n            consumers",
-        "            if work.holder is ended.works[0].holder:\n"
+        "            if work.consumer is ended.works[0].consumer:\n"
         "                self._do(work)\n            consumers",
         scenarios("4.4.3/several-links"),
         "10",
@@ -194,8 +194,8 @@ FAULTS: Final = (
     Mutant(
         "the first flow's transaction stays",
         TABLE,
-        "            self._acquiring[holder] = self.find(txn_id)",
-        "            self._acquiring.setdefault(holder, self.find(txn_id))",
+        "            self._acquiring[consumer] = self.find(txn_id)",
+        "            self._acquiring.setdefault(consumer, self.find(txn_id))",
         scenarios("4.4.3/two-transactions-on-a-link"),
         "11",
     ),
@@ -253,9 +253,9 @@ FAULTS: Final = (
     Mutant(
         "two control links have one owner",
         TABLE,
-        "        transaction = Transaction(txn_id, self.owner, control,",
+        "        transaction = Transaction(txn_id, self.connection, control,",
         "        control = next((one.control for one in self._live.values()), control)\n"
-        "        transaction = Transaction(txn_id, self.owner, control,",
+        "        transaction = Transaction(txn_id, self.connection, control,",
         scenarios("4.2/two-control-links"),
         "foreign control link",
     ),

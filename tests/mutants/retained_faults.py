@@ -81,13 +81,13 @@ FAULTS: Final = (
     Mutant(
         "a detached link keeps its cursors",
         "amqp_broker/retained/node.py",
-        "            self._service.cursors.release(name, holder)\n        self._holds.clear()\n",
+        "            self._retained.cursors.release(name, user)\n        self._holds.clear()\n",
         "            pass\n        self._holds.clear()\n",
         NODE,
     ),
     Mutant(
         "a reader that waits at the end is not woken",
-        "amqp_broker/retained/service.py",
+        "amqp_broker/retained/retained_nodes.py",
         "        for log in list(self._waiting):\n            self._tell(log)\n",
         "        pass\n",
         READING,

@@ -340,7 +340,7 @@ _WORK: Final = (
     Mutant(
         "a flow that names a transaction is ignored",
         TABLE,
-        "        return holder in self._acquiring\n",
+        "        return consumer in self._acquiring\n",
         "        return False\n",
         scenarios("4.4.3/supported", "4.4.3/rollback"),
         "11",
@@ -373,7 +373,7 @@ _WORK: Final = (
     Mutant(
         "the txn-id of a link outlives the discharge",
         TABLE,
-        "        for holder in holders:\n            del self._acquiring[holder]\n",
+        "        for consumer in consumers:\n            del self._acquiring[consumer]\n",
         "",
         scenarios("4.4.3/credit-left-over"),
         "12",

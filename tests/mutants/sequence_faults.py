@@ -84,18 +84,18 @@ _STORED: Final = (
     Mutant(
         "sequences: a run that is undone leaves its position",
         JOBS,
-        "        self._service.positions.undo(self, changes)\n",
-        "        self._service.positions.stored(self, self.queue, changes)\n",
+        "        self._sequences.positions.undo(self, changes)\n",
+        "        self._sequences.positions.stored(self, self.queue, changes)\n",
         (ORDER_TESTS,),
     ),
     Mutant(
         "sequences: a refused run leaves its position",
         JOBS,
-        "        self._owner.run_in_turn(self._told, self, error)\n",
-        "        judging = self._service.judging(self.queue, self._principal)\n"
+        "        self._connection.run_in_turn(self._then, self, error)\n",
+        "        judging = self._sequences.judging(self.queue, self._principal)\n"
         "        judge(judging, self._records, self._places)\n"
-        "        self._service.positions.stored(self, self.queue, judging.changes(0))\n"
-        "        self._owner.run_in_turn(self._told, self, error)\n",
+        "        self._sequences.positions.stored(self, self.queue, judging.changes(0))\n"
+        "        self._connection.run_in_turn(self._then, self, error)\n",
         (ORDER_TESTS,),
     ),
     Mutant(
@@ -116,7 +116,7 @@ _STORED: Final = (
         "sequences: senders are told before the COMMIT",
         JOBS,
         "        return unit + advances(queue, self._changes)\n",
-        "        self._owner.run_in_turn(self._told, self, None)\n"
+        "        self._connection.run_in_turn(self._then, self, None)\n"
         "        return unit + advances(queue, self._changes)\n",
         (ORDER_TESTS, KILL_TESTS),
     ),
@@ -160,7 +160,7 @@ _WIRE: Final = (
     ),
     Mutant(
         "sequences: in an open broker streams belong to nobody",
-        "amqp_broker/sequences/service.py",
+        "amqp_broker/sequences/sequences.py",
         "authoriser.grants(principal, SEQUENCE",
         "authoriser.authorise(principal, SEQUENCE",
         (LINK_TESTS, ORDER_TESTS),
@@ -287,7 +287,7 @@ _TRANSACTIONS: Final = (
     Mutant(
         "sequences: a rolled back transaction leaves its tentative state",
         WORK,
-        "        self._service.forget_tentative(self.transaction)\n",
+        "        self._sequences.forget_tentative(self.transaction)\n",
         "",
         (WORK_TESTS,),
     ),

@@ -119,7 +119,7 @@ FAULTS: Final = (
     ),
     Mutant(
         "an age ends prepared sets",
-        "amqp_broker/half_sets/service.py",
+        "amqp_broker/half_sets/half_sets.py",
         "            if staged.state is SetState.PREPARED:\n                staged.deadline_ms = NEVER_MS\n",
         "            if staged.state is SetState.PREPARED:\n                staged.state = SetState.SEALED\n",
         (f"{PREPARED_TESTS}::test_it_is_prepared_after_a_restart",),
@@ -155,7 +155,7 @@ FAULTS: Final = (
     Mutant(
         "home gives its word about what it may have forgotten",
         "amqp_broker/half_sets/enlisting.py",
-        "        elif self.service.may_have_forgotten(self.producer, epoch):\n",
+        "        elif self.half_sets.may_have_forgotten(self.producer, epoch):\n",
         "        elif False:\n",
         (f"{ENLISTED_TESTS}::test_no_word_about_what_may_be_forgotten",),
     ),

@@ -219,10 +219,10 @@ _STORE: Final = (
     Mutant(
         "the record of a discharge has a commit of its own",
         "persistence/sqlite_store.py",
-        "            self._placed = self._outcomes.write(group.discharges)\n",
+        "            self._placement = self._outcomes.write(group.discharges)\n",
         "            self._unit.commit()\n"
         "            self._unit.begin()\n"
-        "            self._placed = self._outcomes.write(group.discharges)\n",
+        "            self._placement = self._outcomes.write(group.discharges)\n",
         (f"{STORE_TESTS}::test_sqlite_store[discharge_is_one_unit-cache]",),
         "outcome record",
     ),

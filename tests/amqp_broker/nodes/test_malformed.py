@@ -8,6 +8,7 @@ import struct
 
 import pytest
 
+from amqp_broker.broker_nodes import OF_THE_BROKER
 from amqp_broker.configuration import HalfGroupConfig, QueuePolicy
 from amqp_broker.frames import (
     Accepted,
@@ -21,7 +22,6 @@ from amqp_broker.frames import (
     encode_message,
     encode_section,
 )
-from amqp_broker.node_service import OF_THE_BROKER
 from amqp_broker.operations.posting import Posting
 from amqp_broker.persistence import Record, Store
 from amqp_broker.queue import Queue

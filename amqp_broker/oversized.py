@@ -14,12 +14,14 @@ from typing import Final
 
 from amqp_broker.persistence import Record
 
-SET_ASIDE_MESSAGES: Final = 8_192  # as many as a window: beyond it, or the bytes, links with a bound wait
-SET_ASIDE_BYTES: Final = 64 << 20  # of bodies, in memory like a window: four of the largest messages
+OVERSIZED_MESSAGES: Final = 8_192  # as many as a window: beyond it, or the bytes, links with a bound wait
+OVERSIZED_BYTES: Final = 64 << 20  # of bodies, in memory like a window: four of the largest messages
 
 
-class SetAside:
-    """They stay in memory; `full` is the bound. Pure."""
+class Oversized:
+    """The messages of one queue that are too large for some of its links. They stay in memory; `full` is the
+    bound. Pure.
+    """
 
     __slots__ = ("_heaps", "byte_count", "count")
 
@@ -30,7 +32,7 @@ class SetAside:
 
     def full(self) -> bool:
         """Whether no more should be put here: who would have to pass something over has to wait."""
-        return self.count >= SET_ASIDE_MESSAGES or self.byte_count >= SET_ASIDE_BYTES
+        return self.count >= OVERSIZED_MESSAGES or self.byte_count >= OVERSIZED_BYTES
 
     def add(self, largest: int, record: Record) -> None:
         """`record` is larger than `largest` octets."""

@@ -16,7 +16,7 @@ from amqp_broker.retained.filters import NOT_ALLOWED
 from amqp_broker.retained.logs import EVENTS, EVENTS_ID, EventLog, QueueLog, RetainedLog
 
 if TYPE_CHECKING:
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.queue import Queue
     from amqp_broker.queues import Site
 
@@ -38,10 +38,10 @@ def check_retains(name: str, retains: bool) -> None:
         )
 
 
-class RetainedService:
-    """One for each broker."""
+class RetainedNodes:
+    """The nodes of one broker that can be read by offset, and their readers."""
 
-    def __init__(self, nodes: NodeService) -> None:
+    def __init__(self, nodes: BrokerNodes) -> None:
         self.nodes = nodes
         self.limits = nodes.config.limits
         self.turns = nodes.turns
@@ -198,10 +198,10 @@ class RetainedService:
         if not waiting:
             return
         end = log.end
-        told = [waiter for waiter, known in waiting.items() if end > known]
-        for waiter in told:
+        woken = [waiter for waiter, known in waiting.items() if end > known]
+        for waiter in woken:
             del waiting[waiter]
         if not waiting:
             del self._waiting[log]
-        for waiter in told:
+        for waiter in woken:
             waiter.grown()

@@ -15,8 +15,8 @@ RESOLVERS: Final = {resolver: resolver.value for resolver in Resolver}
 
 
 @attrs.define
-class Found:
-    """What there is of a half message: open (`half`), or a tombstone."""
+class KnownHalf:
+    """What is known of a half message that is open (`half`), or was decided: then its tombstone."""
 
     state: HalfState
     digest: bytes
@@ -45,7 +45,7 @@ class Found:
         return Error(condition=HalfAnswer.CONFLICT.value, description=description, info=info)
 
 
-class Counted:
+class GroupFigures:
     """What was asked and decided in one group since the broker started."""
 
     def __init__(self) -> None:

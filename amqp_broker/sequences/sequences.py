@@ -14,17 +14,17 @@ from amqp_broker.sequences.judging import Judging
 from amqp_broker.sequences.positions import Key, StreamPositions
 
 if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.coordinator import Transaction
-    from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
 
 T = TypeVar("T")
 
 
-class SequenceService:
-    """`nodes` is what all connections share."""
+class Sequences:
+    """The sequenced streams of one broker."""
 
-    def __init__(self, nodes: NodeService) -> None:
+    def __init__(self, nodes: BrokerNodes) -> None:
         self.nodes = nodes
         limits = nodes.config.limits
         self.positions = StreamPositions(

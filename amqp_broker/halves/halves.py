@@ -28,8 +28,8 @@ from amqp_broker.coordinator import (
 )
 from amqp_broker.frames import Error
 from amqp_broker.halves.destinations import why_elsewhere
-from amqp_broker.halves.found import Counted, Found, Pace
-from amqp_broker.halves.operations import NOT_LOOKED, Answer, HalfChange, Looked, Posted
+from amqp_broker.halves.known import GroupFigures, KnownHalf, Pace
+from amqp_broker.halves.operations import NONE_LOOKED_UP, Answer, HalfChange, Posted, StoredHalves
 from amqp_broker.log_setup import logger
 from amqp_broker.operations.operation import Operation
 from amqp_broker.operations.posting import Step
@@ -49,27 +49,27 @@ from amqp_broker.persistence import (
 from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.halves.checking import CheckSource, ParkedSource
-    from amqp_broker.node_service import NodeService
     from amqp_broker.queue import Queue
 
 BODY_CACHE_BYTES: Final = 32 << 20  # bodies of open half messages that are kept in memory: the newest
 
 
 BodyRead = Callable[[OpenHalf, bytes | None], None]
-"""Told the body of a half message, if there is one."""
+"""Called with a half message and its body, or None where there is none."""
 
 VoidSet = Callable[[StagedSet, str], Operation]
-"""What ends a set, for a reason."""
+"""Makes the operation that ends a set, for a reason."""
 
 KeepAsk = Callable[[OpenSet], Unit]
-"""What the store keeps of how often a set was asked about, and when next."""
+"""Makes the verbs that store how often a set was asked about, and when it is asked about next."""
 
 
-class HalfService:
-    """One for each broker."""
+class Halves:
+    """The groups of half messages of one broker, and what is open in them."""
 
-    def __init__(self, nodes: NodeService) -> None:
+    def __init__(self, nodes: BrokerNodes) -> None:
         self._nodes = nodes
         self._bodies: OrderedDict[OpenHalf, bytes] = OrderedDict()
         self._body_bytes = 0
@@ -77,14 +77,14 @@ class HalfService:
         self._watchers: dict[HalfGroup, list[ParkedSource]] = {}
         self._log = logger("halves")
         self._pace = Pace(nodes.config.limits.half_asks_per_s, trio.current_time())
-        self._counted: dict[str, Counted] = {}
+        self._figures: dict[str, GroupFigures] = {}
         self.groups: dict[str, HalfGroup] = {}
         for config in nodes.config.half_groups:
             self.groups[config.name] = HalfGroup(config.name, config.settings())
         self.void_set: VoidSet | None = None
-        """How the answer of a check ends a set; the sets' service says."""
+        """Ends a set, after the answer of a check-back; `HalfSets` fills it in."""
         self.keep_ask: KeepAsk | None = None
-        """How it is kept that one was asked about, unanswered; the same says."""
+        """What stores that a set was asked about and nobody answered; `HalfSets` fills it in."""
 
     # Groups
 
@@ -116,7 +116,7 @@ class HalfService:
                 group.open or group.sets or group.checkers or self._watchers.get(group)
             ):
                 del self.groups[group.name]
-                self._counted.pop(group.name, None)
+                self._figures.pop(group.name, None)
                 self._watchers.pop(group, None)
 
     def present(self, group: HalfGroup) -> HalfGroup:
@@ -145,11 +145,11 @@ class HalfService:
         for group in self.groups.values():
             self.rearm(group)
 
-    def counted(self, group: str) -> Counted:
+    def figures(self, group: str) -> GroupFigures:
         """The figures of a group since the start."""
-        found = self._counted.get(group)
+        found = self._figures.get(group)
         if found is None:
-            found = self._counted[group] = Counted()
+            found = self._figures[group] = GroupFigures()
         return found
 
     # What operations ask for
@@ -163,30 +163,30 @@ class HalfService:
         return self._nodes.clock.now_ms()
 
     def find(
-        self, group: HalfGroup, half_id: bytes, now_ms: int, looked: Looked = NOT_LOOKED
-    ) -> Found | None:
+        self, group: HalfGroup, half_id: bytes, now_ms: int, stored_halves: StoredHalves = NONE_LOOKED_UP
+    ) -> KnownHalf | None:
         """What there is of it at a time; only in `Operation.prepare`, since it may ask the store."""
         half = group.open.get(half_id)
         if half is not None:
             at_ms, resolver = half.resolved_at_ms, half.resolver
-            return Found(half.state, half.digest, half.destination, half, self.shown(at_ms), resolver)
-        if half_id in looked:
-            stored = looked[half_id]
+            return KnownHalf(half.state, half.digest, half.destination, half, self.shown(at_ms), resolver)
+        if half_id in stored_halves:
+            stored = stored_halves[half_id]
         else:
             stored = self._nodes.writer.lookup(HalfOf(group.name, half_id))
         if stored is None or 0 < stored.expires_at_ms <= now_ms:
             return None  # the store may be later than that with forgetting it
-        return Found(
+        return KnownHalf(
             HalfState(stored.state), stored.digest, stored.destination, None,
             self.shown(stored.resolved_at_ms), stored.resolver,
         )  # fmt: skip
 
-    def look_up(self, group: HalfGroup, half_ids: list[bytes]) -> Looked:
+    def look_up(self, group: HalfGroup, half_ids: list[bytes]) -> StoredHalves:
         """What the store has of those that are not open; only in `Operation.prepare`."""
         open_ones = group.open
         closed = [half_id for half_id in half_ids if half_id not in open_ones]
         if len(closed) < 2:
-            return NOT_LOOKED
+            return NONE_LOOKED_UP
         return self._nodes.writer.lookup(SomeHalves(group.name, closed))
 
     def unknown(self, half_id: bytes) -> Error:
@@ -213,7 +213,9 @@ class HalfService:
             self._cached(-len(body))
 
     def _cached(self, octets: int) -> None:
-        """So many more, or less, are in memory, too; a store in memory counts its own."""
+        """Count octets of bodies that are in memory besides the store, or (negative) are no longer; a store
+        in memory counts its own.
+        """
         self._body_bytes += octets
         if not self._nodes.config.memory:
             self._nodes.memory.cache.change(octets)
@@ -275,7 +277,7 @@ class HalfService:
         that is returned; it is to be distributed by `available`.
         """
         now_ms = self.now_ms()
-        self.counted(group.name).decision(half.state, resolver, half.age_ms(now_ms))
+        self.figures(group.name).decision(half.state, resolver, half.age_ms(now_ms))
         self.drop_body(half)
         self.take_back(half)
         return self.free_room(half)
@@ -298,7 +300,7 @@ class HalfService:
         """A check that is out is answered by nobody any more."""
         checker, half.asked_by = half.asked_by, None
         if checker is not None:
-            source: CheckSource = checker.owner
+            source: CheckSource = checker.source
             source.settle_released(half)
 
     def submit(self, operation: Operation) -> None:
@@ -306,7 +308,7 @@ class HalfService:
         self._nodes.writer.submit(operation)
 
     def collect(self, operation: Operation) -> None:
-        """The same at the end of a connection's turn."""
+        """Have it judged and stored at the end of a connection's turn."""
         self._nodes.writer.collect(operation)
 
     def change(
@@ -324,23 +326,23 @@ class HalfService:
         events: Unit = []
         grants = group.assign(now_ms, self._pace.room(trio.current_time()))
         for checker, half in grants:
-            checker.owner.assigned(half)  # a drain waits for all of them
+            checker.source.assigned(half)  # a drain waits for all of them
         for checker, half in grants:
-            source: CheckSource = checker.owner
+            source: CheckSource = checker.source
             fields: dict[str, str | int] = {
                 "group": group.name,
                 **half.names(),
                 "attempt": half.attempts + 1,
             }
             self._pace.taken()
-            self.counted(group.name).asks += 1
+            self.figures(group.name).asks += 1
             events.append(Journal(Event("half.asked", now_ms, fields)))
             if isinstance(half, OpenSet):
                 source.ask(half, b"")
             else:
                 self.read_body(group, half, source.ask)
         if events:
-            self._nodes.writer.defer(Step(events, told=True))
+            self._nodes.writer.defer(Step(events, only_events=True))
         self.rearm(group)
 
     def read_body(self, group: HalfGroup, half: OpenHalf, then: BodyRead) -> None:
@@ -371,7 +373,7 @@ class HalfService:
         fields: dict[str, str | int] = {"group": group.name, **half.names(), "attempts": half.attempts}
         unit: Unit = [Journal(Event("half.answered", now_ms, fields))]
         if isinstance(half, OpenSet):
-            assert self.keep_ask is not None, "sets are asked about, so they have a service"
+            assert self.keep_ask is not None, "a set is asked about, but no HalfSets was made"
             return unit + self.keep_ask(half)
         state, attempts = half.state.value, half.attempts
         unit.append(Reschedule(group.name, half.half_id, state, attempts, half.due_ms, half.deadline_ms))
@@ -380,7 +382,7 @@ class HalfService:
     def decision(self, group: HalfGroup, half: OpenHalf, what: HalfInput, reason: str, who: str) -> Operation:
         """What the outcome of a check decides."""
         if isinstance(half, OpenSet):
-            assert self.void_set is not None, "sets are asked about, so they have a service"
+            assert self.void_set is not None, "a set is asked about, but no HalfSets was made"
             return self.void_set(half.staged, reason)
         return HalfChange(self, group, half.half_id, what, Resolver.CHECK, reason, who)
 
@@ -406,7 +408,7 @@ class HalfService:
         now_ms = self.now_ms()
         for group in list(self.groups.values()):
             for checker, half in group.unlocked(now_ms):
-                source: CheckSource = checker.owner
+                source: CheckSource = checker.source
                 source.settle_released(half)
             for half in group.expired(now_ms):
                 self.submit(self.ending(group, half))

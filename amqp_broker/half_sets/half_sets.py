@@ -52,9 +52,9 @@ from amqp_broker.persistence import (
 from amqp_broker.queue import RESUME_PART
 
 if TYPE_CHECKING:
+    from amqp_broker.broker_nodes import BrokerNodes
     from amqp_broker.half_sets.staging import StagingSink
-    from amqp_broker.halves.service import HalfService
-    from amqp_broker.node_service import NodeService
+    from amqp_broker.halves.halves import Halves
     from amqp_broker.queue import Queue
 
 AGE_REASON: Final = "maximum age"
@@ -62,10 +62,10 @@ AGE_RETRY_MS: Final = 60_000  # what could not be voided because the store was f
 DECISIONS_SEARCHED: Final = 1_000  # of a producer, the newest, where a request names no epoch
 
 
-class SetService:
-    """One for each broker."""
+class HalfSets:
+    """The sets of half messages of one broker that are not decided."""
 
-    def __init__(self, nodes: NodeService, halves: HalfService) -> None:
+    def __init__(self, nodes: BrokerNodes, halves: Halves) -> None:
         self._nodes = nodes
         self._halves = halves
         halves.void_set = self._void_asked
@@ -230,7 +230,9 @@ class SetService:
     # Room
 
     def count(self, messages: int, octets: int) -> None:
-        """So many more are staged, or (negative) are not. In memory they are the broker's own."""
+        """Count messages and octets that are staged, or (negative) are staged no longer. A store in memory
+        counts them as the broker's own.
+        """
         self.byte_count += octets
         if self._nodes.config.memory:
             self._nodes.memory.own.change(octets + messages * RECORD_OVERHEAD_BYTES)
@@ -321,9 +323,9 @@ class SetService:
         else:
             ReadBack(self, self._nodes.writer, part, then).start()
 
-    def when_named(self, placed: Iterable[tuple[Queue, SetPart]], then: Callable[[], None]) -> None:
-        """`then()` is called when it is known what the event log will say of the messages of these parts."""
-        NameReading(self._nodes.writer, placed, then).start()
+    def when_named(self, destinations: Iterable[tuple[Queue, SetPart]], then: Callable[[], None]) -> None:
+        """`then()` is called when the events are known that name the messages of these parts."""
+        NameReading(self._nodes.writer, destinations, then).start()
 
     # Start and time
 
@@ -340,33 +342,34 @@ class SetService:
                 self._log.error("set.damaged", name=node.name, reason=repr(error))
                 damaged.append(node)
         for node in damaged:
-            told = SetSettings.of_name(node.name, self.now_ms())
-            if told is not None:
-                self._recover(node, told, None if told.voided else NEVER_MS)
+            settings = SetSettings.of_name(node.name, self.now_ms())
+            if settings is not None:
+                self._recover(node, settings, None if settings.voided else NEVER_MS)
         self._rearm()
 
-    def _recover(self, node: RecoveredNode, told: SetSettings, deadline_ms: int | None = None) -> None:
-        producer = self.producer(told.group, told.producer)
-        staged = producer.sets.get(told.set_id)
+    def _recover(self, node: RecoveredNode, settings: SetSettings, deadline_ms: int | None = None) -> None:
+        producer = self.producer(settings.group, settings.producer)
+        staged = producer.sets.get(settings.set_id)
         if staged is None:
             if deadline_ms is None:
-                deadline_ms = told.begun_at_ms + self.max_age_ms(told.group)
+                deadline_ms = settings.begun_at_ms + self.max_age_ms(settings.group)
             staged = StagedSet(
-                producer, told.set_id, told.epoch, told.begun_at_ms, deadline_ms, told.container_id
-            )
-            staged.attempts, staged.due_ms = told.attempts, told.due_at_ms
-        part = SetPart(staged, told.destination, node.queue_id)
+                producer, settings.set_id, settings.epoch, settings.begun_at_ms, deadline_ms,
+                settings.container_id,
+            )  # fmt: skip
+            staged.attempts, staged.due_ms = settings.attempts, settings.due_at_ms
+        part = SetPart(staged, settings.destination, node.queue_id)
         part.next_offset = node.next_offset
         part.add(node.message_count, node.byte_count, 0)
         part.may_expire = node.message_count > 0
-        if told.sealed is not None or told.voided:
-            staged.home, staged.store = told.home, told.store
-            staged.sealed = told.sealed
-            staged.state = _closed_state(told)
+        if settings.sealed is not None or settings.voided:
+            staged.home, staged.store = settings.home, settings.store
+            staged.sealed = settings.sealed
+            staged.state = _closed_state(settings)
             if staged.state is SetState.PREPARED:
                 staged.deadline_ms = NEVER_MS
-            if told.store and told.sealed is not None:
-                part.add(told.sealed.count, 0, told.sealed.checksum)
+            if settings.store and settings.sealed is not None:
+                part.add(settings.sealed.count, 0, settings.sealed.checksum)
         elif node.message_count:
             part.unread_to = node.next_offset
         staged.parts[part.destination] = part
@@ -407,10 +410,10 @@ class SetService:
         self._rearm()
 
 
-def _closed_state(told: SetSettings) -> SetState:
-    if told.voided:
+def _closed_state(settings: SetSettings) -> SetState:
+    if settings.voided:
         return SetState.VOIDED
-    return SetState.PREPARED if told.home else SetState.SEALED
+    return SetState.PREPARED if settings.home else SetState.SEALED
 
 
 def _limit(description: str) -> Error:

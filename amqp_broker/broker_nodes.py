@@ -40,8 +40,8 @@ TEMPORARY_NAME_BYTES: Final = (
 )
 
 
-class NodeService:
-    """Nodes and what moves messages between them and the store."""
+class BrokerNodes:
+    """The nodes of one broker, and what moves messages between them and the store."""
 
     def __init__(
         self,
@@ -138,23 +138,23 @@ class NodeService:
         expired = queue.take_expired()
         if expired:
             self.expire(queue, expired)
-        if queue.backlog.aside.count or queue.told_stranded:
-            self._tell_stranded(queue)
+        if queue.backlog.oversized.count or queue.logged_oversized:
+            self._log_oversized(queue)
         if queue.backlog.disk_from >= 0:
             self._page(queue)
         expiries = queue.expiries
         if expiries is not None:
             self.expiry.arm(queue, expiries)
 
-    def _tell_stranded(self, queue: Queue) -> None:
-        """The log says once that messages are too large for all links, and again when that was over."""
-        count = queue.stranded()
-        if count and not queue.told_stranded:
-            queue.told_stranded = True
+    def _log_oversized(self, queue: Queue) -> None:
+        """Log once that messages are too large for all links, and again after an end of that."""
+        count = queue.oversized_for_all()
+        if count and not queue.logged_oversized:
+            queue.logged_oversized = True
             largest = max(consumer.largest for consumer in queue.consumers if not consumer.browser)
             self._log.warning("messages.too_large", queue=queue.name, count=count, max_message_size=largest)
         elif not count and queue.consumers:
-            queue.told_stranded = False
+            queue.logged_oversized = False
 
     def _page(self, queue: Queue) -> None:
         if queue.backlog.page_wanted() and queue not in self._paging and queue.consumers:
@@ -239,7 +239,7 @@ class NodeService:
 
     def _log_dead(self, queue: Queue, offsets: list[int], reason: str) -> None:
         verbs = message_events.dead(queue, offsets, reason, self.clock.now_ms())
-        self.writer.defer(Step(verbs, told=True))
+        self.writer.defer(Step(verbs, only_events=True))
 
     def _answer_drains(self, queue: Queue) -> None:
         """A page may have brought nothing for a consumer that drains: its task looks again."""
