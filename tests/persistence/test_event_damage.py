@@ -52,9 +52,9 @@ def test_verification_finds_damaged_runs(sql: str, findings: list[str], tmp_path
     for one, expected in zip(found, findings, strict=True):
         assert expected in one
     store = small_store(tmp_path)
-    found = store.ask(EventsFrom(0, 99))
-    assert 0 < len(found) < len(entries)
-    assert all(one in entries for one in found)
+    read = store.ask(EventsFrom(0, 99))
+    assert 0 < len(read) < len(entries)
+    assert all(one in entries for one in read)
     store.close()
 
 
