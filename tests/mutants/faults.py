@@ -26,7 +26,7 @@ IO_ERRORS: Final = (
     "tests/power_loss/test_power_loss.py::test_an_io_error_or_a_full_disk_at_any_call_loses_nothing",
 )
 KILLS: Final = ("tests/crash/test_kills.py::test_kills_at_random_moments_lose_and_repeat_nothing",)
-STORE: Final = ("tests/persistence/test_store_model.py", "tests/persistence/test_store_suite.py")
+STORE: Final = ("tests/model/test_store_model.py", "tests/persistence/test_store_suite.py")
 QUARANTINE: Final = ("tests/persistence/test_quarantine.py",)
 QUEUE: Final = ("tests/amqp_broker/test_queue.py", "tests/amqp_broker/test_backlog.py")
 BROKER: Final = ("tests/amqp_broker/test_queues_end_to_end.py",)

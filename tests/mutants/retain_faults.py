@@ -8,7 +8,7 @@ from tests.mutants.mutant import Mutant
 
 STORE_TESTS: Final = "tests/persistence/test_store_suite.py"
 RETENTION_TESTS: Final = "tests/persistence/test_retention.py"
-KILL_TESTS: Final = "tests/persistence/test_retain_fault_points.py"
+KILL_TESTS: Final = "tests/crash/store/test_retain_fault_points.py"
 
 FAULTS: Final = (
     Mutant(

@@ -1,6 +1,6 @@
 """Single conformance scenarios against our broker, as suites of seeded faults.
 
-Not collected with the other tests: tests/conformance/test_our_broker.py runs all of them. Here each is a test
+Not collected with the other tests: tests/conformance/whole runs all of them. Here each is a test
 of its own, so that one can be named: `pytest "tests/mutants/scenario_suite.py::test_scenario[4.3/over]"`.
 """
 

@@ -8,7 +8,7 @@ from tests.mutants.mutant import Mutant
 
 STORE_TESTS: Final = "tests/persistence/test_store_suite.py"
 DAMAGE_TESTS: Final = "tests/persistence/test_set_damage.py"
-KILL_TESTS: Final = "tests/persistence/test_set_fault_points.py"
+KILL_TESTS: Final = "tests/crash/store/test_set_fault_points.py"
 PREPARED_TESTS: Final = "tests/amqp_broker/test_half_sets_prepared.py"
 ENLISTED_TESTS: Final = "tests/amqp_broker/test_half_sets_enlisted.py"
 

@@ -19,6 +19,8 @@ STATES_OF_SETS: Final = 6_000
 PROCESSES: Final = 2
 GROUPS_WITH_IO_ERRORS: Final = 8
 
+pytestmark = pytest.mark.timeout(1_800)  # minutes of work, also beside other work
+
 
 def test_no_power_cut_loses_what_was_acknowledged() -> None:
     """In 20,000 states every acknowledged unit is there whole, no other is there in part, the checker is

@@ -1,0 +1,1 @@
+"""All scenarios of the conformance suite, whole runs: a step of `.ci/run`, named on the command line."""

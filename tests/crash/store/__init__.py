@@ -1,0 +1,1 @@
+"""A process with a store, killed at named points: what was committed is there, wholly."""
