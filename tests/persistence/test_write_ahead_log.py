@@ -83,7 +83,7 @@ def _killed(tmp_path: Path) -> Killed:
 def bytes_of_frame() -> Iterator[int]:
     """The offsets of all of a frame's header, and of some of its page."""
     yield from range(24)
-    yield from range(24, FRAME, 97)
+    yield from range(24, FRAME, 341)
     yield FRAME - 1
 
 
@@ -197,14 +197,14 @@ def _log_over_an_older_one(directory: Path, pages: int) -> tuple[bytes, bytes, l
         connection.execute(f"INSERT INTO filled (content) VALUES ({content})")
     log = Path(str(database) + LOG_SUFFIX)
     found = []
-    for frames in (140, 130):
+    for frames in (76, 66):
         connection.execute("PRAGMA wal_checkpoint(RESTART)")
         for _ in range(frames // pages):
             connection.execute(f"UPDATE filled SET content = {content}")
         found.append(log.read_bytes())
     connection.close()
     old, new = found
-    ends = [HEADER + pages * FRAME * number for number in range(130 // pages + 1)]
+    ends = [HEADER + pages * FRAME * number for number in range(66 // pages + 1)]
     assert len(old) == len(new) and new[ends[-1] :] == old[ends[-1] :] != b""
     return old, new, ends
 
