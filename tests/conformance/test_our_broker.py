@@ -11,7 +11,6 @@ import attrs
 import pytest
 
 from amqp_broker.configuration import load_configuration
-from amqp_broker.conformance.broker import Address, Settings, probe
 from amqp_broker.conformance.gaps import load_gaps
 from amqp_broker.conformance.outcomes import Verdict
 from amqp_broker.conformance.requirements import KINDS
@@ -19,6 +18,7 @@ from amqp_broker.conformance.runner import Report, run
 from amqp_broker.conformance.scenario import load_scenarios
 from amqp_broker.conformance.statement import BEGIN, counts_table
 from amqp_broker.testing import running_broker
+from tests.conformance.probed import probed
 
 ROOT = Path(__file__).resolve().parents[2]
 GAPS = load_gaps(ROOT / "conformance" / "admitted_gaps.toml")
@@ -30,8 +30,7 @@ nodes do not name their distribution-modes.
 
 
 def _run(url: str, **changes: str) -> Report:
-    settings = Settings(Address.parse(url), run_id="ci", gaps=GAPS, **changes)  # type: ignore[arg-type]
-    settings = attrs.evolve(settings, findings=probe(settings))
+    settings = probed(url, run_id="ci", gaps=GAPS, **changes)
     return run(load_scenarios(), settings, "full", 8, lambda result: None)
 
 
