@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -40,20 +39,6 @@ from tests.conformance.scripted_server import scripted_server
 from tests.support.wire_client import PATIENCE_S
 
 WAIT_S = PATIENCE_S
-
-
-@pytest.fixture
-def broker() -> Iterator[RunningBroker]:
-    """In memory."""
-    with running_broker() as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: RunningBroker) -> Iterator[BlockingConnection]:
-    """An open one."""
-    with connect(broker.url, timeout_s=WAIT_S) as opened:
-        yield opened
 
 
 def opening(**fields: Any) -> bytes:

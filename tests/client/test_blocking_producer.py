@@ -28,13 +28,6 @@ def broker() -> Iterator[RunningBroker]:
 
 
 @pytest.fixture
-def connection(broker: RunningBroker) -> Iterator[BlockingConnection]:
-    """An open one."""
-    with connect(broker.url, timeout_s=WAIT_S) as opened:
-        yield opened
-
-
-@pytest.fixture
 def producer(connection: BlockingConnection) -> Iterator[BlockingTransactionProducer]:
     """Nobody is asked."""
     with connection.producer(PATIENT) as opened:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from amqp_broker.client.blocking import BlockingConnection, connect
 from amqp_broker.client.blocking_requests import plain_value
 from amqp_broker.client.errors import LinkGone, MessageRefused, WaitTimeout, WrongUse
 from amqp_broker.client.messages import ReceivedMessage, message
-from amqp_broker.embedding import RunningBroker, running_broker
+from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import (
     SETTLE_MODE_SETTLED,
     Array,
@@ -29,20 +29,6 @@ from tests.client.shops import PATIENT, shop_broker
 from tests.support.wire_client import PATIENCE_S
 
 WAIT_S = PATIENCE_S
-
-
-@pytest.fixture
-def broker() -> Iterator[RunningBroker]:
-    """In memory."""
-    with running_broker() as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: RunningBroker) -> Iterator[BlockingConnection]:
-    """An open one."""
-    with connect(broker.url, timeout_s=WAIT_S) as opened:
-        yield opened
 
 
 def serve(url: str, requests: int, answer: Callable[[BlockingConnection, ReceivedMessage], None]) -> Any:

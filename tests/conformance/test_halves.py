@@ -47,6 +47,7 @@ from amqp_broker.frames import (
     encode_frame,
 )
 from amqp_broker.testing import running_broker
+from tests.conformance.probed import probed, scenario_broker
 from tests.conformance.scripted_server import Step, scripted_server
 
 SETTINGS = Settings(Address("127.0.0.1", 1))
@@ -103,12 +104,10 @@ def test_without_half_messages_all_of_them_are_skipped() -> None:
 def broker() -> Iterator[Broker]:
     """Our broker, as a scenario sees it."""
     with running_broker() as server:
-        settings = Settings(Address.parse(server.url), run_id="h", timeout_s=0.5)
-        findings = probe(settings)
-        assert "half-messages" not in findings.missing_protocols
-        found = Broker(attrs.evolve(settings, findings=findings), "half.put/test")
-        yield found
-        found.discard()
+        settings = probed(server.url, run_id="h", timeout_s=0.5)
+        assert "half-messages" not in settings.findings.missing_protocols
+        with scenario_broker(settings, "half.put/test") as found:
+            yield found
 
 
 def test_wrong_outcomes_are_told(broker: Broker) -> None:

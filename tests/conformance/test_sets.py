@@ -1,16 +1,14 @@
 """The scenarios of sets of half messages: the profile, the sentences, and a broker that has none."""
 
-import attrs
 import pytest
 
-from amqp_broker.conformance.broker import Address, Broker, Settings, probe
-from amqp_broker.conformance.outcomes import Unexpected, Verdict
+from amqp_broker.conformance.outcomes import Unexpected
 from amqp_broker.conformance.requirements import load_requirements
-from amqp_broker.conformance.runner import run_scenario
 from amqp_broker.conformance.scenario import select_scenarios
 from amqp_broker.conformance.sets import Sets, refusal
 from amqp_broker.half_sets.nodes import SetRequests
 from amqp_broker.testing import running_broker
+from tests.conformance.probed import message_of_skipped, probed, scenario_broker
 
 
 def test_sets_are_a_profile_of_their_own() -> None:
@@ -25,30 +23,20 @@ def test_a_broker_without_sets_is_found_out(monkeypatch: pytest.MonkeyPatch) -> 
     """Its scenarios are skipped with the reason."""
     monkeypatch.setattr(SetRequests, "take", lambda self, group, post: False)
     with running_broker() as broker:
-        settings = Settings(Address.parse(broker.url), run_id="none")
-        settings = attrs.evolve(settings, findings=probe(settings))
+        settings = probed(broker.url, run_id="none")
         assert "void" in settings.findings.missing_protocols["sets"]
-        result = run_scenario(select_scenarios("sets", ["set.stage/hidden"])[0], settings)
-        assert result.verdict is Verdict.SKIPPED and "no sets" in result.message
+        assert "no sets" in message_of_skipped(settings, "sets", "set.stage/hidden")
 
 
 def test_what_is_not_as_expected_is_told() -> None:
     """A link that should be refused, a commit that should not, and one that should."""
     with running_broker() as running:
-        settings = Settings(Address.parse(running.url), run_id="t")
-        broker = Broker(attrs.evolve(settings, findings=probe(settings)), "helpers")
-        try:
-            sets = Sets(broker)
-            with pytest.raises(Unexpected, match="to be refused"):
-                sets.refused("one", "half:decided")
-        finally:
-            broker.discard()
-        broker = Broker(attrs.evolve(settings, findings=probe(settings)), "more")
-        try:
+        settings = probed(running.url)
+        with scenario_broker(settings) as broker, pytest.raises(Unexpected, match="to be refused"):
+            Sets(broker).refused("one", "half:decided")
+        with scenario_broker(settings, "more") as broker:
             sets = Sets(broker)
             with pytest.raises(Unexpected, match="half:unknown-set"):
                 sets.commit(("never", 1, 1))
             with pytest.raises(Unexpected, match="accepted"):
                 refusal(sets.asked_to_commit([]), "half:stale-epoch")
-        finally:
-            broker.discard()

@@ -51,6 +51,7 @@ from amqp_broker.frames import (
     encode_frame,
 )
 from amqp_broker.testing import running_broker
+from tests.conformance.probed import probed, scenario_broker
 from tests.conformance.scripted_server import Step, scripted_server
 
 SETTINGS = Settings(Address("127.0.0.1", 1))
@@ -94,11 +95,8 @@ def _control(*answers: object) -> Iterator[Controller]:
         settings = Settings(
             Address("127.0.0.1", port), timeout_s=0.3, findings=Findings((), True, coordinator=LOCAL)
         )
-        broker = Broker(settings, "4.2/test")
-        try:
+        with scenario_broker(settings, "4.2/test") as broker:
             yield Controller(broker)
-        finally:
-            broker.discard()
 
 
 REFUSALS: list[tuple[list[object], str]] = [
@@ -232,9 +230,10 @@ def test_every_transfer_of_a_post_names_its_transaction() -> None:
 
 def test_what_is_left_at_a_queue_is_told() -> None:
     """Fewer messages, more, others and another order than expected are told."""
-    with running_broker() as server:
-        settings = Settings(Address.parse(server.url), run_id="left", timeout_s=0.3)
-        broker = Broker(attrs.evolve(settings, findings=probe(settings)), "4.4/test")
+    with (
+        running_broker() as server,
+        scenario_broker(probed(server.url, run_id="left", timeout_s=0.3), "4.4/test") as broker,
+    ):
         put(broker, "good", b"1", b"2")
         expect_left(broker, "good", b"2", b"1")
         expect_left(broker, "good", b"1", b"2", in_order=True)
@@ -246,7 +245,6 @@ def test_what_is_left_at_a_queue_is_told() -> None:
         with pytest.raises(Unexpected, match="at the queue"):
             expect_left(broker, "turned", b"2", b"1", in_order=True)
         assert copying(broker, "good").remote_attach is not None
-        broker.discard()
 
 
 def test_messages_of_a_controller_are_what_they_seem() -> None:

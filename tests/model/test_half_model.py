@@ -229,9 +229,7 @@ class HalfModel(RuleBasedStateMachine):
         self.apply_both()
         before = self.directory
         self.number += 1
-        self.directory.mkdir()
-        for file in before.iterdir():
-            shutil.copy(file, self.directory)
+        shutil.copytree(before, self.directory)
         old, self.store = self.store, self.open()
         self.model.abandon()
         self.group_is_lost()

@@ -358,9 +358,7 @@ class StoreModel(RuleBasedStateMachine):
             self.apply_both()
         before = self.directory
         self.number += 1
-        self.directory.mkdir()
-        for file in before.iterdir():
-            shutil.copy(file, self.directory)
+        shutil.copytree(before, self.directory)
         old, self.store = self.store, self.open()
         if applied:
             self.model.abandon()

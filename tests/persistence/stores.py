@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import random
+import signal
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from amqp_broker.persistence import StoreError
 from amqp_broker.persistence.checksums import node_checksum
+from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, arm, disarm
 from amqp_broker.persistence.node_rows import FORMER_NODE_COLUMNS
-from amqp_broker.persistence.sqlite import SqliteStore
+from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from tests.support.wire_client import PATIENCE_S
@@ -48,3 +55,66 @@ def run_child(code: str, *arguments: object, **environment: str) -> subprocess.C
         text=True,
         timeout=PATIENCE_S,
     )
+
+
+def killed_at(point: str, nth: int, code: str, directory: Path) -> list[str]:
+    """Run code in a process that dies at the n-th pass of a fault point. Gives the lines it printed."""
+    child = run_child(code, directory, **{ENVIRONMENT_VARIABLE: f"{point}:{nth}"})
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    return child.stdout.splitlines()
+
+
+@contextmanager
+def passed_points(points: Iterable[str]) -> Iterator[list[str]]:
+    """The list of those of the fault points that are passed from here on."""
+    passed: list[str] = []
+    for point in points:
+        arm(point, partial(passed.append, point))
+    try:
+        yield passed
+    finally:
+        disarm()
+
+
+def assert_findings(directory: Path, expected: Sequence[str]) -> None:
+    """Verification finds as much as is expected, and each finding has its expected words."""
+    found = check_directory(directory)
+    assert len(found) == len(expected), found
+    for finding, words in zip(found, expected, strict=True):
+        assert words in finding
+
+
+def flipped_files(directory: Path, trials: int, seed: int, near: int | None = None) -> Iterator[Path]:
+    """A directory that has, in each trial, the closed store's file with one flipped bit.
+
+    Every second trial flips one within 60 octets of `near`, where that is given.
+    """
+    sound = (directory / DATABASE_NAME).read_bytes()
+    damaged = directory.with_name("damaged")
+    damaged.mkdir()
+    randomness = random.Random(seed)
+    for trial in range(trials):
+        data = bytearray(sound)
+        if near is not None and trial % 2:
+            at = near - 60 + randomness.randrange(120)
+        else:
+            at = randomness.randrange(len(data))
+        data[at] ^= 1 << randomness.randrange(8)
+        (damaged / DATABASE_NAME).write_bytes(data)
+        yield damaged
+
+
+def flipped_stores(
+    directory: Path, trials: int, seed: int, near: int | None = None
+) -> Iterator[SqliteStore | None]:
+    """The stores that open on `flipped_files`, and None for each that refuses to."""
+    for damaged in flipped_files(directory, trials, seed, near):
+        try:
+            store = small_store(damaged, synchronous="OFF")
+        except StoreError:
+            yield None
+            continue
+        try:
+            yield store
+        finally:
+            store.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from amqp_broker.persistence.halves import EVENT_RUN_MAX
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from amqp_broker.testing.store_suite.helpers import do
-from tests.persistence.stores import edit, small_store
+from tests.persistence.stores import assert_findings, edit, flipped_stores, small_store
 
 
 def run(count: int, first_offset: int) -> Journal:
@@ -47,10 +46,7 @@ def test_verification_finds_damaged_runs(sql: str, findings: list[str], tmp_path
     entries = fill(store)
     store.close()
     edit(tmp_path, sql)
-    found = check_directory(tmp_path)
-    assert len(found) == len(findings), found
-    for one, expected in zip(found, findings, strict=True):
-        assert expected in one
+    assert_findings(tmp_path, findings)
     store = small_store(tmp_path)
     read = store.ask(EventsFrom(0, 99))
     assert 0 < len(read) < len(entries)
@@ -103,23 +99,14 @@ def test_flipped_bits_make_no_event(tmp_path: Path) -> None:
     store = small_store(tmp_path / "sound", page_size_bytes=1024)
     entries = {event.seq: event for event in fill(store)}
     store.close()
-    sound = (tmp_path / "sound" / DATABASE_NAME).read_bytes()
-    row = sound.index(b'"offset":[200')
-    (tmp_path / "damaged").mkdir()
-    randomness = random.Random(7)
+    row = (tmp_path / "sound" / DATABASE_NAME).read_bytes().index(b'"offset":[200')
     missing = unreadable = 0
-    for trial in range(120):
-        data = bytearray(sound)
-        at = row - 60 + randomness.randrange(120) if trial % 2 else randomness.randrange(len(data))
-        data[at] ^= 1 << randomness.randrange(8)
-        (tmp_path / "damaged" / DATABASE_NAME).write_bytes(data)
-        try:
-            store = small_store(tmp_path / "damaged", synchronous="OFF")
-        except StoreError:
+    for damaged in flipped_stores(tmp_path / "sound", 120, seed=7, near=row):
+        if damaged is None:
             continue
         for first in (0, 11, 15, 22):
             try:
-                found = store.ask(EventsFrom(first, 12))
+                found = damaged.ask(EventsFrom(first, 12))
             except RowDamaged:
                 unreadable += 1
                 continue
@@ -128,5 +115,4 @@ def test_flipped_bits_make_no_event(tmp_path: Path) -> None:
             missing += len(found) < 10
             for one in found:
                 assert one == entries[one.seq]
-        store.close()
     assert missing > 10, f"{missing} pages lacked entries, {unreadable} could not be read"

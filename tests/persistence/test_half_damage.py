@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,7 +36,7 @@ from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from amqp_broker.testing.store_suite.forgotten_halves import KEEP_S
 from amqp_broker.testing.store_suite.halves import GROUP, body, decide, half, half_id, hold, numbers, stored
 from amqp_broker.testing.store_suite.helpers import LATE_S, do, do_idle_work, do_units, messages, offsets
-from tests.persistence.stores import edit, small_store
+from tests.persistence.stores import assert_findings, edit, flipped_stores, small_store
 from tests.persistence.test_half_table import event, fill, stream
 
 WRONG_STATE = "UPDATE half SET state='half-baked' WHERE id=7"
@@ -77,10 +76,7 @@ def test_verification_finds_damage(sql: str, findings: list[str], tmp_path: Path
     queue_id = fill(store)
     store.close()
     edit(tmp_path, sql)
-    found = check_directory(tmp_path)
-    assert len(found) == len(findings), found
-    for one, expected in zip(found, findings, strict=True):
-        assert expected in one
+    assert_findings(tmp_path, findings)
     store = small_store(tmp_path)
     do(store, hold(50), decide(3, COMMITTED), Journal(event(20)), Advance(stream(queue_id, 20)))
     assert (stored(store, 50), stored(store, 3)) == (PREPARED, COMMITTED)
@@ -197,31 +193,22 @@ def test_flipped_bits_make_no_state(tmp_path: Path) -> None:
     queue_id = fill(store)
     expected: list[Half | None] = [store.ask(HalfOf(GROUP, half_id(number))) for number in range(40)]
     store.close()
-    sound = (tmp_path / "sound" / DATABASE_NAME).read_bytes()
-    (tmp_path / "damaged").mkdir()
-    randomness = random.Random(11)
     lost = reported = refused = 0
-    for _ in range(150):
-        data = bytearray(sound)
-        data[randomness.randrange(len(data))] ^= 1 << randomness.randrange(8)
-        (tmp_path / "damaged" / DATABASE_NAME).write_bytes(data)
-        try:
-            store = small_store(tmp_path / "damaged", synchronous="OFF")
-        except StoreError:
+    for damaged in flipped_stores(tmp_path / "sound", 150, seed=11):
+        if damaged is None:
             refused += 1
             continue
         for number in range(40):
             try:
-                found = store.ask(HalfOf(GROUP, half_id(number)))
+                found = damaged.ask(HalfOf(GROUP, half_id(number)))
                 lost += found is None
                 assert found in (expected[number], None)
-                found_body = store.ask(HalfBodyOf(GROUP, half_id(number)))
+                found_body = damaged.ask(HalfBodyOf(GROUP, half_id(number)))
                 assert found_body in (body(number), None)
-                position = store.ask(StreamOf(queue_id, f"stream-{number % 10}"))
+                position = damaged.ask(StreamOf(queue_id, f"stream-{number % 10}"))
                 assert position in (stream(queue_id, number % 10), None)
-                for one in store.ask(EventsFrom(number, 3)):
+                for one in damaged.ask(EventsFrom(number, 3)):
                     assert one == event_of(one.seq)
             except StoreError:
                 reported += 1
-        store.close()
     assert refused < 40 and reported > 10 and lost < 100, (refused, reported, lost)

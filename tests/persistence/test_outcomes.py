@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_s
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from amqp_broker.testing.store_suite.discharges import txn_id
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, do_units, messages, new_queue, offsets
-from tests.persistence.stores import edit, edit_nodes, small_store
+from tests.persistence.stores import edit, edit_nodes, flipped_stores, small_store
 
 INDEX_LEAF = 0x0A  # the first byte of such a page; a table WITHOUT ROWID is an index
 
@@ -311,27 +310,17 @@ def test_flipped_bits_make_no_outcome(tmp_path: Path) -> None:
     store = small_store(tmp_path / "sound")
     discharge(store, 0, 300)
     store.close()
-    sound = (tmp_path / "sound" / DATABASE_NAME).read_bytes()
-    (tmp_path / "damaged").mkdir()
-    randomness = random.Random(11)
     lost = 0
-    for _ in range(150):
-        data = bytearray(sound)
-        data[randomness.randrange(len(data))] ^= 1 << randomness.randrange(8)
-        (tmp_path / "damaged" / DATABASE_NAME).write_bytes(data)
-        try:
-            store = small_store(tmp_path / "damaged", synchronous="OFF")
-        except StoreError:
+    for damaged in flipped_stores(tmp_path / "sound", 150, seed=11):
+        if damaged is None:
             continue
         try:
             for number in range(0, 600, 3):
-                found = store.ask(DischargedAt(txn_id(number)))
+                found = damaged.ask(DischargedAt(txn_id(number)))
                 assert found in ((1000 + number, 1000, None) if number < 300 else (None,)), number
                 lost += number < 300 and found is None
         except StoreError:
             pass
-        finally:
-            store.close()
     assert lost < 150, f"{lost} of 15,000 answers"
 
 

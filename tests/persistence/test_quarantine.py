@@ -22,7 +22,7 @@ from amqp_broker.persistence import (
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue, node_of
-from tests.persistence.stores import edit, small_store
+from tests.persistence.stores import edit, flipped_files, small_store
 
 QUARANTINE = "SELECT queue_id, offset, reason, bytes FROM quarantine ORDER BY offset"
 
@@ -223,18 +223,11 @@ def test_flipped_bits_are_never_delivered(tmp_path: Path) -> None:
         do(store, Post(queue_id, [posted[offset]]))
     do(store, Retire(queue_id, 10, 19))
     store.close()
-    sound = (tmp_path / "sound" / DATABASE_NAME).read_bytes()
-    damaged_path = tmp_path / "damaged"
-    damaged_path.mkdir()
-    randomness = random.Random(7)
     unnoticed = refused = 0
-    for _ in range(200):
-        data = bytearray(sound)
-        data[randomness.randrange(len(data))] ^= 1 << randomness.randrange(8)
-        (damaged_path / DATABASE_NAME).write_bytes(data)
+    for damaged in flipped_files(tmp_path / "sound", 200, seed=7):
         for attempt in range(2):
             try:
-                store = small_store(damaged_path, synchronous="OFF")
+                store = small_store(damaged, synchronous="OFF")
             except (StoreCorrupt, StoreFailed, StoreTooNew):
                 refused += 1
                 break

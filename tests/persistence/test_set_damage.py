@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,7 +37,7 @@ from amqp_broker.testing.store_suite.helpers import (
     read_all,
 )
 from amqp_broker.testing.store_suite.sets import AT_MS, decision, names
-from tests.persistence.stores import edit, small_store
+from tests.persistence.stores import edit, flipped_stores, small_store
 
 
 def filled(directory: Path, **changes: object) -> tuple[int, int]:
@@ -208,19 +207,11 @@ def test_verification_counts_the_runs_of_a_segment(tmp_path: Path) -> None:
 def test_flipped_bits_make_no_decision_and_no_message(tmp_path: Path) -> None:
     """Wherever a bit is flipped, moved messages and decisions are as stored, or damage is reported."""
     target, one = filled(tmp_path / "sound", page_size_bytes=1024)
-    sound = (tmp_path / "sound" / DATABASE_NAME).read_bytes()
     expected: dict[int, Decision] = {n: decision(n, ("set", n, 2**64 - 1)) for n in range(10)}
-    (tmp_path / "damaged").mkdir()
-    randomness = random.Random(12)
     bodies = [b"%d:" % number for number in (0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4)]
     refused = reported = unmoved = 0
-    for _ in range(120):
-        data = bytearray(sound)
-        data[randomness.randrange(len(data))] ^= 1 << randomness.randrange(8)
-        (tmp_path / "damaged" / DATABASE_NAME).write_bytes(data)
-        try:
-            store = small_store(tmp_path / "damaged", synchronous="OFF")
-        except StoreError:
+    for store in flipped_stores(tmp_path / "sound", 120, seed=12):
+        if store is None:
             refused += 1
             continue
         try:
@@ -233,5 +224,4 @@ def test_flipped_bits_make_no_decision_and_no_message(tmp_path: Path) -> None:
             assert found == [(offset, bodies[offset]) for offset, _ in found]
         except StoreError:
             reported += 1
-        store.close()
     assert refused + reported < 60, f"{refused} refused, {reported} reported, {unmoved} unmoved"

@@ -55,6 +55,21 @@ def checkpoint(folder: Path, query_id: str, done: int, age_s: float) -> Path:
     return path
 
 
+def answers(folders: list[Path], *arguments: str) -> Iterator[dict[str, str]]:
+    """Run the checker. After each of its lines: the last one about each producer."""
+    command = [sys.executable, "-m", "amqp_broker.pipeline.checker", *arguments]
+    command += [part for folder in folders for part in ("--checkpoint", str(folder))]
+    asked: dict[str, str] = {}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as checker:
+        try:
+            assert checker.stderr is not None
+            for line in checker.stderr:
+                asked[line.split()[3].rstrip(",")] = line
+                yield asked
+        finally:
+            checker.terminate()
+
+
 def test_it_voids_the_sets_of_a_query_that_is_gone_and_no_others(
     url: str, connection: BlockingConnection, tmp_path: Path
 ) -> None:
@@ -64,19 +79,9 @@ def test_it_voids_the_sets_of_a_query_that_is_gone_and_no_others(
     rows = Encoded(None, [b""], [encode_message(body=b"row")])
     for producer in ("gone", "alive", "stranger"):
         write_set(client, producer, 1, [rows], "out")
-    command = [sys.executable, "-m", "amqp_broker.pipeline.checker", "--url", url, "--group", GROUP]
-    command += [part for folder in folders for part in ("--checkpoint", str(folder))]
-    asked: dict[str, str] = {}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as checker:
-        try:
-            assert checker.stderr is not None
-            for line in checker.stderr:
-                words = line.split()
-                asked[words[3].rstrip(",")] = line
-                if len(asked) == 3 and not client.status("gone").sets:
-                    break
-        finally:
-            checker.terminate()
+    for asked in answers(folders, "--url", url, "--group", GROUP):
+        if len(asked) == 3 and not client.status("gone").sets:
+            break
     assert "rollback, nothing changed in the checkpoint for 37" in asked["gone"]
     assert "unknown, the query may live" in asked["alive"]
     assert "unknown, no checkpoint of this producer" in asked["stranger"]
@@ -113,19 +118,10 @@ def test_it_settles_what_is_prepared_as_home_says(two: list[str], tmp_path: Path
         brokers.ask(HOME, lambda client: client.commit_epoch("decided", 1, decided.sets))
         forgotten_ids = [each.set_id for each in forgotten.sets]
         brokers.ask(HOME, lambda client: client.void("forgotten", 1, forgotten_ids))
-        command = [sys.executable, "-m", "amqp_broker.pipeline.checker", "--url", ";".join(two)]
-        command += [part for folder in folders for part in ("--checkpoint", str(folder))]
-        asked: dict[str, str] = {}
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as checker:
-            try:
-                assert checker.stderr is not None
-                for line in checker.stderr:
-                    asked[line.split()[3].rstrip(",")] = line
-                    left = {name: brokers.status(1, name, 1).sets for name in PREPARING}
-                    if asked.keys() >= set(PREPARING) and not any(left[name] for name in PREPARING[:3]):
-                        break
-            finally:
-                checker.terminate()
+        for asked in answers(folders, "--url", ";".join(two)):
+            left = {name: brokers.status(1, name, 1).sets for name in PREPARING}
+            if asked.keys() >= set(PREPARING) and not any(left[name] for name in PREPARING[:3]):
+                break
         assert "carried out" in asked["decided"] and f"{two[0]} decided its epoch" in asked["decided"]
         assert "rollback" in asked["forgotten"] and "does not know it any more" in asked["forgotten"]
         assert "unknown, the query may live" in asked["alive"]

@@ -10,12 +10,12 @@ import attrs
 import pytest
 
 from amqp_broker.configuration import load_configuration
-from amqp_broker.conformance.broker import Address, Settings, probe
 from amqp_broker.conformance.gaps import load_gaps
 from amqp_broker.conformance.outcomes import Verdict
 from amqp_broker.conformance.runner import Report, run
 from amqp_broker.conformance.scenario import load_scenarios
 from amqp_broker.testing import running_broker
+from tests.conformance.probed import probed
 
 ROOT = Path(__file__).resolve().parents[3]
 GAPS = load_gaps(ROOT / "conformance" / "admitted_gaps.toml")
@@ -27,8 +27,7 @@ nodes do not name their distribution-modes.
 
 
 def _run(url: str, **changes: str) -> Report:
-    settings = Settings(Address.parse(url), run_id="ci", gaps=GAPS, **changes)  # type: ignore[arg-type]
-    settings = attrs.evolve(settings, findings=probe(settings))
+    settings = probed(url, run_id="ci", gaps=GAPS, **changes)
     return run(load_scenarios(), settings, "full", 8, lambda result: None)
 
 

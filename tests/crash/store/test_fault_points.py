@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import signal
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from amqp_broker.persistence import Discharged, DischargedAt, PageOf, Post, Retire, fault_points
-from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm, fault_point
+from amqp_broker.persistence.fault_points import FAULT_POINTS, arm, disarm, fault_point
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory, check_store_file
 from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, offsets
-from tests.persistence.stores import edit, run_child, small_store
+from tests.persistence.stores import edit, killed_at, passed_points, small_store
 
 # Transactions (the outcomes of 16 are kept) that post 20 large messages and retire all but one of the 20
 # before, so that segments become sparse; a purge; a damaged message; a backup. After each commit one line
@@ -71,9 +69,7 @@ PASSES += [(point, 9) for point in POINTS if point.startswith(("apply", "commit"
 def test_kill(point: str, nth: int, tmp_path: Path) -> None:
     """The process dies at the point. A new one finds what was promised, and all or nothing of the group."""
     (tmp_path / "data").mkdir()
-    child = run_child(WORK, tmp_path, **{ENVIRONMENT_VARIABLE: f"{point}:{nth}"})
-    assert child.returncode == -signal.SIGKILL, child.stderr
-    lines = [json.loads(line) for line in child.stdout.splitlines()]
+    lines = [json.loads(line) for line in killed_at(point, nth, WORK, tmp_path)]
     promised = [line for line in lines if line != "next"]
     findings = check_directory(tmp_path / "data")
     damaged = point == "quarantine.before_commit" and nth == 1
@@ -135,15 +131,12 @@ def test_unknown_names_are_mistakes() -> None:
 
 def test_other_groups_pass_no_point_of_a_discharge(tmp_path: Path) -> None:
     """Groups without a transaction do not pass the points of a discharge."""
-    passed: list[str] = []
-    for point in FAULT_POINTS:
-        if point.startswith("discharge"):
-            arm(point, partial(passed.append, point))
     store = small_store(tmp_path)
     queue_id = new_queue(store)
-    do(store, Post(queue_id, messages(0, 5)), Retire(queue_id, 0, 1))
-    assert passed == []
-    do(store, Post(queue_id, messages(5, 5)), Retire(queue_id, 2, 2), Discharged(b"id", 5))
+    with passed_points(point for point in FAULT_POINTS if point.startswith("discharge")) as passed:
+        do(store, Post(queue_id, messages(0, 5)), Retire(queue_id, 0, 1))
+        assert passed == []
+        do(store, Post(queue_id, messages(5, 5)), Retire(queue_id, 2, 2), Discharged(b"id", 5))
     assert passed == [
         "discharge.after_retires",
         "discharge.after_posts",
@@ -153,7 +146,6 @@ def test_other_groups_pass_no_point_of_a_discharge(tmp_path: Path) -> None:
         "discharge.after_commit",
     ]
     store.close()
-    disarm()
 
 
 def test_every_point_is_passed_somewhere() -> None:

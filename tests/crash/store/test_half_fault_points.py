@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,12 +20,12 @@ from amqp_broker.persistence import (
     Stream,
     StreamOf,
 )
-from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm
+from amqp_broker.persistence.fault_points import FAULT_POINTS
 from amqp_broker.persistence.halves import COMMITTED, PARKED, PREPARED, ROLLED_BACK
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.testing.store_suite.halves import GROUP, body, decide, half_id, hold
 from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, read_all
-from tests.persistence.stores import run_child, small_store
+from tests.persistence.stores import killed_at, passed_points, small_store
 
 # Group n puts half n, commits half n-1 or rolls it back (every third), posts its message with the commit, and
 # advances a stream with one message more; each with its event. Every fifth group has checkpoints and
@@ -72,9 +70,7 @@ PASSES += [(point, nth) for point in COMMON_POINTS for nth in (1, 4, 7)]
 @pytest.mark.parametrize(("point", "nth"), PASSES)
 def test_kill(point: str, nth: int, tmp_path: Path) -> None:
     """The group in progress is there wholly or not at all. What was committed before it is there."""
-    child = run_child(WORK, tmp_path / "data", **{ENVIRONMENT_VARIABLE: f"{point}:{nth}"})
-    assert child.returncode == -signal.SIGKILL, child.stderr
-    lines = [line.split() for line in child.stdout.splitlines()]
+    lines = [line.split() for line in killed_at(point, nth, WORK, tmp_path / "data")]
     done = sum(word == "done" for word, _ in lines)
     assert check_directory(tmp_path / "data") == []
     store = small_store(tmp_path / "data")
@@ -120,10 +116,7 @@ def assert_groups(store: SqliteStore, groups: int) -> None:
 
 def test_other_groups_pass_none_of_them(tmp_path: Path) -> None:
     """Only puts pass the points of a put. It is the same for decisions and positions."""
-    passed: list[str] = []
-    for point in POINTS:
-        arm(point, partial(passed.append, point))
-    try:
+    with passed_points(POINTS) as passed:
         store = small_store(tmp_path)
         queue_id = new_queue(store)
         do(store, Post(queue_id, messages(0, 5)), Retire(queue_id, 0, 1), Journal(Event("k", 1, {})))
@@ -140,5 +133,3 @@ def test_other_groups_pass_none_of_them(tmp_path: Path) -> None:
         do(store, Advance(Stream(queue_id, "s", "o", 1, 1)))
         assert passed == [point for point in POINTS if point.startswith("advance")]
         store.close()
-    finally:
-        disarm()

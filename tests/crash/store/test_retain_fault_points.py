@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from amqp_broker.persistence import Cursor, CursorsOf, MoveCursor, Post, Retain, RetainedBy, Retire
-from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm
+from amqp_broker.persistence.fault_points import FAULT_POINTS
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.testing.store_suite.events import event
 from amqp_broker.testing.store_suite.helpers import (
@@ -20,7 +18,7 @@ from amqp_broker.testing.store_suite.helpers import (
     offsets,
     read_all_retained,
 )
-from tests.persistence.stores import run_child, small_store
+from tests.persistence.stores import killed_at, passed_points, small_store
 
 # Group n posts five messages, retires those of the group before but the last one, moves a cursor to n, and
 # sets the bound of 20 + n kilobytes, each message having one; after it everything is dropped that is over.
@@ -58,9 +56,7 @@ PASSES += [(point, nth) for point in ("apply.done", "commit.before", "commit.aft
 @pytest.mark.parametrize(("point", "nth"), PASSES)
 def test_kill(point: str, nth: int, tmp_path: Path) -> None:
     """Messages, the cursor and the bound are of the same group. What was promised is there."""
-    child = run_child(WORK, tmp_path, **{ENVIRONMENT_VARIABLE: f"{point}:{nth}"})
-    assert child.returncode == -signal.SIGKILL, child.stderr
-    lines = [line.split() for line in child.stdout.splitlines()]
+    lines = [line.split() for line in killed_at(point, nth, WORK, tmp_path)]
     done = sum(word == "done" for word, _ in lines)
     assert check_directory(tmp_path) == []
     store = small_store(tmp_path)
@@ -96,10 +92,7 @@ def assert_groups(store: SqliteStore, queue_id: int, groups: int) -> None:
 
 def test_other_groups_pass_none_of_them(tmp_path: Path) -> None:
     """A group without retention and cursors passes none of these points."""
-    passed: list[str] = []
-    for point in POINTS:
-        arm(point, partial(passed.append, point))
-    try:
+    with passed_points(POINTS) as passed:
         store = small_store(tmp_path)
         queue_id = new_queue(store)
         do(store, Post(queue_id, messages(0, 5)), Retire(queue_id, 0, 1), event(1))
@@ -111,8 +104,6 @@ def test_other_groups_pass_none_of_them(tmp_path: Path) -> None:
         do(store, Retain(queue_id, 0, 1))
         assert passed == [point for point in POINTS if point.startswith("retain") and "drop" not in point]
         store.close()
-    finally:
-        disarm()
 
 
 # Group n posts three messages to a log and moves two of a set behind them; all five are retired in the
@@ -153,9 +144,7 @@ LOG_PASSES += [(point, nth) for point in ("apply.done", "commit.before", "commit
 @pytest.mark.parametrize(("point", "nth"), LOG_PASSES)
 def test_kill_of_a_log(point: str, nth: int, tmp_path: Path) -> None:
     """No message of a log is ever live, its offsets have no holes, and what was promised is there."""
-    child = run_child(LOG_WORK, tmp_path, **{ENVIRONMENT_VARIABLE: f"{point}:{nth}"})
-    assert child.returncode == -signal.SIGKILL, child.stderr
-    words = [line.split()[0] for line in child.stdout.splitlines()]
+    words = [line.split()[0] for line in killed_at(point, nth, LOG_WORK, tmp_path)]
     assert check_directory(tmp_path) == []
     store = small_store(tmp_path)
     logs = [node for node in store.recover().nodes if node.name == "log"]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import signal
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from amqp_broker.persistence import Configure, DecideEpoch, DecisionsOf, Move, Post, Retire
-from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, FAULT_POINTS, arm, disarm
+from amqp_broker.persistence.fault_points import FAULT_POINTS
 from amqp_broker.persistence.sqlite import check_directory
 from amqp_broker.testing.store_suite.helpers import do, do_idle_work, messages, new_queue, node_of, read_all
 from amqp_broker.testing.store_suite.sets import AT_MS, decision, sharded_decision
-from tests.persistence.stores import run_child, small_store
+from tests.persistence.stores import killed_at, passed_points, small_store
 
 # Epoch n: three sets of n+1 messages each in several posts, of the second one each third message is retired
 # again, all sealed; then, in one group with a post to the same queue, the first two move behind one another,
@@ -67,9 +65,7 @@ def bodies_of(epoch: int) -> list[bytes]:
 @pytest.mark.parametrize(("point", "nth"), PASSES)
 def test_kill(point: str, nth: int, tmp_path: Path) -> None:
     """Each epoch is there wholly, once and in order, with its decision, or its sets are as they were."""
-    child = run_child(WORK, tmp_path / "data", **{ENVIRONMENT_VARIABLE: f"{point}:{nth}"})
-    assert child.returncode == -signal.SIGKILL, child.stderr
-    lines = [line.split() for line in child.stdout.splitlines()]
+    lines = [line.split() for line in killed_at(point, nth, WORK, tmp_path / "data")]
     done = sum(word == "done" for word, _ in lines)
     assert check_directory(tmp_path / "data") == []
     store = small_store(tmp_path / "data")
@@ -95,10 +91,7 @@ def test_kill(point: str, nth: int, tmp_path: Path) -> None:
 
 def test_other_groups_pass_none_of_them(tmp_path: Path) -> None:
     """Only epochs pass the points of an epoch. A set without messages has no rows to move."""
-    passed: list[str] = []
-    for point in POINTS:
-        arm(point, partial(passed.append, point))
-    try:
+    with passed_points(POINTS) as passed:
         store = small_store(tmp_path)
         target, one, two = (new_queue(store, name) for name in ("orders", "one", "two"))
         do(store, Post(one, messages(0, 5)), Retire(one, 0, 1), Configure(one, {"a": 1}))
@@ -110,5 +103,3 @@ def test_other_groups_pass_none_of_them(tmp_path: Path) -> None:
         assert passed == POINTS
         assert node_of(store, target).message_count == 3
         store.close()
-    finally:
-        disarm()
