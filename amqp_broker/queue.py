@@ -148,7 +148,7 @@ class Queue:
         self.retains = False  # settled messages are kept
         self.stores_all = False  # also those that are not durable: no offset comes twice
         self.logged_oversized = False  # logged: messages are too large for all links
-        self.events = False  # whether the event log tells what becomes of each message
+        self.events = False  # whether the journal tells what becomes of each message
         self.sequences = Places()
         self.backlog = Backlog()
         self.consumers: deque[Consumer] = deque()

@@ -140,7 +140,7 @@ class OpenHalf:
         return self.state is HalfState.PREPARED
 
     def names(self) -> dict[str, Any]:
-        """What the event log calls it."""
+        """What the journal calls it."""
         return {"half_id": shown_half_id(self.half_id)}
 
     def age_ms(self, now_ms: int) -> int:

@@ -43,6 +43,6 @@ class OpenSet(OpenHalf):
         return self.staged.state not in (None, SetState.VOIDED)
 
     def names(self) -> dict[str, Any]:
-        """What the event log calls it."""
+        """What the journal calls it."""
         staged = self.staged
         return {"set_id": staged.set_id, "producer": staged.producer.name, "epoch": staged.epoch}

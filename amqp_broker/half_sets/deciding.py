@@ -55,7 +55,7 @@ class CommitEpoch(SetOperation):
         self._moves: list[tuple[Queue, int, SetPart]] = []
 
     def _unnamed(self) -> list[tuple[Queue, SetPart]]:
-        """The parts of winners whose messages the event log is to name, and nobody has looked at yet."""
+        """The parts of winners whose messages the journal is to name, and nobody has looked at yet."""
         producer = self.half_sets.known(self.producer.group, self.producer.name)
         unnamed: list[tuple[Queue, SetPart]] = []
         for winner in self._request.winners:
@@ -67,7 +67,7 @@ class CommitEpoch(SetOperation):
         return unnamed
 
     def reads_first(self) -> bool:
-        """Whether the event log has to name more messages than the loop may read at once: then what others
+        """Whether the journal has to name more messages than the loop may read at once: then what others
         ask meanwhile comes before it. Fewer are read where it is judged.
         """
         return sum([part.count for _, part in self._unnamed()]) > PAGE_MESSAGES
@@ -154,10 +154,11 @@ class CommitEpoch(SetOperation):
         fields: dict[str, str | int] = {"outcome": "committed", "resolver": self._resolver.value}
         if request.home:
             fields["home"] = request.home
-        unit.append(self.log("epoch.decided", now_ms, epoch=request.epoch, **fields))
+        unit.append(self.journal("epoch.decided", now_ms, epoch=request.epoch, **fields))
         reason = f"epoch {request.epoch} was committed without it"
         for each in voided:
-            unit.append(self.log("set.voided", now_ms, set_id=each.set_id, epoch=each.epoch, reason=reason))
+            fields = {"set_id": each.set_id, "epoch": each.epoch, "reason": reason}
+            unit.append(self.journal("set.voided", now_ms, **fields))
         return unit
 
     def _archived(self) -> Unit:
@@ -176,15 +177,15 @@ class CommitEpoch(SetOperation):
                 self._request.epoch, now_ms,
             )  # fmt: skip
         unit: Unit = []
-        for before, log in part.put_events:
-            event = log.event
+        for before, entry in part.put_events:
+            event = entry.event
             first = first_offset + before
             event.at_ms = now_ms
             if event.count == 1:  # what is the same in all entries stands in the fields
                 event.fields["offset"] = first
             else:
                 event.columns["offset"] = [*range(first, first + event.count)]
-            unit.append(log)
+            unit.append(entry)
         return unit
 
     def undo(self) -> None:
@@ -268,8 +269,8 @@ class VoidSets(SetOperation):
                 "resolver": self._resolver.value,
                 "reason": self._reason or self._resolver.value,
             }
-            log = self.log("set.voided", now_ms, set_id=staged.set_id, epoch=staged.epoch, **fields)
-            unit.append(log)
+            entry = self.journal("set.voided", now_ms, set_id=staged.set_id, epoch=staged.epoch, **fields)
+            unit.append(entry)
         return unit
 
     def waits_for_space(self) -> bool:

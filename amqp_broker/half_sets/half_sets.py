@@ -304,7 +304,7 @@ class HalfSets:
         return [Configure(part.queue_id, settings_of(part)) for part in [*staged.parts.values()][:1]]
 
     def name(self, queue: Queue, part: SetPart) -> None:
-        """Read what the event log will say of a part's messages; only in `Operation.prepare`."""
+        """Read what the journal will say of a part's messages; only in `Operation.prepare`."""
         self._nodes.writer.lookup(lambda store: name(store, queue, part))
 
     def pump(self, queue: Queue) -> None:

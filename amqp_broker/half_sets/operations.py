@@ -123,8 +123,8 @@ class SetOperation(Operation):
         """Read it, page by page, and call `then`."""
         then()
 
-    def log(self, kind: str, now_ms: int, **fields: str | int) -> Journal:
-        """An entry of the event log."""
+    def journal(self, kind: str, now_ms: int, **fields: str | int) -> Journal:
+        """An entry of the journal."""
         known: dict[str, str | int] = {"group": self.producer.group, "producer": self.producer.name}
         return Journal(Event(kind, now_ms, {**known, **fields}))
 
@@ -241,7 +241,7 @@ class SealSet(SetOperation):
         }
         if home:
             fields["home"] = home
-        unit.append(self.log("set.sealed", now_ms, **fields))
+        unit.append(self.journal("set.sealed", now_ms, **fields))
         return unit
 
     def _done(self) -> None:

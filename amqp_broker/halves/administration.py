@@ -196,6 +196,6 @@ class HalfAdministration:
             raise HalfRefusedByHand(f"{error.condition}: {error.description}")
 
     async def events(self, from_seq: int = 0, count: int = PAGE) -> list[Event]:
-        """The event log from `from_seq` on: every put, ask, answer, decision, parking and resumption."""
+        """The journal from `from_seq` on: every put, ask, answer, decision, parking and resumption."""
         found = await self._nodes.writer.ask(EventsFrom(from_seq, count))
         return [attrs.evolve(event, at_ms=self._halves.shown(event.at_ms)) for event in found]

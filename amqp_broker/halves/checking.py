@@ -44,7 +44,7 @@ CHECK_HEADER: Final = encode_composite(Header(durable=False))
 RELEASED: Final = Released()
 
 
-class Check:
+class CheckBack:
     """A message of the broker that is sent on a link; `half` is what it asks about."""
 
     __slots__ = ("body", "half", "header_bytes", "message_format")
@@ -56,13 +56,13 @@ class Check:
         self.message_format = 0
 
 
-def too_large(link: SenderLink, check: Check) -> bool:
+def too_large(link: SenderLink, check: CheckBack) -> bool:
     """Whether it must not be sent on `link` (max-message-size, 2.7.3)."""
     largest = link.remote_max_message_size
     return largest > 0 and len(check.header_bytes) + len(check.body) > largest
 
 
-class CheckSource(Source):
+class CheckBackSource(Source):
     """One link of `$half-check/<group>`; on `by-outcome` an outcome decides."""
 
     def __init__(
@@ -72,7 +72,7 @@ class CheckSource(Source):
         super().__init__(connection, link)
         self._halves = halves
         self._group = group
-        self._waiting: deque[Check] = deque()
+        self._waiting: deque[CheckBack] = deque()
         self._coming: set[OpenHalf] = set()  # assigned, and their bodies are being read
         self._out: dict[OpenHalf, OutgoingDelivery] = {}
         self._checker = Checker(self, link, connection.container_id, by_outcome)
@@ -94,7 +94,7 @@ class CheckSource(Source):
             return
         if half.asked_by is not self._checker:  # it was decided or taken back meanwhile
             return
-        check = Check(half, self._written(half, body))
+        check = CheckBack(half, self._written(half, body))
         if too_large(self.link, check):
             half.excluded.add(self._checker)
             self._group.answered(half, CheckGiven.LOST, self._checker.by_outcome, self._halves.now_ms())
@@ -113,7 +113,7 @@ class CheckSource(Source):
             return write_set_check(self._group.name, half, now_ms, deadline_ms)
         deadline_ms = self._halves.shown(half.deadline_ms)
         check = write_check(self._group.name, half, body, now_ms, deadline_ms)
-        if too_large(self.link, Check(half, check)):
+        if too_large(self.link, CheckBack(half, check)):
             check = write_check(self._group.name, half, body, now_ms, deadline_ms, body_bytes=0)
         return check
 
@@ -184,7 +184,7 @@ class CheckSource(Source):
             return
         del self._out[half]
         self._group.answer_begins(half)
-        answer = CheckAnswer(self, self._halves, self._group, delivery, state, settled)
+        answer = CheckBackAnswer(self, self._halves, self._group, delivery, state, settled)
         self._halves.collect(answer)
 
     def confirm(self, delivery: OutgoingDelivery, state: Any, settled: bool) -> None:
@@ -204,11 +204,11 @@ class CheckSource(Source):
         self._halves.rearm(self._group)
 
 
-class CheckAnswer(Operation):
+class CheckBackAnswer(Operation):
     """The outcome of a check: an attempt that is kept, a decision, or too late."""
 
     def __init__(
-        self, source: CheckSource, halves: Halves, group: HalfGroup, delivery: OutgoingDelivery,
+        self, source: CheckBackSource, halves: Halves, group: HalfGroup, delivery: OutgoingDelivery,
         state: Any, settled: bool,
     ) -> None:  # fmt: skip
         self._source = source
@@ -341,7 +341,7 @@ class ParkedSource(Source):
         self.on_credit()
 
     def _showed(self, half: OpenHalf, body: bytes) -> bool:
-        copy = Check(None, parked_body(half, body, self._halves.shown(half.put_at_ms)))
+        copy = CheckBack(None, parked_body(half, body, self._halves.shown(half.put_at_ms)))
         if too_large(self.link, copy):
             self.connection.log.warning("parked.too_large", group=self._group.name, **half.names())
             return True

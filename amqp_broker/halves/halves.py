@@ -50,7 +50,7 @@ from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
-    from amqp_broker.halves.checking import CheckSource, ParkedSource
+    from amqp_broker.halves.checking import CheckBackSource, ParkedSource
     from amqp_broker.queue import Queue
 
 BODY_CACHE_BYTES: Final = 32 << 20  # bodies of open half messages that are kept in memory: the newest
@@ -300,7 +300,7 @@ class Halves:
         """A check that is out is answered by nobody any more."""
         checker, half.asked_by = half.asked_by, None
         if checker is not None:
-            source: CheckSource = checker.source
+            source: CheckBackSource = checker.source
             source.settle_released(half)
 
     def submit(self, operation: Operation) -> None:
@@ -328,7 +328,7 @@ class Halves:
         for checker, half in grants:
             checker.source.assigned(half)  # a drain waits for all of them
         for checker, half in grants:
-            source: CheckSource = checker.source
+            source: CheckBackSource = checker.source
             fields: dict[str, str | int] = {
                 "group": group.name,
                 **half.names(),
@@ -369,7 +369,7 @@ class Halves:
         self._nodes.writer.read(look)
 
     def attempt(self, group: HalfGroup, half: OpenHalf, now_ms: int) -> Unit:
-        """An answer that leaves it undecided is kept, with what the event log says of it."""
+        """An answer that leaves it undecided is kept, with what the journal says of it."""
         fields: dict[str, str | int] = {"group": group.name, **half.names(), "attempts": half.attempts}
         unit: Unit = [Journal(Event("half.answered", now_ms, fields))]
         if isinstance(half, OpenSet):
@@ -408,7 +408,7 @@ class Halves:
         now_ms = self.now_ms()
         for group in list(self.groups.values()):
             for checker, half in group.unlocked(now_ms):
-                source: CheckSource = checker.source
+                source: CheckBackSource = checker.source
                 source.settle_released(half)
             for half in group.expired(now_ms):
                 self.submit(self.ending(group, half))

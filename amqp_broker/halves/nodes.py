@@ -11,7 +11,7 @@ from amqp_broker.frames import DecodeError, Error, Rejected, Released
 from amqp_broker.half_sets.nodes import SetRequests, is_about_sets
 from amqp_broker.half_sets.staging import TRANSACTION_ERROR
 from amqp_broker.halves.addresses import CHECK, PARKED, PUT, RESOLVE, SET, HalfAddress, parse_half_address
-from amqp_broker.halves.checking import CheckSource, ParkedSource
+from amqp_broker.halves.checking import CheckBackSource, ParkedSource
 from amqp_broker.halves.destinations import check_destination
 from amqp_broker.halves.operations import HalfChange, HalfPut
 from amqp_broker.halves.requests import HalfRefused, read_put, read_resolution, resolution_by_bytes
@@ -128,7 +128,7 @@ class CheckNode(ReceivedFrom):
     async def open_source(self, attachment: Attachment) -> Source:
         """For who may check, and resolve by the outcome."""
         group = self.group(attachment.principal)
-        return CheckSource(
+        return CheckBackSource(
             attachment.connection, self.half_nodes.halves, group, attachment.link, self.address.by_outcome
         )
 

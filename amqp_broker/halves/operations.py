@@ -225,7 +225,7 @@ class HalfPut(HalfOperation):
         )  # fmt: skip
         unit.add(Hold(stored, request.body))
         shared = (self.group.name, half.destination, self.container_id)
-        unit.log(PUT, shared, shown_half_id(self.half_id), self.size_bytes)
+        unit.journal(PUT, shared, shown_half_id(self.half_id), self.size_bytes)
 
     def undo(self) -> None:
         """It is not there; what a transaction keeps room for goes on being kept."""
@@ -330,7 +330,7 @@ class HalfChange(HalfOperation):
             unit.add(self._reschedule(half, half.attempts, half.due_ms, half.deadline_ms))
             what = "half.resumed"
         shared = (self.group.name, RESOLVERS[self.resolver], self.who, self.reason)
-        unit.log(what, shared, shown_half_id(half.half_id))
+        unit.journal(what, shared, shown_half_id(half.half_id))
 
     def _commit(self, half: OpenHalf, stored_body: bytes, unit: HalfUnit) -> None:
         """The message gets its place in the queue now: the order of commits is the order of the queue."""
@@ -348,10 +348,10 @@ class HalfChange(HalfOperation):
         queue.next_offset += 1
         unit.post(queue, record)
         if queue.events:
-            unit.log_available(queue, record, self.group.name, half, reason)
+            unit.journal_available(queue, record, self.group.name, half, reason)
         unit.add(self._decide(half, now_ms))
         shared = (self.group.name, queue.name, RESOLVERS[self.resolver], self.who, self.reason)
-        unit.log(COMMITTED, shared, shown_half_id(half.half_id), record.offset)
+        unit.journal(COMMITTED, shared, shown_half_id(half.half_id), record.offset)
 
     def _decide(self, half: OpenHalf, now_ms: int) -> Decide:
         verb = Decide(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from amqp_broker.coordinator import OpenHalf, shown_half_id
-from amqp_broker.message_events import RUN_ENTRIES, Values, homeless, log_run, put_by_halves
+from amqp_broker.message_events import RUN_ENTRIES, Values, homeless, journal_run, put_by_halves
 from amqp_broker.persistence import Record, Unit
 
 if TYPE_CHECKING:
@@ -73,9 +73,11 @@ class HalfUnit:
             else:
                 records.append(record)
 
-    def log_available(self, queue: Queue, record: Record, group: str, half: OpenHalf, reason: str) -> None:
-        """The event log tells of a message that became available in a queue with events; for a `reason` not
-        in its destination.
+    def journal_available(
+        self, queue: Queue, record: Record, group: str, half: OpenHalf, reason: str
+    ) -> None:
+        """Journal that a message became available in a queue with events; for a `reason` that is not its
+        destination.
         """
         half_id, producer = shown_half_id(half.half_id), half.container_id
         committed = self._committed
@@ -90,7 +92,7 @@ class HalfUnit:
             self._end_committed()
             self._rest.extend(homeless(queue, half.destination, group, half_id, reason, self.now_ms))
 
-    def log(self, kind: str, shared: Shared, half_id: str, number: int = 0) -> None:
+    def journal(self, kind: str, shared: Shared, half_id: str, number: int = 0) -> None:
         """One event; those in a row of one kind that share `shared` are stored as one."""
         if kind != self._kind or shared != self._shared or len(self._half_ids) >= RUN_ENTRIES:
             self._end_run()
@@ -107,7 +109,7 @@ class HalfUnit:
             name = NUMBER.get(self._kind)
             if name is not None:
                 columns[name] = self._numbers
-            self._rest.append(log_run(self._kind, self.now_ms, fields, len(self._half_ids), columns))
+            self._rest.append(journal_run(self._kind, self.now_ms, fields, len(self._half_ids), columns))
             self._half_ids = []
             self._numbers = []
 

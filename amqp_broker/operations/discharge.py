@@ -40,7 +40,7 @@ def stored_by(work: Work) -> Unit:
 
 
 def events_of(work: Work, txn_id: bytes, now_ms: int) -> Unit:
-    """What the event log tells of it, in the commit."""
+    """What the journal tells of it, in the commit."""
     if work.effect not in (Effect.RETIRE, Effect.RETURN):
         return []
     consumer: Consumer = work.consumer

@@ -1,4 +1,4 @@
-"""What can be read by offset: the messages of a retaining queue, and the event log.
+"""What can be read by offset: the messages of a retaining queue, and the journal.
 
 Both are dense: an offset below `next` that is not below `first` is there, unless it is damaged. Pages come
 ready to be sent: the bare message octet for octet, with the annotations that say where it stands.
@@ -35,7 +35,7 @@ from amqp_broker.retained.filters import AT_OFFSET, AT_TIME, FIRST, LAST, Start
 
 EVENTS: Final = "$events"
 EVENTS_ID: Final = EVENT_LOG
-"""What cursors know the event log by."""
+"""What cursors know the journal by."""
 
 EVENTS_KIND: Final = "events"
 
@@ -147,7 +147,7 @@ def _header(key: tuple[int, int]) -> bytes:
 
 
 class EventLog:
-    """The store's event log: offsets are the numbers of the events. `end` is as of the last look."""
+    """The store's journal: offsets are the numbers of the events. `end` is as of the last look."""
 
     def __init__(self, clock: BrokerClock) -> None:
         self._clock = clock

@@ -54,7 +54,7 @@ class RetainedReading:
 
 
 class ReadNode(Node):
-    """What is read by offset: the event log, or a queue that retains. A queue is made on first use."""
+    """What is read by offset: the journal, or a queue that retains. A queue is made on first use."""
 
     is_received_from = True
 

@@ -101,7 +101,7 @@ class RetainedNodes:
 
     def site(self, principal: Principal, address: str) -> Site | None:
         """Where a queue stands, or would be made on first use, that a link reads by offset; None: it reads
-        the event log. Raises NodeRefused.
+        the journal. Raises NodeRefused.
         """
         if address != EVENTS:
             site = self.nodes.site(principal, address, BROWSE)
