@@ -39,7 +39,7 @@ class OpenSet(OpenHalf):
 
     @property
     def undecided(self) -> bool:
-        """Whether an answer to a check still means something."""
+        """Whether an answer to a check-back still means something."""
         return self.staged.state not in (None, SetState.VOIDED)
 
     def names(self) -> dict[str, Any]:
