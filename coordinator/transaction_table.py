@@ -31,7 +31,9 @@ _ABORTED = TransactionState.ABORTED
 
 
 class TransactionTable:
-    """The transactions of one connection; `container_id` is its peer's name. Both are kept for who asks."""
+    """The transactions of one connection. `connection` and `container_id`, its peer's name, are only kept for
+    who asks.
+    """
 
     def __init__(self, connection: Any, container_id: str, limits: TransactionLimits) -> None:
         self.connection = connection

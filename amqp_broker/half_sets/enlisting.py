@@ -38,7 +38,7 @@ VOTE_REASON = "its home gave its word that it never wins"
 
 
 class EnlistSet(SetOperation):
-    """A set of another store is known here, and can be committed."""
+    """A set of another store becomes known here, and can be committed."""
 
     def __init__(
         self, half_sets: HalfSets, group: str, request: SealRequest, container_id: str, answer: Answer
@@ -100,7 +100,7 @@ class EnlistSet(SetOperation):
 
 
 class VoteSets(SetOperation):
-    """These sets of another store never win."""
+    """The decision that these sets of another store never win."""
 
     def __init__(self, half_sets: HalfSets, group: str, request: VoidRequest, answer: Answer) -> None:
         super().__init__(half_sets, group, request.producer, answer)

@@ -52,19 +52,19 @@ NOT_COMMITTED: Final = "not-committed"
 
 
 class OutcomeNode(RequestNode):
-    """The node; the right to transact is asked for with each question."""
+    """The node `$transactions`; each question needs the right to transact."""
 
     def __init__(self, nodes: BrokerNodes, name: str) -> None:
         super().__init__(name)
         self._nodes = nodes
 
     def sink(self, attachment: Attachment) -> OutcomeQuestions:
-        """What takes the questions of one link."""
+        """The sink for the questions of one link."""
         return OutcomeQuestions(self._nodes, attachment)
 
 
 class OutcomeQuestions(RequestSink):
-    """One link to it; `nodes` is what all connections share."""
+    """One link that asks the node `$transactions`."""
 
     def __init__(self, nodes: BrokerNodes, attachment: Attachment) -> None:
         super().__init__(attachment)

@@ -50,7 +50,7 @@ async def retained_nodes(retained: RetainedNodes) -> list[RetainedInfo]:
 
 
 async def durable_cursors(retained: RetainedNodes) -> list[CursorInfo]:
-    """All of them, in the order of their names."""
+    """All cursors, in the order of their names."""
     addresses = retained.addresses()
 
     def described(name: str, store: Store) -> CursorInfo:

@@ -84,8 +84,7 @@ class RetainedLog(Protocol):
         """The next messages at or after `start`."""
 
     def offset_at(self, store: Store, at_ms: int) -> int:
-        """The first offset of that time of the clock on the wall, or later; the next offset if there is
-        none.
+        """The first offset of that time of the clock on the wall, or later; the next offset if there is none.
         """
 
 
@@ -110,7 +109,7 @@ class QueueLog:
 
     @property
     def end(self) -> int:
-        """What is published: its commit has returned."""
+        """The next offset after the messages whose commits have returned."""
         return self.queue.backlog.available_to
 
     def page(self, store: Store, start: int, messages: int, size: int) -> Page:
@@ -134,7 +133,7 @@ class QueueLog:
         return Page(records, found.next_offset)
 
     def offset_at(self, store: Store, at_ms: int) -> int:
-        """By the times of publication."""
+        """The first offset that was published at that time or later; the next offset if there is none."""
         return store.ask(OffsetAt(self.log_id, self._clock.time_of(at_ms)))
 
 
