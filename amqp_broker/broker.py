@@ -186,7 +186,7 @@ class Broker:
     # Administration
 
     async def retained(self) -> list[RetainedInfo]:
-        """What can be read by offset: the event log, and the queues that retain."""
+        """What can be read by offset: the journal (`$events`), and the queues that retain."""
         return await retained_nodes(self.features.retained)
 
     async def cursors(self) -> list[CursorInfo]:
@@ -220,7 +220,7 @@ class Broker:
 
         `force` voids a prepared one, too. **That may lose messages**: if its home decided the epoch with this
         set, or does so later, the epoch is never whole, and its decision cannot be carried out here any more.
-        Ask the home first (`status`); what was forced is an error in the log and stands in the event log.
+        Ask the home first (`status`); what was forced is an error in the log and stands in the journal.
         """
         administration = self.features.half_set_administration
         await administration.void(group, producer, set_id, who, reason, force=force)

@@ -235,9 +235,9 @@ class BrokerNodes:
             self.drained(queue)
             if queue.events:
                 for lost in quarantined:
-                    self._log_dead(queue, [lost.offset], f"damaged: {lost.reason}")
+                    self._journal_dead(queue, [lost.offset], f"damaged: {lost.reason}")
 
-    def _log_dead(self, queue: Queue, offsets: list[int], reason: str) -> None:
+    def _journal_dead(self, queue: Queue, offsets: list[int], reason: str) -> None:
         verbs = message_events.dead(queue, offsets, reason, self.clock.now_ms())
         self.writer.defer(Step(verbs, only_events=True))
 
@@ -300,7 +300,7 @@ class BrokerNodes:
         self._without_page.pop(queue, None)
         if queue.events:
             waiting = queue.backlog.peek(0, queue.backlog.available())
-            self._log_dead(queue, [record.offset for record in waiting], "its temporary queue is gone")
+            self._journal_dead(queue, [record.offset for record in waiting], "its temporary queue is gone")
         queue.forget()
         error = deleted_error(queue)
         for consumer in list(queue.consumers):

@@ -1,4 +1,4 @@
-"""What stands in the store's event log, as `$events` shows it: types and fields of the wire.
+"""What stands in the store's journal, as `$events` shows it: types and fields of the wire.
 
 Message events are stored under their types. Those of half messages and their sets have other names:
 

@@ -1,4 +1,4 @@
-"""What the event log tells of the messages of a queue with `events`: what becomes of each, from its coming to
+"""What the journal tells of the messages of a queue with `events`: what becomes of each, from its coming to
 its end.
 
     put, publish: archived (a log)
@@ -70,7 +70,7 @@ def put(
         places = _places(queue, records)
     unit: Unit = []
     for run in _runs(records):
-        unit.append(log_run(PUT, now_ms, fields, len(run), _columns_of(run, places)))
+        unit.append(journal_run(PUT, now_ms, fields, len(run), _columns_of(run, places)))
     return unit
 
 
@@ -88,7 +88,7 @@ def put_by_halves(
         run = records[start : start + RUN_ENTRIES]
         columns = _columns_of(run, _places(queue, run))
         columns["half_id"] = [*half_ids[start : start + RUN_ENTRIES]]
-        unit.append(log_run(PUT_BY_DECISION, now_ms, fields, len(run), columns))
+        unit.append(journal_run(PUT_BY_DECISION, now_ms, fields, len(run), columns))
     return unit
 
 
@@ -108,7 +108,7 @@ def put_by_set(
         if records:
             columns = _columns_of(records[start:stop], _places(queue, records[start:stop]))
         columns["offset"] = [*range(first_offset + start, first_offset + stop)]
-        unit.append(log_run(PUT_BY_DECISION, now_ms, fields, stop - start, columns))
+        unit.append(journal_run(PUT_BY_DECISION, now_ms, fields, stop - start, columns))
     return unit
 
 
@@ -119,7 +119,7 @@ def delivered(queue: Queue, records: Sequence[Record], container: str, now_ms: i
     for run in _runs(records):
         attempts: Values = [record.delivery_count + 1 for record in run]
         columns = {"offset": _offsets(run), "attempt": attempts}
-        unit.append(log_run(DELIVER, now_ms, fields, len(run), columns))
+        unit.append(journal_run(DELIVER, now_ms, fields, len(run), columns))
     return unit
 
 
@@ -135,7 +135,7 @@ def settled(
         fields["reason"] = reason
     unit: Unit = []
     for run in _runs(records):
-        unit.append(log_run(SETTLE, now_ms, fields, len(run), {"offset": _offsets(run)}))
+        unit.append(journal_run(SETTLE, now_ms, fields, len(run), {"offset": _offsets(run)}))
     if type(outcome) is Rejected:
         unit.extend(dead(queue, [record.offset for record in records], reason or "rejected", now_ms))
     return unit
@@ -149,10 +149,10 @@ def made_log(queue: Queue, offsets: Sequence[int], again: Sequence[Record], now_
     unit: Unit = []
     for start in range(0, len(offsets), RUN_ENTRIES):
         gone: Values = [*offsets[start : start + RUN_ENTRIES]]
-        unit.append(log_run(SETTLE, now_ms, fields, len(gone), {"offset": gone}))
+        unit.append(journal_run(SETTLE, now_ms, fields, len(gone), {"offset": gone}))
     for run in _runs(again):
         columns: dict[str, Values] = {"offset": _offsets(run), "bytes": [len(each.body) for each in run]}
-        unit.append(log_run(PUT, now_ms, fields, len(run), columns))
+        unit.append(journal_run(PUT, now_ms, fields, len(run), columns))
     return unit
 
 
@@ -163,7 +163,7 @@ def dead(queue: Queue, offsets: Sequence[int], reason: str, now_ms: int) -> Unit
     unit: Unit = []
     for start in range(0, len(offsets), RUN_ENTRIES):
         run: Values = [*offsets[start : start + RUN_ENTRIES]]
-        unit.append(log_run(DEAD, now_ms, fields, len(run), {"offset": run}))
+        unit.append(journal_run(DEAD, now_ms, fields, len(run), {"offset": run}))
     return unit
 
 
@@ -175,13 +175,15 @@ def homeless(
         "address": destination, "group": group, "half_id": half_id,
         "reason": f"{reason}: it went to {queue.name!r}"[:TEXT_CHARACTERS],
     }  # fmt: skip
-    return [log_run(DEAD, now_ms, fields, 1, {})]
+    return [journal_run(DEAD, now_ms, fields, 1, {})]
 
 
 def expired(queue: Queue, records: Sequence[Record], now_ms: int) -> Unit:
     """The time to live of messages ran out."""
     fields = _fields(queue, "", b"")
-    return [log_run(EXPIRE, now_ms, fields, len(run), {"offset": _offsets(run)}) for run in _runs(records)]
+    return [
+        journal_run(EXPIRE, now_ms, fields, len(run), {"offset": _offsets(run)}) for run in _runs(records)
+    ]
 
 
 def refused(
@@ -211,7 +213,7 @@ def refused(
             "seq_stream": streams[start:stop], "seq_id": ids[start:stop], "seq_no": numbers[start:stop],
             "reason": reasons[start:stop],
         }  # fmt: skip
-        unit.append(log_run(REJECT, now_ms, fields, stop - start, columns))
+        unit.append(journal_run(REJECT, now_ms, fields, stop - start, columns))
     return unit
 
 
@@ -303,7 +305,7 @@ def _runs(records: Sequence[Record]) -> Iterable[Sequence[Record]]:
     return [records[start : start + RUN_ENTRIES] for start in range(0, len(records), RUN_ENTRIES)]
 
 
-def log_run(
+def journal_run(
     kind: str, now_ms: int, shared: dict[str, str | int], count: int, columns: dict[str, Values]
 ) -> Journal:
     """One event; a column whose values are all the same is a field of all."""

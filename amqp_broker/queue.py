@@ -140,7 +140,7 @@ class Queue:
         self.in_memory = False  # as the store is: no message of it is on disk
         self._kept = Holdings()
         self.cached_bytes = 0
-        """Of messages that are on disk, too, here and with consumers."""
+        """The octets of messages that are on disk, too, here and with consumers."""
         self.name = name
         self.queue_id = queue_id
         self.limits = limits
@@ -148,7 +148,7 @@ class Queue:
         self.retains = False  # settled messages are kept
         self.stores_all = False  # also those that are not durable: no offset comes twice
         self.logged_oversized = False  # logged: messages are too large for all links
-        self.events = False  # whether the event log tells what becomes of each message
+        self.events = False  # whether the journal tells what becomes of each message
         self.sequences = Places()
         self.backlog = Backlog()
         self.consumers: deque[Consumer] = deque()
@@ -205,7 +205,7 @@ class Queue:
         return ""
 
     def fresh(self, records: Sequence[Record], now_ms: int) -> Sequence[Record]:
-        """Those whose time to live has not run out."""
+        """The records whose time to live has not run out."""
         return fresh(records, now_ms)
 
     def make_available(self, records: Sequence[Record], size: int, account: Account | None = None) -> None:
@@ -253,7 +253,7 @@ class Queue:
         self.forget_messages()
 
     def forget_messages(self) -> None:
-        """Memory keeps nothing of what there is."""
+        """Drop all messages from memory."""
         self.backlog.clear()
         self._kept.clear()
         self._cached(-self.cached_bytes)
@@ -295,7 +295,7 @@ class Queue:
         self.count_credit()
 
     def produce_no_more(self, sink: Sink) -> None:
-        """It is gone, and its credit with it."""
+        """A link posts here no longer, and its credit is gone with it."""
         self.wished -= self.producers.pop(sink, 0)
         if sink in self.blocked:
             self.blocked.remove(sink)
@@ -346,8 +346,8 @@ class Queue:
         return self.scarce and self.room() == 0
 
     def find_room(self) -> bool:
-        """Whether there is room for one. If not, credit that lies unused is asked back, and a later one has
-        a chance.
+        """Whether there is room for one message. If not, credit that lies unused is asked back, and a later
+        one has a chance.
         """
         if not self.full():
             return True
@@ -489,8 +489,8 @@ class Queue:
                 grants.append((browser, run))
 
     def _shown_to(self, browser: Consumer, count: int) -> list[Record]:
-        """What of the memory comes next for a browser, at most `count`: the available messages, and those
-        that a live transaction has acquired, which are there until its commit removes them.
+        """The next messages in memory for a browser, at most `count`: the available ones, and those that a
+        live transaction has acquired, which are there until its commit removes them.
         """
         run = self.backlog.peek(browser.cursor, count)
         if self._in_transactions:
@@ -672,5 +672,5 @@ def why_full(queue: Queue) -> str:
 
 
 def full_error(queue: Queue) -> Error:
-    """What its sender is told."""
+    """The error for the sender of a message that has no room."""
     return Error(condition="amqp:resource-limit-exceeded", description=why_full(queue))

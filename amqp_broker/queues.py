@@ -60,7 +60,7 @@ class Site:
 
     @property
     def queue(self) -> Queue | None:
-        """What stands there now."""
+        """The queue that stands there now, if there is one."""
         return self._queues.find(self.name)
 
     @property
@@ -73,16 +73,16 @@ class Site:
 
     @property
     def archives(self) -> bool:
-        """Whether it is a log."""
+        """Whether the queue is a log, or would be one."""
         return self.policy.archives and self.persistent
 
     @property
     def retains(self) -> bool:
-        """Whether settled messages are kept."""
+        """Whether the queue keeps settled messages, or would."""
         return self.policy.retains and self.persistent
 
     def check_messages(self) -> None:
-        """Whether it takes messages that are no half messages. Raises NodeRefused."""
+        """Whether the queue takes messages that are no half messages. Raises NodeRefused."""
         if self.policy.message_type == TRANSACTION_MESSAGES:
             raise NodeRefused(
                 "amqp:not-allowed",
@@ -91,13 +91,13 @@ class Site:
             )
 
     def check_replies(self) -> None:
-        """Whether it takes messages of the broker itself. Raises NodeRefused."""
+        """Whether the queue takes messages of the broker itself. Raises NodeRefused."""
         self.check_messages()
         if self.policy.sequence == SEQUENCE_REQUIRED:
             raise NodeRefused("amqp:not-allowed", f"queue {self.name!r} {PLACES_ONLY}")
 
     async def make(self) -> Queue:
-        """Have the queue there. Raises NodeRefused where there is no room for it."""
+        """Make the queue if it is not there. Raises NodeRefused where there is no room for it."""
         queue = self.queue
         if queue is not None:
             return queue

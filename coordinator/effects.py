@@ -125,7 +125,7 @@ def given_by(outcome: object) -> Given:
 
 
 def decide(kind: Kind, given: Given, settled: bool, committed: bool, left: bool = False) -> Decision:
-    """The row of the table; the default outcome is for what the controller settled itself."""
+    """The effect, from the table; the default outcome is for what the controller settled itself."""
     rows = DECISIONS[kind][given]
     row = rows[1] if settled else rows[0]
     decision = row[0] if committed else row[1]

@@ -10,7 +10,7 @@ from amqp_broker.frames import AmqpError, Error
 
 
 class TransactionError(AmqpError):
-    """Base of all."""
+    """Base of the errors of transactions."""
 
     condition = "amqp:transaction:rollback"
 
@@ -26,13 +26,13 @@ class UnknownTransaction(TransactionError):
 
 
 class TransactionRollback(TransactionError):
-    """It was rolled back, or can only be rolled back; the description says why."""
+    """The transaction was rolled back, or can only be rolled back; the description says why."""
 
     condition = "amqp:transaction:rollback"
 
 
 class TransactionTimeout(TransactionError):
-    """It lasted too long, and the broker rolled it back."""
+    """The transaction lasted too long, and the broker rolled it back."""
 
     condition = "amqp:transaction:timeout"
 

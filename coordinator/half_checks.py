@@ -15,7 +15,7 @@ from amqp_broker.frames import Accepted, Modified, Rejected, Released
 
 
 class CheckGiven(Enum):
-    """How a check ended."""
+    """How a check-back ended."""
 
     ACCEPTED = "accepted"
     REJECTED = "rejected"
@@ -28,7 +28,7 @@ class CheckGiven(Enum):
 
 
 class CheckEffect(Enum):
-    """What becomes of the half message."""
+    """What becomes of the half message after a check-back."""
 
     COMMIT = "commit"
     ROLLBACK = "rollback"
@@ -57,7 +57,7 @@ CHECK_OUTCOMES: Final[dict[bool, dict[CheckGiven, tuple[CheckEffect, bool]]]] = 
 
 
 def check_given(outcome: object) -> CheckGiven:
-    """What a terminal outcome of a check's receiver says."""
+    """What a terminal outcome of a check-back's receiver says."""
     if isinstance(outcome, Accepted):
         return CheckGiven.ACCEPTED
     if isinstance(outcome, Rejected):

@@ -136,20 +136,20 @@ class OpenHalf:
 
     @property
     def undecided(self) -> bool:
-        """Whether an answer to a check still means something."""
+        """Whether an answer to a check-back still means something."""
         return self.state is HalfState.PREPARED
 
     def names(self) -> dict[str, Any]:
-        """What the event log calls it."""
+        """What the journal calls it."""
         return {"half_id": shown_half_id(self.half_id)}
 
     def age_ms(self, now_ms: int) -> int:
-        """Since it was stored, by the broker's clock."""
+        """The time since it was stored, by the broker's clock."""
         return max(0, now_ms - self.put_at_ms)
 
 
 class Checker:
-    """One link on which the group asks; `demand` is how many checks it could be sent now."""
+    """One link on which the group asks; `demand` is how many check-backs it could be sent now."""
 
     __slots__ = ("by_outcome", "container_id", "demand", "link", "source")
 
@@ -201,20 +201,22 @@ class HalfGroup:
         self.open[half.half_id] = half
 
     def schedule(self, half: OpenHalf) -> None:
-        """It may be asked when it is due, and ends at its deadline; a parked one waits for somebody."""
+        """Note when a half message is to be asked about and when it ends; a parked one waits for an
+        administrator.
+        """
         if half.state is HalfState.PREPARED:
             heappush(self._due, (half.due_ms, half.half_id))
             heappush(self._deadlines, (half.deadline_ms, half.half_id))
 
     def remove(self, half: OpenHalf) -> None:
-        """It was decided, or its put was not stored."""
+        """A half message was decided, or its put was not stored."""
         self.open.pop(half.half_id, None)
         most = STALE_ENTRIES + 2 * (len(self.open) + len(self.sets))
         if len(self._deadlines) > most or len(self._due) > most:
             self._forget_stale()
 
     def _forget_stale(self) -> None:
-        """Times of what is decided go before they come: else a busy group had hours of them."""
+        """Drop the times of half messages that are decided: else a busy group had hours of them."""
         opened, find = self.open, self._find
         self._deadlines = [
             entry for entry in self._deadlines
@@ -236,7 +238,7 @@ class HalfGroup:
         return self.open.get(key) or self.sets.get(key)
 
     def held_by(self, checker: Checker) -> list[OpenHalf]:
-        """What this link is asked about."""
+        """The half messages and sets that this link is asked about."""
         return [half for half in chain(self.open.values(), self.sets.values()) if half.asked_by is checker]
 
     # Asking
@@ -313,20 +315,22 @@ class HalfGroup:
         return effect
 
     def holds(self, half: OpenHalf) -> bool:
-        """Whether it is still asked about here."""
+        """Whether the group still asks about it."""
         return self._find(half.half_id) is half
 
     def put_off(self, half: OpenHalf, now_ms: int) -> None:
-        """Its answer could not be stored: it is asked about again a little later."""
+        """The answer could not be stored: the group asks again a little later."""
         half.due_ms = now_ms + RETURNED_MS
         heappush(self._due, (half.due_ms, half.half_id))
 
     def ends(self, half: OpenHalf) -> bool:
-        """Whether it was asked about for the last time."""
+        """Whether the attempt that was made was the last one."""
         return half.ends_by_attempts and half.attempts >= self.settings.max_attempts
 
     def attempted(self, half: OpenHalf, now_ms: int) -> None:
-        """An answer that leaves it undecided: it is asked again by the schedule, or was the last time."""
+        """The answer left it undecided: the group asks again by the schedule, unless the attempt was the last
+        one.
+        """
         half.attempts += 1
         doublings = min(half.attempts - 1, DOUBLINGS_MAX)  # of what has no end there are many
         half.due_ms = now_ms + min(self.settings.retry_ms << doublings, self.settings.retry_max_ms)
@@ -345,12 +349,14 @@ class HalfGroup:
         half.asked_container = ""
 
     def answer_begins(self, half: OpenHalf) -> None:
-        """The link that was asked gave its outcome: nobody else is asked until it is stored."""
+        """The link that was asked gave its outcome: the group asks nobody else until that is stored."""
         half.answering, half.asked_by = half.asked_by, None
         half.locked_until_ms = 0
 
     def answer_ends(self, half: OpenHalf, now_ms: int) -> None:
-        """It is stored, or came too late. What came due meanwhile was passed over by `assign`: it is due."""
+        """The answer is stored, or came too late. `assign` passed over what came due meanwhile: it is due
+        now.
+        """
         half.answering = None
         if self.holds(half) and half.due_ms <= now_ms:
             heappush(self._due, (half.due_ms, half.half_id))
@@ -362,7 +368,7 @@ class HalfGroup:
         self.checkers.append(checker)
 
     def detach(self, checker: Checker, asked: Iterable[OpenHalf], now_ms: int) -> None:
-        """It is gone: what it was asked was not answered (and was not an attempt)."""
+        """The link is gone: what it was asked was not answered, which is no attempt."""
         self.checkers.remove(checker)
         for half in asked:
             if half.asked_by is checker:
@@ -371,8 +377,8 @@ class HalfGroup:
     # Time
 
     def unlocked(self, now_ms: int) -> list[tuple[Checker, OpenHalf]]:
-        """Checks without an outcome for too long: to be settled `released`, and asked again without an
-        attempt.
+        """The check-backs without an outcome for too long: to be settled `released`, and asked again without
+        an attempt.
         """
         late: list[tuple[Checker, OpenHalf]] = []
         while self._locks and self._locks[0][0] <= now_ms:
@@ -384,7 +390,7 @@ class HalfGroup:
         return late
 
     def expired(self, now_ms: int) -> list[OpenHalf]:
-        """Those that have reached their maximum age or their last attempt: the policy decides."""
+        """The half messages that have reached their maximum age or their last attempt: the policy decides."""
         over: list[OpenHalf] = []
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             deadline_ms, half_id = heappop(self._deadlines)
@@ -405,11 +411,11 @@ class HalfGroup:
     # Figures, read from what is here and not counted apart
 
     def count(self, state: HalfState) -> int:
-        """Open half messages in one state."""
+        """How many open half messages are in one state."""
         return sum([half.state is state for half in self.open.values()])
 
     def due_unasked(self, now_ms: int) -> int:
-        """Due, and nobody could be asked yet."""
+        """How many are due while nobody could be asked yet."""
         return sum(
             [
                 half.due_ms <= now_ms and half.asked_by is None and half.state is HalfState.PREPARED

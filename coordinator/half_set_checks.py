@@ -39,10 +39,10 @@ class OpenSet(OpenHalf):
 
     @property
     def undecided(self) -> bool:
-        """Whether an answer to a check still means something."""
+        """Whether an answer to a check-back still means something."""
         return self.staged.state not in (None, SetState.VOIDED)
 
     def names(self) -> dict[str, Any]:
-        """What the event log calls it."""
+        """What the journal calls it."""
         staged = self.staged
         return {"set_id": staged.set_id, "producer": staged.producer.name, "epoch": staged.epoch}

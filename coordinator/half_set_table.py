@@ -34,7 +34,7 @@ class SetState(Enum):
 
 
 class SetInput(Enum):
-    """What can happen to one."""
+    """What can happen to a set."""
 
     STAGE = "a link to stage messages in it"
     SEAL_SAME = "sealed with the count and checksum that are there"
@@ -79,7 +79,7 @@ class EpochState(Enum):
 
 
 class EpochInput(Enum):
-    """What is asked of one."""
+    """What can be asked of an epoch."""
 
     STAGE = "a link to stage messages in a set of it"
     SEAL = "a set of it is sealed"
@@ -221,10 +221,10 @@ def epoch_state(epoch: int, decided: bool, latest: int | None) -> EpochState:
 
 
 def decide_epoch(state: EpochState, what: EpochInput) -> SetAnswer:
-    """The row of the table."""
+    """The answer to `what` for an epoch in this state, from the table."""
     return EPOCH_TABLE[state][what]
 
 
 def decide_set(found: SetState | None, what: SetInput) -> tuple[SetAnswer, SetState | None]:
-    """The row of the table."""
+    """The answer to `what` for a set in this state, and its next state, from the table."""
     return SET_TABLE[found][what]

@@ -96,17 +96,17 @@ class StagedSet:
 
     @property
     def count(self) -> int:
-        """The messages of all parts."""
+        """How many messages all parts have."""
         return sum([part.count for part in self.parts.values()])
 
     @property
     def byte_count(self) -> int:
-        """Their bytes."""
+        """The bytes of the messages of all parts."""
         return sum([part.byte_count for part in self.parts.values()])
 
     @property
     def checksum(self) -> int:
-        """The sum over all parts; known unless some are `unread`."""
+        """The sum of the checksums of all parts; known unless some are `unread`."""
         return sum([part.checksum for part in self.parts.values()]) % CHECKSUM_MODULUS
 
     @property
@@ -116,7 +116,7 @@ class StagedSet:
 
     @property
     def under_way(self) -> bool:
-        """Whether something for it is on its way to the store."""
+        """Whether an operation on the set is on its way to the store."""
         return any(part.under_way for part in self.parts.values())
 
     @property
@@ -125,7 +125,9 @@ class StagedSet:
         return any(not part.queue_id for part in self.parts.values())
 
     def is_as(self, count: int, checksum: int) -> bool:
-        """Whether this is what is in it; for a sealed one, what it was sealed with and is still there."""
+        """Whether the set has so many messages with this sum of checksums; a sealed one: was sealed so, and
+        has all of them still.
+        """
         if self.sealed is not None:
             sealed = (self.sealed.count, self.sealed.checksum)
             return (count, checksum) == sealed and self.count == self.sealed.count
@@ -148,7 +150,7 @@ class ProducerSets:
         self._epochs: list[int] = []  # those that have sets, ascending
 
     def add(self, staged: StagedSet) -> None:
-        """It is staged in; harmless when it is there already."""
+        """Take up a set in which somebody stages; harmless when it is there already."""
         self.sets[staged.set_id] = staged
         of_epoch = self._by_epoch.get(staged.epoch)
         if of_epoch is None:
@@ -157,7 +159,7 @@ class ProducerSets:
         of_epoch[staged.set_id] = staged
 
     def remove(self, staged: StagedSet) -> None:
-        """It is decided, or never was; harmless when it is gone already."""
+        """Drop a set that is decided, or never was stored; harmless when it is gone already."""
         if self.sets.get(staged.set_id) is not staged:
             return
         del self.sets[staged.set_id]
@@ -168,7 +170,7 @@ class ProducerSets:
             del self._epochs[bisect_left(self._epochs, staged.epoch)]
 
     def of_epoch(self, set_id: str, epoch: int) -> StagedSet | None:
-        """The set, if it is of this epoch."""
+        """The set of this id, if it is of this epoch."""
         found = self.sets.get(set_id)
         return found if found is not None and found.epoch == epoch else None
 

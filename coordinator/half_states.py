@@ -31,7 +31,7 @@ class HalfState(Enum):
 
 
 class HalfInput(Enum):
-    """What can be asked of one."""
+    """What can be asked of a half message."""
 
     __hash__ = object.__hash__  # identity: a member is unique
 
@@ -57,7 +57,7 @@ class HalfAnswer(Enum):
 
 
 class Resolver(Enum):
-    """Who decided."""
+    """Who decided a half message."""
 
     __hash__ = object.__hash__  # identity: a member is unique
 
@@ -121,7 +121,7 @@ HALF_TABLE: Final[dict[HalfState | None, _Row]] = {
 
 
 def decide_half(found: HalfState | None, what: HalfInput) -> tuple[HalfAnswer, HalfState | None]:
-    """The row of the table."""
+    """The answer to `what` for a half message in this state, and its next state, from the table."""
     return HALF_TABLE[found][what]
 
 

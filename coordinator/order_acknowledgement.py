@@ -20,7 +20,7 @@ FLUSH_PART: Final = 4  # credit or window below a quarter: nobody is kept waitin
 
 
 class OrderTimer:
-    """Of one link. Times are seconds of the caller's monotonic clock."""
+    """When the outcomes of one link are sent. Times are seconds of the caller's monotonic clock."""
 
     __slots__ = ("_debounce_s", "_last_sent", "_max_delay_s", "deadline")
 

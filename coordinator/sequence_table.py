@@ -26,7 +26,7 @@ SEQ_NO_MAX: Final = 2**32 - 1
 
 
 class IdRelation(Enum):
-    """Of a message's id to the stream's."""
+    """How a message's id stands to the id of its stream."""
 
     LOWER = "lower"
     SAME = "same"
@@ -34,7 +34,7 @@ class IdRelation(Enum):
 
 
 class PrevRelation(Enum):
-    """Of a message's prev to the number that has to be the last accepted one."""
+    """How a message's prev stands to the number that has to be the last accepted one."""
 
     BELOW = "below"
     AT = "at"
@@ -93,7 +93,7 @@ class Numbering:
     seq_prev: int
 
     def problem(self) -> str | None:
-        """Row 0: what is wrong with it, or None."""
+        """What is wrong with the numbering (row 0 of the table), or None."""
         if not 0 < self.seq_id <= SEQ_ID_MAX:
             return f"expected a seq id from 1 to {SEQ_ID_MAX}, got {self.seq_id}"
         if not 0 < self.seq_no <= SEQ_NO_MAX:
@@ -123,7 +123,7 @@ class StreamPosition:
         return 0
 
     def after(self, numbering: Numbering) -> StreamPosition:
-        """Where the stream stands when the message was accepted."""
+        """The position of the stream once the message is accepted."""
         former = self.former
         if numbering.seq_id != self.seq_id and self.seq_id:
             former = (*former, (self.seq_id, self.seq_no))[-REMEMBERED_IDS:]
@@ -131,7 +131,7 @@ class StreamPosition:
 
 
 def judge(position: StreamPosition, numbering: Numbering) -> Row:
-    """The row of the table for a valid numbering (`problem` is None)."""
+    """The answer to a valid numbering (its `problem` is None), from the table."""
     seq_id = numbering.seq_id
     relation = _S if seq_id == position.seq_id else _H if seq_id > position.seq_id else _L
     expected = position.seq_no if relation is _S else 0

@@ -64,14 +64,14 @@ class Transaction:
         self.state = following
 
     def fail(self, reason: TransactionError) -> None:
-        """It can only be rolled back from now on; the first reason is kept."""
+        """The transaction can only be rolled back from now on; the first reason is kept."""
         if self.state is not TransactionState.DISCHARGING:  # else its discharge looks at the reason
             self.advance(TransactionInput.FAIL)
         if self.reason is None:
             self.reason = reason
 
     def enlist(self, posting: Enlisted) -> None:
-        """A posting becomes part of it."""
+        """Make a posting part of the transaction."""
         self.advance(TransactionInput.ENLIST)
         self.postings.append(posting)
         self.operations += posting.operations
@@ -79,7 +79,7 @@ class Transaction:
         self.size_bytes += posting.size_bytes
 
     def hold(self, held: Held, size_bytes: int) -> None:
-        """A message that is acquired or retired becomes part of it."""
+        """Make a message that is acquired or retired part of the transaction."""
         self.advance(TransactionInput.ENLIST)
         self.held[held.item] = held
         self.operations += 1
@@ -90,7 +90,9 @@ class Transaction:
             self.acquired += 1
 
     def hold_run(self, held: dict[Any, Held], size_bytes: int, merged_bytes: int) -> None:
-        """A run of messages that are retired becomes part of it; `merged_bytes` of the size are merged."""
+        """Make a run of messages that are retired part of the transaction; `merged_bytes` of the size are
+        merged.
+        """
         self.advance(TransactionInput.ENLIST)
         self.held.update(held)
         self.operations += len(held)
@@ -149,12 +151,12 @@ class Transaction:
         return works
 
     def age(self, now: float) -> float:
-        """Seconds since the declare."""
+        """The seconds since the declare."""
         return now - self.declared_at
 
 
 def _likeness(outcome: object) -> int:
-    """Outcomes without fields are all alike; others are if they are the same object."""
+    """What is equal for outcomes that are alike: those without fields, else only an outcome and itself."""
     if type(outcome) is Accepted:
         return 1
     if type(outcome) is Released:

@@ -31,7 +31,9 @@ _ABORTED = TransactionState.ABORTED
 
 
 class TransactionTable:
-    """The transactions of one connection; `container_id` is its peer's name. Both are kept for who asks."""
+    """The transactions of one connection. `connection` and `container_id`, its peer's name, are only kept for
+    who asks.
+    """
 
     def __init__(self, connection: Any, container_id: str, limits: TransactionLimits) -> None:
         self.connection = connection
@@ -46,7 +48,7 @@ class TransactionTable:
 
     @property
     def full(self) -> bool:
-        """Whether there may be no other one now."""
+        """Whether the connection has as many live transactions as it may."""
         return len(self._live) >= self.limits.live
 
     @property
@@ -150,12 +152,12 @@ class TransactionTable:
             self.fail(found, reason)
 
     def postings(self, txn_id: object) -> Sequence[Any]:
-        """Those that are part of it so far."""
+        """The postings that are part of a transaction so far."""
         found = self._live.get(txn_id) if isinstance(txn_id, bytes) else None
         return [] if found is None else found.postings
 
     def count_held(self, txn_id: object) -> int:
-        """How many messages it has acquired or retired so far."""
+        """How many messages a transaction has acquired or retired so far."""
         found = self._live.get(txn_id) if isinstance(txn_id, bytes) else None
         return 0 if found is None else len(found.held)
 
@@ -169,7 +171,7 @@ class TransactionTable:
 
     @property
     def merged_bytes(self) -> int:
-        """What outcomes have made of messages, in all that are not over."""
+        """The octets that outcomes have made of messages, in all transactions that are not over."""
         return sum([found.merged_bytes for found in self._live.values()])
 
     @property
@@ -318,7 +320,7 @@ class TransactionTable:
         return None
 
     def expired(self, now: float) -> list[Ended]:
-        """Those that lasted too long are rolled back; their ids are remembered for a while."""
+        """Roll back the transactions that lasted too long; their ids are remembered for a while."""
         for txn_id, aborted in list(self._aborted.items()):
             if aborted.deadline + REMEMBERED_S <= now:
                 del self._aborted[txn_id]
@@ -373,7 +375,7 @@ class TransactionTable:
         return free
 
     def connection_gone(self) -> list[Ended]:
-        """The connection is gone: everything that the store is not at is rolled back."""
+        """The connection is gone: roll back every transaction whose commit is not in progress."""
         ended = []
         for control in [transaction.control for transaction in self._live.values()]:
             ended.extend(self.control_closed(control))
@@ -382,7 +384,7 @@ class TransactionTable:
         return ended
 
     def live(self) -> list[Transaction]:
-        """All that are not over, the oldest first."""
+        """All transactions that are not over, the oldest first."""
         return list(self._live.values())
 
     # --- parts
@@ -469,7 +471,7 @@ class TransactionTable:
         return ended
 
     def _end(self, transaction: Transaction, committed: bool, error: TransactionError | None = None) -> Ended:
-        """Takes the work out of it; what it held is free."""
+        """Take the work out of a transaction; what it held is free."""
         del self._live[transaction.txn_id]
         works = transaction.works(committed)
         for item in transaction.held:
@@ -481,7 +483,7 @@ class TransactionTable:
 
 
 def _again(transaction: Transaction) -> TransactionError:
-    """The reason of its rollback, to be told once more."""
+    """The reason of a rollback, to be told once more."""
     reason = transaction.reason
     if isinstance(reason, TransactionTimeout):
         return TransactionTimeout(reason.description)
@@ -489,7 +491,7 @@ def _again(transaction: Transaction) -> TransactionError:
 
 
 def _rollback(transaction: Transaction) -> TransactionRollback:
-    """Why it can't commit; one error for each answer."""
+    """Why a transaction can't commit; one error object for each answer."""
     reason = transaction.reason
     if reason is None:
         return TransactionRollback("it can only be rolled back")

@@ -1,4 +1,4 @@
-"""What an entry of the event log is as a row, and how many bytes that counts for."""
+"""What an entry of the journal is as a row, and how many bytes that counts for."""
 
 from __future__ import annotations
 

@@ -365,7 +365,7 @@ class GroupWriter:
             after.byte_count, after.low_at_ms = before.byte_count, before.low_at_ms
             after.believed_to = before.believed_to
         node.retention = after
-        node.keep_from = after.first_offset if after.keeps() else EVERYTHING
+        node.keep_from = after.first_offset if after.retains() else EVERYTHING
 
     def _count_retained(self, group: Group) -> None:
         for run in sorted([*self.new_runs, *self._moved_kept], key=_first_of):

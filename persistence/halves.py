@@ -137,7 +137,7 @@ class ForgetStream:
 
 @attrs.define
 class Event:
-    """One entry of the append-only event log, or a run of `count` alike. `seq` is dense and increasing, given
+    """One entry of the append-only journal, or a run of `count` alike. `seq` is dense and increasing, given
     by the store: that of the first.
 
     `columns` are the fields in which the entries of a run differ: `count` values each, None where an entry

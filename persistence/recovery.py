@@ -74,7 +74,7 @@ def _load(unit: UnitOfWork, runs: RunCache) -> Loaded:
         retention = node.retention = retentions.get(queue_id)
         if retention is not None:
             measure(unit, queue_id, retention, purged_to, node.next_offset)
-            if retention.keeps():
+            if retention.retains():
                 node.keep_from = retention.first_offset
         if purged_to and unit.query(_UNSWEPT, (queue_id, purged_to)) == [(1,)]:
             sweep[queue_id] = purged_to

@@ -54,7 +54,7 @@ class RetainedChecker:
                 yield f"{where}: there is no such node"
             elif not 0 <= swept_to <= first_offset <= next_offset:
                 yield f"{where}: swept to {swept_to}, from {first_offset}, but next_offset is {next_offset}"
-            if min(keep_ms, keep_bytes) < 0 or (not retention.keeps() and swept_to > first_offset):
+            if min(keep_ms, keep_bytes) < 0 or (not retention.retains() and swept_to > first_offset):
                 yield f"{where}: bounds of {keep_ms} ms and {keep_bytes} bytes"
         yield from self._cursors()
 
@@ -89,7 +89,7 @@ class RetainedChecker:
         """The bits of the messages that have to be there: archived ones too where they are kept."""
         everything = (1 << run.count) - 1
         retention = self._retained.get(run.queue_id)
-        if retention is None or not retention.keeps() or run.first < retention.first_offset:
+        if retention is None or not retention.retains() or run.first < retention.first_offset:
             return everything & ~run.gone
         if (run.queue_id, run.segment_id) in self._spoiled_segments:
             return everything & ~run.gone

@@ -52,7 +52,7 @@ def drop_step(
     rows = unit.query(_SELECT, (node.queue_id, before.swept_to, SWEEP_RETAINED))
     dropping = _look(before, rows, clock_ms)
     after = dropping.after
-    ended = not after.keeps() and after.swept_to == after.first_offset
+    ended = not after.retains() and after.swept_to == after.first_offset
     if after.swept_to == before.swept_to and not ended:
         before.low_at_ms = after.low_at_ms
         return None
@@ -155,5 +155,5 @@ def _settle(node: NodeState, dropping: Dropping, ended: bool, runs: RunCache) ->
         if not run.live_count:
             runs.discard(node.queue_id, run.first)
     node.retention = None if ended else dropping.after
-    if dropping.after.keeps():
+    if dropping.after.retains():
         node.keep_from = dropping.after.first_offset

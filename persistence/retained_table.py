@@ -60,7 +60,7 @@ class Retention:
         self.believed_to = 0
         self.low_at_ms: int | None = NO_RUN
 
-    def keeps(self) -> bool:
+    def retains(self) -> bool:
         """False if it has ended."""
         return bool(self.keep_ms or self.keep_bytes)
 
@@ -87,7 +87,7 @@ class Retention:
 
     def is_due(self, clock_ms: int) -> bool:
         """Is there something to sweep, as far as known?"""
-        if self.swept_to < self.first_offset or not self.keeps() or self.low_at_ms is None:
+        if self.swept_to < self.first_offset or not self.retains() or self.low_at_ms is None:
             return True
         return self.low_at_ms != NO_RUN and self.is_over(self.low_at_ms, clock_ms)
 

@@ -400,7 +400,7 @@ class SqliteStore:
 
     def _retained(self, asked: questions.RetainedBy) -> Retained | None:
         node = self._nodes.get(asked.queue_id)
-        if node is None or node.retention is None or not node.retention.keeps():
+        if node is None or node.retention is None or not node.retention.retains():
             return None
         kept = node.retention
         return Retained(kept.keep_ms, kept.keep_bytes, kept.first_offset, node.next_offset, kept.byte_count)

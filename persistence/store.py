@@ -99,7 +99,7 @@ class Store(Protocol):
     @property
     def kept_bytes(self) -> int:
         """Octets of memory for messages and events that only the store knows of: retained ones that are in no
-        queue any more, half messages, the event log. 0 where they are on disk.
+        queue any more, half messages, the journal. 0 where they are on disk.
         """
 
     @property

@@ -1,4 +1,4 @@
-"""The broker's event log as Parquet: a stream that writes each batch once, whatever is killed in between.
+"""The broker's journal as Parquet: a stream that writes each batch once, whatever is killed in between.
 
 Spark's own Parquet sink leaves files behind when it dies within a batch. Here each batch is a folder that is
 overwritten: the stream begins a batch again with the same events, and a folder without its _SUCCESS does not

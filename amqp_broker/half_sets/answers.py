@@ -67,21 +67,21 @@ def voided_error(staged: StagedSet, reason: str) -> Error:
 
 
 def closed_error(staged: StagedSet) -> Error:
-    """Nothing is staged in this set any more: it is sealed, committed or voided."""
+    """Why nothing can be staged in this set any more: it is sealed, committed or voided."""
     if staged.state in (SetState.OPEN, SetState.SEALED, SetState.PREPARED):
         return refusal(SetAnswer.SEALED, staged.set_id, staged.epoch)
     return voided_error(staged, "it was committed or voided")
 
 
 def other_store_error(found: StagedSet, store: str) -> Error:
-    """A set is in one store."""
+    """A set is named with another store than the one that has its messages."""
     where, there = [f"in the store {each!r}" if each else "here" for each in (store, found.store)]
     description = f"set {found.set_id!r}: expected its messages {where}, they are {there}"
     return Error(condition=SetAnswer.MISMATCH.value, description=description)
 
 
 def prepared_error(staged: StagedSet, home: str = "") -> Error:
-    """Only its home ends a set that is prepared."""
+    """A set is prepared, and only its home ends it."""
     other = f", not the store {home!r}" if home else ""
     description = (
         f"set {staged.set_id!r} of epoch {staged.epoch} is prepared: its home, the store {staged.home!r}, "
@@ -103,14 +103,14 @@ def undecided_error(in_the_way: Sequence[StagedSet]) -> Error:
 
 
 def forgotten_error(epoch: int) -> Error:
-    """It is older than all decisions that are kept, which are as many as can be."""
+    """An epoch is older than all decisions that are kept, which are as many as can be."""
     description = f"epoch {epoch} is older than the decisions that are kept: nobody knows any more who won"
     return Error(condition=SetAnswer.STALE.value, description=description)
 
 
 def other_winners_error(epoch: int, decided: Iterable[str], named: Iterable[str]) -> Error:
-    """An epoch was carried out here with other sets than its home has decided: one of the two was restored
-    from a copy.
+    """An epoch was committed here with other sets than its home has decided: one of the two stores was
+    restored from a copy.
     """
     description = (
         f"epoch {epoch} was decided here with the sets {_shown(decided)}, and its home says {_shown(named)}: "
@@ -124,7 +124,7 @@ def _shown(set_ids: Iterable[str]) -> str:
 
 
 def other_epoch_error(staged: StagedSet, epoch: int) -> Error:
-    """A set is of one epoch."""
+    """A set is named with another epoch than its own."""
     description = f"set {staged.set_id!r} is of epoch {staged.epoch}, not of {epoch}"
     return Error(condition="amqp:not-allowed", description=description)
 
@@ -138,5 +138,5 @@ def elsewhere_error(destination: str, queue: Queue | None) -> Error:
 
 
 def internal_error(description: str) -> Error:
-    """Nobody knows."""
+    """The error where damage or a fault of the broker hides the answer."""
     return Error(condition="amqp:internal-error", description=description)

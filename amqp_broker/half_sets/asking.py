@@ -52,7 +52,7 @@ class SetAsking:
         self._halves = halves
 
     def begin(self, staged: StagedSet) -> None:
-        """Ask about it, when the time of a first check is over."""
+        """Ask about a set, when the time of a first check-back is over."""
         name = staged.producer.group
         group = self._halves.groups.setdefault(name, HalfGroup(name, HalfSettings()))
         first_ms = staged.begun_at_ms + group.settings.first_check_ms
@@ -62,14 +62,14 @@ class SetAsking:
         self._halves.rearm(group)
 
     def for_ever(self, staged: StagedSet) -> None:
-        """No age ends it any more."""
+        """No age ends the set any more: go on asking about it."""
         group = self._halves.groups.get(staged.producer.group)
         asked = None if group is None else group.sets.get(set_key(staged))
         if asked is not None:
             asked.deadline_ms = staged.deadline_ms
 
     def end(self, staged: StagedSet) -> None:
-        """It was committed or voided: a check that is out is answered by nobody any more."""
+        """The set was committed or voided: nobody answers a check-back about it any more."""
         group = self._halves.groups.get(staged.producer.group)
         asked = None if group is None else group.sets.pop(set_key(staged), None)
         if asked is not None:

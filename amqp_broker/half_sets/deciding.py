@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class CommitEpoch(SetOperation):
-    """An epoch is decided: its winners are in their queues, in the order named."""
+    """The commit of an epoch: its winners come into their queues, in the order named."""
 
     def __init__(
         self, half_sets: HalfSets, group: str, request: CommitRequest, resolver: Resolver, answer: Answer
@@ -55,7 +55,7 @@ class CommitEpoch(SetOperation):
         self._moves: list[tuple[Queue, int, SetPart]] = []
 
     def _unnamed(self) -> list[tuple[Queue, SetPart]]:
-        """The parts of winners whose messages the event log is to name, and nobody has looked at yet."""
+        """The parts of winners whose messages the journal is to name, and whose names were not read yet."""
         producer = self.half_sets.known(self.producer.group, self.producer.name)
         unnamed: list[tuple[Queue, SetPart]] = []
         for winner in self._request.winners:
@@ -67,7 +67,7 @@ class CommitEpoch(SetOperation):
         return unnamed
 
     def reads_first(self) -> bool:
-        """Whether the event log has to name more messages than the loop may read at once: then what others
+        """Whether the journal has to name more messages than the loop may read at once: then what others
         ask meanwhile comes before it. Fewer are read where it is judged.
         """
         return sum([part.count for _, part in self._unnamed()]) > PAGE_MESSAGES
@@ -100,7 +100,7 @@ class CommitEpoch(SetOperation):
         return self._decide(verdict.winners, verdict.losers, destinations, now_ms)
 
     def _repeat(self) -> Unit:
-        """What was decided stands; who brings the word of a home is told when that says otherwise."""
+        """What was decided stands; who brings another decision of a home is told so."""
         request = self._request
         if request.home:
             decided = self.half_sets.committed(self.producer, request.epoch)
@@ -154,10 +154,11 @@ class CommitEpoch(SetOperation):
         fields: dict[str, str | int] = {"outcome": "committed", "resolver": self._resolver.value}
         if request.home:
             fields["home"] = request.home
-        unit.append(self.log("epoch.decided", now_ms, epoch=request.epoch, **fields))
+        unit.append(self.journal("epoch.decided", now_ms, epoch=request.epoch, **fields))
         reason = f"epoch {request.epoch} was committed without it"
         for each in voided:
-            unit.append(self.log("set.voided", now_ms, set_id=each.set_id, epoch=each.epoch, reason=reason))
+            fields = {"set_id": each.set_id, "epoch": each.epoch, "reason": reason}
+            unit.append(self.journal("set.voided", now_ms, **fields))
         return unit
 
     def _archived(self) -> Unit:
@@ -169,26 +170,28 @@ class CommitEpoch(SetOperation):
         return [log.archive_verb(first, log.next_offset - first) for log, first in firsts.items()]
 
     def _events_of(self, part: SetPart, queue: Queue, first_offset: int, now_ms: int) -> Unit:
-        """What the messages are called was read before; only a queue with events pays that."""
+        """The entries of the journal about the messages of a part. Their names were read before, where the
+        queue has events.
+        """
         if not part.put_events:
             return put_by_set(
                 queue, first_offset, part.count, self.producer.group, part.staged.set_id, self.producer.name,
                 self._request.epoch, now_ms,
             )  # fmt: skip
         unit: Unit = []
-        for before, log in part.put_events:
-            event = log.event
+        for before, entry in part.put_events:
+            event = entry.event
             first = first_offset + before
             event.at_ms = now_ms
             if event.count == 1:  # what is the same in all entries stands in the fields
                 event.fields["offset"] = first
             else:
                 event.columns["offset"] = [*range(first, first + event.count)]
-            unit.append(log)
+            unit.append(entry)
         return unit
 
     def undo(self) -> None:
-        """Memory is as it was; the numbers are free again."""
+        """Memory is as it was before; the numbers of the messages are free again."""
         super().undo()
         moves, self._moves = self._moves, []
         for queue, _, _ in moves:
@@ -214,7 +217,9 @@ def _decided_set(winner: Winner) -> DecidedSet:
 
 
 class VoidSets(SetOperation):
-    """Sets are not wanted; what is in them is gone. By `force` also without the word of their home."""
+    """The end of sets that are not wanted: what is in them is gone. With `force` also where their home has
+    not decided so.
+    """
 
     def __init__(
         self, half_sets: HalfSets, group: str, request: VoidRequest, resolver: Resolver, reason: str,
@@ -268,8 +273,8 @@ class VoidSets(SetOperation):
                 "resolver": self._resolver.value,
                 "reason": self._reason or self._resolver.value,
             }
-            log = self.log("set.voided", now_ms, set_id=staged.set_id, epoch=staged.epoch, **fields)
-            unit.append(log)
+            entry = self.journal("set.voided", now_ms, set_id=staged.set_id, epoch=staged.epoch, **fields)
+            unit.append(entry)
         return unit
 
     def waits_for_space(self) -> bool:

@@ -38,7 +38,7 @@ VOTE_REASON = "its home gave its word that it never wins"
 
 
 class EnlistSet(SetOperation):
-    """A set of another store is known here, and can be committed."""
+    """A set of another store becomes known here, and can be committed."""
 
     def __init__(
         self, half_sets: HalfSets, group: str, request: SealRequest, container_id: str, answer: Answer
@@ -90,7 +90,7 @@ class EnlistSet(SetOperation):
             "count": 0,  # so many became hidden here
             "store": staged.store,
         }
-        return [verb, self.log("set.sealed", now_ms, **fields)]
+        return [verb, self.journal("set.sealed", now_ms, **fields)]
 
     def _done(self) -> None:
         if self._made is not None:
@@ -100,7 +100,7 @@ class EnlistSet(SetOperation):
 
 
 class VoteSets(SetOperation):
-    """These sets of another store never win."""
+    """The decision that these sets of another store never win."""
 
     def __init__(self, half_sets: HalfSets, group: str, request: VoidRequest, answer: Answer) -> None:
         super().__init__(half_sets, group, request.producer, answer)
@@ -152,7 +152,7 @@ class VoteSets(SetOperation):
             deadline_ms = now_ms + self.half_sets.max_age_ms(staged.producer.group)
             self._set(staged, state=SetState.VOIDED, begun_at_ms=now_ms, deadline_ms=deadline_ms)
             fields: dict[str, str | int] = {"resolver": "producer", "reason": VOTE_REASON}
-            unit.append(self.log("set.voided", now_ms, set_id=staged.set_id, epoch=epoch, **fields))
+            unit.append(self.journal("set.voided", now_ms, set_id=staged.set_id, epoch=epoch, **fields))
         for set_id in absent:
             unit.append(self._make(set_id, epoch, now_ms))
         return unit

@@ -89,16 +89,16 @@ class HalfSets:
         return self.producers.setdefault((group, name), ProducerSets(group, name))
 
     def known(self, group: str, name: str) -> ProducerSets:
-        """The sets of a producer, to look at."""
+        """The sets of a producer, for reading only."""
         return self.producers.get((group, name)) or ProducerSets(group, name)
 
     def forget_idle(self, producer: ProducerSets) -> None:
-        """Nothing is kept of a producer that has nothing staged."""
+        """Forget a producer that has nothing staged."""
         if not producer.sets and not producer.decided:
             self.producers.pop((producer.group, producer.name), None)
 
     def sets(self) -> list[StagedSet]:
-        """All of them."""
+        """All sets that are not decided."""
         return [each for producer in self.producers.values() for each in producer.sets.values()]
 
     def now_ms(self) -> int:
@@ -115,7 +115,7 @@ class HalfSets:
         return (HalfSettings() if found is None else found.settings).max_age_ms
 
     def decision(self, producer: ProducerSets, epoch: int) -> Decision | None:
-        """What was decided; only in `Operation.prepare`. Raises RowDamaged."""
+        """The decision of an epoch; only in `Operation.prepare`. Raises RowDamaged."""
         pending: Decision | None = producer.decided.get(epoch)
         if pending is not None:
             return pending
@@ -129,7 +129,7 @@ class HalfSets:
         return epoch_state(epoch, False, None if latest is None else latest.epoch)
 
     def latest_decision(self, producer: ProducerSets) -> Decision | None:
-        """That of the highest epoch; only in `Operation.prepare`. Raises RowDamaged."""
+        """The decision of the highest epoch; only in `Operation.prepare`. Raises RowDamaged."""
         if producer.decided:  # none that is stored is later
             latest: Decision = producer.decided[max(producer.decided)]
             return latest
@@ -156,7 +156,7 @@ class HalfSets:
         return self._nodes.writer.lookup(DecisionsOf(producer.group, producer.name, DECISIONS_SEARCHED))
 
     def destination_of(self, part: SetPart) -> Queue | Error:
-        """Where its messages go, or why they can't."""
+        """The queue that the messages of a part go to, or why they can't."""
         queue = self._nodes.queues.find(part.destination)
         if queue is None or queue.deleted or not queue.persistent or queue.sequences.required:
             return elsewhere_error(part.destination, queue)
@@ -179,12 +179,12 @@ class HalfSets:
     def new_set(
         self, producer: ProducerSets, set_id: str, epoch: int, container_id: str, now_ms: int
     ) -> StagedSet:
-        """A set that is not there yet."""
+        """Make a set that is not there yet."""
         deadline_ms = now_ms + self.max_age_ms(producer.group)
         return StagedSet(producer, set_id, epoch, now_ms, deadline_ms, container_id)
 
     def begin(self, staged: StagedSet) -> None:
-        """A part of it is stored: from the first one on its time runs, and it is asked about."""
+        """A part of the set is stored: from the first one on its time runs, and the group asks about it."""
         if staged in self._begun or staged.state is None:
             return
         self._begun.add(staged)
@@ -195,16 +195,18 @@ class HalfSets:
             self._asking.begin(staged)
 
     def prepared(self, staged: StagedSet) -> None:
-        """Its home decides about it, however long that takes: it is asked about for ever."""
+        """The home of the set decides about it, however long that takes: the group asks about it for ever."""
         staged.deadline_ms = NEVER_MS
         self._asking.for_ever(staged)
 
     def voted(self, staged: StagedSet) -> None:
-        """It never wins: a trace of it is kept for as long as a set may become old."""
+        """It is decided that the set never wins: a trace of it is kept for as long as a set may become old.
+        """
         self._asking.end(staged)
 
     def ended(self, staged: StagedSet) -> None:
-        """It was committed or voided, and that is stored; links that stage in it are told why they end."""
+        """The set was committed or voided, and that is stored; links that stage in it are told why they end.
+        """
         self._asking.end(staged)
         self._begun.discard(staged)
         for part in staged.parts.values():
@@ -219,7 +221,7 @@ class HalfSets:
         self._links.setdefault(link.part, set()).add(link)
 
     def detach(self, link: StagingSink) -> None:
-        """It is gone."""
+        """A link that staged is gone."""
         self._waiting.pop(link, None)
         links = self._links.get(link.part)
         if links is not None:
@@ -255,7 +257,9 @@ class HalfSets:
     # Operations and reads
 
     def enter(self, operation: SetOperation) -> None:
-        """Have it judged and stored after those of its group that came before: some have to read first."""
+        """Have an operation judged and stored after those of its group that came before: some have to read
+        first.
+        """
         group = operation.producer.group
         line = self._lines.get(group)
         if line is not None:
@@ -267,7 +271,7 @@ class HalfSets:
             self._nodes.writer.submit(operation)
 
     def _go_on(self, group: str) -> None:
-        """The first of a line has read what it had to."""
+        """The first operation of a group has read what it had to: judge it, and those that can follow."""
         line = self._lines[group]
         self._nodes.writer.submit(line.popleft())
         while line:
@@ -281,7 +285,9 @@ class HalfSets:
         self, staged: StagedSet, resolver: Resolver, reason: str, answer: Answer | None = None,
         *, force: bool = False,
     ) -> None:  # fmt: skip
-        """Void one set; `answer` is told the outcome after the commit. By `force` without its home's word."""
+        """Void one set; `answer` is called with the outcome after the commit. With `force` also where its
+        home has not decided so.
+        """
         self.enter(self._voiding(staged, resolver, reason, answer, force=force))
 
     def _voiding(
@@ -292,11 +298,11 @@ class HalfSets:
         return VoidSets(self, staged.producer.group, request, resolver, reason, answer, force=force)
 
     def _void_asked(self, staged: StagedSet, reason: str) -> VoidSets:
-        """A check's answer ends a set."""
+        """The operation that ends a set by the answer of a check-back."""
         return self._voiding(staged, Resolver.CHECK, reason, None)
 
     def _keep_ask(self, asked: OpenSet) -> Unit:
-        """One row of a set says how often it was asked about, and when next."""
+        """The verbs that store how often a set was asked about, and when next: one row of it says so."""
         staged = asked.staged
         if staged.unstored:
             raise NotYet
@@ -304,7 +310,7 @@ class HalfSets:
         return [Configure(part.queue_id, settings_of(part)) for part in [*staged.parts.values()][:1]]
 
     def name(self, queue: Queue, part: SetPart) -> None:
-        """Read what the event log will say of a part's messages; only in `Operation.prepare`."""
+        """Read the events that name a part's messages; only in `Operation.prepare`."""
         self._nodes.writer.lookup(lambda store: name(store, queue, part))
 
     def pump(self, queue: Queue) -> None:
@@ -390,7 +396,7 @@ class HalfSets:
         return self._nodes.config.limits.half_set_wait_ms / 1000
 
     def wake(self) -> None:
-        """A deadline has come."""
+        """A deadline has come: void what is too old, and end links that have waited for too long."""
         now_ms, now = self.now_ms(), trio.current_time()
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             staged = heappop(self._deadlines)[2]

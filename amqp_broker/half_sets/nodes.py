@@ -40,7 +40,7 @@ SETS_SHOWN: Final = 1_000  # in the reply to a status request: the oldest
 
 
 def is_about_sets(asked: Request) -> bool:
-    """Whether a message's subject is one of these."""
+    """Whether the subject of a message is a request about sets."""
     try:
         properties = Message(asked.payload).properties
     except DecodeError:
@@ -49,7 +49,7 @@ def is_about_sets(asked: Request) -> bool:
 
 
 class SetRequests:
-    """Has them judged and answered."""
+    """Has requests about sets judged and answered."""
 
     def __init__(self, nodes: BrokerNodes, sets: HalfSets) -> None:
         self._nodes = nodes

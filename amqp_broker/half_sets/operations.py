@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from amqp_broker.half_sets.half_sets import HalfSets
 
 Answer = Callable[[Any], None]
-"""Told the outcome after the commit, once."""
+"""Called once with the outcome, after the commit."""
 
 
 class SetOperation(Operation):
@@ -55,7 +55,7 @@ class SetOperation(Operation):
         self._back: list[Callable[[], object]] = []  # takes back what was changed, the last one first
 
     def prepare(self, now_ms: int) -> Unit:
-        """Decide what it means, by what there is now."""
+        """Decide what the request means, by what there is now."""
         self.producer = self.half_sets.producer(self.producer.group, self.producer.name)
         return self._judge(now_ms)
 
@@ -63,7 +63,7 @@ class SetOperation(Operation):
         raise AssertionError("a request says what it does")
 
     def _done(self) -> None:
-        """It is stored, or nothing had to be."""
+        """The operation is stored, or nothing had to be."""
 
     # What memory has until the commit returned, or the group is undone
 
@@ -90,13 +90,13 @@ class SetOperation(Operation):
         return part, CreateNode(name, SET_KIND, settings_of(part))
 
     def undo(self) -> None:
-        """Memory is as it was."""
+        """Memory is as it was before the operation."""
         back, self._back = self._back, []
         for each in reversed(back):
             each()
 
     def stored(self) -> None:
-        """It holds; whoever asked is told."""
+        """The request is done; whoever asked is told."""
         self._back = []
         self._done()
         self.half_sets.forget_idle(self.producer)
@@ -104,7 +104,7 @@ class SetOperation(Operation):
             self._answer(Accepted())
 
     def refused(self, error: Exception) -> None:
-        """Whoever asked is told why not."""
+        """The request is refused; whoever asked is told why."""
         self.half_sets.forget_idle(self.producer)
         if self._answer is not None:
             self._answer(Rejected(error=error_of(error)))
@@ -116,21 +116,21 @@ class SetOperation(Operation):
     # What has to be read before it can be judged
 
     def reads_first(self) -> bool:
-        """Whether there is something to read."""
+        """Whether something has to be read before the request is judged."""
         return False
 
     def read_first(self, then: Callable[[], None]) -> None:
-        """Read it, page by page, and call `then`."""
+        """Read what has to be read, page by page, and call `then`."""
         then()
 
-    def log(self, kind: str, now_ms: int, **fields: str | int) -> Journal:
-        """An entry of the event log."""
+    def journal(self, kind: str, now_ms: int, **fields: str | int) -> Journal:
+        """An entry of the journal."""
         known: dict[str, str | int] = {"group": self.producer.group, "producer": self.producer.name}
         return Journal(Event(kind, now_ms, {**known, **fields}))
 
 
 def stored_parts(staged: StagedSet) -> list[SetPart]:
-    """Its parts, for verbs that name them. Raises NotYet while the store does not know them."""
+    """The parts of a set, for verbs that name them. Raises NotYet while the store does not know them."""
     if staged.unstored:
         raise NotYet
     return [*staged.parts.values()]
@@ -196,7 +196,7 @@ class SealSet(SetOperation):
         return staged is not None and staged.unread
 
     def read_first(self, then: Callable[[], None]) -> None:
-        """Its checksum is known when `then` is called."""
+        """Read the checksum of the set, and call `then`."""
         self.half_sets.when_read(self._staged(), then)
 
     def _judge(self, now_ms: int) -> Unit:
@@ -241,7 +241,7 @@ class SealSet(SetOperation):
         }
         if home:
             fields["home"] = home
-        unit.append(self.log("set.sealed", now_ms, **fields))
+        unit.append(self.journal("set.sealed", now_ms, **fields))
         return unit
 
     def _done(self) -> None:

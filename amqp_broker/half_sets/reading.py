@@ -128,7 +128,7 @@ def put_events_of(
         queue, 0, len(records), staged.producer.group, staged.set_id, staged.producer.name, staged.epoch,
         0, records,
     ):  # fmt: skip
-        assert isinstance(verb, Journal), "what is told goes into the event log"
+        assert isinstance(verb, Journal), "only entries of the journal name messages"
         events.append((before, verb))
         before += verb.event.count
     return events

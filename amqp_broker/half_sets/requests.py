@@ -60,7 +60,7 @@ _INTEGERS: Final = (Ulong, Long, Uint, Int, Ushort, Short, Ubyte, Byte)
 
 @attrs.frozen
 class SealRequest:
-    """One set is complete: so many messages with this sum of checksums."""
+    """One set is complete: it has so many messages with this sum of checksums."""
 
     producer: str
     epoch: int
@@ -98,7 +98,7 @@ class VoidRequest:
 
 @attrs.frozen
 class StatusRequest:
-    """What is decided, and what is staged."""
+    """The question what is decided, and what is staged."""
 
     producer: str
     epoch: int | None

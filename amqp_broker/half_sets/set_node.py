@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 def register_sets(registry: Registry, half_nodes: HalfNodes, sets: HalfSets) -> None:
-    """For all addresses of sets."""
+    """Register the node of all addresses of sets."""
     registry.register(SET, lambda name: SetNode(half_nodes, name, half_nodes.address(name), sets), below=True)
 
 
 class SetNode(HalfNode):
-    """One part of one set: what is staged for one destination."""
+    """One part of one set: the messages that are staged for one destination."""
 
     unsettled_only = True
 
@@ -40,7 +40,7 @@ class SetNode(HalfNode):
         self._part: SetPart | None = None
 
     def check(self, principal: Principal) -> None:
-        """Who may also send to the destination, which takes half messages and stays."""
+        """Admits who may also send to the destination, which has to take half messages and to stay."""
         site = self.half_nodes.nodes.site(principal, self.address.destination, SEND)
         check_destination(site)
         if not site.persistent:
@@ -54,7 +54,7 @@ class SetNode(HalfNode):
         await super().make(attachment)
 
     async def open_sink(self, attachment: Attachment) -> Sink:
-        """What is sent is staged."""
+        """The sink that stages what is sent."""
         assert self._part is not None, "the part is made before"
         staging = StagingSink(
             attachment, self.half_nodes.nodes, self._sets, self._part, self.sites[0].made

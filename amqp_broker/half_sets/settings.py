@@ -66,7 +66,7 @@ class SetSettings:
 
     @classmethod
     def read(cls, settings: dict[str, Any]) -> SetSettings:
-        """Raises ValueError where they are not those of a set."""
+        """The settings that a hidden node has. Raises ValueError where they are not those of a set."""
         try:
             set_id = str(settings["set"])
             sealed = None

@@ -61,7 +61,7 @@ class Staging(Operation):
         self._counted = False
 
     def prepare(self, now_ms: int) -> Unit:
-        """Staged, unless the set is sealed or over."""
+        """Stage the messages, unless the set is sealed or over."""
         part = self.link.part
         staged = part.staged
         if staged.state is not SetState.OPEN:
@@ -82,27 +82,27 @@ class Staging(Operation):
         self._counted = sign > 0
 
     def undo(self) -> None:
-        """The offsets are free again."""
+        """The offsets of the messages are free again."""
         if self._counted:
             self._count(-1)
             self.link.part.next_offset = self.records[0].offset
 
     def stored(self) -> None:
-        """The sender is told."""
+        """The messages are staged; the sender is told."""
         self._counted = False
         self.link.part.under_way -= 1
         self.link.staged(self, None)
 
     def refused(self, error: Exception) -> None:
-        """The sender is told why not, or its link ends."""
+        """The messages are not staged: the sender is told why, or its link ends."""
         self.link.staged(self, error)
 
     def asking_connection(self) -> Connection | None:
-        """The sender's connection."""
+        """The connection of the sender."""
         return self.link.connection
 
     def kept_bytes(self) -> int:
-        """Its messages."""
+        """The octets of the messages."""
         return self.size + len(self.records) * RECORD_OVERHEAD_BYTES
 
 
@@ -126,11 +126,11 @@ class StagingSink(Sink):
     # In the connection's turn
 
     def begin(self) -> int:
-        """The credit to begin with."""
+        """Begin to stage; the credit that the link begins with."""
         return 0 if self._block() else self._credit
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
-        """A run of complete messages."""
+        """Stage a run of complete messages."""
         for delivery in deliveries:
             if delivery.settled or delivery.state is not None:
                 self._stage_one_by_one(deliveries)
@@ -231,7 +231,7 @@ class StagingSink(Sink):
     # From any task
 
     def staged(self, staging: Staging, error: Exception | None) -> None:
-        """A run was stored, or why not."""
+        """A run was stored, or `error` says why not."""
         self.connection.run_in_turn(self._staged, staging, error)
 
     def unblock(self) -> None:

@@ -55,7 +55,7 @@ def is_set_name(name: object) -> bool:
 
 
 def is_half_address(name: str) -> bool:
-    """Whether this is meant to be one of them."""
+    """Whether this is meant to be an address of half messages."""
     return name.partition("/")[0] in KINDS
 
 
@@ -77,7 +77,7 @@ def parse_half_address(name: str) -> HalfAddress | None:
 
 
 def resolve_address(group: str) -> str:
-    """Where checks are answered."""
+    """The address where half messages of `group` are resolved, and check-backs answered."""
     return f"{RESOLVE}/{group}"
 
 

@@ -67,7 +67,7 @@ class HalfMessage:
 
 @attrs.frozen
 class HalfFigures:
-    """Of one group, read from what is there: pending ones, and since the start of the broker the rest."""
+    """The figures of one group: pending ones as they are now, the rest since the start of the broker."""
 
     group: str
     prepared: int
@@ -78,9 +78,9 @@ class HalfFigures:
     conflicts: int
     unknown_ids: int
     decided: dict[tuple[str, str], int]
-    """How many, by (state, resolver)."""
+    """How many were decided, by (state, resolver)."""
     mean_resolution_ms: float
-    """From storage to decision."""
+    """The mean time from storage to decision."""
 
 
 class HalfAdministration:
@@ -145,7 +145,7 @@ class HalfAdministration:
         return await self._nodes.writer.ask(HalfBodyOf(group, key))
 
     def figures(self, group: str) -> HalfFigures:
-        """Of one group; zeros for one that there is not."""
+        """The figures of one group; zeros for a group that there is not."""
         halves = self._halves
         found = halves.groups.get(group)
         figures = halves.figures(group)
@@ -164,11 +164,11 @@ class HalfAdministration:
         )
 
     async def commit(self, group: str, half_id: object, who: str, reason: str = "") -> None:
-        """By hand. Raises HalfRefusedByHand."""
+        """Commit a half message by hand. Raises HalfRefusedByHand."""
         await self._change(group, half_id, HalfInput.COMMIT, who, reason)
 
     async def roll_back(self, group: str, half_id: object, who: str, reason: str = "") -> None:
-        """By hand. Raises HalfRefusedByHand."""
+        """Roll a half message back by hand. Raises HalfRefusedByHand."""
         await self._change(group, half_id, HalfInput.ROLLBACK, who, reason)
 
     async def resume(self, group: str, half_id: object, who: str, reason: str = "") -> None:
@@ -196,6 +196,6 @@ class HalfAdministration:
             raise HalfRefusedByHand(f"{error.condition}: {error.description}")
 
     async def events(self, from_seq: int = 0, count: int = PAGE) -> list[Event]:
-        """The event log from `from_seq` on: every put, ask, answer, decision, parking and resumption."""
+        """The journal from `from_seq` on: every put, ask, answer, decision, parking and resumption."""
         found = await self._nodes.writer.ask(EventsFrom(from_seq, count))
         return [attrs.evolve(event, at_ms=self._halves.shown(event.at_ms)) for event in found]

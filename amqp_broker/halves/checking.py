@@ -44,8 +44,8 @@ CHECK_HEADER: Final = encode_composite(Header(durable=False))
 RELEASED: Final = Released()
 
 
-class Check:
-    """A message of the broker that is sent on a link; `half` is what it asks about."""
+class CheckBack:
+    """A message of the broker that asks about a half message, or shows a parked one (`half` None)."""
 
     __slots__ = ("body", "half", "header_bytes", "message_format")
 
@@ -56,13 +56,13 @@ class Check:
         self.message_format = 0
 
 
-def too_large(link: SenderLink, check: Check) -> bool:
-    """Whether it must not be sent on `link` (max-message-size, 2.7.3)."""
+def too_large(link: SenderLink, check: CheckBack) -> bool:
+    """Whether a check-back must not be sent on `link` (max-message-size, 2.7.3)."""
     largest = link.remote_max_message_size
     return largest > 0 and len(check.header_bytes) + len(check.body) > largest
 
 
-class CheckSource(Source):
+class CheckBackSource(Source):
     """One link of `$half-check/<group>`; on `by-outcome` an outcome decides."""
 
     def __init__(
@@ -72,7 +72,7 @@ class CheckSource(Source):
         super().__init__(connection, link)
         self._halves = halves
         self._group = group
-        self._waiting: deque[Check] = deque()
+        self._waiting: deque[CheckBack] = deque()
         self._coming: set[OpenHalf] = set()  # assigned, and their bodies are being read
         self._out: dict[OpenHalf, OutgoingDelivery] = {}
         self._checker = Checker(self, link, connection.container_id, by_outcome)
@@ -81,7 +81,8 @@ class CheckSource(Source):
     # From the group, in any task
 
     def assigned(self, half: OpenHalf) -> None:
-        """It is asked about here: `ask` follows when its body is there. A drain waits for that."""
+        """The group will ask about `half` here: `ask` follows when its body is there. A drain waits for that.
+        """
         self._coming.add(half)
 
     def ask(self, half: OpenHalf, body: bytes | None) -> None:
@@ -94,7 +95,7 @@ class CheckSource(Source):
             return
         if half.asked_by is not self._checker:  # it was decided or taken back meanwhile
             return
-        check = Check(half, self._written(half, body))
+        check = CheckBack(half, self._written(half, body))
         if too_large(self.link, check):
             half.excluded.add(self._checker)
             self._group.answered(half, CheckGiven.LOST, self._checker.by_outcome, self._halves.now_ms())
@@ -106,19 +107,19 @@ class CheckSource(Source):
         self.connection.run_in_turn(self._send)
 
     def _written(self, half: OpenHalf, body: bytes) -> bytes:
-        """The check; a body that makes it too large for the link is left out."""
+        """The encoded check-back; a body that makes it too large for the link is left out."""
         now_ms = self._halves.now_ms()
         if isinstance(half, OpenSet):
             deadline_ms = self._halves.shown(half.staged.deadline_ms)
             return write_set_check(self._group.name, half, now_ms, deadline_ms)
         deadline_ms = self._halves.shown(half.deadline_ms)
         check = write_check(self._group.name, half, body, now_ms, deadline_ms)
-        if too_large(self.link, Check(half, check)):
+        if too_large(self.link, CheckBack(half, check)):
             check = write_check(self._group.name, half, body, now_ms, deadline_ms, body_bytes=0)
         return check
 
     def settle_released(self, half: OpenHalf) -> None:
-        """Nobody is to answer for it any more: it was decided, or the lock is over."""
+        """Nobody is to answer for `half` any more: it was decided, or the lock is over."""
         self.connection.run_in_turn(self._release, half)
 
     # In the connection's turn
@@ -161,7 +162,7 @@ class CheckSource(Source):
             self.connection.run_in_turn(self._send)  # after what was assigned now
 
     def on_outcomes(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
-        """What the receiver says of checks."""
+        """The receiver answered check-backs."""
         if isinstance(state, TransactionalState):
             description = "a check is answered outside of transactions"
             self.lose(deliveries, state, description)
@@ -184,16 +185,16 @@ class CheckSource(Source):
             return
         del self._out[half]
         self._group.answer_begins(half)
-        answer = CheckAnswer(self, self._halves, self._group, delivery, state, settled)
+        answer = CheckBackAnswer(self, self._halves, self._group, delivery, state, settled)
         self._halves.collect(answer)
 
     def confirm(self, delivery: OutgoingDelivery, state: Any, settled: bool) -> None:
-        """In the connection's turn: what was stored is settled."""
+        """Settle an answer that was stored. In a turn of the connection."""
         if not settled:
             self.link.settle([delivery], state)
 
     def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
-        """The link is gone: what it was asked is asked elsewhere, and was no attempt."""
+        """The link is gone: what it was asked is asked elsewhere, which is no attempt."""
         asked = [*self._out, *[check.half for check in self._waiting if check.half is not None]]
         now_ms = self._halves.now_ms()
         held = self._group.held_by(self._checker)
@@ -204,11 +205,11 @@ class CheckSource(Source):
         self._halves.rearm(self._group)
 
 
-class CheckAnswer(Operation):
-    """The outcome of a check: an attempt that is kept, a decision, or too late."""
+class CheckBackAnswer(Operation):
+    """The outcome of a check-back: an attempt that is kept, a decision, or too late."""
 
     def __init__(
-        self, source: CheckSource, halves: Halves, group: HalfGroup, delivery: OutgoingDelivery,
+        self, source: CheckBackSource, halves: Halves, group: HalfGroup, delivery: OutgoingDelivery,
         state: Any, settled: bool,
     ) -> None:  # fmt: skip
         self._source = source
@@ -223,7 +224,7 @@ class CheckAnswer(Operation):
         self._decision: Operation | None = None
 
     def prepare(self, now_ms: int) -> Unit:
-        """What the answer means by now."""
+        """Judge what the answer means by now."""
         half, group = self._half, self._group
         self._settles_with = RELEASED
         if not group.holds(half) or not half.undecided:
@@ -258,7 +259,7 @@ class CheckAnswer(Operation):
             decision.undo()
 
     def undo(self) -> None:
-        """It is not answered yet."""
+        """The half message is not answered yet."""
         self._undo_decision()
         before, self._before = self._before, None
         if before is not None:
@@ -266,7 +267,7 @@ class CheckAnswer(Operation):
             self._half.changes -= 1
 
     def stored(self) -> None:
-        """The checker is told that its outcome holds, or came too late."""
+        """Tell the checker that its outcome holds, or came too late."""
         if self._before is not None:
             self._half.changes -= 1
         if self._decision is not None:
@@ -275,7 +276,7 @@ class CheckAnswer(Operation):
         self._tell(self._settles_with)
 
     def refused(self, error: Exception) -> None:
-        """Nothing was decided: somebody is asked again."""
+        """Nothing was decided: the group asks again."""
         self._half.answering = None
         self._group.put_off(self._half, self._halves.now_ms())
         self._tell(RELEASED)
@@ -286,7 +287,7 @@ class CheckAnswer(Operation):
         source.connection.run_in_turn(source.confirm, self._delivery, state, self._settled)
 
     def asking_connection(self) -> Connection | None:
-        """The checker's connection."""
+        """The connection of the checker."""
         return self._source.connection
 
 
@@ -313,7 +314,7 @@ class ParkedSource(Source):
         halves.watch_parked(group, self)
 
     def on_credit(self) -> None:
-        """Show what was not shown yet."""
+        """Show the parked half messages that were not shown yet."""
         if self._reading or not self.link.sendable():
             return
         while self._waiting:
@@ -327,7 +328,7 @@ class ParkedSource(Source):
             self.link.drained()
 
     def parked(self, half: OpenHalf) -> None:
-        """One more was parked."""
+        """A half message was parked: show it, too."""
         self._waiting[half] = None
         self.connection.run_in_turn(self.on_credit)
 
@@ -341,18 +342,18 @@ class ParkedSource(Source):
         self.on_credit()
 
     def _showed(self, half: OpenHalf, body: bytes) -> bool:
-        copy = Check(None, parked_body(half, body, self._halves.shown(half.put_at_ms)))
+        copy = CheckBack(None, parked_body(half, body, self._halves.shown(half.put_at_ms)))
         if too_large(self.link, copy):
             self.connection.log.warning("parked.too_large", group=self._group.name, **half.names())
             return True
         return bool(self.link.send([copy]))
 
     def on_outcomes(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
-        """A copy: its outcome has no effect."""
+        """What is shown is a copy: its outcome has no effect."""
         if not settled and state is not None and not isinstance(state, Received):
             self.link.settle(deliveries, state)
         self.on_credit()
 
     def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
-        """Nothing was held."""
+        """The link is gone; it held nothing."""
         self._halves.forget_watcher(self._group, self)

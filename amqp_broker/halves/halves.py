@@ -50,7 +50,7 @@ from amqp_broker.queues import NodeRefused
 
 if TYPE_CHECKING:
     from amqp_broker.broker_nodes import BrokerNodes
-    from amqp_broker.halves.checking import CheckSource, ParkedSource
+    from amqp_broker.halves.checking import CheckBackSource, ParkedSource
     from amqp_broker.queue import Queue
 
 BODY_CACHE_BYTES: Final = 32 << 20  # bodies of open half messages that are kept in memory: the newest
@@ -107,8 +107,8 @@ class Halves:
         return found
 
     def _forget_idle_groups(self) -> None:
-        """Groups that were made on first use and have nothing open and nobody attached make room for
-        others.
+        """Forget groups that were made on first use and have nothing open and nobody attached: they make room
+        for others.
         """
         kept = {config.name for config in self._nodes.config.half_groups}
         for group in list(self.groups.values()):
@@ -165,7 +165,8 @@ class Halves:
     def find(
         self, group: HalfGroup, half_id: bytes, now_ms: int, stored_halves: StoredHalves = NONE_LOOKED_UP
     ) -> KnownHalf | None:
-        """What there is of it at a time; only in `Operation.prepare`, since it may ask the store."""
+        """What is known of a half message at a time; only in `Operation.prepare`, since it may ask the store.
+        """
         half = group.open.get(half_id)
         if half is not None:
             at_ms, resolver = half.resolved_at_ms, half.resolver
@@ -182,7 +183,7 @@ class Halves:
         )  # fmt: skip
 
     def look_up(self, group: HalfGroup, half_ids: list[bytes]) -> StoredHalves:
-        """What the store has of those that are not open; only in `Operation.prepare`."""
+        """What the store has of the half messages that are not open; only in `Operation.prepare`."""
         open_ones = group.open
         closed = [half_id for half_id in half_ids if half_id not in open_ones]
         if len(closed) < 2:
@@ -190,14 +191,16 @@ class Halves:
         return self._nodes.writer.lookup(SomeHalves(group.name, closed))
 
     def unknown(self, half_id: bytes) -> Error:
-        """Nothing of it is known."""
+        """The error for a half-id of which nothing is known."""
         return Error(
             condition=HalfAnswer.UNKNOWN.value,
             description=f"no half message {shown_half_id(half_id):.300} in this group",
         )
 
     def keep_body(self, half: OpenHalf, body: bytes) -> None:
-        """Keep the body of one that is on its way to the store, and the newest ones after that."""
+        """Keep in memory the body of a half message that is on its way to the store, and the newest ones
+        after that.
+        """
         self._bodies[half] = body
         self._cached(len(body))
         while self._body_bytes > BODY_CACHE_BYTES and len(self._bodies) > 1:
@@ -207,7 +210,7 @@ class Halves:
             self.drop_body(oldest)
 
     def drop_body(self, half: OpenHalf) -> None:
-        """Memory has its body no longer."""
+        """Keep the body of a half message in memory no longer."""
         body = self._bodies.pop(half, None)
         if body is not None:
             self._cached(-len(body))
@@ -221,7 +224,9 @@ class Halves:
             self._nodes.memory.cache.change(octets)
 
     def body_of(self, group: HalfGroup, half: OpenHalf) -> bytes:
-        """Everything after its header; only in `Operation.prepare`, since it may ask the store."""
+        """The body of a half message: everything after its header. Only in `Operation.prepare`, since it may
+        ask the store.
+        """
         body = self._bodies.get(half)
         if body is not None:
             return body
@@ -230,8 +235,8 @@ class Halves:
         return found
 
     def destination_of(self, half: OpenHalf) -> tuple[Queue, str]:
-        """Where its message goes: the dead letters, if its queue is gone or takes no such messages any more,
-        and why.
+        """Where the message of a half message goes: the dead letters, if its queue is gone or takes no such
+        messages any more, and why.
         """
         queue = self._rooms.get(half)
         if queue is None or queue.deleted:  # there may be a new one of this name
@@ -242,23 +247,23 @@ class Halves:
         return queue, "" if queue.name == half.destination else reason
 
     def hold_room(self, half: OpenHalf, queue: Queue) -> None:
-        """Room in `queue` is kept until the half message is decided."""
+        """Keep room in `queue` until the half message is decided."""
         self._rooms[half] = queue
 
     def free_room(self, half: OpenHalf) -> Queue | None:
-        """It is decided: its room is free, in the queue that is returned."""
+        """The half message is decided: its room is free, in the queue that is returned."""
         queue = self._rooms.pop(half, None)
         if queue is not None:
             queue.unreserve(1, half.size_bytes)
         return queue
 
     def forget_half(self, half: OpenHalf) -> None:
-        """Its put was not stored; whoever kept room for it gives that back."""
+        """The put of a half message was not stored; whoever kept room for it gives that back."""
         self._rooms.pop(half, None)
         self.drop_body(half)
 
     def room_again(self, queue: Queue) -> None:
-        """Senders that wait for room may go on."""
+        """There is room in `queue`: senders that wait for it may go on."""
         self._nodes.drained(queue)
 
     def available(self, posted: Posted) -> None:
@@ -273,8 +278,8 @@ class Halves:
             self._nodes.drained(queue)
 
     def decided(self, group: HalfGroup, half: OpenHalf, resolver: Resolver) -> Queue | None:
-        """It was committed or rolled back, and that is stored. Room is kept for it no longer in the queue
-        that is returned; it is to be distributed by `available`.
+        """A half message was committed or rolled back, and that is stored. The queue that is returned keeps
+        no room for it any more; `available` is to distribute that.
         """
         now_ms = self.now_ms()
         self.figures(group.name).decision(half.state, resolver, half.age_ms(now_ms))
@@ -283,7 +288,7 @@ class Halves:
         return self.free_room(half)
 
     def parked(self, group: HalfGroup, half: OpenHalf) -> None:
-        """It waits for somebody; links that look at parked ones see it."""
+        """A half message waits for an administrator; links that show parked ones see it."""
         self.take_back(half)
         for watcher in self._watchers.get(group, ()):
             watcher.parked(half)
@@ -293,14 +298,14 @@ class Halves:
         self._watchers.setdefault(group, []).append(watcher)
 
     def forget_watcher(self, group: HalfGroup, watcher: ParkedSource) -> None:
-        """It is gone."""
+        """The link of `watcher` is gone."""
         self._watchers[group].remove(watcher)
 
     def take_back(self, half: OpenHalf) -> None:
-        """A check that is out is answered by nobody any more."""
+        """Nobody answers a check-back about this half message any more."""
         checker, half.asked_by = half.asked_by, None
         if checker is not None:
-            source: CheckSource = checker.source
+            source: CheckBackSource = checker.source
             source.settle_released(half)
 
     def submit(self, operation: Operation) -> None:
@@ -315,20 +320,20 @@ class Halves:
         self, group: HalfGroup, half_id: bytes, what: HalfInput, resolver: Resolver, reason: str,
         answer: Answer | None = None, who: str = "",
     ) -> None:  # fmt: skip
-        """Commit, roll back, park or resume; `answer` is told the outcome after the commit."""
+        """Commit, roll back, park or resume; `answer` is called with the outcome after the commit."""
         self.submit(HalfChange(self, group, half_id, what, resolver, reason, who, answer))
 
     # Asking
 
     def ask(self, group: HalfGroup) -> None:
-        """Ask about what is due, those who can be asked."""
+        """Ask about what is due, on the links that can be asked."""
         now_ms = self.now_ms()
         events: Unit = []
         grants = group.assign(now_ms, self._pace.room(trio.current_time()))
         for checker, half in grants:
             checker.source.assigned(half)  # a drain waits for all of them
         for checker, half in grants:
-            source: CheckSource = checker.source
+            source: CheckBackSource = checker.source
             fields: dict[str, str | int] = {
                 "group": group.name,
                 **half.names(),
@@ -369,7 +374,7 @@ class Halves:
         self._nodes.writer.read(look)
 
     def attempt(self, group: HalfGroup, half: OpenHalf, now_ms: int) -> Unit:
-        """An answer that leaves it undecided is kept, with what the event log says of it."""
+        """The verbs that keep an answer which leaves it undecided, with the entry of the journal."""
         fields: dict[str, str | int] = {"group": group.name, **half.names(), "attempts": half.attempts}
         unit: Unit = [Journal(Event("half.answered", now_ms, fields))]
         if isinstance(half, OpenSet):
@@ -380,14 +385,16 @@ class Halves:
         return unit
 
     def decision(self, group: HalfGroup, half: OpenHalf, what: HalfInput, reason: str, who: str) -> Operation:
-        """What the outcome of a check decides."""
+        """The operation that does what the outcome of a check-back decides."""
         if isinstance(half, OpenSet):
             assert self.void_set is not None, "a set is asked about, but no HalfSets was made"
             return self.void_set(half.staged, reason)
         return HalfChange(self, group, half.half_id, what, Resolver.CHECK, reason, who)
 
     def ending(self, group: HalfGroup, half: OpenHalf) -> HalfChange:
-        """What the policy of its group decides at its maximum age, or after its last attempt."""
+        """The operation that does what the policy of its group decides at its maximum age, or after its last
+        attempt.
+        """
         parks = group.settings.policy == PARK_POLICY
         what = HalfInput.PARK if parks else HalfInput.ROLLBACK
         reason = "last attempt" if group.ends(half) else "maximum age"
@@ -396,7 +403,7 @@ class Halves:
     # Time
 
     def rearm(self, group: HalfGroup) -> None:
-        """Be woken for the earliest deadline of `group`, too."""
+        """Set a timer for the earliest deadline of `group`."""
         earliest = group.next_deadline_ms()
         if earliest is not None:
             wait_s = max(0, earliest - self.now_ms()) / 1000
@@ -404,11 +411,11 @@ class Halves:
             self._nodes.timers.set(trio.current_time() + wait_s, self)
 
     def wake(self) -> None:
-        """A deadline has come."""
+        """A deadline has come: ask, and end what is too old, in all groups."""
         now_ms = self.now_ms()
         for group in list(self.groups.values()):
             for checker, half in group.unlocked(now_ms):
-                source: CheckSource = checker.source
+                source: CheckBackSource = checker.source
                 source.settle_released(half)
             for half in group.expired(now_ms):
                 self.submit(self.ending(group, half))

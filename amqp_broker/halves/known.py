@@ -56,24 +56,24 @@ class GroupFigures:
         self._resolution_ms = 0
 
     def decision(self, state: HalfState, resolver: Resolver, age_ms: int) -> None:
-        """One was committed or rolled back, so long after it was stored."""
+        """Count a half message that was committed or rolled back `age_ms` after it was stored."""
         self.decided[STATES[state], RESOLVERS[resolver]] += 1
         self._resolution_ms += age_ms
 
     def refusal(self, error: Error) -> None:
-        """Somebody was told that it can't be."""
+        """Count a request that was refused."""
         if error.condition == HalfAnswer.UNKNOWN.value:
             self.unknown_ids += 1
         elif error.condition == HalfAnswer.CONFLICT.value:
             self.conflicts += 1
 
     def mean_resolution_ms(self) -> float:
-        """From storage to decision; 0 before the first one."""
+        """The mean time from storage to decision; 0 before the first one."""
         return self._resolution_ms / max(1, self.decided.total())
 
 
 class Pace:
-    """How many checks may be sent now: `per_s` a second, in bursts of a tenth of that at most.
+    """How many check-backs may be sent now: `per_s` a second, in bursts of a tenth of that at most.
 
     A flood of due half messages leaves the broker to its other work.
     """
@@ -85,17 +85,17 @@ class Pace:
         self._at = now
 
     def room(self, now: float) -> int:
-        """How many may be sent now."""
+        """How many check-backs may be sent now."""
         self._tokens = min(self._burst, self._tokens + (now - self._at) * self._per_s)
         self._at = now
         return int(self._tokens)
 
     def taken(self) -> None:
-        """One was sent."""
+        """Count a check-back that was sent."""
         self._tokens -= 1
 
     def wait_s(self, now: float) -> float:
-        """How long until some may be sent: half a burst, so that a turn is worth it."""
+        """The seconds until some may be sent: half a burst, so that a turn is worth it."""
         if self.room(now) >= 1:
             return 0.0
         return max(1.0, self._burst / 2) / self._per_s

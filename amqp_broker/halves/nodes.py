@@ -11,7 +11,7 @@ from amqp_broker.frames import DecodeError, Error, Rejected, Released
 from amqp_broker.half_sets.nodes import SetRequests, is_about_sets
 from amqp_broker.half_sets.staging import TRANSACTION_ERROR
 from amqp_broker.halves.addresses import CHECK, PARKED, PUT, RESOLVE, SET, HalfAddress, parse_half_address
-from amqp_broker.halves.checking import CheckSource, ParkedSource
+from amqp_broker.halves.checking import CheckBackSource, ParkedSource
 from amqp_broker.halves.destinations import check_destination
 from amqp_broker.halves.operations import HalfChange, HalfPut
 from amqp_broker.halves.requests import HalfRefused, read_put, read_resolution, resolution_by_bytes
@@ -52,11 +52,11 @@ class HalfNode(Node):
         self.address = address
 
     def admit(self, principal: Principal) -> None:
-        """Who has the right that the address is for, in its group."""
+        """Admits who has the right that the address is for, in its group."""
         self.half_nodes.group(principal, self.address)
 
     def group(self, principal: Principal) -> HalfGroup:
-        """That of the address. Raises NodeRefused."""
+        """The group of the address. Raises NodeRefused."""
         return self.half_nodes.group(principal, self.address)
 
 
@@ -66,7 +66,7 @@ class PutNode(HalfNode):
     unsettled_only = True
 
     def check(self, principal: Principal) -> None:
-        """Who may also send to the destination, which takes half messages."""
+        """Admits who may also send to the destination, which has to take half messages."""
         nodes = self.half_nodes.nodes
         destination = nodes.site(principal, self.address.destination, SEND)
         check_destination(destination)
@@ -75,11 +75,11 @@ class PutNode(HalfNode):
             self.sites = (destination, nodes.dead_letter_site)
 
     async def open_sink(self, attachment: Attachment) -> Sink:
-        """Puts of one link."""
+        """The sink for the puts of one link."""
         return self._sink(attachment)
 
     def relayed(self, relay: RelaySink) -> Sink:
-        """One put."""
+        """The sink for one put that came through the anonymous terminus."""
         return self._sink(relay.attachment)
 
     def _sink(self, attachment: Attachment) -> Sink:
@@ -88,16 +88,17 @@ class PutNode(HalfNode):
 
 
 class ResolveNode(HalfNode):
-    """`$half-resolve/<group>`."""
+    """`$half-resolve/<group>`: half messages are committed or rolled back, and sets are sealed and decided.
+    """
 
     unsettled_only = True
 
     async def open_sink(self, attachment: Attachment) -> Sink:
-        """For who may resolve."""
+        """The sink for the resolutions of one link."""
         return self._sink(attachment)
 
     def relayed(self, relay: RelaySink) -> Sink:
-        """One resolution."""
+        """The sink for one resolution that came through the anonymous terminus."""
         return self._sink(relay.attachment)
 
     def _sink(self, attachment: Attachment) -> Sink:
@@ -109,7 +110,7 @@ class ReceivedFrom(HalfNode):
     """Base: an address that nobody sends to."""
 
     def check(self, principal: Principal) -> None:
-        """Nobody may."""
+        """Nobody may send here."""
         raise NodeRefused("amqp:not-allowed", f"{self.name!r:.120} is received from, not sent to")
 
 
@@ -119,16 +120,16 @@ class CheckNode(ReceivedFrom):
     unsettled_only = True
 
     def check_source(self, attachment: Attachment) -> None:
-        """Each check goes to one link, which answers it as it likes."""
+        """Each check-back goes to one link, which answers it as it likes."""
         answer = attachment.answer = source_answer(attachment.source, self.name)
         answer.distribution_mode = MOVE
         answer.default_outcome = Released()
         answer.outcomes = tuple(OUTCOMES.values())
 
     async def open_source(self, attachment: Attachment) -> Source:
-        """For who may check, and resolve by the outcome."""
+        """The source of a link that is asked, and may resolve by its outcomes."""
         group = self.group(attachment.principal)
-        return CheckSource(
+        return CheckBackSource(
             attachment.connection, self.half_nodes.halves, group, attachment.link, self.address.by_outcome
         )
 
@@ -137,13 +138,13 @@ class ParkedNode(ReceivedFrom):
     """`$half-parked/<group>`: half messages that nobody could decide are looked at."""
 
     def check_source(self, attachment: Attachment) -> None:
-        """They stay where they are."""
+        """The half messages stay where they are: the link is shown copies."""
         super().check_source(attachment)
         if attachment.source.distribution_mode != COPY:
             raise NodeRefused("amqp:not-allowed", "expected distribution-mode copy: it is to look at them")
 
     async def open_source(self, attachment: Attachment) -> Source:
-        """For administrators."""
+        """The source that shows an administrator parked half messages."""
         group = self.group(attachment.principal)
         return ParkedSource(attachment.connection, self.half_nodes.halves, group, attachment.link)
 
@@ -160,7 +161,7 @@ class PutSink(HalfSink):
         self._destination = destination
 
     def receive(self, request: Request) -> None:
-        """Answered after the commit."""
+        """Have one half message put; it is answered after the commit."""
         operation = self._operation(request)
         if isinstance(operation, Error):
             request.answer(Rejected(error=operation))
@@ -169,7 +170,7 @@ class PutSink(HalfSink):
             self.halves.submit(operation)
 
     def enlist(self, request: Request, transaction: Transaction) -> Any | Error:
-        """Prepared at the discharge; the timers start then."""
+        """Have one half message put at the discharge; its timers start then."""
         operation = self._operation(request)
         if isinstance(operation, Error):
             return operation
@@ -210,7 +211,7 @@ class ResolveSink(HalfSink):
         self._group = group
 
     def receive(self, request: Request) -> None:
-        """Answered after the commit."""
+        """Have one resolution done; it is answered after the commit."""
         if self._sets.take(self._group.name, request):
             return
         operation = self._operation(request)
@@ -221,7 +222,9 @@ class ResolveSink(HalfSink):
             self.halves.submit(operation)
 
     def enlist(self, request: Request, transaction: Transaction) -> Any | Error:
-        """Provisional, applied at the discharge; what only the store knows is judged there."""
+        """Enlist one resolution: the answer is provisional, and what only the store knows is judged at the
+        discharge.
+        """
         if is_about_sets(request):
             return TRANSACTION_ERROR
         operation = self._operation(request)

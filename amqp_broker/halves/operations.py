@@ -93,7 +93,7 @@ class HalfOperation(Operation):
         self.half: OpenHalf | None = None  # that a group under way changes
 
     def provisional(self, now_ms: int) -> Error | None:
-        """Why it can't be, as far as that is known by now; the discharge judges once more."""
+        """Why the operation can't be done, as far as that is known by now; the discharge judges once more."""
         try:
             known = self.halves.find(self.group, self.half_id, now_ms)
         except RowDamaged:
@@ -124,14 +124,14 @@ class HalfOperation(Operation):
         raise AssertionError("a change says what it does")
 
     def done(self, posted: Posted) -> None:
-        """It is stored; what became available is put into `posted`."""
+        """The operation is stored; what became available is put into `posted`."""
         raise AssertionError("a change says what it did")
 
     def given_up(self) -> None:
-        """It never happens: room that was kept for it is free."""
+        """The operation never happens: room that was kept for it is free."""
 
     def stored(self) -> None:
-        """It is stored."""
+        """Distribute what became available, and answer."""
         posted: Posted = {}
         self.done(posted)
         self.halves.available(posted)
@@ -140,7 +140,7 @@ class HalfOperation(Operation):
             self.answer(ACCEPTED)
 
     def refused(self, error: Exception) -> None:
-        """It never happens; whoever asked is told."""
+        """The operation never happens; whoever asked is told."""
         self.given_up()
         if self.answer is not None:
             reason = error_of(error)
@@ -225,10 +225,10 @@ class HalfPut(HalfOperation):
         )  # fmt: skip
         unit.add(Hold(stored, request.body))
         shared = (self.group.name, half.destination, self.container_id)
-        unit.log(PUT, shared, shown_half_id(self.half_id), self.size_bytes)
+        unit.journal(PUT, shared, shown_half_id(self.half_id), self.size_bytes)
 
     def undo(self) -> None:
-        """It is not there; what a transaction keeps room for goes on being kept."""
+        """The half message is not there; room that a transaction keeps for it stays kept."""
         half, self.half = self.half, None
         if half is not None:
             self.group.remove(half)
@@ -237,7 +237,7 @@ class HalfPut(HalfOperation):
                 self.destination.unreserve(1, self.size_bytes)
 
     def done(self, posted: Posted) -> None:
-        """It is prepared: the timers start."""
+        """The half message is prepared: its timers start."""
         half, self.half = self.half, None
         if half is None:
             self.given_up()
@@ -246,7 +246,7 @@ class HalfPut(HalfOperation):
         self.group.schedule(half)
 
     def given_up(self) -> None:
-        """Its room is free."""
+        """The room that was kept for it is free."""
         if self._kept:
             self._kept = False
             self.destination.unreserve(1, self.size_bytes)
@@ -330,7 +330,7 @@ class HalfChange(HalfOperation):
             unit.add(self._reschedule(half, half.attempts, half.due_ms, half.deadline_ms))
             what = "half.resumed"
         shared = (self.group.name, RESOLVERS[self.resolver], self.who, self.reason)
-        unit.log(what, shared, shown_half_id(half.half_id))
+        unit.journal(what, shared, shown_half_id(half.half_id))
 
     def _commit(self, half: OpenHalf, stored_body: bytes, unit: HalfUnit) -> None:
         """The message gets its place in the queue now: the order of commits is the order of the queue."""
@@ -348,10 +348,10 @@ class HalfChange(HalfOperation):
         queue.next_offset += 1
         unit.post(queue, record)
         if queue.events:
-            unit.log_available(queue, record, self.group.name, half, reason)
+            unit.journal_available(queue, record, self.group.name, half, reason)
         unit.add(self._decide(half, now_ms))
         shared = (self.group.name, queue.name, RESOLVERS[self.resolver], self.who, self.reason)
-        unit.log(COMMITTED, shared, shown_half_id(half.half_id), record.offset)
+        unit.journal(COMMITTED, shared, shown_half_id(half.half_id), record.offset)
 
     def _decide(self, half: OpenHalf, now_ms: int) -> Decide:
         verb = Decide(
@@ -374,7 +374,7 @@ class HalfChange(HalfOperation):
         return queue, record
 
     def undo(self) -> None:
-        """It stands where it stood, and is asked as before; the number of its message is free."""
+        """The half message is as it was, and is asked about as before; the number of its message is free."""
         numbered = self._take_number()
         if numbered is not None:
             numbered[0].next_offset = numbered[1].offset
@@ -393,7 +393,7 @@ class HalfChange(HalfOperation):
         self.group.schedule(half)
 
     def done(self, posted: Posted) -> None:
-        """It is stored."""
+        """The change is stored; a message that was committed goes into `posted`."""
         numbered = self._take_number()
         half, self.half = self.half, None
         if half is None:

@@ -235,9 +235,9 @@ def write_check(
     group: str, half: OpenHalf, body: bytes, now_ms: int, deadline_ms: int,
     body_bytes: int = CHECK_BODY_BYTES,
 ) -> bytes:  # fmt: skip
-    """The check about a half message whose stored bytes after the header are `body`, encoded; a body of more
-    than `body_bytes` is left out. Its sections are repeated octet for octet. `deadline_ms` is by the clock on
-    the wall.
+    """The encoded check-back about a half message whose stored bytes after the header are `body`; a body of
+    more than `body_bytes` octets is left out. Its sections are repeated octet for octet. `deadline_ms` is by
+    the clock on the wall.
     """
     message = Message(body)
     named = dict(message.application_properties or {})

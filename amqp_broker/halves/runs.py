@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Operations = list[tuple["HalfPut | HalfChange", "Delivery"]]
 Answers = list[tuple[Any, "list[Delivery]"]]
-"""Outcomes, each with those that it is for."""
+"""Outcomes, each with the deliveries that it is for."""
 
 
 class HalfSink(RequestSink):
@@ -44,8 +44,8 @@ class HalfSink(RequestSink):
         return None
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
-        """A read of them is one run, but for what is settled, in a transaction, or no plain put or
-        resolution.
+        """Make one run of what was read, except for messages that are settled, in a transaction, or no plain
+        put or resolution.
         """
         principal, container_id = self.connection.principal, self.connection.container_id
         run: Operations = []
@@ -76,7 +76,7 @@ class HalfSink(RequestSink):
             self.halves.collect(HalfRun(self, self.halves, run))
 
     def answered(self, answers: Answers) -> None:
-        """From any task: what became of the messages of a run."""
+        """Called in any task with what became of the messages of a run."""
         self.connection.run_in_turn(self._answer, answers)
 
     def _answer(self, answers: Answers) -> None:
@@ -98,7 +98,7 @@ class HalfRun(Operation):
         self._refusals: dict[HalfOperation, Exception] = {}
 
     def prepare(self, now_ms: int) -> Unit:
-        """Each is judged after the ones before it."""
+        """Judge each operation after the ones before it."""
         halves = self._halves
         unit = HalfUnit(now_ms)
         half_ids = [operation.half_id for operation, _ in self._run]
@@ -112,18 +112,18 @@ class HalfRun(Operation):
         return unit.verbs()
 
     def undo(self) -> None:
-        """The last one first."""
+        """Undo the operations, the last one first."""
         for operation, _ in reversed(self._run):
             operation.undo()
 
     def parts(self) -> list[Operation]:
-        """Each for itself."""
+        """One run for each operation."""
         if len(self._run) == 1:
             return [self]
         return [HalfRun(self._sink, self._halves, [each]) for each in self._run]
 
     def stored(self) -> None:
-        """All are told, in their order."""
+        """Tell the senders their outcomes, in order."""
         halves = self._halves
         posted: Posted = {}
         answers: Answers = []
@@ -148,16 +148,16 @@ class HalfRun(Operation):
         self._sink.answered(answers)
 
     def refused(self, error: Exception) -> None:
-        """None of them happens."""
+        """None of the operations happens; all senders are told."""
         for operation, _ in self._run:
             operation.given_up()
         outcome = Rejected(error=error_of(error))
         self._sink.answered([(outcome, [delivery for _, delivery in self._run])])
 
     def asking_connection(self) -> Connection | None:
-        """The connection of the link."""
+        """The connection of the link that sent the run."""
         return self._sink.connection
 
     def kept_bytes(self) -> int:
-        """The bodies of half messages."""
+        """The octets of the bodies of half messages."""
         return sum([operation.kept_bytes() for operation, _ in self._run])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from amqp_broker.coordinator import OpenHalf, shown_half_id
-from amqp_broker.message_events import RUN_ENTRIES, Values, homeless, log_run, put_by_halves
+from amqp_broker.message_events import RUN_ENTRIES, Values, homeless, journal_run, put_by_halves
 from amqp_broker.persistence import Record, Unit
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ SHARED: Final[dict[str, tuple[str, ...]]] = {
     "half.rolled_back": ("group", *_BY), "half.parked": ("group", *_BY), "half.resumed": ("group", *_BY),
 }  # fmt: skip
 NUMBER: Final[dict[str, str]] = {PUT: "bytes", COMMITTED: "offset"}
-"""What else each has of its own, beside its half-id."""
+"""The column of its own that each kind of event has, besides the half-id."""
 
 
 class _CommittedMessages:
@@ -43,7 +43,7 @@ class _CommittedMessages:
 
 
 class HalfUnit:
-    """Gathers what they ask for, in their order."""
+    """Gathers the verbs and events of operations, in their order."""
 
     __slots__ = (
         "_half_ids", "_kind", "_numbers", "_committed", "_posts", "_rest", "_shared", "_txn_id", "now_ms",
@@ -61,11 +61,11 @@ class HalfUnit:
         self._numbers: Values = []
 
     def add(self, verb: Verb) -> None:
-        """One more verb."""
+        """Add one verb."""
         self._rest.append(verb)
 
     def post(self, queue: Queue, record: Record) -> None:
-        """A message that has its number; those of a queue without holes come in order."""
+        """Add a message that has its number; those of a queue without holes come in order."""
         if record.durable:
             records = self._posts.get(queue)
             if records is None:
@@ -73,9 +73,11 @@ class HalfUnit:
             else:
                 records.append(record)
 
-    def log_available(self, queue: Queue, record: Record, group: str, half: OpenHalf, reason: str) -> None:
-        """The event log tells of a message that became available in a queue with events; for a `reason` not
-        in its destination.
+    def journal_available(
+        self, queue: Queue, record: Record, group: str, half: OpenHalf, reason: str
+    ) -> None:
+        """Journal that a message became available in a queue with events; for a `reason` that is not its
+        destination.
         """
         half_id, producer = shown_half_id(half.half_id), half.container_id
         committed = self._committed
@@ -90,8 +92,8 @@ class HalfUnit:
             self._end_committed()
             self._rest.extend(homeless(queue, half.destination, group, half_id, reason, self.now_ms))
 
-    def log(self, kind: str, shared: Shared, half_id: str, number: int = 0) -> None:
-        """One event; those in a row of one kind that share `shared` are stored as one."""
+    def journal(self, kind: str, shared: Shared, half_id: str, number: int = 0) -> None:
+        """Add one event; events in a row of one kind that share `shared` are stored as one."""
         if kind != self._kind or shared != self._shared or len(self._half_ids) >= RUN_ENTRIES:
             self._end_run()
             self._kind = kind
@@ -107,7 +109,7 @@ class HalfUnit:
             name = NUMBER.get(self._kind)
             if name is not None:
                 columns[name] = self._numbers
-            self._rest.append(log_run(self._kind, self.now_ms, fields, len(self._half_ids), columns))
+            self._rest.append(journal_run(self._kind, self.now_ms, fields, len(self._half_ids), columns))
             self._half_ids = []
             self._numbers = []
 
@@ -127,7 +129,7 @@ class HalfUnit:
             )
 
     def verbs(self) -> Unit:
-        """All of it."""
+        """All verbs that were gathered."""
         self._end_run()
         if not self._posts:
             return self._rest

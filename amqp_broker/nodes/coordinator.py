@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class CoordinatorNode(Node):
-    """For who has the right to transact; a link to it is never resumed (4.1)."""
+    """The coordinator, for who has the right to transact; a link to it is never resumed (4.1)."""
 
     def __init__(self, nodes: BrokerNodes) -> None:
         super().__init__()
         self._nodes = nodes
 
     def admit(self, principal: Principal) -> None:
-        """Who may transact."""
+        """Admits who has the right to transact."""
         if not self._nodes.authoriser.authorise(principal, TRANSACT):
             raise NodeRefused("amqp:unauthorized-access", f"{principal.rule_name!r} may not transact")
 
@@ -32,7 +32,7 @@ class CoordinatorNode(Node):
         attachment.answer = coordinator_answer()
 
     async def open_sink(self, attachment: Attachment) -> Sink:
-        """A control link."""
+        """The sink of one control link."""
         attachment.credit = 2 * CONTROL_LINK_CREDIT
         attachment.transactions.attach()
         return ControlSink(attachment)
@@ -46,7 +46,7 @@ class ControlSink(Sink):
         self._transactions = attachment.transactions
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
-        """Requests."""
+        """Take declares and discharges."""
         for at, delivery in enumerate(deliveries):
             if self.ended:
                 return

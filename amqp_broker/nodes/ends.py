@@ -51,7 +51,7 @@ class Sink:
         """
 
     def on_detached(self) -> None:
-        """The link is gone: answers that are under way find it gone."""
+        """The link is gone: no answer that is under way reaches it."""
 
     def on_posted(self, posting: Any, error: Exception | None) -> None:
         """What was posted for this link was stored, or why it was not. From any task."""
@@ -62,7 +62,7 @@ class Sink:
     # For a queue whose credit is scarce (`CreditShares`); from any task
 
     def out(self) -> int:
-        """How many messages its peer may still send, or has sent and they are not decided."""
+        """How many messages its peer may still send, or has sent without being told an outcome."""
         return 0
 
     def offered(self, count: int) -> int:
@@ -219,7 +219,9 @@ class Source:
         self.link.detach(error)
 
     def lose(self, deliveries: list[OutgoingDelivery], state: Any, why: str) -> None:
-        """What the peer says of these is not done: a transaction that it names can't be committed."""
+        """Nothing is done with what the peer says of these deliveries: a transaction that it names can't be
+        committed.
+        """
         self.connection.lose_outcomes(self.link, deliveries, state, why)
 
     def unheard(self, deliveries: list[OutgoingDelivery]) -> None:

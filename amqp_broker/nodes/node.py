@@ -38,39 +38,39 @@ class Attachment:
     ) -> None:
         self.connection = connection
         self.transactions = transactions
-        """Those of the connection."""
+        """The transactions of the connection."""
         self.link: Any = link
         """A ReceiverLink for `open_sink`, a SenderLink for `open_source`."""
         self.attach = attach
-        """The peer's."""
+        """The attach of the peer."""
         self.answer: Any = None
         """Our terminus as it really is: a target for `open_sink`, a source for `open_source`."""
         self.properties: dict[str, Any] | None = None
-        """Of our attach."""
+        """The properties of our attach."""
         self.credit = credit
-        """That a link which sends to us begins with."""
+        """The credit with which a link begins that sends to us."""
 
     @property
     def principal(self) -> Principal:
-        """Who asks."""
+        """The principal that attaches."""
         return self.connection.principal
 
     @property
     def target(self) -> Target:
-        """What the peer wants to send to."""
+        """The target that the peer wants to send to."""
         target = self.attach.target
         assert isinstance(target, Target), "the registry has looked"
         return target
 
     @property
     def source(self) -> Source:
-        """What the peer wants to receive from."""
+        """The source that the peer wants to receive from."""
         source = self.attach.source
         assert isinstance(source, Source), "the registry was asked for its node"
         return source
 
     def accept(self, context: ends.Sink | ends.Source) -> None:
-        """Answer; from now on `context` stands behind the link."""
+        """Answer the attach; from now on `context` stands behind the link."""
         link: ReceiverLink | SenderLink = self.link
         self.connection.serve(link, context)
         if isinstance(link, ReceiverLink):
@@ -81,7 +81,7 @@ class Attachment:
             link.accept(source=self.answer, target=self.attach.target, properties=self.properties)
 
     def refuse(self, error: Error) -> None:
-        """Answer with a null terminus and a detach that says why (2.6.3)."""
+        """Answer the attach with a null terminus and a detach that says why (2.6.3)."""
         self.link.refuse(error)
 
 
@@ -91,9 +91,9 @@ class Node:
     unsettled_only: ClassVar[bool] = False
     """A link on which everything is sent settled is refused: one side has to learn the outcomes."""
     capabilities: ClassVar[tuple[str, ...]] = ()
-    """What our terminus says of it; none: what the terminus says already."""
+    """The capabilities of our terminus; none: those that the terminus has already."""
     properties: ClassVar[dict[str, Any] | None] = None
-    """Of our attach; None: what opening says."""
+    """The properties of our attach; None: those that opening sets."""
     is_sent_to: ClassVar[bool] = True
     """Whether it is a node for those who send; else the address names nothing for them."""
     is_received_from: ClassVar[bool] = False
@@ -121,18 +121,18 @@ class Node:
         attachment.answer = source_answer(attachment.source, self.name)
 
     async def make(self, attachment: Attachment) -> None:
-        """Have everything there that is opened. Raises NodeRefused where there is no room."""
+        """Make everything that the link needs. Raises NodeRefused where there is no room."""
         for site in self.sites:
             await site.make()
 
     async def open_sink(self, attachment: Attachment) -> ends.Sink:
-        """What takes the messages of a link that sends here. Raises NodeRefused."""
+        """The sink of a link that sends here. Raises NodeRefused."""
         raise NodeRefused("amqp:not-allowed", f"{self.name!r:.120} is received from, not sent to")
 
     async def open_source(self, attachment: Attachment) -> ends.Source:
-        """What gives a link its messages. Raises NodeRefused."""
+        """The source of a link that receives here. Raises NodeRefused."""
         raise NodeRefused("amqp:not-allowed", f"{self.name!r:.120} is sent to, not received from")
 
     def relayed(self, relay: RelaySink) -> ends.Sink:
-        """What takes one message that came on a link to the anonymous terminus. Raises NodeRefused."""
+        """The sink for one message that came on a link to the anonymous terminus. Raises NodeRefused."""
         raise NodeRefused("amqp:not-allowed", f"{self.name!r:.120} needs a link of its own")

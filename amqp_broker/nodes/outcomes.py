@@ -2,7 +2,7 @@
 
     question   properties: correlation-id = the txn-id (binary, or its hex digits as a string),
                            reply-to = a queue that the asker reads
-    reply      properties: correlation-id as asked, subject = the word; body: amqp-value, the same word
+    reply      properties: correlation-id as asked, subject = the outcome; body: amqp-value, the outcome
 
     committed       it is stored; application property committed_at_ms says when (Unix epoch)
     pending         its discharge has arrived and its commit is in progress: ask again
@@ -10,8 +10,8 @@
     not-committed   rolled back, or never discharged, or older than what the store keeps
 
 Where the store's own record is damaged the question is rejected with amqp:internal-error: nobody knows then.
-The words are exact because the question is answered between two commits: the live transactions are looked at
-first, then the store.
+The answer is exact because it is given between two commits: the live transactions are looked at first, then
+the store.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ NOT_COMMITTED: Final = "not-committed"
 
 
 class OutcomeNode(RequestNode):
-    """The node; the right to transact is asked for with each question."""
+    """The node `$transactions`; each question needs the right to transact."""
 
     def __init__(self, nodes: BrokerNodes, name: str) -> None:
         super().__init__(name)
         self._nodes = nodes
 
     def sink(self, attachment: Attachment) -> OutcomeQuestions:
-        """What takes the questions of one link."""
+        """The sink for the questions of one link."""
         return OutcomeQuestions(self._nodes, attachment)
 
 
 class OutcomeQuestions(RequestSink):
-    """One link to it; `nodes` is what all connections share."""
+    """One link that asks the node `$transactions`."""
 
     def __init__(self, nodes: BrokerNodes, attachment: Attachment) -> None:
         super().__init__(attachment)
@@ -101,17 +101,17 @@ class OutcomeQuestions(RequestSink):
 
     def _look(self, txn_id: bytes, correlation_id: Any, reply: PendingReply, store: Store) -> None:
         try:
-            word, committed_at_ms = self._outcome(txn_id, store)
+            state, committed_at_ms = self._outcome(txn_id, store)
         except OutcomesDamaged as damaged:
             reply.refuse(Error(condition="amqp:internal-error", description=f"unknown: {damaged}"))
             return
         reply.send(
             encode_message(
-                properties=Properties(correlation_id=correlation_id, subject=word),
+                properties=Properties(correlation_id=correlation_id, subject=state),
                 application_properties=None
                 if committed_at_ms is None
                 else {"committed_at_ms": Long(committed_at_ms)},
-                body=AmqpValue(word),
+                body=AmqpValue(state),
             )
         )
 

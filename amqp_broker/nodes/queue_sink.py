@@ -236,16 +236,20 @@ class QueueSink(Sink):
 
     @property
     def blocked(self) -> bool:
-        """Whether it waits for credit."""
+        """Whether the sink waits for credit."""
         return self in self.queue.blocked
 
     def out(self) -> int:
-        """What its peer may still send, of all that it was ever given; and what is not decided."""
+        """How many messages its peer may still send, of all the credit that it was ever given, and how many
+        are not decided.
+        """
         flow = self.link.flow_state
         return max(0, flow.acceptable()) + flow.unprocessed + self._granted
 
     def _wait_for_credit(self) -> None:
-        """It has used up half of what it was given; or the queue has no room for what it may send."""
+        """Wait for credit: the peer has used up half of what it was given, or the queue has no room for what
+        it may send.
+        """
         link = self.link
         if link.credit > 0 and self.queue.octets_full():
             link.flow(0)
@@ -253,7 +257,9 @@ class QueueSink(Sink):
             self.queue.blocked.append(self)
 
     def offered(self, count: int) -> int:
-        """Credit for its peer, who is told in the next turn. What was taken back from it is its own again."""
+        """Take credit for the peer, who is told in the next turn. What was taken back from it is its own
+        again.
+        """
         flow = self.link.flow_state
         bound = min(self.credit, flow.unsettled_limit - flow.unsettled) - self.out()
         count = min(count, bound)
@@ -302,7 +308,7 @@ class QueueSink(Sink):
                 link.flow(0)
 
     def on_drained(self) -> None:
-        """What nobody used goes to others; it waits behind them."""
+        """The credit that the peer gave back goes to others; the sink waits behind them."""
         self._asked_back = 0
         if self.queue.scarce:
             self._wait_for_credit()

@@ -61,7 +61,7 @@ class QueueSource(Consumer):
 
     @property
     def container_id(self) -> str:
-        """Of the peer."""
+        """The container-id of the peer."""
         return self.connection.container_id
 
     # From any task
@@ -116,7 +116,7 @@ class QueueSource(Consumer):
         self.on_offer()
 
     def on_offer(self) -> None:
-        """Messages that the queue assigned go out."""
+        """Send the messages that the queue assigned."""
         link = self.link
         if link.context is not self:
             return
@@ -161,7 +161,7 @@ class QueueSource(Consumer):
     # Outcomes of what the client received
 
     def on_outcomes(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
-        """What the receiver says of a run of its deliveries."""
+        """The receiver gave a run of its deliveries a state."""
         transactional = type(state) is TransactionalState
         outcome = state.outcome if transactional else state
         if outcome is None or type(outcome) is Received:
@@ -362,7 +362,8 @@ class QueueSource(Consumer):
         return message_events.settled(self.queue, records, state, self.container_id, now_ms)
 
     def _log_delivered(self, records: list[Record]) -> None:
-        """With the next group, or a little later: nobody waits for it."""
+        """Journal that messages were delivered, with the next group or a little later: nobody waits for it.
+        """
         now_ms = self._nodes.clock.now_ms()
         verbs = message_events.delivered(self.queue, records, self.container_id, now_ms)
         self._nodes.writer.defer(Step(verbs, only_events=True))
@@ -397,7 +398,9 @@ class QueueSource(Consumer):
     # The end of the link
 
     def unheard(self, deliveries: list[OutgoingDelivery]) -> None:
-        """They go back to their places as if they had stayed unsettled until the end of the link."""
+        """The messages of these deliveries go back to their places as if they had stayed unsettled until the
+        end of the link.
+        """
         if not self.browser:
             self._leave(deliveries, False)
 
@@ -431,7 +434,7 @@ class QueueSource(Consumer):
         self.left(held)
 
     def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
-        """What the link held goes back to its place."""
+        """The link is gone: what it held goes back to its place."""
         queue = self.queue
         self.demand = 0
         queue.detach(self)
@@ -455,7 +458,7 @@ def _merged_most(deliveries: list[OutgoingDelivery], outcome: Modified) -> int:
 
 
 def _has_outcome(state: object) -> bool:
-    """Whether the receiver has said what becomes of it, in a transaction or not."""
+    """Whether the receiver has said what becomes of the delivery, in a transaction or not."""
     outcome = state.outcome if type(state) is TransactionalState else state
     return type(outcome) in OUTCOMES
 

@@ -42,7 +42,7 @@ class PostRules:
 
 
 class QueueNodes:
-    """Opens links to queues; one for each broker."""
+    """Opens the links to queues of one broker."""
 
     def __init__(self, nodes: BrokerNodes) -> None:
         self.nodes = nodes
@@ -56,7 +56,7 @@ class QueueNodes:
         self.rules.check(attachment.attach, site)
 
     async def sink(self, attachment: Attachment, queue: Queue, *, temporary: bool = False) -> Sink:
-        """For a link that sends to `queue`. Raises NodeRefused."""
+        """The sink of a link that sends to `queue`. Raises NodeRefused."""
         rule = await self.rules.open(attachment, queue)
         sink = QueueSink(
             attachment.connection, attachment.link, queue, self.nodes, attachment.transactions, rule,
@@ -66,7 +66,7 @@ class QueueNodes:
         return sink
 
     def source(self, attachment: Attachment, queue: Queue, *, temporary: bool = False) -> Source:
-        """For a link that receives from `queue`."""
+        """The source of a link that receives from `queue`."""
         answer = attachment.answer
         source = QueueSource(
             attachment.connection, attachment.link, queue, self.nodes, attachment.transactions,
@@ -90,32 +90,32 @@ class QueueNode(Node):
         self._queues = queues
 
     def check(self, principal: Principal) -> None:
-        """Who has the right to send there, and what is sent may be any message."""
+        """Admits who has the right to send there; the queue has to take any message."""
         site = self._queues.nodes.site(principal, self.name, SEND)
         site.check_messages()
         self.sites = (site,)
 
     def check_sink(self, attachment: Attachment) -> None:
-        """Who has the right to send there, and whether the link can be had as asked."""
+        """Admits who has the right to send there, where the link can be had as asked."""
         self.check(attachment.principal)
         self._queues.check_sink(attachment, self.sites[0])
 
     def check_source(self, attachment: Attachment) -> None:
-        """Who has the right to receive, or to browse."""
+        """Admits who has the right to receive there, or to browse."""
         right = BROWSE if attachment.source.distribution_mode == COPY else RECEIVE
         self.sites = (self._queues.nodes.site(attachment.principal, self.name, right),)
         attachment.answer = source_answer(attachment.source, self.name)
 
     async def open_sink(self, attachment: Attachment) -> Sink:
-        """What is sent goes into the queue."""
+        """The sink that posts what is sent to the queue."""
         return await self._queues.sink(attachment, self.sites[0].made)
 
     async def open_source(self, attachment: Attachment) -> Source:
-        """What is in the queue is taken, or shown."""
+        """The source that takes messages of the queue, or shows them."""
         return self._queues.source(attachment, self.sites[0].made)
 
     def relayed(self, relay: RelaySink) -> Sink:
-        """A queue that has room."""
+        """The sink for one message that came through the anonymous terminus; the queue has to have room."""
         queue = self.sites[0].made
         if not queue.find_room():
             raise NodeRefused("amqp:resource-limit-exceeded", why_full(queue))
@@ -156,9 +156,9 @@ class TemporaryNode(Node):
         return site
 
     async def open_sink(self, attachment: Attachment) -> Sink:
-        """The first of those that send."""
+        """The sink of the link for which the queue was made."""
         return await self._queues.sink(attachment, self.sites[0].made, temporary=True)
 
     async def open_source(self, attachment: Attachment) -> Source:
-        """The one that receives."""
+        """The source of the link for which the queue was made."""
         return self._queues.source(attachment, self.sites[0].made, temporary=True)

@@ -33,7 +33,7 @@ QUEUES: Final = "queues"
 
 
 class Registry:
-    """One for each broker."""
+    """From termini to nodes, for one broker."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, Kind] = {}

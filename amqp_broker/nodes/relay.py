@@ -37,7 +37,7 @@ _JMS_TOPICS: Final = {1: "topic", 3: "temporary-topic"}
 
 
 class RelayNode(Node):
-    """The terminus; the right to send is asked for with each message."""
+    """The anonymous terminus; each message needs the right to send where it goes."""
 
     def __init__(self, registry: Registry, queues: QueueNodes) -> None:
         super().__init__()
@@ -45,18 +45,18 @@ class RelayNode(Node):
         self._queues = queues
 
     def check_sink(self, attachment: Attachment) -> None:
-        """Any link may."""
+        """Any link may send here."""
         attachment.answer = target_answer(attachment.target, None)
         self._queues.rules.check(attachment.attach, None)
 
     async def open_sink(self, attachment: Attachment) -> Sink:
-        """For any link."""
+        """The sink of one link, which has the rule of that link."""
         rule = await self._queues.rules.open(attachment, None)
         return RelaySink(attachment, self._registry, rule, self._queues.nodes.config.limits.address_bytes)
 
 
 class RelaySink(Sink):
-    """One link to it. `rule` is that of the link, whatever the queue."""
+    """One link to the anonymous terminus. `rule` is that of the link, whatever the queue."""
 
     def __init__(
         self, attachment: Attachment, registry: Registry, rule: PostRule | None, address_bytes: int
@@ -70,7 +70,7 @@ class RelaySink(Sink):
         self._address_bytes = address_bytes
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
-        """Each message for itself; those behind one whose queue has to be made first wait for it."""
+        """Take each message for itself; those behind one whose queue has to be made first wait for it."""
         for at, delivery in enumerate(deliveries):
             if self.ended:
                 self.lose(deliveries[at:])
@@ -91,7 +91,9 @@ class RelaySink(Sink):
             return
 
     def _node_for(self, delivery: Delivery) -> Node:
-        """What takes a message, if that may be. Raises NodeRefused, DecodeError, TransactionError."""
+        """The sink that takes a message, if the sender may send there. Raises NodeRefused, DecodeError,
+        TransactionError.
+        """
         txn_id = txn_id_of(delivery)
         if txn_id is not None:
             self.transactions.find(txn_id)
@@ -115,7 +117,7 @@ class RelaySink(Sink):
         return node
 
     async def _make(self, node: Node, deliveries: list[Delivery]) -> None:
-        """Have there what the first of these is for, and go on."""
+        """Make the queue that the first of these messages is for, and go on with all of them."""
         try:
             await node.make(self.attachment)
         except NodeRefused as refused:

@@ -42,17 +42,17 @@ class Request:
 
     @property
     def message_format(self) -> int:
-        """Of the message."""
+        """The message-format of the message."""
         return self.delivery.message_format
 
     @property
     def principal(self) -> Principal:
-        """Who sent it."""
+        """The principal that sent the request."""
         return self._sink.connection.principal
 
     @property
     def container_id(self) -> str:
-        """Of who sent it."""
+        """The container-id of the sender."""
         return self._sink.connection.container_id
 
     def answer(self, outcome: Any) -> None:
@@ -61,11 +61,11 @@ class Request:
 
     @property
     def connection(self) -> Connection:
-        """Of who sent it."""
+        """The connection of the sender."""
         return self._sink.connection
 
     def failed(self, error: Exception) -> None:
-        """A fault of the broker met it: nothing was done."""
+        """A fault of the broker met the request: nothing was done."""
         described = Error(condition="amqp:internal-error", description="a fault of the broker; see its log")
         self.answer(Rejected(error=described))
         self._sink.connection.fail(error)
@@ -99,7 +99,7 @@ class RequestSink(Sink):
         )
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
-        """Each message for itself."""
+        """Take each message for itself."""
         for at, delivery in enumerate(deliveries):
             if self.ended:
                 self.lose(deliveries[at:])
@@ -131,13 +131,13 @@ class RequestNode(Node):
     """Base: a node that is sent requests."""
 
     def sink(self, attachment: Attachment) -> RequestSink:
-        """What takes the requests of one link, or one of them on a relay's link."""
+        """The sink for the requests of one link, or for one request on a relay's link."""
         raise AssertionError("a node of requests has a sink")
 
     async def open_sink(self, attachment: Attachment) -> Sink:
-        """For any link: what it may ask for is judged with each request."""
+        """The sink of any link: what the link may ask for is judged with each request."""
         return self.sink(attachment)
 
     def relayed(self, relay: RelaySink) -> Sink:
-        """One request."""
+        """The sink for one request that came through the anonymous terminus."""
         return self.sink(relay.attachment)

@@ -61,7 +61,7 @@ def check_capabilities(asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
 
 
 def no_node(what: str, capability: str) -> NodeRefused:
-    """The answer to who asks for a kind of node that there is not."""
+    """The refusal of a kind of node that there is not."""
     return NodeRefused(
         "amqp:not-implemented", f"{what}: this broker has queues, and no {capability} nodes"
     )

@@ -40,7 +40,7 @@ def stored_by(work: Work) -> Unit:
 
 
 def events_of(work: Work, txn_id: bytes, now_ms: int) -> Unit:
-    """What the event log tells of it, in the commit."""
+    """The entries of the journal about a work, for its commit."""
     if work.effect not in (Effect.RETIRE, Effect.RETURN):
         return []
     consumer: Consumer = work.consumer
@@ -90,15 +90,15 @@ class Discharge(Batch):
         return unit
 
     def stored(self) -> None:
-        """It is committed."""
+        """The transaction is committed."""
         self._transactions.discharged(self, None)
 
     def refused(self, error: Exception) -> None:
-        """It is rolled back, and its controller is told why."""
+        """The transaction is rolled back, and its controller is told why."""
         self._transactions.discharged(self, error)
 
     def asking_connection(self) -> Connection | None:
-        """The controller's connection."""
+        """The connection of the controller."""
         return self._transactions.connection
 
 
@@ -114,7 +114,7 @@ class Provisional(Operation):
         self._refusal: Error | None = None
 
     async def judged(self) -> Error | None:
-        """Why it can't be."""
+        """Why the request can't be done, or None."""
         await self._judged.wait()
         return self._refusal
 
@@ -124,14 +124,14 @@ class Provisional(Operation):
         return []
 
     def stored(self) -> None:
-        """What it was judged by holds."""
+        """What the request was judged by is stored."""
         self._judged.set()
 
     def refused(self, error: Exception) -> None:
-        """A fault of the broker met it."""
+        """A fault of the broker met the request."""
         self._refusal = error_of(error)
         self._judged.set()
 
     def asking_connection(self) -> Connection | None:
-        """The controller's."""
+        """The connection of the controller."""
         return self._connection

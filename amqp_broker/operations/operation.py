@@ -66,7 +66,9 @@ class Operation:
         """The commit returned."""
 
     def refused(self, error: Exception) -> None:
-        """It does not happen, and what it kept is free. Called after the commit of what stood before it."""
+        """The operation does not happen, and what it kept is free. Called after the commit of what stood
+        before it.
+        """
 
     def parts(self) -> Sequence[Operation]:
         """Operations that do the same one after the other, for when the store refuses it as a whole."""
@@ -85,14 +87,14 @@ class Operation:
         return None
 
     def kept_bytes(self) -> int:
-        """What it keeps in memory until it is stored or refused, and nothing else counts: always the same,
-        and as much as its parts do.
+        """The octets that it keeps in memory until it is stored or refused, and nothing else counts: always
+        the same, and as much as its parts do.
         """
         return 0
 
     def obstacle(self) -> Error | None:
-        """Why it can't be any more, when its transaction is to be committed, as far as no store is needed to
-        say so.
+        """Why the operation can't be done any more, when its transaction is to be committed, as far as no
+        store is needed to say so.
         """
         return None
 
@@ -116,19 +118,19 @@ class Batch(Operation):
         return unit
 
     def undo(self) -> None:
-        """Of those that were asked, the last one first."""
+        """Undo the operations that were prepared, the last one first."""
         begun, self._begun = self._begun, 0
         for at in range(begun - 1, -1, -1):
             self.operations[at].undo()
 
     def stored(self) -> None:
-        """All of them are."""
+        """Tell all operations that they are stored."""
         self._begun = 0
         for operation in self.operations:
             operation.stored()
 
     def refused(self, error: Exception) -> None:
-        """None of them is."""
+        """Tell all operations that they are refused."""
         for operation in self.operations:
             operation.refused(error)
 

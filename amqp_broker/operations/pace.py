@@ -31,7 +31,7 @@ class Pace:
         self.commit_s = 2 * INLINE_COMMIT_S  # on average; the first ones are not trusted
 
     def committed(self, seconds: float) -> None:
-        """A commit took so long."""
+        """Learn that a commit took so many seconds."""
         self.commit_s += COMMIT_TIME_WEIGHT * (seconds - self.commit_s)
 
     def inline(self, operations: int) -> bool:

@@ -71,25 +71,25 @@ class Arrival(Operation):
         self.queue = queue
 
     def begin(self) -> None:
-        """They are pending from now on."""
+        """The messages are pending from now on."""
         if not self._pending:
             self._pending = True
             self.queue.pending_posts += 1
 
     def end(self) -> None:
-        """It is decided: they are there, or never come."""
+        """The arrival is decided: its messages are there, or never come."""
         self._first_offset = -1
         if self._pending:
             self._pending = False
             self.queue.pending_posts -= 1
 
     def number(self, records: Sequence[Record]) -> None:
-        """Give them the next offsets."""
+        """Give the messages the next offsets."""
         self._first_offset = self.queue.next_offset
         self.queue.number(records)
 
     def undo(self) -> None:
-        """The offsets are free again."""
+        """Take back the offsets of the messages."""
         if self._first_offset >= 0:
             self.queue.next_offset = self._first_offset
             self._first_offset = -1
@@ -129,12 +129,13 @@ class Posting(Arrival):
             self.begin()
 
     def _stands_behind(self) -> bool:
-        """In its queue, or behind what the next group may bring there."""
+        """Whether something stands before it in its queue, or may come there with the next group."""
         queue = self.queue
         return queue.pending_posts > 0 or queue.events or not self._nodes.writer.caught_up
 
     def prepare(self, now_ms: int) -> Unit:
-        """Number them. Of what had to wait for a discharge, what has outlived its ttl by now is left out.
+        """Number the messages. Those that had to wait for a discharge and have outlived their ttl by now are
+        left out.
         """
         queue = self.queue
         if self.reserved:
@@ -153,15 +154,15 @@ class Posting(Arrival):
         return unit
 
     def obstacle(self) -> Error | None:
-        """The queue may have gone meanwhile."""
+        """Why the posting can't be stored any more: its queue may have gone meanwhile."""
         return deleted_error(self.queue) if self.queue.deleted else None
 
     def judges(self) -> bool:
-        """It is taken as it is."""
+        """A posting is taken as it is."""
         return False
 
     def parts(self) -> Sequence[Operation]:
-        """Each message for itself; what is reserved comes as a whole."""
+        """One posting for each message; where room is reserved, the posting as a whole."""
         if self.reserved or len(self.records) < 2:
             return [self]
         parts = [
@@ -174,7 +175,7 @@ class Posting(Arrival):
         return parts
 
     def at_once(self) -> None:
-        """It does not wait: it is there now."""
+        """Make the messages available now: nothing has to be stored, and nothing stands before them."""
         try:
             self.prepare(0)
             self.stored()
@@ -184,13 +185,15 @@ class Posting(Arrival):
             raise
 
     def undo(self) -> None:
-        """The offsets are free again. What was reserved stands in nobody's way until it is tried again."""
+        """Take back the offsets. What was reserved stands in nobody's way until it is tried again."""
         super().undo()
         if self.reserved:
             self.end()
 
     def stored(self) -> None:
-        """They are there, if their queue is. What was reserved is distributed by who committed it."""
+        """The messages are there, if their queue is. Where room was reserved, who committed the posting
+        distributes them.
+        """
         queue = self.queue
         self.end()
         if self.reserved:
@@ -204,7 +207,7 @@ class Posting(Arrival):
             self._nodes.pump(queue)
 
     def refused(self, error: Exception) -> None:
-        """They never come; their room is free."""
+        """The messages never come; their room is free."""
         self.end()
         if self.reserved:
             self.reserved = False
@@ -214,11 +217,11 @@ class Posting(Arrival):
             self.sink.on_posted(self, error)
 
     def asking_connection(self) -> Connection | None:
-        """The connection; None: the broker itself posts, or a transaction."""
+        """The sender's connection; None: the broker itself posts, or a transaction."""
         return None if self.sink is None else self.sink.connection
 
     def kept_bytes(self) -> int:
-        """Its messages; what a transaction posts counts for that."""
+        """The octets of the messages; a transaction counts those that it posts."""
         return 0 if self.reserved else self.size_bytes + self.operations * RECORD_OVERHEAD_BYTES
 
 
@@ -252,7 +255,7 @@ class Settlement(Operation):
         self.done()
 
     def done(self) -> None:
-        """There is room, and the outcome holds."""
+        """Tell the receiver that its outcome holds, and senders that there is room."""
         if self.records:
             self.nodes.drained(self.queue)
         if self.deliveries:
@@ -359,12 +362,12 @@ class Question(Operation):
         return []
 
     def stored(self) -> None:
-        """What it saw holds."""
+        """Give the answer: what it was read from is stored."""
         if self._tell is not None:
             self._tell()
 
     def refused(self, error: Exception) -> None:
-        """A fault of the broker met it."""
+        """A fault of the broker met the question."""
         self._failed(error)
 
     def asking_connection(self) -> Connection | None:

@@ -114,7 +114,7 @@ class Group:
         self.stores = False
 
     def undo(self) -> None:
-        """Nothing of it was stored."""
+        """Undo the operations: nothing of the group was stored."""
         prepared, self.prepared = self.prepared, []
         for operation in reversed(prepared):
             operation.undo()
@@ -153,7 +153,7 @@ class Writer:
     # From all tasks
 
     def submit(self, operation: Operation) -> None:
-        """Have it stored with the next group."""
+        """Have an operation stored with the next group."""
         self._add(operation)
         self._due = True
         self._wake()
@@ -196,7 +196,7 @@ class Writer:
         return self._memory.own if connection is None else connection.account
 
     def _decided(self, operation: Operation) -> None:
-        """It is stored or refused: what it kept, somebody else keeps now, or nobody."""
+        """An operation is stored or refused: what it kept in memory is given back."""
         kept = operation.kept_bytes()
         if kept:
             self._account_of(operation).give_back(kept)
@@ -387,7 +387,7 @@ class Writer:
         return more
 
     def _count_store(self) -> None:
-        """What only the store knows of counts as memory, too."""
+        """Count as memory what only the store knows of."""
         more = self._store.kept_bytes - self._store_bytes
         if more:
             self._store_bytes += more
@@ -424,7 +424,7 @@ class Writer:
     # One group
 
     def _next_operations(self) -> list[Operation]:
-        """Those of the next group, out of what waits."""
+        """The operations of the next group, out of what waits."""
         if self._alone:
             self._alone -= 1
             operations = [self._waiting.pop(0)]
@@ -527,7 +527,7 @@ class Writer:
                 group.errors[operation] = error
 
     def _leave_alone(self, group: Group) -> None:
-        """Each that has no answer yet is a group of its own."""
+        """Make a group of each operation that has no answer yet."""
         rest = [operation for operation in group.operations if operation not in group.errors]
         group.operations = [operation for operation in group.operations if operation in group.errors]
         group.stores = False
@@ -558,12 +558,12 @@ class Writer:
         self._one_by_one(group, StoreFull("the disk is full"))
 
     def _put_back(self, operations: list[Operation]) -> None:
-        """They are the first of the next group."""
+        """Make these operations the first of the next group."""
         self._waiting = [*operations, *self._waiting]
         self._due = True
 
     def _finish(self, group: Group) -> None:
-        """The group is stored: say so. Raises StoreFailed where memory does not follow."""
+        """The group is stored: tell its operations. Raises StoreFailed where memory does not follow."""
         errors = group.errors
         for operation in group.operations:
             if errors and operation in errors:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @attrs.frozen
 class RetainedInfo:
     """What can be read by offset at one address: from `first`, before `next_offset`; bytes of bodies. `kind`
-    is `queue`, `log`, or `events` for the event log.
+    is `queue`, `log`, or `events` for the journal.
     """
 
     address: str
@@ -40,7 +40,7 @@ class CursorInfo:
 
 
 async def retained_nodes(retained: RetainedNodes) -> list[RetainedInfo]:
-    """Everything that can be read by offset, the event log first."""
+    """Everything that can be read by offset, the journal first."""
 
     def described(log: RetainedLog, store: Store) -> RetainedInfo:
         bounds = log.bounds(store)
@@ -50,7 +50,7 @@ async def retained_nodes(retained: RetainedNodes) -> list[RetainedInfo]:
 
 
 async def durable_cursors(retained: RetainedNodes) -> list[CursorInfo]:
-    """All of them, in the order of their names."""
+    """All cursors, in the order of their names."""
     addresses = retained.addresses()
 
     def described(name: str, store: Store) -> CursorInfo:

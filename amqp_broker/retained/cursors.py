@@ -57,7 +57,7 @@ class Cursors:
         self._left: dict[tuple[str, int], tuple[int, str]] = {}  # by links that are gone, not stored yet
 
     def recover(self, store: Store) -> None:
-        """Take up which there are."""
+        """Take up the cursors that the store has."""
         after = ""
         while names := store.ask(CursorNames(after, NAMES_PAGE)):
             for name in names:
@@ -66,11 +66,11 @@ class Cursors:
             after = names[-1]
 
     def names(self) -> list[str]:
-        """Those that there are, in order."""
+        """The names of all cursors, in order."""
         return sorted(self._owners)
 
     def held_by(self, name: str) -> str | None:
-        """The container of the link that holds it or reads with it, or None."""
+        """The container of the link that holds a cursor or reads with it, or None."""
         found = self._user(name)
         return None if found is None else found.container_id
 
@@ -84,7 +84,7 @@ class Cursors:
     # Whose it is
 
     def stored_owner(self, name: str) -> str:
-        """The principal that it belongs to when the group is stored that is gathered now; or NOBODY."""
+        """The principal that a cursor belongs to when the group is stored that is gathered now; or NOBODY."""
         owner = self._owners.get(name, NOBODY)
         for change in self._pending:
             if change.name == name:
@@ -102,7 +102,7 @@ class Cursors:
         return next((owner for (cursor, _), (_, owner) in self._left.items() if cursor == name), NOBODY)
 
     def check_owner(self, name: str, principal: Principal) -> None:
-        """Whether `principal` may move it, forget it, hold it or read with it. Raises NodeRefused."""
+        """Whether `principal` may move a cursor, forget it, hold it or read with it. Raises NodeRefused."""
         if self.owner(name) in (NOBODY, principal.rule_name):
             return
         node = Address(RETAINED_ADDRESS, reserved=True)
@@ -123,7 +123,7 @@ class Cursors:
         return found
 
     def in_store(self, name: str, store: Store) -> Positions:
-        """Where it stands when the group is stored that is gathered now."""
+        """Where a cursor stands when the group is stored that is gathered now."""
         found = {cursor.queue_id: cursor.offset for cursor in store.ask(CursorsOf(name))}
         for change in self._pending:
             if change.name == name:
@@ -133,7 +133,7 @@ class Cursors:
     # Holding
 
     def hold(self, name: str, user: CursorUser) -> None:
-        """Nobody else may hold it or read with it, until `release`. Raises NodeRefused."""
+        """Hold a cursor: nobody else may hold it or read with it, until `release`. Raises NodeRefused."""
         if self._held.get(name) is user:
             return
         self.check_owner(name, user.principal)
@@ -142,12 +142,13 @@ class Cursors:
         self._held[name] = user
 
     def release(self, name: str, user: CursorUser) -> None:
-        """The link is gone."""
+        """The link that held a cursor is gone."""
         if self._held.get(name) is user:
             del self._held[name]
 
     def read_with(self, name: str, address: str, user: CursorUser) -> None:
-        """Nobody else may read this node with it, or hold it. Raises NodeRefused."""
+        """Read a node with a cursor: nobody else may read this node with it, or hold it. Raises NodeRefused.
+        """
         self.check_owner(name, user.principal)
         other = self._held.get(name) or self._reading.get((name, address))
         self._refuse_if_used(name, None if other is None else other.container_id)
@@ -155,7 +156,7 @@ class Cursors:
         self._reading[name, address] = user
 
     def read_no_more(self, name: str, address: str, user: CursorUser) -> None:
-        """The link is gone."""
+        """The link that read with a cursor is gone."""
         if self._reading.get((name, address)) is user:
             del self._reading[name, address]
 
@@ -168,7 +169,7 @@ class Cursors:
             )
 
     def check_room(self, name: str) -> None:
-        """Whether it is there, or in use by a link, or may be. Raises NodeRefused."""
+        """Whether a cursor is there, or in use by a link, or may be made. Raises NodeRefused."""
         owners = self._owners
         used = {*self._held, *[cursor for cursor, _ in self._reading], *[cursor for cursor, _ in self._left]}
         there = {change.name: change.leaves for change in self._pending}
@@ -214,7 +215,7 @@ class Cursors:
         self, name: str, principal: Principal, may: Callable[[Positions], None],
         then: Callable[[Exception | None], None],
     ) -> CursorChange:  # fmt: skip
-        """There is no such cursor any more, unless `may` raises NodeRefused at where it stands."""
+        """Delete a cursor, unless `may` raises NodeRefused at where it stands."""
         change = Forget(self, name, principal, may, then)
         self._submit(change)
         return change
@@ -222,24 +223,24 @@ class Cursors:
     # What operations do
 
     def begin(self, change: CursorChange) -> None:
-        """It is part of the group that is gathered."""
+        """The change is part of the group that is gathered."""
         self._pending.append(change)
 
     def end(self, change: CursorChange) -> None:
-        """It is stored, or will not be; harmless when said twice."""
+        """The change is stored, or will not be; harmless when called twice."""
         if change in self._pending:
             self._pending.remove(change)
 
     def there(self, name: str) -> Positions:
-        """Where it stands for the next operation of the group; only in `Operation.prepare`."""
+        """Where a cursor stands for the next operation of the group; only in `Operation.prepare`."""
         return self._nodes.writer.lookup(lambda store: self.in_store(name, store))
 
     def known(self, name: str, owner: str) -> None:
-        """It is in the store, and whose."""
+        """A cursor is in the store, and belongs to `owner`."""
         self._owners[name] = owner
 
     def forgotten(self, name: str) -> None:
-        """It is there no more."""
+        """A cursor is in the store no more."""
         self._owners.pop(name, None)
 
     def now(self, wanted: Callable[[Store], Positions]) -> Positions:
@@ -248,7 +249,7 @@ class Cursors:
 
 
 class CursorRefused(Refused):
-    """The request can't be: `refused` says why, with what the wire tells."""
+    """A change of a cursor is refused: `refused` says why, with what the wire tells."""
 
     def __init__(self, refused: NodeRefused) -> None:
         super().__init__(refused.error)
@@ -256,7 +257,9 @@ class CursorRefused(Refused):
 
 
 class CursorChange(Operation):
-    """Base: what becomes of one cursor for `principal`; `then` is told None, or why nothing was stored."""
+    """Base: one change of a cursor for `principal`. `then` is called with None, or with why nothing was
+    stored.
+    """
 
     def __init__(
         self, cursors: Cursors, name: str, principal: Principal, then: Callable[[Exception | None], None]
@@ -272,7 +275,7 @@ class CursorChange(Operation):
         """Whether it is there behind this."""
 
     def after(self, before: Positions) -> Positions:
-        """Where it stands behind this."""
+        """Where the cursor stands after this change."""
         raise AssertionError("a change says what it leaves")
 
     def _check(self, judge: Callable[..., None], *arguments: object) -> None:
@@ -283,20 +286,20 @@ class CursorChange(Operation):
             raise CursorRefused(refused) from None
 
     def undo(self) -> None:
-        """It stands where it stood."""
+        """The cursor stands where it stood."""
         self._cursors.end(self)
 
     def asking_connection(self) -> Connection | None:
-        """The connection of who asked."""
+        """The connection that asked for the change, if it was one."""
         return self.asker
 
     def refused(self, error: Exception) -> None:
-        """Whoever asked is told."""
+        """Nothing was stored; whoever asked is told why."""
         self._then(error.refused if isinstance(error, CursorRefused) else error)
 
 
 class MoveCursors(CursorChange):
-    """A move at some nodes, in one commit."""
+    """A move of one cursor at some nodes, in one commit."""
 
     def __init__(
         self, cursors: Cursors, name: str, principal: Principal, wanted: Callable[[Store], Positions],
@@ -310,7 +313,7 @@ class MoveCursors(CursorChange):
         """Where the cursor stands behind it."""
 
     def prepare(self, now_ms: int) -> Unit:
-        """Forward only. Raises what `wanted` does."""
+        """The verbs that move it, forward only. Raises what `wanted` does."""
         cursors = self._cursors
         if not self._by_reader:  # else the link was judged when it attached, and has had it since
             self._check(cursors.check_owner, self.name, self.principal)
@@ -332,7 +335,7 @@ class MoveCursors(CursorChange):
         ]
 
     def after(self, before: Positions) -> Positions:
-        """Those that it moves."""
+        """Where the cursor stands once it is moved."""
         return {**before, **self._moves}
 
     def waits_for_space(self) -> bool:
@@ -340,7 +343,7 @@ class MoveCursors(CursorChange):
         return self._by_reader
 
     def stored(self) -> None:
-        """It stands there."""
+        """The cursor stands at its new positions."""
         self._cursors.end(self)
         if self._moves:
             self._cursors.known(self.name, self.belongs_to)
@@ -348,7 +351,7 @@ class MoveCursors(CursorChange):
 
 
 class Forget(CursorChange):
-    """The end of a cursor."""
+    """The deletion of a cursor."""
 
     def __init__(
         self, cursors: Cursors, name: str, principal: Principal, may: Callable[[Positions], None],
@@ -358,18 +361,18 @@ class Forget(CursorChange):
         self._may = may
 
     def prepare(self, now_ms: int) -> Unit:
-        """Whatever there is of it."""
+        """The verbs that delete the cursor, whatever there is of it."""
         self._check(self._may, self._cursors.there(self.name))
         self._check(self._cursors.check_owner, self.name, self.principal)
         self._cursors.begin(self)
         return [ForgetCursor(self.name)]
 
     def after(self, before: Positions) -> Positions:
-        """Nowhere."""
+        """A deleted cursor stands nowhere."""
         return {}
 
     def stored(self) -> None:
-        """It is gone."""
+        """The cursor is gone."""
         self._cursors.end(self)
         self._cursors.forgotten(self.name)
         self._then(None)
@@ -386,7 +389,7 @@ class Prefix:
         self._missing: dict[int, int] = {}  # first and last offset of each gap beyond it
 
     def accept(self, offsets: Iterable[int]) -> bool:
-        """These are done with; whether the prefix grew."""
+        """The messages at these offsets are done with; returns whether the prefix grew."""
         before = self.offset
         for offset in offsets:
             if offset == self.offset:
@@ -397,7 +400,7 @@ class Prefix:
         return self.offset > before
 
     def skip(self, first: int, last: int) -> bool:
-        """The offsets from `first` to `last` are not there; whether the prefix grew."""
+        """There are no messages from `first` to `last`; returns whether the prefix grew."""
         before = self.offset
         if last >= self.offset:
             self._missing[max(first, self.offset)] = last

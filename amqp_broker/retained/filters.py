@@ -53,7 +53,9 @@ NO_ROOM: Final = "amqp:resource-limit-exceeded"
 
 @attrs.frozen
 class Start:
-    """Where to begin: one of WORDS, or AT_OFFSET, or AT_TIME (milliseconds of the Unix epoch) in `number`."""
+    """Where reading begins: one of WORDS, or AT_OFFSET, or AT_TIME (milliseconds of the Unix epoch) in
+    `number`.
+    """
 
     kind: str
     number: int = 0

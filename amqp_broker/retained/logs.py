@@ -1,4 +1,4 @@
-"""What can be read by offset: the messages of a retaining queue, and the event log.
+"""What can be read by offset: the messages of a retaining queue, and the journal.
 
 Both are dense: an offset below `next` that is not below `first` is there, unless it is damaged. Pages come
 ready to be sent: the bare message octet for octet, with the annotations that say where it stands.
@@ -35,7 +35,7 @@ from amqp_broker.retained.filters import AT_OFFSET, AT_TIME, FIRST, LAST, Start
 
 EVENTS: Final = "$events"
 EVENTS_ID: Final = EVENT_LOG
-"""What cursors know the event log by."""
+"""What cursors know the journal by."""
 
 EVENTS_KIND: Final = "events"
 
@@ -84,8 +84,7 @@ class RetainedLog(Protocol):
         """The next messages at or after `start`."""
 
     def offset_at(self, store: Store, at_ms: int) -> int:
-        """The first offset of that time of the clock on the wall, or later; the next offset if there is
-        none.
+        """The first offset of that time of the clock on the wall, or later; the next offset if there is none.
         """
 
 
@@ -110,7 +109,7 @@ class QueueLog:
 
     @property
     def end(self) -> int:
-        """What is published: its commit has returned."""
+        """The next offset after the messages whose commits have returned."""
         return self.queue.backlog.available_to
 
     def page(self, store: Store, start: int, messages: int, size: int) -> Page:
@@ -134,7 +133,7 @@ class QueueLog:
         return Page(records, found.next_offset)
 
     def offset_at(self, store: Store, at_ms: int) -> int:
-        """By the times of publication."""
+        """The first offset that was published at that time or later; the next offset if there is none."""
         return store.ask(OffsetAt(self.log_id, self._clock.time_of(at_ms)))
 
 
@@ -147,7 +146,7 @@ def _header(key: tuple[int, int]) -> bytes:
 
 
 class EventLog:
-    """The store's event log: offsets are the numbers of the events. `end` is as of the last look."""
+    """The store's journal: offsets are the numbers of the events. `end` is as of the last look."""
 
     def __init__(self, clock: BrokerClock) -> None:
         self._clock = clock

@@ -65,11 +65,11 @@ class Asked:
         self._pending = pending
 
     def reply(self, body: Reply) -> None:
-        """It is done."""
+        """The request is done: send the reply."""
         self._pending.send(ok_reply(self.request.correlation_id, body))
 
     def refuse(self, error: Exception) -> None:
-        """It can't be, and nothing of it was done."""
+        """The request can't be done, and nothing of it was."""
         if isinstance(error, NodeRefused):
             refusal = error.error
         elif isinstance(error, RowDamaged):
@@ -101,14 +101,14 @@ class Waiting:
         self._over = False
 
     def begin(self, timeout_ms: int) -> None:
-        """Wait so long at most."""
+        """Wait for at most so many milliseconds."""
         self._asked.nodes.timers.set(trio.current_time() + timeout_ms / 1000, self)
         for log, known in zip(self._logs, self._known, strict=True):
             if not self._over:
                 self._asked.retained.wait(log, self, known)
 
     def grown(self) -> None:
-        """One has."""
+        """One of the logs has grown."""
         self.end()
         self._asked.look(partial(_described, self._asked.retained, self._logs))
 
@@ -118,7 +118,7 @@ class Waiting:
             self.grown()
 
     def end(self) -> None:
-        """Wait no more."""
+        """Stop waiting."""
         self._over = True
         self._asked.nodes.timers.forget(self)
         for log in self._logs:
@@ -126,23 +126,25 @@ class Waiting:
 
 
 class RetainedNode(RequestNode):
-    """The node; rights are asked for with each request."""
+    """The node `$retained`; rights are asked for with each request."""
 
     def __init__(self, retained: RetainedNodes, name: str) -> None:
         super().__init__(name)
         self._retained = retained
 
     def sink(self, attachment: Attachment) -> RetainedRequests:
-        """What takes the requests of one link."""
+        """The sink for the requests of one link."""
         return RetainedRequests(self._retained, attachment)
 
     def relayed(self, relay: RelaySink) -> Sink:
-        """One request, which can hold nothing."""
+        """The sink for one request that came through the anonymous terminus, which can hold nothing."""
         return RetainedRequests(self._retained, relay.attachment, relayed=True)
 
 
 class RetainedRequests(RequestSink):
-    """One link to it; `relayed` is one message through the anonymous terminus, which can hold nothing."""
+    """One link to the node `$retained`; `relayed` is one message through the anonymous terminus, which can
+    hold nothing.
+    """
 
     def __init__(self, retained: RetainedNodes, attachment: Attachment, *, relayed: bool = False) -> None:
         super().__init__(attachment)

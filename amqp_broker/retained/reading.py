@@ -37,7 +37,7 @@ SETTLED_MODE: Final = 1  # snd-settle-mode settled (2.8.2)
 
 
 class RetainedReading:
-    """Nodes for links that read by offset; one for each broker."""
+    """Nodes for links that read by offset, for one broker."""
 
     def __init__(self, retained: RetainedNodes) -> None:
         self._retained = retained
@@ -54,7 +54,7 @@ class RetainedReading:
 
 
 class ReadNode(Node):
-    """What is read by offset: the event log, or a queue that retains. A queue is made on first use."""
+    """A node that is read by offset: the journal, or a queue that retains. A queue is made on first use."""
 
     is_received_from = True
 
@@ -67,7 +67,7 @@ class ReadNode(Node):
         self._user: CursorUser | None = None
 
     def check_source(self, attachment: Attachment) -> None:
-        """Who may browse; from where the filters say."""
+        """Admits who may browse there, with filters that say from where."""
         source, request = attachment.source, self._request
         if source.distribution_mode not in (None, COPY):
             raise NodeRefused(
@@ -85,7 +85,7 @@ class ReadNode(Node):
                 _check_range(self.name, start, request.until, Bounds(0, 0))
 
     async def make(self, attachment: Attachment) -> None:
-        """Its place among the readers, its cursor, and then a queue that is not there."""
+        """Take a place among the readers, and the cursor, and then make a queue that is not there."""
         retained, cursor = self._retained, self._request.cursor
         retained.admit_reader()
         user = CursorUser(attachment.connection.container_id, attachment.principal)
@@ -99,13 +99,15 @@ class ReadNode(Node):
             raise
 
     def _give_back(self) -> None:
-        """There will be no link."""
+        """There will be no link: give back its place among the readers, and the cursor."""
         self._retained.reader_gone()
         if self._request.cursor is not None and self._user is not None:
             self._retained.cursors.read_no_more(self._request.cursor, self.name, self._user)
 
     async def open_source(self, attachment: Attachment) -> RetainedSource:
-        """From there on, unless that is no more."""
+        """The source that reads from where the filters say. Raises NodeRefused where that is not there any
+        more.
+        """
         retained, request, user = self._retained, self._request, self._user
         assert user is not None, "the place among the readers is taken before"
         log: RetainedLog = retained.events
@@ -145,7 +147,7 @@ class LogNode(ReadNode):
         self._request = attrs.evolve(self._request, start=Start(FIRST))
 
     def check_source(self, attachment: Attachment) -> None:
-        """Who may browse, and does."""
+        """Admits who may browse, and asks for that."""
         if attachment.source.distribution_mode != COPY:
             self._retained.nodes.site(attachment.principal, self.name, RECEIVE)
             raise NodeRefused(
@@ -183,7 +185,7 @@ def _begin(
 
 
 def _check_range(address: str, start: int, until: int, bounds: Bounds) -> None:
-    """A range has to be there as a whole, from its first message on."""
+    """Refuses a range that is not there as a whole, from its first message on."""
     if until < start:
         raise NodeRefused(INVALID, f"expected a range, got from {start} until {until}")
     info = {"address": address, "first": Ulong(bounds.first), "next": Ulong(bounds.next_offset)}

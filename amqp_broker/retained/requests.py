@@ -23,13 +23,13 @@ MAX_ADDRESSES = 1_024
 
 @attrs.frozen
 class Request:
-    """One request. Every method raises NodeRefused for what is not as expected."""
+    """One request to `$retained`. Every method raises NodeRefused for what is not as expected."""
 
     correlation_id: Any
     body: dict[str, Any]
 
     def optional(self, key: str) -> Any:
-        """What stands there, or None."""
+        """The text of this key, or None."""
         return self.body.get(key)
 
     def cursor(self, name_bytes: int) -> str:
@@ -45,7 +45,7 @@ class Request:
         return number
 
     def positions(self, key: str) -> dict[str, int]:
-        """Offsets by address."""
+        """The offsets by address."""
         return {name: read_offset(value, f"{key}: {name!r:.80}") for name, value in self._map(key).items()}
 
     def starts(self, key: str) -> dict[str, Start]:

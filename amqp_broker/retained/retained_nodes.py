@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Waiter(Protocol):
-    """Who wants to know that a log has grown."""
+    """Something that waits until a log has grown."""
 
     def grown(self) -> None:
-        """It has; said once."""
+        """The log has grown; called once."""
 
 
 def check_retains(name: str, retains: bool) -> None:
@@ -54,7 +54,9 @@ class RetainedNodes:
     # At the start
 
     def recover(self, store: Store) -> Unit:
-        """Take up what the store has; what it has to be told of the configuration. Before the writer runs."""
+        """Take up what the store has; returns the verbs that tell it the configuration. Before the writer
+        runs.
+        """
         self.events.bounds(store)
         self.cursors.recover(store)
         unit: Unit = []
@@ -65,7 +67,7 @@ class RetainedNodes:
         return unit
 
     def changed(self, queue: Queue, stored: Retained | None) -> Retain | None:
-        """What the store has to be told if it keeps `queue` otherwise than the configuration says."""
+        """The verbs that tell the store how `queue` is retained, where it knows otherwise."""
         policy = self.nodes.config.policy_of(queue.name)
         before = (0, 0) if stored is None else (stored.keep_ms, stored.keep_bytes)
         if before == (policy.retention_ms, policy.retention_bytes):
@@ -83,7 +85,7 @@ class RetainedNodes:
         return found
 
     def log_at(self, principal: Principal, address: object) -> RetainedLog:
-        """What is read at an address that exists. Raises NodeRefused."""
+        """The log that is read at an address that exists. Raises NodeRefused."""
         try:
             parsed = parse_address(address, self.limits.address_bytes)
         except AddressError as error:
@@ -101,7 +103,7 @@ class RetainedNodes:
 
     def site(self, principal: Principal, address: str) -> Site | None:
         """Where a queue stands, or would be made on first use, that a link reads by offset; None: it reads
-        the event log. Raises NodeRefused.
+        the journal. Raises NodeRefused.
         """
         if address != EVENTS:
             site = self.nodes.site(principal, address, BROWSE)
@@ -153,11 +155,11 @@ class RetainedNodes:
         self._readers += 1
 
     def reader_gone(self) -> None:
-        """One less does."""
+        """One link less reads."""
         self._readers -= 1
 
     def forget_reader(self, reader: PageReader) -> None:
-        """Its link is gone."""
+        """The link of `reader` is gone."""
         self.turns.forget(reader)
         self.reader_gone()
 
@@ -173,7 +175,7 @@ class RetainedNodes:
             self.nodes.writer.read(self._look_at_events)  # it may have grown since the last look
 
     def wait_no_more(self, log: RetainedLog, waiter: Waiter) -> None:
-        """It is gone; harmless when it does not wait."""
+        """`waiter` is gone; harmless when it does not wait."""
         waiting = self._waiting.get(log)
         if waiting is not None:
             waiting.pop(waiter, None)
@@ -185,7 +187,7 @@ class RetainedNodes:
         self._tell(self.events)
 
     def _after_commit(self, store: Store) -> None:
-        """A group was stored, and its operations have been told."""
+        """Wake who waits for a log that grew: a group was stored, and its operations have been told."""
         if self.events in self._waiting:
             self.events.bounds(store)
         for log in list(self._waiting):

@@ -69,7 +69,7 @@ class RetainedSource(Source):
     # Pages
 
     def read_page(self, store: Store) -> None:
-        """Between two commits, in no task of its own."""
+        """Read the next page, between two commits, in no task of its own."""
         limits = self._retained.limits
         messages = min(limits.retained_page_messages, max(READ_AHEAD_MESSAGES, self._wanted))
         start = self._position
@@ -85,7 +85,7 @@ class RetainedSource(Source):
         self.connection.run_in_turn(self._arrived, page)
 
     def grown(self) -> None:
-        """There is more than there was, said after a commit."""
+        """There is more to read; called after a commit."""
         self.connection.run_in_turn(self.on_credit)
 
     def _arrived(self, page: Page) -> None:
@@ -109,7 +109,7 @@ class RetainedSource(Source):
         self._go_on()
 
     def _keep(self, records: list[Record]) -> None:
-        """The page that is being sent, which counts as memory of the connection."""
+        """Take a page to be sent, which counts as memory of the connection."""
         account = self.connection.account
         account.give_back(self._page_bytes)
         self._page = records
@@ -118,7 +118,9 @@ class RetainedSource(Source):
         account.hold(self._page_bytes)
 
     def _end_without_progress(self) -> None:
-        """The store has nothing where there should be something: said rather than asked again for ever."""
+        """End the link: the store has nothing where there should be something, and to ask again would go on
+        for ever.
+        """
         self._detached = True
         log = self._log
         description = f"{log.address!r}: nothing at offset {self._position}, although {log.end} is the next"
@@ -126,7 +128,7 @@ class RetainedSource(Source):
         self.detach(Error(condition="amqp:internal-error", description=description))
 
     def _exactly(self, records: list[Record], next_offset: int, until: int) -> list[Record]:
-        """Those of a range up to the first that is missing."""
+        """The records of a range up to the first one that is missing."""
         expected = self._position
         for count, record in enumerate(records):
             if record.offset >= until:
@@ -140,7 +142,7 @@ class RetainedSource(Source):
         return records
 
     def _not_too_large(self, records: list[Record], largest: int) -> list[Record]:
-        """Those up to the first that must not be sent on this link (2.7.3)."""
+        """The records up to the first one that must not be sent on this link (2.7.3)."""
         for count, record in enumerate(records):
             size = len(record.header_bytes) + len(record.body)
             if size > largest:
@@ -149,7 +151,7 @@ class RetainedSource(Source):
         return records
 
     def _skip_missing(self, cursor: CursorReading, records: list[Record], next_offset: int) -> None:
-        """What is damaged, or dropped before it was read, does not hold the cursor up."""
+        """Move the cursor over what is damaged, or was dropped before it was read."""
         expected = self._position
         for record in records:
             if record.offset > expected:
@@ -197,7 +199,7 @@ class RetainedSource(Source):
             link.drained()
 
     def _send(self) -> bool:
-        """Send of the page what goes; whether all of it went."""
+        """Send of the page what can be sent; returns whether all of it was."""
         link = self.link
         page = self._page
         begun = trio.current_time()
@@ -215,7 +217,7 @@ class RetainedSource(Source):
         return self._until is not None and self._position >= self._until
 
     def _end_at(self, missing: int, goes_on: int) -> None:
-        """A range yields exactly its messages, or says what is not there."""
+        """End the link at a message of its range that is missing: a range yields exactly its messages."""
         log = self._log
         self._detached = True
         self.connection.log.warning("retained.dropped", address=log.address, offset=missing)
@@ -232,7 +234,7 @@ class RetainedSource(Source):
         self.detach(Error(condition=DROPPED, description=description, info=info))
 
     def _end_too_large(self, offset: int, size: int) -> None:
-        """Who reads by offset gets every message, so none is passed over in silence."""
+        """End the link at a message that is too large for it: who reads by offset gets every message."""
         log = self._log
         largest = self.link.remote_max_message_size
         self._detached = True
@@ -248,7 +250,8 @@ class RetainedSource(Source):
     # Outcomes
 
     def on_outcomes(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
-        """Copies: an outcome has no effect but that accepted and rejected move a cursor."""
+        """The receiver gave copies an outcome: only accepted and rejected have an effect, and move a cursor.
+        """
         if isinstance(state, TransactionalState):
             description = "messages that are read by offset are copies, which no transaction can retire"
             self.lose(deliveries, state, description)
@@ -266,7 +269,8 @@ class RetainedSource(Source):
         self._go_on()
 
     def _move(self, cursor: CursorReading) -> None:
-        """Have the prefix stored, one move at a time; what was accepted is settled after its commit."""
+        """Have the accepted prefix stored, one move at a time; what was accepted is settled after its commit.
+        """
         if cursor.moving:
             return
         answers, cursor.answers = cursor.answers, []
@@ -308,7 +312,7 @@ class RetainedSource(Source):
             self.link.settle(deliveries, state)
 
     def on_detached(self, unsettled: list[OutgoingDelivery], broken: bool) -> None:
-        """Nothing was held but the cursor."""
+        """The link is gone; it held nothing but the cursor."""
         self._detached = True
         self._keep([])
         self._retained.forget_reader(self)

@@ -51,13 +51,13 @@ TX_SEQUENCE: Final = "tx-sequence"
 
 
 class SequenceRules(PostRules):
-    """One for each broker."""
+    """Makes the rules of links that send messages of streams, for one broker."""
 
     def __init__(self, sequences: Sequences) -> None:
         self._sequences = sequences
 
     def check(self, attach: Attach, site: Site | None) -> None:
-        """Whether the stream that the link names can be one."""
+        """Whether the stream that the link names can be one. Raises NodeRefused."""
         if site is None or site.policy.sequence != SEQUENCE_OFF:
             _stream_of(attach)
 
@@ -100,7 +100,7 @@ def _stream_of(attach: Attach) -> str | None:
 
 
 class OrderDeadline(Expiring):
-    """When outcomes are told that a link keeps."""
+    """Tells the outcomes that a link keeps when their time has come."""
 
     def __init__(self, link: ReceiverLink, timer: OrderTimer) -> None:
         self._link = link
@@ -131,7 +131,7 @@ class SequenceRule(PostRule):
         self._deadline: OrderDeadline | None = None
 
     def wants_all(self, queue: Queue) -> bool:
-        """Each message has its place where the link names a stream, or the queue wants one."""
+        """Whether each message has to have a place: where the link names a stream, or the queue wants one."""
         return self._stream is not None or queue.sequences.required
 
     # From a run to an operation
@@ -230,7 +230,7 @@ class SequenceRule(PostRule):
 
 
 def _arrived(sink: QueueSink, timer: OrderTimer, deliveries: list[Delivery]) -> None:
-    """Tell what is kept, where there is a reason not to wait for the timer."""
+    """Tell the outcomes that are kept, where there is a reason not to wait for the timer."""
     link = sink.link
     now = trio.current_time()
     window = link.session.window
@@ -255,7 +255,7 @@ def runs_of_outcomes(posting: SequencedPosting) -> list[tuple[list[Delivery], An
 
 
 def equal_runs(deliveries: list[Delivery], outcomes: list[Any]) -> list[tuple[list[Delivery], Any]]:
-    """Deliveries with equal outcomes that follow each other."""
+    """Runs of deliveries with equal outcomes that follow each other."""
     runs: list[tuple[list[Delivery], Any]] = []
     last: Any = None
     for delivery, outcome in zip(deliveries, outcomes, strict=True):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from amqp_broker.sequences.sequences import Sequences
 
 Places = Sequence[Place | Error | None]
-"""Of each message of a run: its place, what is wrong with its fields, or None: it is of no stream."""
+"""For each message of a run its place, or what is wrong with its fields, or None: it is of no stream."""
 
 
 class SequencedPosting(Arrival):
@@ -77,7 +77,7 @@ class SequencedPosting(Arrival):
 
     @property
     def places(self) -> Places:
-        """Of each message."""
+        """The place of each message."""
         return self._places
 
     def prepare(self, now_ms: int) -> Unit:
@@ -100,7 +100,7 @@ class SequencedPosting(Arrival):
         return unit + advances(queue, self._changes)
 
     def undo(self) -> None:
-        """The offsets are free again, and the streams where they were."""
+        """The offsets are free again, and the streams stand where they stood."""
         changes, self._changes = self._changes, []
         self._sequences.positions.undo(self, changes)
         made, self._made = self._made, 0
@@ -108,7 +108,7 @@ class SequencedPosting(Arrival):
         super().undo()
 
     def parts(self) -> Sequence[Operation]:
-        """Each message for itself."""
+        """One posting for each message."""
         if len(self._records) < 2:
             return [self]
         parts = [
@@ -134,21 +134,21 @@ class SequencedPosting(Arrival):
             self._sequences.nodes.pump(queue)
 
     def refused(self, error: Exception) -> None:
-        """None of them is there."""
+        """No message of the run is there; the sender is told."""
         self.end()
         self._connection.run_in_turn(self._then, self, error)
 
     def asking_connection(self) -> Connection | None:
-        """The sender's connection."""
+        """The connection of the sender."""
         return self._connection
 
     def kept_bytes(self) -> int:
-        """Its messages."""
+        """The octets of the messages."""
         return self._size_bytes + len(self._records) * RECORD_OVERHEAD_BYTES
 
 
 Admit = Callable[[Record], Rejected | None]
-"""Whether there is room for a message that would be taken, or what it is told."""
+"""None where there is room for a message that would be taken, else the outcome that its sender is told."""
 
 
 def judge(
@@ -176,7 +176,7 @@ def judge(
 
 
 def advances(queue: Queue, streams: list[Stream]) -> Unit:
-    """What the store keeps of streams that changed. One of which nothing was ever accepted is no stream: who
+    """The verbs that store streams that changed. One of which nothing was ever accepted is no stream: who
     invents names does not fill the disk.
     """
     if not queue.persistent:
@@ -205,7 +205,7 @@ class Reset(Operation):
         self._change = Stream(queue.queue_id, name, "", 0, 0)
 
     def prepare(self, now_ms: int) -> Unit:
-        """It begins anew for those behind it in the group, too."""
+        """The verbs that have the stream begin anew, for what follows in the group, too."""
         positions = self._sequences.positions
         try:
             self._was = positions.find(self._queue, self._name).seq_id > 0
@@ -217,16 +217,16 @@ class Reset(Operation):
         return [ForgetStream(self._queue.queue_id, self._name)] if self._queue.persistent else []
 
     def undo(self) -> None:
-        """It stands where it stood."""
+        """The stream stands where it stood."""
         self._sequences.positions.undo(self, [self._change])
         made, self._made = self._made, 0
         self._sequences.positions.make(-made)
 
     def stored(self) -> None:
-        """The administrator is told."""
+        """The stream begins anew; the administrator is told."""
         self._sequences.positions.stored(self, self._queue, [self._change])
         self._then(self._was, None)
 
     def refused(self, error: Exception) -> None:
-        """The administrator is told."""
+        """The stream stands where it stood; the administrator is told why."""
         self._then(self._was, error)

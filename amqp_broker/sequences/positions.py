@@ -51,7 +51,7 @@ class StreamPositions:
         self._pending: dict[Key, list[tuple[Any, Stream]]] = {}
 
     def __len__(self) -> int:
-        """How many are in memory."""
+        """How many streams are in memory."""
         return len(self._remembered) + len(self._pending)
 
     def find(self, queue: Queue, name: str) -> Stream:
@@ -90,30 +90,31 @@ class StreamPositions:
     # What operations do
 
     def check_room(self, more: int) -> None:
-        """Whether the store may have so many more than the group under way leaves. Raises TooManyStreams."""
+        """Whether the store may have `more` streams than the group under way leaves. Raises TooManyStreams.
+        """
         if self._stored is None:
             self._stored = self._count()
         if self._stored + more > self._most_stored:
             raise TooManyStreams(f"there are {self._stored} streams, as many as limits.max_streams allows")
 
     def make(self, more: int) -> None:
-        """The group under way makes so many, or takes them away."""
+        """The group under way makes `more` streams, or takes them away."""
         if more:
             if self._stored is None:
                 self._stored = self._count()
             self._stored += more
 
     def change(self, operation: object, stream: Stream) -> None:
-        """It leaves the stream so, if it is stored."""
+        """The operation leaves the stream so, if it is stored."""
         self._pending.setdefault((stream.queue_id, stream.stream), []).append((operation, stream))
 
     def undo(self, operation: object, streams: list[Stream]) -> None:
-        """Nothing of it is stored, nor of those after it: they were undone before."""
+        """Nothing of the operation is stored, nor of those after it: they were undone before."""
         for stream in streams:
             self._drop(operation, stream)
 
     def stored(self, operation: object, queue: Queue, streams: list[Stream]) -> None:
-        """The commit returned: what it changed holds."""
+        """The commit returned: what the operation changed holds."""
         for stream in streams:
             self._drop(operation, stream)
             if queue.persistent:
@@ -134,7 +135,7 @@ class StreamPositions:
             self._pending.pop(key, None)
 
     def count(self, queue: Queue, name: str, refusals: int, now_ms: int) -> None:
-        """Messages of a stream were not taken, and nothing is stored for that."""
+        """Count messages of a stream that were not taken; nothing is stored for that."""
         key = (queue.queue_id, name)
         stream = self._remembered.get(key) if queue.persistent else sequences_of(queue).local.get(name)
         if stream is not None and key not in self._pending:
@@ -142,5 +143,5 @@ class StreamPositions:
             self.stored(None, queue, [counted])
 
     def latest(self, stream: Stream) -> Stream:
-        """What memory knows of a stream that was read from the store; it is the same or later."""
+        """What memory knows of a stream that was read from the store: its position there, or a later one."""
         return self._remembered.get((stream.queue_id, stream.stream), stream)

@@ -69,7 +69,7 @@ class Sequences:
         return self._tentative.setdefault(transaction, {})
 
     def forget_tentative(self, transaction: Transaction) -> None:
-        """It is over; harmless when said twice."""
+        """The transaction is over; harmless when called twice."""
         self._tentative.pop(transaction, None)
 
     # Questions, answered between two commits
@@ -80,4 +80,4 @@ class Sequences:
 
 
 def _room_for_all(more: int) -> None:
-    """A queue in memory says so when a stream is looked for."""
+    """Refuse nothing: a queue in memory refuses when a stream is looked for."""

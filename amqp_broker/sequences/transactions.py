@@ -112,7 +112,7 @@ class SequencedEnlistment(Operation):
         return Rejected(error=full_error(self.queue))
 
     def unjudge(self) -> None:
-        """The group did not happen: it will be judged once more."""
+        """The group did not happen: the run will be judged once more."""
         if self._posting is not None:
             posting, self._posting = self._posting, None
             self.queue.unreserve(posting.operations, posting.size_bytes)
@@ -122,7 +122,7 @@ class SequencedEnlistment(Operation):
         self._found, self._left, self.outcomes, self._counts = [], [], [], []
 
     def judged(self) -> None:
-        """It stands: what was refused is counted."""
+        """The judgement is stored: what was refused is counted."""
         counts, self._counts = self._counts, []
         for name, count in counts:
             self._sequences.positions.count(self.queue, name, count, self._sequences.now_ms())
@@ -130,13 +130,13 @@ class SequencedEnlistment(Operation):
             self._give_up(ROLLED_BACK)
 
     def _give_up(self, error: Exception) -> None:
-        """Room that is kept for its messages is free."""
+        """Give back the room that is kept for the messages."""
         posting, self._posting = self._posting, None
         if posting is not None:
             posting.refused(error)
 
     def fail(self, error: Exception) -> None:
-        """It could not be judged."""
+        """The run could not be judged."""
         self.failure = TransactionRollback(str(error))
         self.outcomes = [Rejected(error=self.failure.error())] * len(self._records)
         if self._posting is None:
@@ -146,11 +146,13 @@ class SequencedEnlistment(Operation):
     # Enlisted
 
     def obstacle(self) -> Error | None:
-        """The queue may have gone meanwhile."""
+        """Why the run can't be stored any more: the queue may have gone meanwhile."""
         return deleted_error(self.queue) if self.queue.deleted else None
 
     def prepare(self, now_ms: int) -> Unit:
-        """The messages and where their streams stand then. Raises TransactionRollback if they can't be."""
+        """The verbs that store the messages, and where their streams stand then. Raises TransactionRollback
+        if they can't be.
+        """
         assert self._posting is not None, "a run is judged before its transaction is discharged"
         if self.failure is not None:
             raise Refused(self.failure.error())
@@ -180,7 +182,7 @@ class SequencedEnlistment(Operation):
         return unit + advances(self.queue, self._left)
 
     def undo(self) -> None:
-        """The offsets are free again, and the streams where they were."""
+        """The offsets are free again, and the streams stand where they stood."""
         self._sequences.positions.undo(self, self._left)
         made, self._made = self._made, 0
         self._sequences.positions.make(-made)
@@ -196,7 +198,7 @@ class SequencedEnlistment(Operation):
         self._sequences.nodes.pump(self.queue)
 
     def refused(self, error: Exception) -> None:
-        """The messages never were; their streams are where they were."""
+        """The messages never were; their streams stand where they stood."""
         self._give_up(error)
         self._end()
 
@@ -225,12 +227,12 @@ class TransactionalJudging(Operation):
         self.enlistment = enlistment
 
     def prepare(self, now_ms: int) -> Unit:
-        """Nothing is stored of it."""
+        """Judge the run; nothing is stored of that."""
         self.enlistment.judge(now_ms)
         return []
 
     def undo(self) -> None:
-        """It will be judged once more."""
+        """The run will be judged once more."""
         self.enlistment.unjudge()
 
     def stored(self) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from amqp_broker.pipeline.audits.findings import Rule, judge, words
+from amqp_broker.pipeline.audits.findings import Rule, judge, text
 from amqp_broker.pipeline.audits.ledger import message_key, message_places
 from amqp_broker.pipeline.audits.messages import addresses
 from amqp_broker.pipeline.audits.span import Span
@@ -23,16 +23,16 @@ def findings(messages: DataFrame, span: Span) -> DataFrame:
     known = gone.join(F.broadcast(addresses(messages)), "address")
     seen = F.lit(span.complete) | (F.col("offset") >= F.col("first_offset"))
     key = message_key()
-    places = F.concat(message_places(), words(", given up lsn {dead}", dead="dead_lsn"))
+    places = F.concat(message_places(), text(", given up lsn {dead}", dead="dead_lsn"))
     twice = (F.col("deads") > 1) | (F.col("expires") > 1)
     rules = [
-        Rule("dead-and-accepted", F.col("accepts") > 0, key, words("given up, and accepted too"), places),
+        Rule("dead-and-accepted", F.col("accepts") > 0, key, text("given up, and accepted too"), places),
         Rule("dead-twice", twice, key,
-             words("given up {d} times, expired {e} times", d="deads", e="expires"), places),
+             text("given up {d} times, expired {e} times", d="deads", e="expires"), places),
         Rule("delivered-after-death", F.col("last_deliver_lsn") > F.col("dead_lsn"), key,
-             words("given up and delivered afterwards"), places),
-        Rule("dead-unknown", (F.col("puts") == 0) & seen, key, words("given up, and never put"), places),
-        Rule("dead-without-reason", F.col("silent_deads") > 0, key, words("nobody said why"), places),
+             text("given up and delivered afterwards"), places),
+        Rule("dead-unknown", (F.col("puts") == 0) & seen, key, text("given up, and never put"), places),
+        Rule("dead-without-reason", F.col("silent_deads") > 0, key, text("nobody said why"), places),
     ]  # fmt: skip
     return judge(known, AUDIT, rules)
 

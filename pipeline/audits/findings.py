@@ -61,8 +61,8 @@ def judge(frame: DataFrame, audit: str, rules: Sequence[Rule]) -> DataFrame:
     )
 
 
-def words(template: str, **columns: Column | str) -> Column:
-    """Text with columns in it: `words("put {n} times", n="puts")`; a null is shown as `-`."""
+def text(template: str, **columns: Column | str) -> Column:
+    """Text with columns in it: `text("put {n} times", n="puts")`; a null is shown as `-`."""
     parts: list[Any] = []
     rest = template
     while "{" in rest:

@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from amqp_broker.pipeline.audits.findings import Rule, judge, words
+from amqp_broker.pipeline.audits.findings import Rule, judge, text
 from amqp_broker.pipeline.audits.span import Span
 from amqp_broker.pipeline.audits.transactions import AUDIT, UNRESOLVED_AFTER_MS
 
@@ -55,8 +55,8 @@ def _sets(sets: DataFrame, epochs: DataFrame, span: Span, unresolved_after_ms: i
     seen = sets.where("visible > 0").select("group", "producer").distinct().withColumn("seen", F.lit(True))
     known = sets.join(epochs, _EPOCH, "left").join(F.broadcast(seen), ["group", "producer"], "left")
     names = {n: n for n in ("group", "producer", "epoch", "set_id", "seal_lsn", "visible_lsn", "void_lsn")}
-    key = words("group {group} producer {producer} epoch {epoch} set {set_id}", **names)
-    places = words(
+    key = text("group {group} producer {producer} epoch {epoch} set {set_id}", **names)
+    places = text(
         "sealed lsn {seal_lsn}, decided lsn {decide_lsn}, visible lsn {visible_lsn}, void lsn {void_lsn}",
         decide_lsn="decide_lsn", **names,
     )  # fmt: skip
@@ -65,19 +65,19 @@ def _sets(sets: DataFrame, epochs: DataFrame, span: Span, unresolved_after_ms: i
     open_us = F.lit(span.end_us) - F.col("seal_us")
     rules = [
         Rule("set-torn", (visible > 0) & (visible != sealed), key,
-             words("sealed with {sealed} messages, {visible} became visible",
+             text("sealed with {sealed} messages, {visible} became visible",
                    sealed=sealed, visible=visible), places),
         Rule("set-unsealed", (visible > 0) & (F.col("seals") == 0) & F.lit(span.complete), key,
-             words("visible, and never sealed"), places),
+             text("visible, and never sealed"), places),
         Rule("set-undecided", (visible > 0) & ~decided, key,
-             words("visible, and its epoch was never decided"), places),
+             text("visible, and its epoch was never decided"), places),
         Rule("set-void-and-visible", (visible > 0) & (voids > 0), key,
-             words("given up, and visible too"), places),
+             text("given up, and visible too"), places),
         Rule("set-left", decided & (visible == 0) & (voids == 0) & (sealed > 0) & F.col("seen"), key,
-             words("its epoch was decided, and it is neither visible nor void"), places),
+             text("its epoch was decided, and it is neither visible nor void"), places),
         Rule("set-unresolved", ~decided & (visible == 0) & (voids == 0)
              & (open_us > unresolved_after_ms * 1000), key,
-             words("sealed, and not decided for {s} s", s=F.floor(open_us / 1_000_000)), places),
+             text("sealed, and not decided for {s} s", s=F.floor(open_us / 1_000_000)), places),
     ]  # fmt: skip
     return judge(known, AUDIT, rules)
 
@@ -86,11 +86,11 @@ def _epochs(epochs: DataFrame) -> DataFrame:
     rising = Window.partitionBy("group", "producer").orderBy("decide_lsn")
     steps = epochs.withColumn("before", F.lag("epoch").over(rising))
     names = {name: name for name in ("group", "producer", "epoch", "decide_lsn", "before", "decides")}
-    key = words("group {group} producer {producer} epoch {epoch}", **names)
+    key = text("group {group} producer {producer} epoch {epoch}", **names)
     rules = [
-        Rule("epoch-twice", F.col("decides") > 1, key, words("decided {decides} times", **names),
-             words("first lsn {decide_lsn}", **names)),
+        Rule("epoch-twice", F.col("decides") > 1, key, text("decided {decides} times", **names),
+             text("first lsn {decide_lsn}", **names)),
         Rule("epoch-order", F.col("epoch") < F.col("before"), key,
-             words("decided after epoch {before}", **names), words("lsn {decide_lsn}", **names)),
+             text("decided after epoch {before}", **names), text("lsn {decide_lsn}", **names)),
     ]  # fmt: skip
     return judge(steps, AUDIT, rules)

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from amqp_broker.pipeline.audits import history_halves, history_order, history_transactions
-from amqp_broker.pipeline.audits.findings import Rule, judge, words
+from amqp_broker.pipeline.audits.findings import Rule, judge, text
 from amqp_broker.pipeline.audits.history_transactions import ABSENT, COMMITTED
 from amqp_broker.pipeline.event_schema import ARCHIVED, AVAILABLE
 from amqp_broker.pipeline.history_file import KINDS
@@ -98,13 +98,13 @@ def _with_events(stories: DataFrame, events: DataFrame | None) -> DataFrame:
 
 def story_key() -> Column:
     """How findings name a message."""
-    return words("{address} message-id {message_id}", address="address", message_id="message_id")
+    return text("{address} message-id {message_id}", address="address", message_id="message_id")
 
 
 def story_places() -> Column:
     """Where history and log tell about a message."""
     names = ("sent_at", "first_seen_at", "last_received_at", "settled_at", "offset")
-    return words(
+    return text(
         "order: sent {sent_at}, first seen {first_seen_at}, last received {last_received_at}, "
         "settled {settled_at}; offset {offset}",
         **{name: name for name in names},
@@ -118,27 +118,27 @@ def _rules(drained: bool) -> list[Rule]:
     there = (F.coalesce(F.col("puts"), F.lit(0)) > 0) | F.col("first_seen_at").isNotNull()
     never = F.col("receipts") == 0
     rules = [
-        Rule("lost", promised & (F.col("puts") == 0), key, words("promised, and not in the log"), places),
+        Rule("lost", promised & (F.col("puts") == 0), key, text("promised, and not in the log"), places),
         Rule("unexpected", (F.col("sends") == 0) & F.col("first_seen_at").isNotNull(), key,
-             words("seen, and nobody had sent it"), places),
+             text("seen, and nobody had sent it"), places),
         Rule("seen-before-sent", F.col("first_seen_at") < F.col("sent_at"), key,
-             words("seen before it was sent"), places),
+             text("seen before it was sent"), places),
         Rule("came-back", F.col("last_received_at") > F.col("settled_at"), key,
-             words("received after its settlement had been confirmed"), places),
+             text("received after its settlement had been confirmed"), places),
         Rule("accepted-twice", F.col("accepted") > F.col("sends"), key,
-             words("sent {s} times and accepted {a} times", s="sends", a="accepted"), places),
+             text("sent {s} times and accepted {a} times", s="sends", a="accepted"), places),
         Rule("duplicated", (F.col("sends") > 0) & (F.col("puts") > F.col("sends")), key,
-             words("sent {s} times, and {p} are in the log", s="sends", p="puts"), places),
+             text("sent {s} times, and {p} are in the log", s="sends", p="puts"), places),
         Rule("refused-and-there", (F.col("refused") >= F.col("sends")) & (F.col("sends") > 0)
              & (F.col("accepted") == 0) & ~in_txn & there, key,
-             words("refused, and it is there"), places),
+             text("refused, and it is there"), places),
     ]  # fmt: skip
     if drained:
         gone = promised & (F.coalesce(F.col("puts"), F.lit(1)) > 0) & ~F.col("archived")
         rules += [
-            Rule("not-received", gone & never, key, words("promised, and never received"), places),
+            Rule("not-received", gone & never, key, text("promised, and never received"), places),
             Rule("not-removed", ~never & F.col("removed_at").isNull(), key,
-                 words("received, given no outcome, and it did not come back"), places),
+                 text("received, given no outcome, and it did not come back"), places),
         ]  # fmt: skip
     return rules
 
@@ -147,6 +147,6 @@ def _strange(history: DataFrame) -> DataFrame:
     """Lines that are no history."""
     strange = history.where(~F.coalesce(F.col("kind"), F.lit("")).isin(*KINDS) | F.col("order").isNull())
     counted = strange.groupBy("kind").agg(F.count(F.lit(1)).alias("n"), F.min("order").alias("first"))
-    rule = Rule("line-unknown", F.lit(True), words("kind {kind}", kind="kind"),
-                words("{n} lines are no history", n="n"), words("order {first}", first="first"))  # fmt: skip
+    rule = Rule("line-unknown", F.lit(True), text("kind {kind}", kind="kind"),
+                text("{n} lines are no history", n="n"), text("order {first}", first="first"))  # fmt: skip
     return judge(counted, AUDIT, [rule])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from amqp_broker.pipeline.audits.findings import Rule, judge, words
+from amqp_broker.pipeline.audits.findings import Rule, judge, text
 from amqp_broker.pipeline.event_schema import COMMITTED
 
 _HALF = ["group", "half_id"]
@@ -27,12 +27,12 @@ def findings(history: DataFrame, events: DataFrame | None, audit: str) -> DataFr
         F.min("order").alias("first"),
         F.max("order").alias("last"),
     )  # fmt: skip
-    places = words("order {first} to {last}", first="first", last="last")
-    key = words("group {group} half-id {half_id}", group="group", half_id="half_id")
+    places = text("order {first} to {last}", first="first", last="last")
+    key = text("group {group} half-id {half_id}", group="group", half_id="half_id")
     commits, rollbacks, puts = F.col("commits"), F.col("rollbacks"), F.col("puts")
     rules = [
         Rule("half-both", (commits > 0) & (rollbacks > 0), key,
-             words("its commit and its rollback were both accepted"), places),
+             text("its commit and its rollback were both accepted"), places),
     ]  # fmt: skip
     if events is not None:
         told = told.join(_logged(events), _HALF, "left")
@@ -40,11 +40,11 @@ def findings(history: DataFrame, events: DataFrame | None, audit: str) -> DataFr
         undone = F.coalesce("undone", F.lit(0))
         rules += [
             Rule("half-lost", (puts > 0) & (logged == 0), key,
-                 words("its put was accepted, and it is not in the log"), places),
+                 text("its put was accepted, and it is not in the log"), places),
             Rule("half-commit-lost", (commits > 0) & (rollbacks == 0) & (done == 0), key,
-                 words("its commit was accepted, and the log has none"), places),
+                 text("its commit was accepted, and the log has none"), places),
             Rule("half-rollback-lost", (rollbacks > 0) & (commits == 0) & (undone == 0), key,
-                 words("its rollback was accepted, and the log has none"), places),
+                 text("its rollback was accepted, and the log has none"), places),
         ]  # fmt: skip
     return judge(told, audit, rules)
 

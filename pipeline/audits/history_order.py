@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from amqp_broker.pipeline.audits.findings import Rule, judge, words
+from amqp_broker.pipeline.audits.findings import Rule, judge, text
 from amqp_broker.pipeline.audits.history_transactions import COMMITTED
 
 _MESSAGE = ["address", "message_id"]
@@ -46,10 +46,10 @@ def _order(lines: DataFrame, audit: str) -> DataFrame:
     rule = Rule(
         "order",
         F.col("place") < F.col("before"),
-        words("{address} message-id {message_id}", address="address", message_id="message_id"),
-        words("received on {link} after number {n} of {producer}", link="link", producer="from",
+        text("{address} message-id {message_id}", address="address", message_id="message_id"),
+        text("received on {link} after number {n} of {producer}", link="link", producer="from",
               n=F.col("before.number")),
-        words("order {order}, number {n}", order="order", n=F.col("place.number")),
+        text("order {order}, number {n}", order="order", n=F.col("place.number")),
     )  # fmt: skip
     return judge(steps, audit, [rule])
 
@@ -72,10 +72,10 @@ def _held(lines: DataFrame, audit: str) -> DataFrame:
     rule = Rule(
         "held-twice",
         F.col("receipts") > F.col("returns") + 1,
-        words("{address} message-id {message_id}", address="address", message_id="message_id"),
-        words("received {n} times in life {life} and given back {r} times", n="receipts", life="life",
+        text("{address} message-id {message_id}", address="address", message_id="message_id"),
+        text("received {n} times in life {life} and given back {r} times", n="receipts", life="life",
               r="returns"),
-        words("order: first received {first}, last {last}", first="first", last="last"),
+        text("order: first received {first}, last {last}", first="first", last="last"),
     )  # fmt: skip
     return judge(lives, audit, [rule])
 
@@ -97,8 +97,8 @@ def _credit(lines: DataFrame, audit: str) -> DataFrame:
     rule = Rule(
         "beyond-credit",
         F.lit(True),
-        words("link {link} of life {life}", link="link", life="life"),
-        words("up to {over} deliveries more than it had allowed", over="over"),
-        words("order {first}", first="first"),
+        text("link {link} of life {life}", link="link", life="life"),
+        text("up to {over} deliveries more than it had allowed", over="over"),
+        text("order {first}", first="first"),
     )
     return judge(over, audit, [rule])

@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from amqp_broker.pipeline.audits.findings import WARNING, Rule, judge, words
+from amqp_broker.pipeline.audits.findings import WARNING, Rule, judge, text
 
 COMMITTED: Final = "committed"
 ABSENT: Final = "absent"
@@ -62,9 +62,9 @@ def findings(stories: DataFrame, fates: DataFrame, audit: str) -> DataFrame:
         F.min(F.when(there, F.col("message_id"))).alias("present"),
     )
     names = {name: name for name in ("txn", "fate", "posts", "there", "missing", "present")}
-    key = words("transaction {txn}", txn="txn")
-    places = words("there: {present}, not there: {missing}", **names)
-    detail = words("{fate}: {there} of {posts} messages are there", **names)
+    key = text("transaction {txn}", txn="txn")
+    places = text("there: {present}, not there: {missing}", **names)
+    detail = text("{fate}: {there} of {posts} messages are there", **names)
     rules = [
         Rule("transaction-torn", (F.col("there") > 0) & (F.col("there") < F.col("posts")), key, detail,
              places),
@@ -75,9 +75,9 @@ def findings(stories: DataFrame, fates: DataFrame, audit: str) -> DataFrame:
     early = Rule(
         "seen-uncommitted",
         F.col("first_seen_at") < F.col("commit_sent_at"),
-        words("{address} message-id {message_id}", address="address", message_id="message_id"),
-        words("seen, and the commit of transaction {txn} had not been sent", txn="txn"),
-        words("order: seen {seen}, commit sent {sent}", seen="first_seen_at", sent="commit_sent_at"),
+        text("{address} message-id {message_id}", address="address", message_id="message_id"),
+        text("seen, and the commit of transaction {txn} had not been sent", txn="txn"),
+        text("order: seen {seen}, commit sent {sent}", seen="first_seen_at", sent="commit_sent_at"),
     )
     return (
         judge(whole, audit, rules)
@@ -89,8 +89,8 @@ def findings(stories: DataFrame, fates: DataFrame, audit: str) -> DataFrame:
 def _answers(fates: DataFrame, audit: str) -> DataFrame:
     """What was said of one transaction must agree."""
     names = ("accepts", "rejects", "told_committed", "told_absent")
-    key = words("transaction {txn}", txn="txn")
-    said = words(
+    key = text("transaction {txn}", txn="txn")
+    said = text(
         "discharge accepted {accepts} times, rejected {rejects} times; "
         "told committed {told_committed} times, not-committed {told_absent} times",
         **{name: name for name in names},
@@ -100,10 +100,10 @@ def _answers(fates: DataFrame, audit: str) -> DataFrame:
     rolled_back = F.col("rollback_sent_at").isNotNull()
     rules = [
         Rule("answers-contradict", ~rolled_back & yes & no, key,
-             words("it was called committed and not committed"), said),
+             text("it was called committed and not committed"), said),
         Rule("rollback-refused", rolled_back & (F.col("rejects") > 0), key,
-             words("a discharge with fail was rejected"), said),
+             text("a discharge with fail was rejected"), said),
         Rule("fate-unknown", F.col("fate") == UNKNOWN, key,
-             words("its commit was never answered, and nobody asked"), said, WARNING),
+             text("its commit was never answered, and nobody asked"), said, WARNING),
     ]  # fmt: skip
     return judge(fates, audit, rules)

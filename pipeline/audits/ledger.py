@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from amqp_broker.pipeline.audits.findings import WARNING, Rule, judge, words
+from amqp_broker.pipeline.audits.findings import WARNING, Rule, judge, text
 from amqp_broker.pipeline.audits.gaps import gaps
 from amqp_broker.pipeline.audits.messages import addresses
 from amqp_broker.pipeline.audits.span import Span
@@ -47,13 +47,13 @@ def findings(events: DataFrame, messages: DataFrame, span: Span, *, drained: boo
 
 def message_key() -> Column:
     """How findings name a message."""
-    return words(_KEY, address="address", offset="offset")
+    return text(_KEY, address="address", offset="offset")
 
 
 def message_places() -> Column:
     """Where the log tells about a message."""
     names = ("put_lsn", "first_deliver_lsn", "last_deliver_lsn", "accept_lsn", "end_lsn")
-    return words(_PLACES, **{name: name for name in names})
+    return text(_PLACES, **{name: name for name in names})
 
 
 def _fates(messages: DataFrame, span: Span, drained: bool) -> DataFrame:
@@ -66,24 +66,24 @@ def _fates(messages: DataFrame, span: Span, drained: bool) -> DataFrame:
     archived = F.col("archive_lsn")
     taken = archived.isNotNull() & (other_end | (F.col("last_deliver_lsn") > archived))
     rules = [
-        Rule("number-twice", F.col("puts") > 1, key, words("{n} messages have one number", n="puts"),
-             words("put lsn {one} and lsn {other}", one="put_lsn", other="last_put_lsn")),
+        Rule("number-twice", F.col("puts") > 1, key, text("{n} messages have one number", n="puts"),
+             text("put lsn {one} and lsn {other}", one="put_lsn", other="last_put_lsn")),
         Rule("phantom", ~put & seen & ((F.col("deliveries") > 0) | (F.col("accepts") > 0)), key,
-             words("it came out and never came in"), places),
+             text("it came out and never came in"), places),
         Rule("too-early", F.col("first_deliver_lsn") < F.col("put_lsn"), key,
-             words("it was delivered before it was put"), places),
+             text("it was delivered before it was put"), places),
         Rule("delivered-again", F.col("last_deliver_lsn") > F.col("accept_lsn"), key,
-             words("it was accepted and delivered again"), places),
+             text("it was accepted and delivered again"), places),
         Rule("settled-twice", (F.col("accepts") + F.col("rejects")) > 1, key,
-             words("accepted {a} times and rejected {r} times", a="accepts", r="rejects"), places),
+             text("accepted {a} times and rejected {r} times", a="accepts", r="rejects"), places),
         Rule("archived-and-taken", taken, key,
-             words("a log archived it, and it was delivered afterwards or has another outcome"), places),
+             text("a log archived it, and it was delivered afterwards or has another outcome"), places),
     ]  # fmt: skip
     if drained:
-        lost = Rule("lost", put & ~ended, key, words("it came in and never came out"), places)
+        lost = Rule("lost", put & ~ended, key, text("it came in and never came out"), places)
     else:
         lost = Rule("overtaken", put & ~ended & overtaken, key,
-                    words("never delivered, and others up to offset {n} were", n="delivered_offset"),
+                    text("never delivered, and others up to offset {n} were", n="delivered_offset"),
                     places, WARNING)  # fmt: skip
     return judge(known, AUDIT, [*rules, lost])
 
@@ -91,15 +91,15 @@ def _fates(messages: DataFrame, span: Span, drained: bool) -> DataFrame:
 def _numbers(messages: DataFrame) -> DataFrame:
     missing = gaps(messages.where("puts > 0").select("address", "offset"), ["address"], "offset")
     first, last = F.col("first"), F.col("last")
-    key = words("{address} offset {first} to {last}", address="address", first=first, last=last)
+    key = text("{address} offset {first} to {last}", address="address", first=first, last=last)
     rule = Rule(
         "offset-missing",
         F.col("kind") == "missing",
         key,
-        words(
+        text(
             "{n} numbers were given to no message that is in the log", n=F.col("last") - F.col("first") + 1
         ),
-        words(
+        text(
             "between offset {before} and offset {after}", before=F.col("first") - 1, after=F.col("last") + 1
         ),
     )
@@ -116,8 +116,8 @@ def _order(messages: DataFrame) -> DataFrame:
         "order",
         F.col("put_lsn") < F.col("before"),
         message_key(),
-        words("it came in before the one with the number below"),
-        words("put lsn {put_lsn}, the one before it lsn {before}", put_lsn="put_lsn", before="before"),
+        text("it came in before the one with the number below"),
+        text("put lsn {put_lsn}, the one before it lsn {before}", put_lsn="put_lsn", before="before"),
     )
     return judge(steps, AUDIT, [rule])
 
@@ -131,23 +131,23 @@ def _sequences(events: DataFrame) -> DataFrame:
     )
     steps = numbered.withColumn("before", F.lag(place).over(stream))
     names = {name: name for name in ("address", "seq_stream", "seq_id", "seq_no", "offset", "lsn")}
-    key = words("{address} stream {seq_stream} id {seq_id} number {seq_no}", **names)
-    example = words(
+    key = text("{address} stream {seq_stream} id {seq_id} number {seq_no}", **names)
+    example = text(
         "lsn {lsn}, offset {offset}, after id {id} number {no}",
         id=F.col("before.seq_id"), no=F.col("before.seq_no"), **names,
     )  # fmt: skip
     same_id = F.col("before.seq_id") == F.col("seq_id")
     rules = [
-        Rule("sequence-order", place < F.col("before"), key, words("accepted after a later one"), example),
+        Rule("sequence-order", place < F.col("before"), key, text("accepted after a later one"), example),
         Rule("sequence-gap", same_id & (F.col("seq_no") > F.col("before.seq_no") + 1), key,
-             words("{n} numbers before it were left out",
+             text("{n} numbers before it were left out",
                    n=F.col("seq_no") - F.col("before.seq_no") - 1), example, WARNING),
     ]  # fmt: skip
     same = numbered.groupBy("address", "seq_stream", "seq_id", "seq_no").agg(
         F.count(F.lit(1)).alias("n"), F.min("lsn").alias("one"), F.max("lsn").alias("other")
     )
-    twice = Rule("sequence-duplicate", F.col("n") > 1, key, words("accepted {n} times", n="n"),
-                 words("lsn {one} and lsn {other}", one="one", other="other"))  # fmt: skip
+    twice = Rule("sequence-duplicate", F.col("n") > 1, key, text("accepted {n} times", n="n"),
+                 text("lsn {one} and lsn {other}", one="one", other="other"))  # fmt: skip
     return judge(steps, AUDIT, rules).unionByName(judge(same, AUDIT, [twice]))
 
 
@@ -169,9 +169,9 @@ def _duplicates(events: DataFrame) -> DataFrame:
     rule = Rule(
         "duplicated",
         (F.col("n") > 1) & (F.col("first") != F.col("last")),
-        words("{address} message-id {id}", address="address", id="message_id"),
-        words("{container} sent it {n} times", container="container", n="n"),
-        words("offsets {first} and {last}", first="first", last="last"),
+        text("{address} message-id {id}", address="address", id="message_id"),
+        text("{container} sent it {n} times", container="container", n="n"),
+        text("offsets {first} and {last}", first="first", last="last"),
         WARNING,
     )
     return judge(same, AUDIT, [rule])

@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from amqp_broker.pipeline.audits.findings import Rule, judge, words
+from amqp_broker.pipeline.audits.findings import Rule, judge, text
 from amqp_broker.pipeline.audits.gaps import gaps
 from amqp_broker.pipeline.event_schema import EVENT_TYPES
 
@@ -17,7 +17,7 @@ AUDIT: Final = "log"
 def findings(events: DataFrame) -> DataFrame:
     """Numbers of the log that are missing or there twice, and events of a type that nobody knows."""
     first, last = F.col("first"), F.col("last")
-    place = words("lsn {first} to {last}", first=first, last=last)
+    place = text("lsn {first} to {last}", first=first, last=last)
     numbers = judge(
         gaps(events.select("lsn"), [], "lsn"),
         AUDIT,
@@ -26,16 +26,16 @@ def findings(events: DataFrame) -> DataFrame:
                 "events-missing",
                 F.col("kind") == "missing",
                 place,
-                words("{n} events are missing from the log", n=last - first + 1),
-                words(
+                text("{n} events are missing from the log", n=last - first + 1),
+                text(
                     "between lsn {before} and lsn {after}", before=F.col("first") - 1, after=F.col("last") + 1
                 ),
             ),
             Rule(
                 "events-double",
                 F.col("kind") == "double",
-                words("lsn {first}", first="first"),
-                words("an event is more than once in the archive"),
+                text("lsn {first}", first="first"),
+                text("an event is more than once in the archive"),
                 place,
             ),
         ],
@@ -49,9 +49,9 @@ def findings(events: DataFrame) -> DataFrame:
                 Rule(
                     "type-unknown",
                     F.lit(True),
-                    words("type {type}", type="type"),
-                    words("{n} events of a type that this audit does not know", n="n"),
-                    words("lsn {lsn}", lsn="lsn"),
+                    text("type {type}", type="type"),
+                    text("{n} events of a type that this audit does not know", n="n"),
+                    text("lsn {lsn}", lsn="lsn"),
                 )
             ],
         )

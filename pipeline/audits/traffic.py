@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from amqp_broker.pipeline.audits.findings import WARNING, Rule, judge, words
+from amqp_broker.pipeline.audits.findings import WARNING, Rule, judge, text
 from amqp_broker.pipeline.audits.ledger import message_key, message_places
 from amqp_broker.pipeline.audits.span import Span
 
@@ -77,7 +77,7 @@ def findings(
         "clock-backwards",
         F.col("end_us") < F.col("put_us"),
         message_key(),
-        words("ended {ms} ms before it came", ms=_ms(F.col("put_us") - F.col("end_us"))),
+        text("ended {ms} ms before it came", ms=_ms(F.col("put_us") - F.col("end_us"))),
         message_places(),
         WARNING,
     )
@@ -104,10 +104,10 @@ def _stands(steps: DataFrame, span: Span, step_s: int, stalled_minutes: int) -> 
     rule = Rule(
         "stalled",
         stood_s > stalled_minutes * 60,
-        words("{address} since {at}", address="address", at=_clock("since", step_s)),
-        words("nothing went for {n} minutes, and up to {b} messages waited",
+        text("{address} since {at}", address="address", at=_clock("since", step_s)),
+        text("nothing went for {n} minutes, and up to {b} messages waited",
               n=F.floor(stood_s / 60), b="backlog"),
-        words("from {at} to {until}", at=_clock("since", step_s), until=_clock("until", step_s)),
+        text("from {at} to {until}", at=_clock("since", step_s), until=_clock("until", step_s)),
         WARNING,
     )  # fmt: skip
     return judge(runs, AUDIT, [rule])

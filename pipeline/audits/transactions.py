@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from amqp_broker.pipeline.audits.findings import Rule, judge, words
+from amqp_broker.pipeline.audits.findings import Rule, judge, text
 from amqp_broker.pipeline.audits.span import Span
 from amqp_broker.pipeline.event_schema import AVAILABLE, COMMITTED, ROLLED_BACK
 
@@ -60,8 +60,8 @@ def findings(
     heard_of = events.where(F.col("type").isin(*AVAILABLE)).select("address").distinct()
     known = halves.join(F.broadcast(heard_of.withColumn("heard_of", F.lit(True))), "address", "left")
     names = {name: name for name in ("half_lsn", "decide_lsn", "visible_lsn", "resolver")}
-    key = words("group {group} half-id {half_id}", group="group", half_id="half_id")
-    places = words("put lsn {half_lsn}, decided lsn {decide_lsn}, visible lsn {visible_lsn}", **names)
+    key = text("group {group} half-id {half_id}", group="group", half_id="half_id")
+    places = text("put lsn {half_lsn}, decided lsn {decide_lsn}, visible lsn {visible_lsn}", **names)
     return judge(known, AUDIT, [*_decisions(key, places, span, unresolved_after_ms), *_checks(key, places)])
 
 
@@ -75,21 +75,21 @@ def _decisions(key: Column, places: Column, span: Span, unresolved_after_ms: int
     contrary = (commits > 0) & (rollbacks > 0)
     return [
         Rule("unresolved", (halves > decided) & ~parked & (age_us > unresolved_after_ms * 1000), key,
-             words("not decided for {s} s", s=F.floor(age_us / 1_000_000)), places),
+             text("not decided for {s} s", s=F.floor(age_us / 1_000_000)), places),
         Rule("contradictory", contrary & (decided > once), key,
-             words("committed {c} times and rolled back {r} times", c=commits, r=rollbacks), places),
+             text("committed {c} times and rolled back {r} times", c=commits, r=rollbacks), places),
         Rule("decided-twice", ~contrary & (decided > once), key,
-             words("decided {n} times", n=decided), places),
+             text("decided {n} times", n=decided), places),
         Rule("visible-undecided", (visible > 0) & (decided == 0), key,
-             words("it became visible and nobody had decided"), places),
+             text("it became visible and nobody had decided"), places),
         Rule("visible-rolled-back", (visible > 0) & (commits == 0) & (rollbacks > 0), key,
-             words("it became visible and was rolled back"), places),
+             text("it became visible and was rolled back"), places),
         Rule("visible-twice", visible > F.greatest(commits, F.lit(1)), key,
-             words("it became visible {n} times", n=visible), places),
+             text("it became visible {n} times", n=visible), places),
         Rule("not-visible", (commits > visible) & F.col("heard_of"), key,
-             words("committed for {address}, and it never became visible", address="address"), places),
+             text("committed for {address}, and it never became visible", address="address"), places),
         Rule("decided-unknown", (halves == 0) & (decided > 0) & F.lit(span.complete), key,
-             words("decided, and never put"), places),
+             text("decided, and never put"), places),
     ]  # fmt: skip
 
 
@@ -97,8 +97,8 @@ def _checks(key: Column, places: Column) -> list[Rule]:
     late = (F.col("check_us") > F.col("decide_us") + LATE_CHECK_US) & (F.col("halves") <= 1)
     return [
         Rule("answer-without-check", F.col("answers") > F.col("checks"), key,
-             words("{a} answers to {c} checks", a="answers", c="checks"), places),
-        Rule("asked-after-decision", late, key, words("asked about, and it was decided"), places),
+             text("{a} answers to {c} checks", a="answers", c="checks"), places),
+        Rule("asked-after-decision", late, key, text("asked about, and it was decided"), places),
     ]  # fmt: skip
 
 

@@ -70,8 +70,8 @@ FAULTS: Final = (
     Mutant(
         "an ended retention is not swept after a restart",
         "persistence/retained_table.py",
-        "        if self.swept_to < self.first_offset or not self.keeps() or self.low_at_ms is None:\n",
-        "        if self.low_at_ms is None and self.keeps():\n",
+        "        if self.swept_to < self.first_offset or not self.retains() or self.low_at_ms is None:\n",
+        "        if self.low_at_ms is None and self.retains():\n",
         (f"{RETENTION_TESTS}::test_restart_in_the_middle_of_ending",),
     ),
     Mutant(

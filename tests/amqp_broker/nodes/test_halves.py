@@ -6,7 +6,7 @@ import attrs
 
 from amqp_broker.configuration import AccessRule, HalfGroupConfig
 from amqp_broker.frames import Accepted
-from amqp_broker.halves.checking import CheckSource
+from amqp_broker.halves.checking import CheckBackSource
 from amqp_broker.halves.nodes import PutSink
 from amqp_broker.testing import memory_config
 from tests.links.pair import Message
@@ -59,7 +59,7 @@ def test_a_check_goes_out_by_credit_and_comes_back_with_its_link() -> None:
         first = at.attach_receiver("$half-check/g", 1)
         await at.settle()
         source = at.context("down")
-        assert isinstance(source, CheckSource) and len(at.received) == 1
+        assert isinstance(source, CheckBackSource) and len(at.received) == 1
         first.detach()
         await at.settle()
         at.broker.clock._began_ms += 10_000
