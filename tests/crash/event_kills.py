@@ -17,12 +17,11 @@ from typing import Final
 
 from amqp_broker.persistence import Event, EventRange, EventsFrom
 from amqp_broker.persistence.sqlite import SqliteStore
-from tests.crash.deaths import DISCHARGE_POINTS
 from tests.crash.evidence import DATA, scratch_folder
 from tests.crash.fates import Fate, collect_accounts
 from tests.crash.history import History
 from tests.crash.kills import die_at_a_point, kill_once
-from tests.crash.scenario import TRANSACTIONS, Load, Scenario
+from tests.crash.scenario import DISCHARGE_POINTS, TRANSACTIONS, Load, Scenario
 from tests.crash.traffic import message_id_of
 from tests.support.event_replay import Replay
 

@@ -19,9 +19,8 @@ from typing import Final
 
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, POINTS
 from tests.crash.broker_process import NotListening
-from tests.crash.deaths import DISCHARGE_POINTS
 from tests.crash.evidence import scratch_folder
-from tests.crash.scenario import TRANSACTIONS, Load, Scenario
+from tests.crash.scenario import DISCHARGE_POINTS, TRANSACTIONS, Load, Scenario
 from tests.crash.traffic import Client
 from tests.support.wire_client import PATIENCE_S
 

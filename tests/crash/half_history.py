@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from threading import Lock
+
+from tests.crash.fates import Fate
+from tests.crash.promises import Promise, check_delivered
 
 PUT = "put"
 ACCEPTED = "accepted"
 UNKNOWN = "unknown"  # the answer never came
 COMMIT = "commit"
 ROLLBACK = "rollback"
+DESTINATION = "q"
 
 
 class HalfStory:
@@ -93,22 +96,14 @@ def check_halves(history: HalfHistory, delivered: list[str]) -> list[str]:
     """The complaints: `delivered` are the half-ids of what the destination gave at the end, where everything
     that was put is decided.
     """
-    complaints = []
-    counts = Counter(delivered)
-    complaints += [f"{half_id} was delivered {n} times" for half_id, n in counts.items() if n > 1]
-    complaints += [
-        f"{half_id} was delivered and never put" for half_id in counts if half_id not in history.stories
+    promises = [
+        Promise(half_id, [half_id], Fate.COMMITTED if story.accepted(COMMIT) else Fate.ABSENT)
+        for half_id, story in history.stories.items()
     ]
+    complaints = check_delivered(DESTINATION, delivered, promises)
     for half_id, story in history.stories.items():
-        there = counts[half_id] > 0
         if story.accepted(COMMIT) and story.accepted(ROLLBACK):
             complaints.append(f"{half_id}: commit and rollback were both accepted: {story.resolutions}")
-        if story.accepted(COMMIT) and not there:
-            complaints.append(f"{half_id}: its commit was accepted, and it was not delivered")
-        if story.accepted(ROLLBACK) and there:
-            complaints.append(f"{half_id}: its rollback was accepted, and it was delivered")
-        if there and not story.accepted(COMMIT):
-            complaints.append(f"{half_id} was delivered, and nobody was told of a commit")
         if story.stored and not story.decided:
             complaints.append(f"{half_id}: put, and in the end not decided: {story.resolutions}")
         complaints += _contradictions(story)

@@ -16,16 +16,23 @@ from amqp_broker.frames import Accepted, Rejected
 from amqp_broker.persistence.fault_points import POINTS
 from tests.crash.deaths import Death
 from tests.crash.evidence import Record
-from tests.crash.half_history import ACCEPTED, COMMIT, PUT, ROLLBACK, UNKNOWN, HalfHistory, check_halves
+from tests.crash.half_history import (
+    ACCEPTED,
+    COMMIT,
+    DESTINATION,
+    PUT,
+    ROLLBACK,
+    UNKNOWN,
+    HalfHistory,
+    check_halves,
+)
 from tests.crash.lives import command
-from tests.crash.workload import Workload
-from tests.support.broker_clients import body_of, take_everything
+from tests.crash.workload import Workload, drain
 from tests.support.halves import half, putter, resolution, resolver
 from tests.support.wire_client import ConnectionLost, WireConnection, WireSender
 
 WRITERS = 3
 PIPELINED = 8
-DESTINATION = "q"
 
 
 class Writer(Thread):
@@ -156,13 +163,6 @@ class HalfWorkload(Workload):
             f"{len(history.stories):,} half messages, {history.count(ACCEPTED):,} accepted, "
             f"{history.count(UNKNOWN):,} answers lost, {len(history.delivered):,} delivered"
         )
-
-
-def drain(port: int, queue: str) -> list[str]:
-    """The half-ids of everything that a queue has."""
-    with WireConnection.connect("127.0.0.1", port, container_id=f"drain-{queue}") as connection:
-        receiver = connection.begin().attach_receiver("drain", queue)
-        return [body_of(delivery).decode() for delivery in take_everything(receiver)]
 
 
 if __name__ == "__main__":

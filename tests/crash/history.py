@@ -121,6 +121,12 @@ class History:
             self.steps.append(Step(next(self._numbers), kind, life, txn, word))
 
 
+def shortened(complaints: list[str]) -> list[str]:
+    """A page of them, and how many are left out."""
+    hidden = len(complaints) - MAX_COMPLAINTS
+    return complaints[:MAX_COMPLAINTS] + ([f"and {hidden} more"] if hidden > 0 else [])
+
+
 def count_events(events: Iterable[Event]) -> dict[Kind, int]:
     """How many events of each kind there are that belong to no transaction, for the closing line of a run."""
     kinds: tuple[Kind, ...] = ("sent", "accepted", "received", "released", "accept_sent", "settled")

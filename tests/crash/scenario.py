@@ -15,9 +15,9 @@ from amqp_broker.persistence.fault_points import POINTS
 from amqp_broker.persistence.sqlite import check_directory
 from tests.crash.broker_process import BrokerProcess, NotListening
 from tests.crash.checks import check_history
-from tests.crash.deaths import DISCHARGE_POINTS, Death, check_deaths, count_deaths, died_at_a_point
+from tests.crash.deaths import Death, check_deaths, count_deaths, died_at_a_point
 from tests.crash.evidence import DATA, LOG, Evidence, Record
-from tests.crash.fates import Account, Fate, collect_accounts
+from tests.crash.fates import Account, Fate, collect_accounts, lost_fates
 from tests.crash.history import History
 from tests.crash.questions import AskingClient, LastAskingClient, Questions
 from tests.crash.traffic import WINDOW, Client, DrainingClient, ReceivingClient, SendingClient
@@ -31,6 +31,7 @@ from tests.crash.workload import Workload
 from tests.support.wire_client import PATIENCE_S
 
 SECONDS_TO_FIRST_EVENT: Final = 20.0
+DISCHARGE_POINTS: Final = tuple(sorted(point for point in POINTS if point.startswith("discharge.")))
 
 
 @dataclass(slots=True)
@@ -251,7 +252,8 @@ class Scenario:
             for other in self.others:
                 complaints += [f"{other.name}: {words}" for words in other.check(self.deaths)]
         else:
-            complaints += check_deaths(self.deaths, collect_accounts(self.history.steps)[0].values())
+            accounts = collect_accounts(self.history.steps)[0].values()
+            complaints += check_deaths(self.deaths, ("discharge",), lost_fates(accounts))
         return complaints + check_history(self.history.events, self.history.steps)
 
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import random
 import threading
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tests.crash.deaths import Death
 from tests.crash.evidence import Record
+from tests.crash.fates import Fate
 from tests.crash.lives import command
+from tests.crash.promises import Promise, check_delivered
 from tests.crash.sequenced_traffic import KINDS, SequencedSender, StreamHistory
-from tests.crash.workload import Workload
-from tests.support.broker_clients import body_of, take_everything
-from tests.support.wire_client import PATIENCE_S, WireConnection
+from tests.crash.workload import Workload, drain
+from tests.support.wire_client import PATIENCE_S
 
 POINTS: Final = (
     "apply.begun",
@@ -47,7 +47,7 @@ class SequencedWorkload(Workload):
         self.history = StreamHistory()
         self.complaints: list[str] = []
         self._threads: list[threading.Thread] = []
-        self._found: list[tuple[str, int]] = []
+        self._delivered: dict[str, list[str]] = {}
         self.senders = [
             SequencedSender(
                 f"{KINDS[number % len(KINDS)]}-{number}",
@@ -83,10 +83,10 @@ class SequencedWorkload(Workload):
         self._start(port, last)
         self.join()
         for queue in QUEUES:
-            found = drain(port, queue)
-            self._found += found
-            for stream, number in found:
-                self.history.record(stream, "drained", queue=queue, number=number)
+            rows = self._delivered[queue] = drain(port, queue)
+            for row in rows:
+                stream, number = row.split(" ")
+                self.history.record(stream, "drained", queue=queue, number=int(number))
 
     def check(self, deaths: Sequence[Death]) -> list[str]:
         """Each message of each stream once, in order."""
@@ -94,9 +94,14 @@ class SequencedWorkload(Workload):
         for sender in self.senders:
             if len(sender.outbox):
                 found.append(f"{sender.name}: {len(sender.outbox)} messages unacknowledged")
-            numbers = [number for name, number in self._found if name == sender.name]
-            if numbers != list(range(1, sender.put + 1)):
-                found.append(f"{sender.name}: {sender.put} messages became {_shown(numbers)}")
+        for queue, rows in self._delivered.items():
+            promises = [
+                Promise(row, [row], Fate.COMMITTED, line=sender.name)
+                for sender in self.senders
+                if sender.queue == queue
+                for row in (f"{sender.name} {number}" for number in range(1, sender.put + 1))
+            ]
+            found += check_delivered(queue, rows, promises)
         return found
 
     def records(self) -> Iterable[Record]:
@@ -111,21 +116,6 @@ class SequencedWorkload(Workload):
             f"{put:,} messages of {len(self.senders)} streams, {unheard} times a sender was left with "
             "some of which it had not heard"
         )
-
-
-def drain(port: int, queue: str) -> list[tuple[str, int]]:
-    """(stream, number) of everything that a queue has, in its order."""
-    with WireConnection.connect("127.0.0.1", port, container_id=f"drain-{queue}") as connection:
-        receiver = connection.begin().attach_receiver("drain", queue)
-        found = [body_of(delivery).decode().split(" ") for delivery in take_everything(receiver)]
-    return [(name, int(number)) for name, number in found]
-
-
-def _shown(numbers: list[int]) -> str:
-    counts = Counter(numbers)
-    twice = sorted(number for number, count in counts.items() if count > 1)[:9]
-    missing = [number for number in range(1, max(numbers, default=0)) if number not in counts][:9]
-    return f"{len(numbers)}: twice {twice}, missing {missing}, in order {numbers == sorted(numbers)}"
 
 
 if __name__ == "__main__":

@@ -31,10 +31,10 @@ from amqp_broker.pipeline.set_client import (
     SetDecided,
     SetRefused,
 )
-from tests.crash.deaths import Death
+from tests.crash.deaths import Death, check_deaths
 from tests.crash.evidence import Record
 from tests.crash.lives import command
-from tests.crash.set_history import Attempt, EpochStory, SetHistory, Winners, check_fates
+from tests.crash.set_history import Attempt, EpochStory, SetHistory, Winners
 from tests.crash.workload import Workload
 from tests.support.wire_client import PATIENCE_S
 
@@ -42,6 +42,7 @@ GROUP = "g"
 PRODUCERS = ("p0", "p1", "p2")
 DESTINATIONS = ("q0", "q1")
 SEALED = "sealed"
+WAYS = ("move", "epoch")
 HOME = "1f6e0a52-2c52-4e50-8c0c-7f3b6a4d9e01"
 STORE = "1f6e0a52-2c52-4e50-8c0c-7f3b6a4d9e02"
 FAR = "far-"  # what the sets of another store begin with
@@ -250,7 +251,7 @@ class SetWorkload(Workload):
     name = "sets of half messages"
     points = (
         SEALED,
-        *[point for point in sorted(POINTS) if point.split(".")[0] in ("move", "epoch", "apply", "commit")],
+        *[point for point in sorted(POINTS) if point.split(".")[0] in (*WAYS, "apply", "commit")],
     )
 
     def __init__(self, seed: int) -> None:
@@ -295,7 +296,7 @@ class SetWorkload(Workload):
 
     def check(self, deaths: Sequence[Death]) -> list[str]:
         """Each epoch wholly or not at all, and what the deaths say of the commits on their way."""
-        return self.history.check(self._delivered) + check_fates(self.history, deaths)
+        return self.history.check(self._delivered) + check_deaths(deaths, WAYS, self.history.fates())
 
     def records(self) -> Iterable[Record]:
         """What each producer said and was told, and what was delivered."""

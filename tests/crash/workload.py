@@ -8,6 +8,8 @@ from typing import ClassVar
 
 from tests.crash.deaths import Death
 from tests.crash.evidence import Record
+from tests.support.broker_clients import body_of, take_everything
+from tests.support.wire_client import WireConnection
 
 
 class Workload(ABC):
@@ -46,3 +48,10 @@ class Workload(ABC):
     @abstractmethod
     def summary(self) -> str:
         """What happened, in figures."""
+
+
+def drain(port: int, queue: str) -> list[str]:
+    """The bodies of everything that a queue has, in its order."""
+    with WireConnection.connect("127.0.0.1", port, container_id=f"drain-{queue}") as connection:
+        receiver = connection.begin().attach_receiver("drain", queue)
+        return [body_of(delivery).decode() for delivery in take_everything(receiver)]
