@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from amqp_broker.persistence.fault_points import POINTS
 from tests.crash.broker_process import BrokerProcess
 from tests.crash.fates import Fate
 
@@ -19,6 +20,11 @@ class Death:
     point: str
     starting: bool = False
     """It died before it had clients."""
+
+
+def points_of(*words: str) -> tuple[str, ...]:
+    """All points that have one of these words before the dot, in the order of their names."""
+    return tuple(sorted(point for point in POINTS if point.split(".")[0] in words))
 
 
 def died_at_a_point(broker: BrokerProcess) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from threading import Lock
 
 from tests.crash.fates import Fate
+from tests.crash.history import Notes
 from tests.crash.promises import Promise, check_delivered
 
 PUT = "put"
@@ -41,17 +42,13 @@ class HalfStory:
         return self.accepted(COMMIT) or self.accepted(ROLLBACK)
 
 
-class HalfHistory:
+class HalfHistory(Notes):
     """All of them; several threads write."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._lock = Lock()
         self.stories: dict[str, HalfStory] = {}
-        self.delivered: list[str] = []
-        """What the destination gave in the end."""
-        self.problems: list[str] = []
-        """What ended a writer, and was not the end of its broker."""
-        self._answers: list[dict[str, object]] = []
 
     def told(
         self, half_id: str, what: str, answer: str, sent_at: float, answered_at: float, writer: str = ""
@@ -59,9 +56,8 @@ class HalfHistory:
         """A put or a resolution was answered with accepted, with a condition, or not at all."""
         with self._lock:
             story = self.stories.setdefault(half_id, HalfStory(half_id))
-            self._answers.append(
-                {"half_id": half_id, "what": what, "answer": answer, "sent_at": sent_at}
-                | {"answered_at": answered_at, "writer": writer}
+            self.record(
+                writer, what, half_id=half_id, answer=answer, sent_at=sent_at, answered_at=answered_at
             )
             if what != PUT:
                 story.resolutions.append((what, answer))
@@ -76,13 +72,6 @@ class HalfHistory:
         """Those of which nobody was told a decision, while others go on telling."""
         with self._lock:
             return [half_id for half_id, story in self.stories.items() if not story.decided]
-
-    def records(self) -> list[dict[str, object]]:
-        """All answers in the order in which they were known, and what was delivered."""
-        delivered: list[dict[str, object]] = [
-            {"half_id": half_id, "what": "delivered"} for half_id in self.delivered
-        ]
-        return self._answers + delivered
 
     def count(self, what: str) -> int:
         """How many answers of a kind there were."""

@@ -6,13 +6,13 @@ answer was lost: that one may have happened, and the next `status` has to say so
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
 from tests.crash.fates import Fate
+from tests.crash.history import Notes
 from tests.crash.promises import Promise, check_delivered
 
 Winners = tuple[tuple[str, int, int], ...]
@@ -40,26 +40,19 @@ class Attempt:
     voided: bool = False
 
 
-class SetHistory:
+class SetHistory(Notes):
     """All producers of all lives."""
 
     def __init__(self, producers: Sequence[str]) -> None:
+        super().__init__()
         self._lock = Lock()
         self.stories: dict[str, list[EpochStory]] = {name: [EpochStory(name, 0)] for name in producers}
         self.attempts: dict[str, Attempt | None] = dict.fromkeys(producers)
         self.rows: dict[str, dict[str, list[str]]] = {}
         """By set and destination: the bodies, in the order in which they were staged."""
         self.complaints: list[str] = []
-        self.records: list[dict[str, object]] = []
-        """What was said and told, in one order."""
         self.lost_answers = 0
         self.repeats = 0
-
-    def record(self, producer: str, epoch: int, what: str, **fields: object) -> None:
-        """One thing that was said or told; appending keeps the order."""
-        self.records.append(
-            {"producer": producer, "epoch": epoch, "what": what, "at": time.monotonic(), **fields}
-        )
 
     def current(self, producer: str) -> EpochStory:
         """The epoch that this producer is about."""
@@ -74,17 +67,17 @@ class SetHistory:
         """Something does not hold."""
         with self._lock:
             self.complaints.append(text)
-            self.record("", -1, "complaint", text=text)
+            self.record("", "complaint", text=text)
 
     def committing(self, story: EpochStory, winners: Winners, life: int) -> None:
         """A commit is sent; until it is answered it is a lost one."""
-        self.record(story.producer, story.epoch, "commit", winners=winners, life=life)
+        self.record(story.producer, "commit", epoch=story.epoch, winners=winners, life=life)
         story.possible.append(winners)
         story.lost_in = life
 
     def committed(self, story: EpochStory) -> None:
         """It was accepted."""
-        self.record(story.producer, story.epoch, "committed")
+        self.record(story.producer, "committed", epoch=story.epoch)
         story.accepted = True
         story.lost_in = None
 
@@ -100,7 +93,7 @@ class SetHistory:
 
     def told(self, story: EpochStory, decided: Winners | None) -> None:
         """What `status` says of an epoch."""
-        self.record(story.producer, story.epoch, "status", decided=decided)
+        self.record(story.producer, "status", epoch=story.epoch, decided=decided)
         where = f"{story.producer}, epoch {story.epoch}"
         if story.lost_in is not None:
             story.fates[story.lost_in] = decided is not None
@@ -120,10 +113,11 @@ class SetHistory:
 
     def check(self, delivered: dict[str, list[str]]) -> list[str]:
         """The complaints; `delivered` is all that each destination gave. All decisions are known."""
-        found = list(self.complaints)
-        for destination, rows in delivered.items():
-            found += check_delivered(destination, rows, self._promises(destination))
-        return found
+        return [
+            words
+            for destination, rows in delivered.items()
+            for words in check_delivered(destination, rows, self._promises(destination))
+        ]
 
     def _promises(self, destination: str) -> Iterator[Promise]:
         """Of each epoch the rows of its winners are one; sets that won nothing leave nothing."""

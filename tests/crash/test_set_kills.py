@@ -10,7 +10,7 @@ import pytest
 from tests.crash.deaths import Death, check_deaths
 from tests.crash.lives import run_kills
 from tests.crash.set_history import SetHistory, Winners
-from tests.crash.set_kills import WAYS, SetWorkload
+from tests.crash.sets import WAYS, Sets
 
 ONE: Winners = (("a", 2, 7), ("b", 1, 8))
 ROWS = ["p/0/a/q/0", "p/0/a/q/1", "p/0/b/q/0"]
@@ -94,6 +94,6 @@ def test_a_death_at_a_point_tells_the_fate_of_its_commit() -> None:
 
 def test_a_kill_at_each_point_of_an_epoch_contradicts_nothing(tmp_path: Path) -> None:
     """One life for each point, and some that end at random."""
-    points = [point for point in SetWorkload.points if not point.startswith(("apply", "commit"))]
-    complaints, line = run_kills(tmp_path, SetWorkload(7), len(points) + 5, 7, points=points)
+    points = [point for point in Sets.points if not point.startswith(("apply", "commit"))]
+    complaints, line = run_kills(tmp_path, [Sets(7)], len(points) + 5, 7, points=points)
     assert complaints == [], line

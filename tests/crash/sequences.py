@@ -1,8 +1,7 @@
-"""`python -m tests.crash.sequenced_kills --kills 200 --seed N`: kill -9 of the broker under streams.
+"""Sequenced streams, over lives of brokers that end before and after the COMMIT of messages and state, too.
 
-See tests/crash/lives.py; the named points are those before and after the COMMIT of messages and state. The
-senders go on in the next life as their kind does (tests/crash/sequenced_traffic.py). At the end each queue is
-drained: of every stream each message is there once, and in order.
+The senders go on in the next life as their kind does (tests/crash/sequenced_traffic.py). At the end each
+queue is drained: of every stream each message is there once, and in order.
 """
 
 from __future__ import annotations
@@ -10,43 +9,36 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final
 
-from tests.crash.deaths import Death
+from tests.crash.deaths import Death, points_of
 from tests.crash.evidence import Record
 from tests.crash.fates import Fate
-from tests.crash.lives import command
+from tests.crash.history import Notes
 from tests.crash.promises import Promise, check_delivered
-from tests.crash.sequenced_traffic import KINDS, SequencedSender, StreamHistory
+from tests.crash.sequenced_traffic import KINDS, SequencedClient, SequencedSender
 from tests.crash.workload import Workload, drain
-from tests.support.wire_client import PATIENCE_S
 
-POINTS: Final = (
-    "apply.begun",
-    "advance.before_streams",
-    "advance.after_streams",
-    "advance.before_commit",
-    "commit.before",
-    "commit.after",
-    "advance.after_commit",
-    "discharge.after_posts",
-    "discharge.before_commit",
-    "discharge.after_commit",
-)
 QUEUES: Final = ("lines", "sheets")
 STREAMS: Final = 2 * len(KINDS)
 
 
-class SequencedWorkload(Workload):
+class Sequences(Workload):
     """Senders that outlive their brokers; in the end everything is acknowledged and drained."""
 
     name = "streams"
-    points = POINTS
+    points = (
+        *points_of("advance", "commit"),
+        "apply.begun",
+        "discharge.after_posts",
+        "discharge.before_commit",
+        "discharge.after_commit",
+    )
 
     def __init__(self, seed: int, streams: int = STREAMS) -> None:
-        self.history = StreamHistory()
-        self.complaints: list[str] = []
-        self._threads: list[threading.Thread] = []
+        super().__init__()
+        self.history = Notes()
         self._delivered: dict[str, list[str]] = {}
         self.senders = [
             SequencedSender(
@@ -59,28 +51,22 @@ class SequencedWorkload(Workload):
             for number in range(streams)
         ]
 
-    def start(self, port: int, life: int, point: str) -> None:
-        """Each sender goes on as its kind does."""
-        self._start(port, threading.Event())
+    def made_clients(self, port: int, life: int, end: str) -> list[SequencedClient]:
+        """Each sender goes on."""
+        return self._made_clients(port, threading.Event())
 
-    def _start(self, port: int, last: threading.Event) -> None:
-        self._threads = [sender.start(port, last) for sender in self.senders]
+    def _made_clients(self, port: int, last: threading.Event) -> list[SequencedClient]:
+        return [SequencedClient(sender, port, last) for sender in self.senders]
 
-    def join(self) -> None:
-        """What a sender met that was not the end of its broker is a complaint."""
-        for thread, sender in zip(self._threads, self.senders, strict=False):
-            thread.join(PATIENCE_S)
-            if thread.is_alive():
-                self.complaints.append(f"{sender.name} did not end")
-            if sender.problem is not None:
-                self.complaints.append(f"{sender.name}: {type(sender.problem).__name__}: {sender.problem}")
-                sender.problem = None
+    def recorded(self) -> int:
+        """What was sent and told."""
+        return len(self.history.records)
 
-    def settle(self, port: int) -> None:
+    def settle(self, port: int, life: int) -> None:
         """Nothing new is sent, and everything is taken."""
         last = threading.Event()
         last.set()
-        self._start(port, last)
+        self.run(self._made_clients(port, last))
         self.join()
         for queue in QUEUES:
             rows = self._delivered[queue] = drain(port, queue)
@@ -88,12 +74,10 @@ class SequencedWorkload(Workload):
                 stream, number = row.split(" ")
                 self.history.record(stream, "drained", queue=queue, number=int(number))
 
-    def check(self, deaths: Sequence[Death]) -> list[str]:
+    def check(self, deaths: Sequence[Death], data: Path) -> list[str]:
         """Each message of each stream once, in order."""
-        found = list(self.complaints)
-        for sender in self.senders:
-            if len(sender.outbox):
-                found.append(f"{sender.name}: {len(sender.outbox)} messages unacknowledged")
+        left = [sender for sender in self.senders if len(sender.outbox)]
+        found = [f"{sender.name}: {len(sender.outbox)} messages unacknowledged" for sender in left]
         for queue, rows in self._delivered.items():
             promises = [
                 Promise(row, [row], Fate.COMMITTED, line=sender.name)
@@ -116,7 +100,3 @@ class SequencedWorkload(Workload):
             f"{put:,} messages of {len(self.senders)} streams, {unheard} times a sender was left with "
             "some of which it had not heard"
         )
-
-
-if __name__ == "__main__":
-    raise SystemExit(command("tests.crash.sequenced_kills", __doc__, SequencedWorkload, 200))
