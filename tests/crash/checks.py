@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tests.crash.fates import Account, Fate, check_answers, collect_accounts
-from tests.crash.history import MAX_COMPLAINTS, Event, Message, Step
+from tests.crash.history import Event, Message, Step, shortened
 
 
 @dataclass(slots=True)
@@ -41,9 +41,7 @@ def check_history(events: Iterable[Event], steps: Iterable[Step] = ()) -> list[s
     complaints += check_answers(accounts.values())
     for account in accounts.values():
         complaints += judge.whole(account)
-    complaints += judge.complaints + judge.losses() + judge.misplaced
-    hidden = len(complaints) - MAX_COMPLAINTS
-    return complaints[:MAX_COMPLAINTS] + ([f"and {hidden} more"] if hidden > 0 else [])
+    return shortened(complaints + judge.complaints + judge.losses() + judge.misplaced)
 
 
 class _Judge:

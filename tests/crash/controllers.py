@@ -90,7 +90,7 @@ class ControllingClient(Client):
 
     def connect_and_drive(self) -> None:
         """Until the broker dies: who hung up comes back."""
-        while not self.stop.is_set():
+        while True:
             self.connections += 1
             self.receiver, self.outlets = None, []
             self.lives, self.held, self._declaring, self._discharging = {}, {}, set(), {}

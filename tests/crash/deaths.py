@@ -1,21 +1,15 @@
-"""Lives that end at a named fault point of a discharge, and what must be true of the commits on their way."""
+"""Lives that end at a named fault point, and what must be true of the commits on their way."""
 
 from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from amqp_broker.persistence.fault_points import POINTS
 from tests.crash.broker_process import BrokerProcess
-from tests.crash.fates import Account, Fate
-
-DISCHARGE: Final = "discharge."
-DISCHARGE_POINTS: Final = tuple(sorted(point for point in POINTS if point.startswith(DISCHARGE)))
-STORED: Final = ("discharge.after_commit",)
-"""The points of a discharge at which it is durable."""
+from tests.crash.fates import Fate
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +18,13 @@ class Death:
 
     life: int
     point: str
+    starting: bool = False
+    """It died before it had clients."""
+
+
+def points_of(*words: str) -> tuple[str, ...]:
+    """All points that have one of these words before the dot, in the order of their names."""
+    return tuple(sorted(point for point in POINTS if point.split(".")[0] in words))
 
 
 def died_at_a_point(broker: BrokerProcess) -> bool:
@@ -31,17 +32,22 @@ def died_at_a_point(broker: BrokerProcess) -> bool:
     return broker.process.poll() == -signal.SIGKILL
 
 
-def check_deaths(deaths: Iterable[Death], accounts: Iterable[Account]) -> list[str]:
-    """At a death on the way of a discharge one commit is on its way that is stored, or is not, as the place
-    of the point before or after the COMMIT says.
+def check_deaths(
+    deaths: Iterable[Death], ways: Sequence[str], lost: Mapping[int, Sequence[Fate]]
+) -> list[str]:
+    """At a death on the way of a commit one that is on its way is stored, or is not, as the place of the
+    point before or after the COMMIT says.
+
+    `ways` are the words before the dot of such points; `lost` tells by life how the commits ended whose
+    answer was lost.
     """
-    lost = [account for account in accounts if account.lost_its_answer]
     complaints = []
     for death in deaths:
-        if not death.point.startswith(DISCHARGE):
+        way, _, place = death.point.partition(".")
+        if way not in ways or death.starting:
             continue
-        expected = Fate.COMMITTED if death.point in STORED else Fate.ABSENT
-        fates = [account.fate for account in lost if account.life == death.life]
+        expected = Fate.COMMITTED if place == "after_commit" else Fate.ABSENT
+        fates = lost.get(death.life, ())
         if expected not in fates:
             complaints.append(
                 f"life {death.life} died at {death.point}, and of {len(fates)} commits on their way none is "

@@ -1,6 +1,6 @@
 """What is left of a run that complains: a folder with everything that its complaints can be judged by.
 
-    with scratch_folder("half-kills-") as folder:    which is gone in the end, unless something was kept in it
+    with scratch_folder("kills-") as folder:    which is gone in the end, unless something was kept in it
         with Evidence(folder, facts, records) as evidence:
             ...
             evidence.before_the_drain()
@@ -8,7 +8,7 @@
 
     complaints.txt       them all
     run.json             the seed, and what else makes the run
-    history.jsonl        each call of a client and each answer, in order
+    history.jsonl        each call of a client and each answer, in order for each kind of clients
     data, broker.log     the store as the run left it, and what its brokers said
     data-before-drain    the store as the last kill left it
 """

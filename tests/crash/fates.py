@@ -7,6 +7,7 @@ commit sent, no answer                              --> what the question was an
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -124,6 +125,15 @@ def collect_accounts(steps: Iterable[Step]) -> tuple[dict[str, Account], list[st
         account = accounts.setdefault(step.txn, Account(step.txn))
         complaints += account.take(step)
     return accounts, complaints
+
+
+def lost_fates(accounts: Iterable[Account]) -> dict[int, list[Fate]]:
+    """By life, how the commits ended whose answer was lost in it."""
+    fates: dict[int, list[Fate]] = defaultdict(list)
+    for account in accounts:
+        if account.lost_its_answer:
+            fates[account.life].append(account.fate)
+    return fates
 
 
 def check_answers(accounts: Iterable[Account]) -> list[str]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from threading import Lock
+
+from tests.crash.fates import Fate
+from tests.crash.history import Notes
+from tests.crash.promises import Promise, check_delivered
 
 PUT = "put"
 ACCEPTED = "accepted"
 UNKNOWN = "unknown"  # the answer never came
 COMMIT = "commit"
 ROLLBACK = "rollback"
+DESTINATION = "q"
 
 
 class HalfStory:
@@ -38,17 +42,13 @@ class HalfStory:
         return self.accepted(COMMIT) or self.accepted(ROLLBACK)
 
 
-class HalfHistory:
+class HalfHistory(Notes):
     """All of them; several threads write."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._lock = Lock()
         self.stories: dict[str, HalfStory] = {}
-        self.delivered: list[str] = []
-        """What the destination gave in the end."""
-        self.problems: list[str] = []
-        """What ended a writer, and was not the end of its broker."""
-        self._answers: list[dict[str, object]] = []
 
     def told(
         self, half_id: str, what: str, answer: str, sent_at: float, answered_at: float, writer: str = ""
@@ -56,9 +56,8 @@ class HalfHistory:
         """A put or a resolution was answered with accepted, with a condition, or not at all."""
         with self._lock:
             story = self.stories.setdefault(half_id, HalfStory(half_id))
-            self._answers.append(
-                {"half_id": half_id, "what": what, "answer": answer, "sent_at": sent_at}
-                | {"answered_at": answered_at, "writer": writer}
+            self.record(
+                writer, what, half_id=half_id, answer=answer, sent_at=sent_at, answered_at=answered_at
             )
             if what != PUT:
                 story.resolutions.append((what, answer))
@@ -74,13 +73,6 @@ class HalfHistory:
         with self._lock:
             return [half_id for half_id, story in self.stories.items() if not story.decided]
 
-    def records(self) -> list[dict[str, object]]:
-        """All answers in the order in which they were known, and what was delivered."""
-        delivered: list[dict[str, object]] = [
-            {"half_id": half_id, "what": "delivered"} for half_id in self.delivered
-        ]
-        return self._answers + delivered
-
     def count(self, what: str) -> int:
         """How many answers of a kind there were."""
         return sum(
@@ -93,22 +85,14 @@ def check_halves(history: HalfHistory, delivered: list[str]) -> list[str]:
     """The complaints: `delivered` are the half-ids of what the destination gave at the end, where everything
     that was put is decided.
     """
-    complaints = []
-    counts = Counter(delivered)
-    complaints += [f"{half_id} was delivered {n} times" for half_id, n in counts.items() if n > 1]
-    complaints += [
-        f"{half_id} was delivered and never put" for half_id in counts if half_id not in history.stories
+    promises = [
+        Promise(half_id, [half_id], Fate.COMMITTED if story.accepted(COMMIT) else Fate.ABSENT)
+        for half_id, story in history.stories.items()
     ]
+    complaints = check_delivered(DESTINATION, delivered, promises)
     for half_id, story in history.stories.items():
-        there = counts[half_id] > 0
         if story.accepted(COMMIT) and story.accepted(ROLLBACK):
             complaints.append(f"{half_id}: commit and rollback were both accepted: {story.resolutions}")
-        if story.accepted(COMMIT) and not there:
-            complaints.append(f"{half_id}: its commit was accepted, and it was not delivered")
-        if story.accepted(ROLLBACK) and there:
-            complaints.append(f"{half_id}: its rollback was accepted, and it was delivered")
-        if there and not story.accepted(COMMIT):
-            complaints.append(f"{half_id} was delivered, and nobody was told of a commit")
         if story.stored and not story.decided:
             complaints.append(f"{half_id}: put, and in the end not decided: {story.resolutions}")
         complaints += _contradictions(story)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Final, Literal
@@ -93,7 +94,10 @@ class History:
     def records(self) -> list[dict[str, object]]:
         """Everything in one order."""
         everything: list[Event | Step] = [*self.events, *self.steps]
-        return [asdict(each) for each in sorted(everything, key=lambda each: each.order)]
+        return [
+            {"who": each.link if isinstance(each, Event) else each.txn, "what": each.kind, **asdict(each)}
+            for each in sorted(everything, key=lambda each: each.order)
+        ]
 
     def record(self, kind: Kind, life: int, link: str, messages: Iterable[Message], txn: str = "") -> None:
         """The same thing happened to all of `messages`."""
@@ -119,6 +123,23 @@ class History:
         """A transaction made a step."""
         with self._turn:
             self.steps.append(Step(next(self._numbers), kind, life, txn, word))
+
+
+class Notes:
+    """What other clients did and were told, in one order: a thread records at once, so appending keeps it."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, object]] = []
+
+    def record(self, who: str, what: str, **fields: object) -> None:
+        """One thing that was said or told, now."""
+        self.records.append({"who": who, "what": what, "at": time.monotonic(), **fields})
+
+
+def shortened(complaints: list[str]) -> list[str]:
+    """A page of them, and how many are left out."""
+    hidden = len(complaints) - MAX_COMPLAINTS
+    return complaints[:MAX_COMPLAINTS] + ([f"and {hidden} more"] if hidden > 0 else [])
 
 
 def count_events(events: Iterable[Event]) -> dict[Kind, int]:

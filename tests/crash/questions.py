@@ -82,7 +82,7 @@ class AskingClient(Client):
     def drive(self, connection: WireConnection) -> None:
         """Ask what is due."""
         self.open(connection)
-        while not self.stop.is_set():
+        while True:
             self.ask(self.questions.due(self.life))
             connection.pump(TICK)
             self.take_replies()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from typing import Final
 
 from amqp_broker.frames import (
@@ -21,9 +20,11 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.sequences.client import Outbox, Sending
+from tests.crash.history import Notes
+from tests.crash.workload import LivingClient
 from tests.support.controllers import Controller
 from tests.support.sequenced import attached_sender
-from tests.support.wire_client import ConnectionLost, WireConnection, WireSender, WireSession
+from tests.support.wire_client import WireConnection, WireSender, WireSession
 
 KINDS: Final = ("reads", "resends", "transacts", "retransacts")
 WINDOW: Final = 60
@@ -31,22 +32,11 @@ BATCH: Final = 8
 TICK: Final = 0.02
 
 
-class StreamHistory:
-    """What all senders did and were told, in one order; `what` is a step, the rest says of which."""
-
-    def __init__(self) -> None:
-        self.records: list[dict[str, object]] = []
-
-    def record(self, stream: str, what: str, **fields: object) -> None:
-        """One step of a stream; a thread records at once, so appending keeps the order."""
-        self.records.append({"stream": stream, "what": what, "at": time.monotonic(), **fields})
-
-
 class SequencedSender:
-    """One stream. Its messages are numbered from 1, in their bodies too; `run` is one life."""
+    """One stream. Its messages are numbered from 1, in their bodies too."""
 
     def __init__(
-        self, name: str, kind: str, queue: str, chance: random.Random, history: StreamHistory
+        self, name: str, kind: str, queue: str, chance: random.Random, history: Notes
     ) -> None:
         self.name = name
         self.history = history
@@ -57,27 +47,15 @@ class SequencedSender:
         self.outbox = Outbox(name, 0 if self.reads else 1)
         self.put = 0
         self.unheard = 0  # lives that ended with messages of which nobody knew
-        self.problem: BaseException | None = None
 
-    def start(self, port: int, last: threading.Event) -> threading.Thread:
-        """A life: until the broker is gone or, once `last` is set, everything is acknowledged."""
-        thread = threading.Thread(target=self._run, args=(port, last), name=self.name, daemon=True)
-        thread.start()
-        return thread
-
-    def _run(self, port: int, last: threading.Event) -> None:
-        try:
-            with WireConnection.connect("127.0.0.1", port, container_id=self.name) as connection:
-                self._live(connection.begin(), last)
-        except ConnectionLost:
-            self._record("connection lost", unheard=len(self.outbox))
-        except BaseException as error:
-            self.problem = error
-            self._record("problem", error=repr(error))
+    def ended(self) -> None:
+        """A life is over: what is not acknowledged is lost, or was stored and not heard of."""
+        self._record("life over", unheard=len(self.outbox))
         self.unheard += len(self.outbox) > 0
         self.outbox.lost()
 
-    def _live(self, session: WireSession, last: threading.Event) -> None:
+    def live(self, session: WireSession, last: threading.Event) -> None:
+        """Until, once `last` is set, everything is acknowledged."""
         stream = self.name if self.reads else None
         sender = attached_sender(session, self.name, self.queue, stream)
         if self.reads:
@@ -152,6 +130,24 @@ class SequencedSender:
                 state = sender.outcomes.pop(delivery_id)
                 assert isinstance(state, TransactionalState) and isinstance(state.outcome, Accepted), state
                 self.outbox.accepted(sending)
+
+
+class SequencedClient(LivingClient):
+    """A life of a sender."""
+
+    def __init__(self, sender: SequencedSender, port: int, last: threading.Event) -> None:
+        super().__init__(sender.name, port)
+        self._sender = sender
+        self._last = last
+
+    def run(self) -> None:
+        """The sender goes on as its kind does."""
+        super().run()
+        self._sender.ended()
+
+    def drive(self, connection: WireConnection) -> None:
+        """On a session of its own."""
+        self._sender.live(connection.begin(), self._last)
 
 
 def _all_there(sender: WireSender, sent: list[int]) -> bool:

@@ -6,13 +6,14 @@ answer was lost: that one may have happened, and the next `status` has to say so
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from threading import Lock
 
-from tests.crash.deaths import Death
+from tests.crash.fates import Fate
+from tests.crash.history import Notes
+from tests.crash.promises import Promise, check_delivered
 
 Winners = tuple[tuple[str, int, int], ...]
 """(set, count, checksum) in the order of a commit."""
@@ -39,26 +40,19 @@ class Attempt:
     voided: bool = False
 
 
-class SetHistory:
+class SetHistory(Notes):
     """All producers of all lives."""
 
     def __init__(self, producers: Sequence[str]) -> None:
+        super().__init__()
         self._lock = Lock()
         self.stories: dict[str, list[EpochStory]] = {name: [EpochStory(name, 0)] for name in producers}
         self.attempts: dict[str, Attempt | None] = dict.fromkeys(producers)
         self.rows: dict[str, dict[str, list[str]]] = {}
         """By set and destination: the bodies, in the order in which they were staged."""
         self.complaints: list[str] = []
-        self.records: list[dict[str, object]] = []
-        """What was said and told, in one order."""
         self.lost_answers = 0
         self.repeats = 0
-
-    def record(self, producer: str, epoch: int, what: str, **fields: object) -> None:
-        """One thing that was said or told; appending keeps the order."""
-        self.records.append(
-            {"producer": producer, "epoch": epoch, "what": what, "at": time.monotonic(), **fields}
-        )
 
     def current(self, producer: str) -> EpochStory:
         """The epoch that this producer is about."""
@@ -73,17 +67,17 @@ class SetHistory:
         """Something does not hold."""
         with self._lock:
             self.complaints.append(text)
-            self.record("", -1, "complaint", text=text)
+            self.record("", "complaint", text=text)
 
     def committing(self, story: EpochStory, winners: Winners, life: int) -> None:
         """A commit is sent; until it is answered it is a lost one."""
-        self.record(story.producer, story.epoch, "commit", winners=winners, life=life)
+        self.record(story.producer, "commit", epoch=story.epoch, winners=winners, life=life)
         story.possible.append(winners)
         story.lost_in = life
 
     def committed(self, story: EpochStory) -> None:
         """It was accepted."""
-        self.record(story.producer, story.epoch, "committed")
+        self.record(story.producer, "committed", epoch=story.epoch)
         story.accepted = True
         story.lost_in = None
 
@@ -99,7 +93,7 @@ class SetHistory:
 
     def told(self, story: EpochStory, decided: Winners | None) -> None:
         """What `status` says of an epoch."""
-        self.record(story.producer, story.epoch, "status", decided=decided)
+        self.record(story.producer, "status", epoch=story.epoch, decided=decided)
         where = f"{story.producer}, epoch {story.epoch}"
         if story.lost_in is not None:
             story.fates[story.lost_in] = decided is not None
@@ -117,74 +111,34 @@ class SetHistory:
 
     # At the end
 
-    def rows_of(self, story: EpochStory, destination: str) -> list[str]:
-        """What a decided epoch has to leave in a queue, in order."""
-        winners = story.decided or ()
-        return [row for set_id, _, _ in winners for row in self.rows[set_id].get(destination, [])]
-
     def check(self, delivered: dict[str, list[str]]) -> list[str]:
         """The complaints; `delivered` is all that each destination gave. All decisions are known."""
-        found = list(self.complaints)
-        for destination, rows in delivered.items():
-            found += self._check_queue(destination, rows)
-        return found
+        return [
+            words
+            for destination, rows in delivered.items()
+            for words in check_delivered(destination, rows, self._promises(destination))
+        ]
 
-    def _check_queue(self, destination: str, rows: list[str]) -> list[str]:
-        found = []
-        left: dict[tuple[str, int], list[str]] = {
-            (story.producer, story.epoch): expected
-            for stories in self.stories.values()
-            for story in stories
-            if (expected := self.rows_of(story, destination))
-        }
-        latest: dict[str, int] = {}
-        for (producer, epoch), each in groupby(rows, epoch_of):
-            block = list(each)
-            where = f"{destination}: {producer}, epoch {epoch}"
-            expected = left.pop((producer, epoch), [])
-            if not expected:
-                found.append(f"{where}: {len(block)} rows that nobody decided, or not at once: {block[:3]}")
-            elif block != expected:
-                found.append(
-                    f"{where}: {len(block)} rows, expected {len(expected)} in the order of the winners; "
-                    f"first difference at {_difference(block, expected)}"
-                )
-            if epoch <= latest.get(producer, -1):
-                found.append(f"{where}: comes after epoch {latest[producer]}")
-            latest[producer] = epoch
-        for (producer, epoch), expected in left.items():
-            found.append(
-                f"{destination}: {producer}, epoch {epoch} is decided, and its {len(expected)} rows are gone"
-            )
-        return found
+    def _promises(self, destination: str) -> Iterator[Promise]:
+        """Of each epoch the rows of its winners are one; sets that won nothing leave nothing."""
+        won = set()
+        for story in self.all_stories():
+            names = [set_id for set_id, _, _ in story.decided or ()]
+            won.update(names)
+            rows = [row for set_id in names for row in self.rows[set_id].get(destination, [])]
+            name = f"{story.producer}, epoch {story.epoch}"
+            yield Promise(name, rows, Fate.COMMITTED, line=story.producer)
+        for set_id in self.rows.keys() - won:
+            yield Promise(f"set {set_id}", self.rows[set_id].get(destination, []), Fate.ABSENT)
 
+    def all_stories(self) -> list[EpochStory]:
+        """Of each producer in order."""
+        return [story for stories in self.stories.values() for story in stories]
 
-def epoch_of(row: str) -> tuple[str, int]:
-    """A row's body is `producer/epoch/set/destination/number`."""
-    producer, epoch, _, _, _ = row.split("/")
-    return producer, int(epoch)
-
-
-def check_fates(history: SetHistory, deaths: Sequence[Death]) -> list[str]:
-    """At a death on the way of an epoch, of the commits whose answer was lost one at least is decided, or is
-    not, as the place of the point before or after the COMMIT says.
-    """
-    stories = [story for stories in history.stories.values() for story in stories]
-    complaints = []
-    for death in deaths:
-        life, point = death.life, death.point
-        if point.split(".")[0] not in ("move", "epoch"):
-            continue
-        expected = point == "epoch.after_commit"
-        fates = [story.fates[life] for story in stories if life in story.fates]
-        if expected not in fates:
-            said = "decided" if expected else "undecided"
-            complaints.append(f"life {life} died at {point}, and of {len(fates)} commits none is {said}")
-    return complaints
-
-
-def _difference(one: list[str], two: list[str]) -> int:
-    return next(
-        (at for at, pair in enumerate(zip(one, two, strict=False)) if pair[0] != pair[1]),
-        min(len(one), len(two)),
-    )
+    def fates(self) -> dict[int, list[Fate]]:
+        """By life, how the commits ended whose answer was lost in it."""
+        fates: dict[int, list[Fate]] = defaultdict(list)
+        for story in self.all_stories():
+            for life, decided in story.fates.items():
+                fates[life].append(Fate.COMMITTED if decided else Fate.ABSENT)
+        return fates

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from tests.crash.controllers import Live
-from tests.crash.half_kills import drain as drain_halves
 from tests.crash.history import History
-from tests.crash.sequenced_kills import drain as drain_streams
 from tests.crash.traffic import DrainingClient, encode_body
 from tests.crash.transactional_traffic import AcquiringController, BrowsingClient, TransformingController
+from tests.crash.workload import drain
 from tests.support.broker_clients import bodies, message, take_everything
 from tests.support.halting_peer import HaltingPeer
 from tests.support.wire_client import WireConnection
@@ -107,24 +104,13 @@ def test_a_drain_ends_with_the_last_message(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 500])
-@pytest.mark.parametrize(
-    ("drain", "text", "expected"),
-    [
-        pytest.param(drain_halves, "{}", str, id="halves"),
-        pytest.param(drain_streams, "s {}", lambda number: ("s", number), id="streams"),
-    ],
-)
-def test_the_drains_of_the_other_kinds_end_with_the_last_message(
-    monkeypatch: pytest.MonkeyPatch,
-    drain: Callable[[int, str], list[Any]],
-    text: str,
-    expected: Callable[[int], Any],
-    count: int,
+def test_the_drain_of_the_other_kinds_ends_with_the_last_message(
+    monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    """Those of half messages and of streams."""
-    peer = HaltingPeer([message(text.format(number).encode()) for number in range(count)])
+    """That of half messages and of streams."""
+    peer = HaltingPeer([message(f"{number}".encode()) for number in range(count)])
     monkeypatch.setattr(WireConnection, "connect", lambda *_, **__: peer)
-    assert drain(0, "q") == [expected(number) for number in range(count)]
+    assert drain(0, "q") == [f"{number}" for number in range(count)]
 
 
 def test_everything_is_taken_in_several_drains() -> None:

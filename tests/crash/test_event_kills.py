@@ -1,5 +1,5 @@
 """A broker that is killed at any moment has told of each message once (a quick version of `python -m
-tests.crash.event_kills`), and the check of that finds what is planted.
+tests.crash.kills --with events`), and the check of that finds what is planted.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import attrs
 import pytest
 
 from amqp_broker.persistence import Event
-from tests.crash.event_kills import check_events, events_of, run_kills
+from tests.crash.events import Events, check_events, events_of
 from tests.crash.history import History
-from tests.crash.scenario import TRANSACTIONS, Load
+from tests.crash.lives import run_kills
+from tests.crash.messages import TRANSACTIONS, Messages
 
 KILLS: Final = 3
 SEED: Final = 4_711
@@ -26,14 +27,16 @@ Log = list[Event]
 def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Log, History]:
     """What is left of some lives with plain clients."""
     directory = tmp_path_factory.mktemp("lives")
-    complaints, line, scenario = run_kills(directory, KILLS, SEED, Load())
+    messages = Messages(SEED)
+    complaints, line = run_kills(directory, [messages, Events(messages)], KILLS, SEED)
     assert complaints == [], line
-    return [*events_of(directory / "data")], scenario.history
+    return [*events_of(directory / "data")], messages.history
 
 
 def test_kills_with_transactions_leave_a_true_log(tmp_path: Path) -> None:
     """Postings and retirements are told with their discharge, or neither happened."""
-    complaints, line, _ = run_kills(tmp_path, KILLS, SEED, TRANSACTIONS)
+    messages = Messages(SEED, TRANSACTIONS)
+    complaints, line = run_kills(tmp_path, [messages, Events(messages)], KILLS, SEED)
     assert complaints == [], line
 
 

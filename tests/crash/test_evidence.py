@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash import kills, lives
+from tests.crash import kills
 from tests.crash.busy import PROGRAM, busy_processes
 from tests.crash.deaths import Death
 from tests.crash.evidence import (
@@ -24,11 +24,12 @@ from tests.crash.evidence import (
     Record,
     scratch_folder,
 )
-from tests.crash.half_kills import HalfWorkload
-from tests.crash.scenario import TRANSACTIONS, Scenario
-from tests.crash.sequenced_kills import SequencedWorkload
-from tests.crash.set_kills import SEALED, SetWorkload
-from tests.crash.workload import Workload
+from tests.crash.halves import Halves
+from tests.crash.lives import Lives, run_kills
+from tests.crash.messages import Messages
+from tests.crash.sequences import Sequences
+from tests.crash.sets import SEALED, Sets
+from tests.crash.workload import LivingClient, Workload
 
 SEED = 4_711
 FACTS = {"seed": SEED}
@@ -88,56 +89,61 @@ def test_what_no_kill_explains_in_a_log_is_a_complaint(tmp_path: Path, line: str
 
 
 @pytest.mark.parametrize(
-    ("kind", "point"),
-    [(HalfWorkload, "hold.after_commit"), (SetWorkload, SEALED), (SequencedWorkload, "advance.after_commit")],
+    ("kind", "end"),
+    [
+        (Messages, "apply.done:9"),
+        (Halves, "hold.after_commit:1"),
+        (Sets, SEALED),
+        (Sequences, "advance.after_commit:1"),
+    ],
 )
 def test_each_kind_of_clients_keeps_its_history(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Workload], point: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Workload], end: str
 ) -> None:
-    """What its clients did in the lives before, and what the last one took."""
+    """What its clients did in the lives before, and what the last one took, in one format."""
     monkeypatch.setattr(kind, "check", complains)
     workload = kind(SEED)  # type: ignore[call-arg]
-    complaints, line = lives.run_kills(tmp_path, workload, 1, SEED, points=(point,))
+    complaints, line = run_kills(tmp_path, [workload], 1, SEED, points=[end])
     assert complaints == ["planted"] and str(tmp_path) in line
-    assert len(history_in(tmp_path)) == len([*workload.records()]) > 0
+    found = history_in(tmp_path)
+    assert len(found) == len([*workload.records()]) > 0
+    assert all({"clients", "who", "what"} <= record.keys() for record in found)
     kept = {each.name for each in tmp_path.iterdir()}
     assert {DATA, DATA_BEFORE_DRAIN, LOG, RUN, COMPLAINTS, HISTORY} <= kept
 
 
-def test_plain_clients_and_controllers_keep_their_history(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With that of the kinds that work beside them."""
-    monkeypatch.setattr("tests.crash.scenario.check_history", complains)
-    others = [HalfWorkload(SEED)]
-    complaints, line = kills.run_kills(tmp_path, 1, SEED, load=TRANSACTIONS, others=others, show=False)
+def test_several_kinds_of_clients_keep_one_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each record says of which kind it is."""
+    monkeypatch.setattr("tests.crash.messages.check_history", complains)
+    workloads = kills.workloads_of(["transactions", "halves"], SEED)
+    complaints, line = run_kills(tmp_path, workloads, 1, SEED, points=["hold.after_commit:3"])
     assert complaints == ["planted"] and str(tmp_path) in line
-    found = history_in(tmp_path)
-    assert {"kind", "order", "life"} <= found[0].keys()
-    assert any(record.get("kind of clients") == "half messages" for record in found)
+    assert {record["clients"] for record in history_in(tmp_path)} == {each.name for each in workloads}
 
 
 class _Idle(Workload):
     """No clients, and what a test wants to be said."""
 
     name = "idle"
-    points = ()
 
-    def __init__(self, complaints: list[str]) -> None:
-        self.complaints = complaints
+    def __init__(self, planted: list[str]) -> None:
+        super().__init__()
+        self.planted = planted
 
-    def start(self, port: int, life: int, point: str) -> None:
+    def made_clients(self, port: int, life: int, end: str) -> list[LivingClient]:
         """Nobody comes."""
+        return []
 
-    def join(self) -> None:
-        """Nobody was there."""
+    def recorded(self) -> int:
+        """Nothing happens."""
+        return 0
 
-    def settle(self, port: int) -> None:
+    def settle(self, port: int, life: int) -> None:
         """Nothing is open."""
 
-    def check(self, deaths: Sequence[Death]) -> list[str]:
+    def check(self, deaths: Sequence[Death], data: Path) -> list[str]:
         """What was planted."""
-        return self.complaints
+        return self.planted
 
     def records(self) -> Iterable[Record]:
         """Nothing happened."""
@@ -155,7 +161,8 @@ def test_a_command_leaves_a_folder_only_with_complaints(
     """And names it."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(sys, "argv", ["kills", "--kills", "0"])
-    status = lives.command("tests.crash.idle_kills", None, lambda _: _Idle(complaints), 0)
+    monkeypatch.setattr(kills, "workloads_of", lambda *_: [_Idle(complaints)])
+    status = kills.main()
     left = [*tmp_path.iterdir()]
     assert (status, len(left)) == ((1, 1) if complaints else (0, 0))
     said = capsys.readouterr().out
@@ -193,10 +200,38 @@ def test_a_busy_process_ends_when_its_parent_is_another() -> None:
     subprocess.run([sys.executable, "-c", PROGRAM, "1"], check=True, timeout=100)
 
 
-def test_a_scenario_tells_of_the_points_of_all_kinds(tmp_path: Path) -> None:
-    """Lives end at each of them in turn; the point that is a state of clients is none of the broker's."""
-    others = [HalfWorkload(SEED), SetWorkload(SEED), SequencedWorkload(SEED)]
-    points = Scenario(tmp_path, SEED, TRANSACTIONS, others=others).points
+def test_lives_end_at_the_points_of_all_kinds(tmp_path: Path) -> None:
+    """At each of them in turn, once."""
+    points = Lives(tmp_path, kills.workloads_of([kills.EVERYTHING], SEED)).points
     features = ("discharge", "hold", "epoch", "advance")
-    assert {f"{feature}.after_commit" for feature in features} <= {*points}
-    assert "sealed" not in points and len(points) == len({*points})
+    assert {SEALED, *(f"{feature}.after_commit" for feature in features)} <= {*points}
+    assert len(points) == len({*points})
+
+
+def test_a_death_is_told_to_those_whose_it_is(tmp_path: Path) -> None:
+    """With streams beside transactions a discharge may be that of either."""
+    messages, sets, streams = kills.workloads_of(["transactions", "sets", "sequences"], SEED)
+    discharge, epoch = Death(1, "discharge.after_posts"), Death(2, "epoch.before_commit")
+    alone, beside = Lives(tmp_path, [messages, sets]), Lives(tmp_path, [messages, sets, streams])
+    alone.deaths = beside.deaths = [discharge, epoch]
+    assert alone._deaths_of(messages) == [discharge] and alone._deaths_of(sets) == [epoch]
+    assert beside._deaths_of(messages) == [] and beside._deaths_of(sets) == [epoch]
+
+
+def test_a_client_that_ends_while_the_broker_lives_is_a_complaint() -> None:
+    """Also without a problem of its own: a kill explains neither."""
+
+    class Gone(LivingClient):
+        def connect_and_drive(self) -> None:
+            if self.name == "b":
+                raise ZeroDivisionError("planted")
+
+    idle = _Idle([])
+    idle.run([Gone("a", 0), Gone("b", 0)])
+    for client in idle.clients:
+        client.join()
+    idle.check_alive()
+    idle.join()
+    assert idle.complaints == [
+        "client a lost its connection while the broker lived", "client b: ZeroDivisionError: planted"
+    ]  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.half_history import ACCEPTED, COMMIT, PUT, ROLLBACK, UNKNOWN, HalfHistory, check_halves
-from tests.crash.half_kills import HalfWorkload
+from tests.crash.halves import Halves
 from tests.crash.lives import run_kills
 
 
@@ -67,6 +67,6 @@ def test_what_is_undecided_can_be_asked_for_while_others_tell() -> None:
 
 def test_a_kill_at_each_point_of_a_put_and_a_decision_contradicts_nothing(tmp_path: Path) -> None:
     """One life for each point, and some that end at random."""
-    points = [point for point in HalfWorkload.points if not point.startswith("checkpoint")]
-    complaints, line = run_kills(tmp_path, HalfWorkload(7), len(points) + 5, 7, points=points)
+    points = [point for point in Halves.points if not point.startswith("checkpoint")]
+    complaints, line = run_kills(tmp_path, [Halves(7)], len(points) + 5, 7, points=points)
     assert complaints == [], line

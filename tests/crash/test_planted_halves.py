@@ -19,7 +19,8 @@ from amqp_broker.records import record_of
 from tests.crash.checks import check_history
 from tests.crash.fates import Fate, collect_accounts
 from tests.crash.history import Event, History, Message
-from tests.crash.scenario import Load, Scenario
+from tests.crash.lives import Lives
+from tests.crash.messages import Load, Messages
 from tests.crash.traffic import decode_body, encode_body
 from tests.persistence.stores import edit
 
@@ -28,17 +29,23 @@ SEED: Final = 815
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Lives:
     """A life of controllers from whose queues nobody else receives, ended by a kill."""
     load = Load(senders=1, receivers=0, queues=QUEUES, window=20, posting=1, transforming=1)
-    scenario = Scenario(tmp_path_factory.mktemp("killed"), SEED, load)
-    broker = scenario.start()
-    clients = scenario.clients(broker.wait_until_listening())
-    scenario.wait_until(lambda: _fit(scenario.history.copy()))
-    broker.kill()
-    scenario.join(clients)
-    assert scenario.complaints == []
-    return scenario
+    messages = Messages(SEED, load)
+    lives = Lives(tmp_path_factory.mktemp("killed"), [messages])
+    lives.live(until=lambda: _fit(messages.history.copy()))
+    assert lives.complaints == []
+    return lives
+
+
+class Copied(Lives):
+    """The lives of one workload, of which a copy goes on."""
+
+    def __init__(self, directory: Path, messages: Messages) -> None:
+        super().__init__(directory, [messages])
+        self.count = 1
+        self.history = messages.history
 
 
 def _fit(history: History) -> bool:
@@ -48,10 +55,12 @@ def _fit(history: History) -> bool:
 
 
 @pytest.fixture
-def copied(killed: Scenario, tmp_path: Path) -> Scenario:
+def copied(killed: Lives, tmp_path: Path) -> Copied:
     """The same once more, to be spoilt."""
     shutil.copytree(killed.directory / "data", tmp_path / "data")
-    return Scenario(tmp_path, SEED, killed.load, killed.history.copy(), [], killed.lives)
+    (messages,) = killed.workloads
+    assert isinstance(messages, Messages)
+    return Copied(tmp_path, Messages(SEED, messages.load, messages.history.copy()))
 
 
 def _posts(history: History) -> dict[str, list[Message]]:
@@ -79,8 +88,8 @@ def _retirements(history: History) -> list[Event]:
     ]
 
 
-def _spoil(scenario: Scenario, unit: Callable[[SqliteStore], Unit]) -> None:
-    store = SqliteStore(scenario.directory / "data", ballast_bytes=0)
+def _spoil(lives: Lives, unit: Callable[[SqliteStore], Unit]) -> None:
+    store = SqliteStore(lives.directory / "data", ballast_bytes=0)
     try:
         store.recover()
         assert store.apply([unit(store)]) == [None]
@@ -93,7 +102,7 @@ def _found(complaint: str, complaints: list[str]) -> None:
     assert any(re.search(complaint, words) for words in complaints), complaints
 
 
-def test_a_post_that_is_missing_in_the_store_is_found(copied: Scenario) -> None:
+def test_a_post_that_is_missing_in_the_store_is_found(copied: Copied) -> None:
     """A discharge of which one message was not stored is half."""
     txn, messages = next(iter(_posts(copied.history).items()))
 
@@ -112,7 +121,7 @@ def test_a_post_that_is_missing_in_the_store_is_found(copied: Scenario) -> None:
     _found(rf"half: of transaction {txn} .* {len(messages) - 1} of {len(messages)} posts", copied.finish())
 
 
-def test_a_retirement_that_is_missing_in_the_store_is_found(copied: Scenario) -> None:
+def test_a_retirement_that_is_missing_in_the_store_is_found(copied: Copied) -> None:
     """A discharge whose posts were stored, and whose retirement was not, is half."""
     event = _retirements(copied.history)[-1]
 
@@ -127,7 +136,7 @@ def test_a_retirement_that_is_missing_in_the_store_is_found(copied: Scenario) ->
     _found(rf"(half|wholly absent): of transaction {event.txn} ", copied.finish())
 
 
-def test_an_outcome_that_is_missing_in_the_store_is_found(copied: Scenario) -> None:
+def test_an_outcome_that_is_missing_in_the_store_is_found(copied: Copied) -> None:
     """A discharge whose work was stored without its outcome is there, and nobody can say so."""
     txn = next(iter(_posts(copied.history)))
     copied.history.steps = [
@@ -137,7 +146,7 @@ def test_an_outcome_that_is_missing_in_the_store_is_found(copied: Scenario) -> N
     _found(rf"(wholly there|half): of transaction {txn} .*told not-committed", copied.finish())
 
 
-def test_an_outcome_without_its_work_is_found(copied: Scenario) -> None:
+def test_an_outcome_without_its_work_is_found(copied: Copied) -> None:
     """A rollback that the store has as a commit: who asks is told a lie, and nothing of it is there."""
     accounts, _ = collect_accounts(copied.history.steps)
     txn = next(account.txn for account in accounts.values() if account.rollback_sent is not None)
@@ -145,7 +154,7 @@ def test_an_outcome_without_its_work_is_found(copied: Scenario) -> None:
     _found(rf"transaction {txn} .*\(rolled back\) was called committed", copied.finish())
 
 
-def test_a_message_that_is_missing_in_the_history_is_found(copied: Scenario) -> None:
+def test_a_message_that_is_missing_in_the_history_is_found(copied: Copied) -> None:
     """The copy is in order by itself; the same break, planted into what the clients saw, is none the less."""
     txn, messages = next(iter(_posts(copied.history).items()))
     assert copied.finish() == []

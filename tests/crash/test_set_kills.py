@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.deaths import Death
+from tests.crash.deaths import Death, check_deaths
 from tests.crash.lives import run_kills
-from tests.crash.set_history import SetHistory, Winners, check_fates
-from tests.crash.set_kills import SetWorkload
+from tests.crash.set_history import SetHistory, Winners
+from tests.crash.sets import WAYS, Sets
 
 ONE: Winners = (("a", 2, 7), ("b", 1, 8))
 ROWS = ["p/0/a/q/0", "p/0/a/q/1", "p/0/b/q/0"]
@@ -81,16 +81,19 @@ def told_again(decided: Winners | None) -> SetHistory:
 
 def test_a_death_at_a_point_tells_the_fate_of_its_commit() -> None:
     """After the COMMIT one is decided, before it one is not."""
-    lost, kept = history_of(accepted=False, decided=None), history_of(accepted=False)
-    assert check_fates(lost, [Death(1, "epoch.before_commit"), Death(2, "apply.done")]) == []
-    assert check_fates(kept, [Death(1, "epoch.after_commit")]) == []
-    assert check_fates(lost, [Death(1, "epoch.after_commit")])
-    assert check_fates(kept, [Death(1, "move.after_rows")])
-    assert check_fates(history_of(), [Death(1, "move.after_rows")])
+    lost, kept = history_of(accepted=False, decided=None).fates(), history_of(accepted=False).fates()
+    before, moved = Death(1, "epoch.before_commit"), Death(1, "move.after_rows")
+    after = Death(1, "epoch.after_commit")
+    assert check_deaths([before, Death(2, "apply.done")], WAYS, lost) == []
+    assert check_deaths([after], WAYS, kept) == []
+    assert check_deaths([after], WAYS, lost)
+    assert check_deaths([moved], WAYS, kept)
+    assert check_deaths([moved], WAYS, history_of().fates())
+    assert check_deaths([Death(1, "move.after_rows", starting=True)], WAYS, {}) == []
 
 
 def test_a_kill_at_each_point_of_an_epoch_contradicts_nothing(tmp_path: Path) -> None:
     """One life for each point, and some that end at random."""
-    points = [point for point in SetWorkload.points if not point.startswith(("apply", "commit"))]
-    complaints, line = run_kills(tmp_path, SetWorkload(7), len(points) + 5, 7, points=points)
+    points = [point for point in Sets.points if not point.startswith(("apply", "commit"))]
+    complaints, line = run_kills(tmp_path, [Sets(7)], len(points) + 5, 7, points=points)
     assert complaints == [], line

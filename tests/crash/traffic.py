@@ -8,8 +8,6 @@ checksum, so that a receiver can tell whose it is and that nothing of it changed
 from __future__ import annotations
 
 import random
-import socket
-import threading
 import zlib
 from collections.abc import Iterable
 from typing import Final
@@ -17,10 +15,9 @@ from typing import Final
 from amqp_broker.frames import Accepted, Header, Message, Properties, Released, encode_message
 from tests.crash.history import History
 from tests.crash.history import Message as Name
+from tests.crash.workload import LivingClient
 from tests.support.wire_client import (
     Arrived,
-    ConnectionLost,
-    PeerError,
     WireConnection,
     WireReceiver,
     WireSender,
@@ -67,50 +64,14 @@ def decode_body(payload: bytes) -> tuple[Name, str, int]:
     return (producer.decode(), int(number)), txn.decode(), message.header.delivery_count or 0
 
 
-class Client(threading.Thread):
-    """A thread with a connection that ends when the connection is lost (that is what a kill does) or `stop`
-    is set.
-    """
+class Client(LivingClient):
+    """It works on a queue, and records in the history of all messages."""
 
     def __init__(self, name: str, port: int, life: int, queue: str, history: History) -> None:
-        super().__init__(name=name, daemon=True)
-        self.port = port
+        super().__init__(name, port)
         self.life = life
         self.queue = queue
         self.history = history
-        self.stop = threading.Event()
-        self.problem: BaseException | None = None
-        self._connection: WireConnection | None = None
-
-    def run(self) -> None:
-        """Drive traffic; what is not the loss of the connection is kept as `problem`."""
-        try:
-            self.connect_and_drive()
-        except ConnectionLost:
-            pass
-        except (PeerError, Unexpected, AssertionError, TimeoutError) as error:
-            self.problem = error
-        except Exception as error:  # whatever else a thread meets must not be lost with it
-            self.problem = error
-
-    def connect_and_drive(self) -> None:
-        """One connection with its traffic."""
-        with WireConnection.connect("127.0.0.1", self.port, container_id=self.name) as connection:
-            self._connection = connection
-            self.drive(connection)
-
-    def hang_up(self) -> None:
-        """End the connection from another thread."""
-        self.stop.set()
-        if self._connection is not None:
-            try:
-                self._connection.transport.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def drive(self, connection: WireConnection) -> None:
-        """The traffic of this client."""
-        raise AssertionError("a subclass drives")
 
 
 class SendingClient(Client):
@@ -135,7 +96,7 @@ class SendingClient(Client):
         sender = connection.begin().attach_sender(self.name, self.queue)
         waiting: dict[int, Name] = {}
         number = 0
-        while not self.stop.is_set():
+        while True:
             burst = self.chance.choice((1, 5, 20, 60))
             names = [
                 (self.name, number + index) for index in range(burst) if len(waiting) + index < self.window
@@ -175,7 +136,7 @@ class ReceivingClient(Client):
         )
         held: dict[int, Name] = {}
         waiting: dict[int, Name] = {}
-        while not self.stop.is_set():
+        while True:
             connection.pump(TICK)
             take(self, receiver, held)
             self._release_some(receiver, held)

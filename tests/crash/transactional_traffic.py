@@ -56,7 +56,7 @@ class PostingController(ControllingClient):
     def drive(self, connection: WireConnection) -> None:
         """Declare, work, discharge, until it leaves or the connection is gone."""
         self.prepare(connection)
-        while not self.stop.is_set():
+        while True:
             self.declare(LIVE_AT_ONCE)
             connection.pump(TICK)
             self.take_answers()
@@ -165,7 +165,7 @@ class AcquiringController(PostingController):
     def drive(self, connection: WireConnection) -> None:
         """Acquire, work, discharge, until it leaves or the connection is gone."""
         self.prepare(connection)
-        while not self.stop.is_set():
+        while True:
             self.declare(1)
             self.wait_for(connection, self.free)
             (live,) = self.free()
@@ -232,7 +232,7 @@ class BrowsingClient(Client):
         """A new link each time that the old one has seen all."""
         session = connection.begin()
         number = 0
-        while not self.stop.is_set():
+        while True:
             number += 1
             self.look(session, f"{self.name}.{number}")
             connection.pump(TICK)  # a connection may attach and detach so many times a second

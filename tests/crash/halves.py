@@ -1,8 +1,5 @@
-"""`python -m tests.crash.half_kills --kills 200 --seed N`: kill -9 of the broker under three writers of half
-messages, who put, commit and roll back at random, and repeat what they got no answer for.
-
-The first lives end at the named points of a put, a decision and a checkpoint; see tests/crash/lives.py.
-At the end everything that was put is decided, the destination is drained, and all answers are compared.
+"""Three writers of half messages, who put, commit and roll back at random, and repeat what they got no answer
+for. At the end everything that was put is decided, the destination is drained, and all answers are compared.
 """
 
 from __future__ import annotations
@@ -10,47 +7,44 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable, Sequence
-from threading import Thread
+from pathlib import Path
 
 from amqp_broker.frames import Accepted, Rejected
-from amqp_broker.persistence.fault_points import POINTS
-from tests.crash.deaths import Death
+from tests.crash.deaths import Death, points_of
 from tests.crash.evidence import Record
-from tests.crash.half_history import ACCEPTED, COMMIT, PUT, ROLLBACK, UNKNOWN, HalfHistory, check_halves
-from tests.crash.lives import command
-from tests.crash.workload import Workload
-from tests.support.broker_clients import body_of, take_everything
+from tests.crash.half_history import (
+    ACCEPTED,
+    COMMIT,
+    DESTINATION,
+    PUT,
+    ROLLBACK,
+    UNKNOWN,
+    HalfHistory,
+    check_halves,
+)
+from tests.crash.workload import LivingClient, Workload, drain
 from tests.support.halves import half, putter, resolution, resolver
-from tests.support.wire_client import ConnectionLost, WireConnection, WireSender
+from tests.support.wire_client import WireConnection, WireSender
 
 WRITERS = 3
 PIPELINED = 8
-DESTINATION = "q"
 
 
-class Writer(Thread):
+class Writer(LivingClient):
     """One client in one life of the broker."""
 
     def __init__(self, port: int, name: str, history: HalfHistory, chance: random.Random) -> None:
-        super().__init__(daemon=True)
-        self._port = port
-        self._name = name
+        super().__init__(name, port)
         self._history = history
         self._chance = chance
         self._numbered = 0
 
-    def run(self) -> None:
+    def drive(self, connection: WireConnection) -> None:
         """Until the broker is gone."""
-        try:
-            with WireConnection.connect("127.0.0.1", self._port, container_id=self._name) as connection:
-                session = connection.begin()
-                put, resolve = putter(session), resolver(session)
-                while True:
-                    self._round(put, resolve)
-        except ConnectionLost:
-            return
-        except Exception as error:  # a refusal, a silence: what no kill explains
-            self._history.problems.append(f"writer {self._name}: {type(error).__name__}: {error}")
+        session = connection.begin()
+        put, resolve = putter(session), resolver(session)
+        while True:
+            self._round(put, resolve)
 
     def _round(self, put: WireSender, resolve: WireSender) -> None:
         new = [self._new_id() for _ in range(PIPELINED)]
@@ -68,7 +62,7 @@ class Writer(Thread):
 
     def _new_id(self) -> str:
         self._numbered += 1
-        return f"{self._name}-{self._numbered}"
+        return f"{self.name}-{self._numbered}"
 
     def tell(self, link: WireSender, messages: list[tuple[str, str, bytes]]) -> None:
         """Send puts or resolutions, and record each answer, also that there was none."""
@@ -83,7 +77,7 @@ class Writer(Thread):
         finally:
             for number, (half_id, what) in sent.items():
                 answer = answer_of(link.outcomes.get(number))
-                self._history.told(half_id, what, answer, sent_at, time.monotonic(), self._name)
+                self._history.told(half_id, what, answer, sent_at, time.monotonic(), self.name)
 
 
 def answer_of(outcome: object) -> str:
@@ -95,36 +89,30 @@ def answer_of(outcome: object) -> str:
     return UNKNOWN
 
 
-class HalfWorkload(Workload):
+class Halves(Workload):
     """Writers of half messages; in the end everything is decided, and the destination drained."""
 
     name = "half messages"
-    points = tuple(
-        point
-        for point in sorted(POINTS)
-        if point.split(".")[0] in ("hold", "decide", "apply", "commit", "checkpoint")
-    )
+    points = points_of("apply", "checkpoint", "commit", "decide", "hold")
 
     def __init__(self, seed: int) -> None:
+        super().__init__()
         self.history = HalfHistory()
         self._chance = random.Random(f"{seed} halves")
-        self._writers: list[Writer] = []
+        self._delivered: list[str] = []
 
-    def start(self, port: int, life: int, point: str) -> None:
+    def made_clients(self, port: int, life: int, end: str) -> list[Writer]:
         """Some writers."""
-        self._writers = [
+        return [
             Writer(port, f"{life}-{each}", self.history, random.Random(self._chance.random()))
             for each in range(WRITERS)
         ]
-        for writer in self._writers:
-            writer.start()
 
-    def join(self) -> None:
-        """They end with their connections."""
-        for writer in self._writers:
-            writer.join()
+    def recorded(self) -> int:
+        """Answers, also those that were lost."""
+        return len(self.history.records)
 
-    def settle(self, port: int) -> None:
+    def settle(self, port: int, life: int) -> None:
         """Decide what is open, and take everything that was committed."""
         last = Writer(port, "last", self.history, random.Random(0))
         with WireConnection.connect("127.0.0.1", port) as connection:
@@ -139,31 +127,22 @@ class HalfWorkload(Workload):
                     for what in order:
                         if not story.decided:
                             last.tell(resolve, [(half_id, what, resolution(half_id, what))])
-        self.history.delivered = drain(port, DESTINATION)
+        self._delivered = drain(port, DESTINATION)
+        for half_id in self._delivered:
+            self.history.record("", "delivered", half_id=half_id)
 
-    def check(self, deaths: Sequence[Death]) -> list[str]:
+    def check(self, deaths: Sequence[Death], data: Path) -> list[str]:
         """All answers, and what was delivered."""
-        return [*self.history.problems, *check_halves(self.history, self.history.delivered)]
+        return check_halves(self.history, self._delivered)
 
     def records(self) -> Iterable[Record]:
         """Each answer, and what was delivered."""
-        return self.history.records()
+        return self.history.records
 
     def summary(self) -> str:
         """Half messages and answers."""
         history = self.history
         return (
             f"{len(history.stories):,} half messages, {history.count(ACCEPTED):,} accepted, "
-            f"{history.count(UNKNOWN):,} answers lost, {len(history.delivered):,} delivered"
+            f"{history.count(UNKNOWN):,} answers lost, {len(self._delivered):,} delivered"
         )
-
-
-def drain(port: int, queue: str) -> list[str]:
-    """The half-ids of everything that a queue has."""
-    with WireConnection.connect("127.0.0.1", port, container_id=f"drain-{queue}") as connection:
-        receiver = connection.begin().attach_receiver("drain", queue)
-        return [body_of(delivery).decode() for delivery in take_everything(receiver)]
-
-
-if __name__ == "__main__":
-    raise SystemExit(command("tests.crash.half_kills", __doc__, HalfWorkload, 200))

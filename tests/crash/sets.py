@@ -1,10 +1,8 @@
-"""`python -m tests.crash.set_kills --kills 200 --seed N`: kill -9 of the broker under three producers of
-half-message sets, who stage, seal, void and commit epochs over the blocking client.
+"""Three producers of half-message sets, who stage, seal, void and commit epochs over the blocking client.
 
-The first lives end at the named points on the way of an epoch, and one when all sets are sealed and none is
-committed; see tests/crash/lives.py. In its next life each producer asks what became of its last
-epoch, and commits the same sets again, or stages new ones. At the end both destinations are drained: every
-epoch is wholly there, once and in order, or wholly absent, as its decision says.
+One point is their own: all sets are sealed and none is committed. In its next life each producer asks what
+became of its last epoch, and commits the same sets again, or stages new ones. At the end both destinations
+are drained: every epoch is wholly there, once and in order, or wholly absent, as its decision says.
 
 One producer's sets are prepared, for a home that is elsewhere: nobody else ends them, in any life. Another
 one's epochs have a set of another store each, which is enlisted before the commit and stands in the decision.
@@ -14,7 +12,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from threading import Event, Thread
+from pathlib import Path
+from threading import Event
 from typing import Any
 from uuid import uuid4
 
@@ -22,7 +21,6 @@ from attrs import evolve
 
 from amqp_broker.client import BlockingConnection, ClientError, ConnectFailed, Gone, connect
 from amqp_broker.frames import Ulong, encode_message
-from amqp_broker.persistence.fault_points import POINTS
 from amqp_broker.pipeline.set_client import (
     EpochDecided,
     EpochStatus,
@@ -31,17 +29,17 @@ from amqp_broker.pipeline.set_client import (
     SetDecided,
     SetRefused,
 )
-from tests.crash.deaths import Death
+from tests.crash.deaths import Death, check_deaths, points_of
 from tests.crash.evidence import Record
-from tests.crash.lives import command
-from tests.crash.set_history import Attempt, EpochStory, SetHistory, Winners, check_fates
-from tests.crash.workload import Workload
+from tests.crash.set_history import Attempt, EpochStory, SetHistory, Winners
+from tests.crash.workload import LivingClient, Workload
 from tests.support.wire_client import PATIENCE_S
 
 GROUP = "g"
 PRODUCERS = ("p0", "p1", "p2")
 DESTINATIONS = ("q0", "q1")
 SEALED = "sealed"
+WAYS = ("move", "epoch")
 HOME = "1f6e0a52-2c52-4e50-8c0c-7f3b6a4d9e01"
 STORE = "1f6e0a52-2c52-4e50-8c0c-7f3b6a4d9e02"
 FAR = "far-"  # what the sets of another store begin with
@@ -103,58 +101,54 @@ class EnlistingClient(SetClient):
 CLIENTS: dict[str, type[SetClient]] = {"p1": EnlistingClient, "p2": PreparingClient}
 
 
-class Producer(Thread):
+class Producer(LivingClient):
     """One producer in one life of the broker."""
 
     def __init__(self, port: int, name: str, history: SetHistory, chance: random.Random, life: Life) -> None:
-        super().__init__(daemon=True)
-        self._port = port
-        self._name = name
+        super().__init__(name, port)
         self._history = history
         self._chance = chance
         self._life = life
         self._numbered = 0
 
-    def run(self) -> None:
-        """Until the broker is gone."""
+    def connect_and_drive(self) -> None:
+        """Epoch by epoch."""
         try:
-            with connect_to(self._port, self._name) as connection:
-                self._sets = CLIENTS.get(self._name, SetClient)(connection, GROUP)
+            with connect_to(self.port, self.name) as connection:
+                self._sets = CLIENTS.get(self.name, SetClient)(connection, GROUP)
                 while True:
-                    self._epoch(self._history.current(self._name))
+                    self._epoch(self._history.current(self.name))
         except BrokerGone:
             return
         except (Gone, ConnectFailed) as error:
             if error.error is not None:  # the broker ended it, and had something to say
-                self._history.complain(f"{self._name}: {error!r}")
-        except Exception as error:  # a refusal, a silence: what no kill explains
-            self._history.complain(f"{self._name}: {error!r}")
+                raise
 
     def ask_once(self) -> None:
         """What became of the last epoch."""
-        with connect_to(self._port, self._name) as connection:
-            self._sets = CLIENTS.get(self._name, SetClient)(connection, GROUP)
-            self._ask(self._history.current(self._name))
+        with connect_to(self.port, self.name) as connection:
+            self._sets = CLIENTS.get(self.name, SetClient)(connection, GROUP)
+            self._ask(self._history.current(self.name))
 
     def _epoch(self, story: EpochStory) -> None:
-        attempt = self._history.attempts[self._name]
+        attempt = self._history.attempts[self.name]
         if story.possible or attempt is not None:
             self._ask(story)
             if story.decided is not None:
                 self._look_back(story)
-                self._history.next_epoch(self._name, self._chance.choice((1, 1, 1, 7)))
+                self._history.next_epoch(self.name, self._chance.choice((1, 1, 1, 7)))
                 return
         if attempt is None or attempt.voided or self._chance.random() < 0.5:
             if attempt is not None and self._chance.random() < 0.5:
                 attempt.voided = True
-                self._history.record(self._name, story.epoch, "void", sets=attempt.winners)
-                self._sets.void(self._name, story.epoch, [set_id for set_id, _, _ in attempt.winners])
+                self._history.record(self.name, "void", epoch=story.epoch, sets=attempt.winners)
+                self._sets.void(self.name, story.epoch, [set_id for set_id, _, _ in attempt.winners])
             attempt = self._stage(story)
         self._life.before_commit()
         self._commit(story, attempt)
 
     def _ask(self, story: EpochStory) -> None:
-        status = self._sets.status(self._name, story.epoch)
+        status = self._sets.status(self.name, story.epoch)
         winners = tuple((one.set_id, one.count, one.checksum) for one in status.winners)
         self._history.told(story, winners if status.decided else None)
 
@@ -165,20 +159,20 @@ class Producer(Thread):
         assert loser not in sealed
         self._chance.shuffle(sealed)
         attempt = Attempt(tuple((one.set_id, one.count, one.checksum) for one in sealed))
-        self._history.attempts[self._name] = attempt
+        self._history.attempts[self.name] = attempt
         return attempt
 
     def _staged_set(self, story: EpochStory, *, seal: bool = True) -> SealedSet:
         self._numbered += 1
-        set_id = f"{self._name}-{self._life.number}-{self._numbered}"
+        set_id = f"{self.name}-{self._life.number}-{self._numbered}"
         rows = self._history.rows.setdefault(set_id, {})
         count = checksum = 0
         for destination in self._chance.sample(DESTINATIONS, self._chance.randint(1, 2)):
-            staging = self._sets.stage(self._name, story.epoch, set_id, destination)
+            staging = self._sets.stage(self.name, story.epoch, set_id, destination)
             staged = rows[destination] = []
             for _ in range(self._chance.randint(1, 3)):
                 new = [
-                    f"{self._name}/{story.epoch}/{set_id}/{destination}/{len(staged) + at}"
+                    f"{self.name}/{story.epoch}/{set_id}/{destination}/{len(staged) + at}"
                     for at in range(self._chance.randint(1, 40))
                 ]
                 staging.send([b""] * len(new), [encode_message(body=row.encode()) for row in new])
@@ -187,18 +181,19 @@ class Producer(Thread):
             checksum = (checksum + staging.checksum) % (1 << 64)
             staging.close()
         sealed = SealedSet(set_id, count, checksum)
-        self._history.record(self._name, story.epoch, "staged", set=set_id, count=count, seal=seal, rows=rows)
+        told = {"set": set_id, "count": count, "seal": seal, "rows": rows}
+        self._history.record(self.name, "staged", epoch=story.epoch, **told)
         if seal:
-            self._sets.seal(self._name, story.epoch, sealed)
+            self._sets.seal(self.name, story.epoch, sealed)
         return sealed
 
     def _commit(self, story: EpochStory, attempt: Attempt) -> None:
         self._history.committing(story, attempt.winners, self._life.number)
         try:
-            self._sets.commit_epoch(self._name, story.epoch, sealed_sets(attempt.winners))
+            self._sets.commit_epoch(self.name, story.epoch, sealed_sets(attempt.winners))
         except SetRefused as error:
             self._history.refused(story, str(error))
-            self._history.attempts[self._name] = None
+            self._history.attempts[self.name] = None
         except ClientError:
             self._history.lost()
             raise
@@ -213,10 +208,10 @@ class Producer(Thread):
             self._repeat(story.epoch, sealed_sets(winners))
         elif which == 1 and winners:
             set_ids = [set_id for set_id, _, _ in winners]
-            self._refused(SetDecided, lambda: self._sets.void(self._name, story.epoch, set_ids))
+            self._refused(SetDecided, lambda: self._sets.void(self.name, story.epoch, set_ids))
         elif which == 2:
             self._refused(
-                EpochDecided, lambda: self._sets.stage(self._name, story.epoch, "late", DESTINATIONS[0])
+                EpochDecided, lambda: self._sets.stage(self.name, story.epoch, "late", DESTINATIONS[0])
             )
         if which < 3:
             self._history.repeats += 1
@@ -225,18 +220,18 @@ class Producer(Thread):
     def _repeat(self, epoch: int, winners: list[SealedSet]) -> None:
         """Nothing happens, also with other sets; who brings a home's word is told that it was another."""
         if not isinstance(self._sets, PreparingClient):
-            self._sets.commit_epoch(self._name, epoch, [])
+            self._sets.commit_epoch(self.name, epoch, [])
             return
-        self._sets.commit_epoch(self._name, epoch, winners)
+        self._sets.commit_epoch(self.name, epoch, winners)
         if winners:
-            self._refused(SetDecided, lambda: self._sets.commit_epoch(self._name, epoch, []))
+            self._refused(SetDecided, lambda: self._sets.commit_epoch(self.name, epoch, []))
 
     def _refused(self, kind: type[SetRefused], do: Callable[[], object]) -> None:
         try:
             do()
         except kind:
             return
-        self._history.complain(f"{self._name}: expected {kind.__name__}, and it was accepted")
+        self._history.complain(f"{self.name}: expected {kind.__name__}, and it was accepted")
 
 
 def sealed_sets(winners: Winners) -> list[SealedSet]:
@@ -244,43 +239,42 @@ def sealed_sets(winners: Winners) -> list[SealedSet]:
     return [SealedSet(*winner) for winner in winners]
 
 
-class SetWorkload(Workload):
+class Sets(Workload):
     """Producers of sets; in the end each of them asks what became of its last epoch, and all is taken."""
 
     name = "sets of half messages"
-    points = (
-        SEALED,
-        *[point for point in sorted(POINTS) if point.split(".")[0] in ("move", "epoch", "apply", "commit")],
-    )
+    points = (SEALED, *points_of(*WAYS, "apply", "commit"))
 
     def __init__(self, seed: int) -> None:
+        super().__init__()
         self.history = SetHistory(PRODUCERS)
+        self.complaints = self.history.complaints
         self._chance = random.Random(f"{seed} sets")
         self._life = Life(0, "")
-        self._producers: list[Producer] = []
         self._delivered: dict[str, list[str]] = {}
 
-    def start(self, port: int, life: int, point: str) -> None:
+    def made_clients(self, port: int, life: int, end: str) -> list[Producer]:
         """The producers go on where they were."""
-        self._life = Life(life, point)
-        self._producers = [
+        self._life = Life(life, end)
+        return [
             Producer(port, name, self.history, random.Random(self._chance.random()), self._life)
             for name in PRODUCERS
         ]
-        for producer in self._producers:
-            producer.start()
 
-    def reached(self, point: str) -> bool:
+    def recorded(self) -> int:
+        """Requests and answers."""
+        return len(self.history.records)
+
+    def reached(self, end: str) -> bool:
         """Whether all sets of an epoch are sealed, in a life that ends then."""
-        return point == SEALED and self._life.sealed.is_set()
+        return end == SEALED and self._life.sealed.is_set()
 
     def join(self) -> None:
-        """They end with their connections."""
+        """Who waits for the end of the broker waits no more."""
         self._life.killed.set()
-        for producer in self._producers:
-            producer.join()
+        super().join()
 
-    def settle(self, port: int) -> None:
+    def settle(self, port: int, life: int) -> None:
         """Ask what became of the last epochs, and take everything."""
         for name in PRODUCERS:
             Producer(port, name, self.history, random.Random(0), Life(-1, "")).ask_once()
@@ -291,11 +285,11 @@ class SetWorkload(Workload):
                 while (received := receiver.receive_now()) is not None:
                     rows.append(bytes(received.body).decode())
                     receiver.accept(received)
-                self.history.record("", -1, "delivered", destination=destination, rows=rows)
+                self.history.record("", "delivered", destination=destination, rows=rows)
 
-    def check(self, deaths: Sequence[Death]) -> list[str]:
+    def check(self, deaths: Sequence[Death], data: Path) -> list[str]:
         """Each epoch wholly or not at all, and what the deaths say of the commits on their way."""
-        return self.history.check(self._delivered) + check_fates(self.history, deaths)
+        return self.history.check(self._delivered) + check_deaths(deaths, WAYS, self.history.fates())
 
     def records(self) -> Iterable[Record]:
         """What each producer said and was told, and what was delivered."""
@@ -317,7 +311,3 @@ def connect_to(port: int, container_id: str) -> BlockingConnection:
     return connect(
         f"amqp://127.0.0.1:{port}", container_id=container_id, timeout_s=PATIENCE_S, open_timeout_s=PATIENCE_S
     )
-
-
-if __name__ == "__main__":
-    raise SystemExit(command("tests.crash.set_kills", __doc__, SetWorkload, 200))

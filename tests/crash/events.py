@@ -1,34 +1,28 @@
-"""`python -m tests.crash.event_kills --kills 100 --seed N`: kill -9 of a broker whose queues have events.
-
-The load is that of tests/crash/kills.py, with controllers (`--plain`: without). At the end everything was
-drained, so the log must tell of each message that it came once and that it went once: whatever was accepted
-from a sender has its put, whatever was confirmed to a receiver has its settle, and nothing else does.
+"""The events of a broker that was killed: at the end everything was drained, so the log must tell of each
+message that it came once and that it went once. Whatever was accepted from a sender has its put, whatever was
+confirmed to a receiver has its settle, and nothing else does.
 """
 
 from __future__ import annotations
 
-import argparse
-import random
-import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from amqp_broker.persistence import Event, EventRange, EventsFrom
 from amqp_broker.persistence.sqlite import SqliteStore
-from tests.crash.deaths import DISCHARGE_POINTS
-from tests.crash.evidence import DATA, scratch_folder
+from tests.crash.deaths import Death
+from tests.crash.evidence import Record
 from tests.crash.fates import Fate, collect_accounts
 from tests.crash.history import History
-from tests.crash.kills import die_at_a_point, kill_once
-from tests.crash.scenario import TRANSACTIONS, Load, Scenario
+from tests.crash.messages import Messages
 from tests.crash.traffic import message_id_of
+from tests.crash.workload import LivingClient, Workload
 from tests.support.event_replay import Replay
 
 CONFIGURATION: Final = '[[queue]]\npattern = "{}"\nevents = true\n'
 PAGE: Final = 10_000
-SHARE_AT_A_POINT: Final = 0.3
 MOST_TOLD: Final = 5
 
 
@@ -97,44 +91,37 @@ def _told(what: str, names: Iterable[str]) -> list[str]:
     return [f"{len(found)} times: a message {what}: {found[:MOST_TOLD]}"] if found else []
 
 
-def run_kills(directory: Path, kills: int, seed: int, load: Load) -> tuple[list[str], str, Scenario]:
-    """The complaints after so many kills, and a line that says what happened."""
-    chance = random.Random(seed)
-    config = directory / "broker.toml"
-    config.write_text("".join(CONFIGURATION.format(queue) for queue in load.queues))
-    scenario = Scenario(directory, seed, load, config=config)
-    with scenario.evidence(kills=kills, transactions=load.transactional, events=True) as evidence:
-        for _ in range(kills):
-            if load.transactional and chance.random() < SHARE_AT_A_POINT:
-                die_at_a_point(scenario, chance, chance.choice(DISCHARGE_POINTS))
-            else:
-                kill_once(scenario, chance)
-            if scenario.complaints:
-                break
-        evidence.before_the_drain()
-        evidence.complaints += scenario.finish()
-        found, kinds = check_events(events_of(directory / DATA), scenario.history)
-        evidence.complaints += found
-    told = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
-    return evidence.complaints, f"{kills} kills: {told}; {evidence.summary()}", scenario
+class Events(Workload):
+    """The queues of these messages have events: the log tells that each came once, and went once."""
 
+    name = "events"
 
-def main() -> int:
-    """The command; its exit status is 1 when there are complaints."""
-    parser = argparse.ArgumentParser(prog="python -m tests.crash.event_kills", description=__doc__)
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
-    parser.add_argument("--plain", action="store_true", help="without controllers")
-    options = parser.parse_args()
-    print(f"seed {options.seed}", flush=True)
-    with scratch_folder("event-kills-") as directory:
-        load = Load() if options.plain else TRANSACTIONS
-        complaints, line, _ = run_kills(directory, options.kills, options.seed, load)
-    for complaint in complaints:
-        print(complaint)
-    print(line)
-    return 1 if complaints else 0
+    def __init__(self, messages: Messages) -> None:
+        super().__init__()
+        self.messages = messages
+        self.configuration = "".join(CONFIGURATION.format(queue) for queue in messages.load.queues)
+        self.kinds: Counter[str] = Counter()
 
+    def made_clients(self, port: int, life: int, end: str) -> list[LivingClient]:
+        """Nobody: the broker tells."""
+        return []
 
-if __name__ == "__main__":
-    sys.exit(main())
+    def recorded(self) -> int:
+        """Nothing: what is told is read in the end."""
+        return 0
+
+    def settle(self, port: int, life: int) -> None:
+        """The messages are drained by others."""
+
+    def check(self, deaths: Sequence[Death], data: Path) -> list[str]:
+        """The log of a broker that was drained tells of each message, and of no other one."""
+        complaints, self.kinds = check_events(events_of(data), self.messages.history)
+        return complaints
+
+    def records(self) -> Iterable[Record]:
+        """They are in the store."""
+        return ()
+
+    def summary(self) -> str:
+        """How many there are of each kind."""
+        return ", ".join(f"{count:,} {kind}" for kind, count in self.kinds.items())
