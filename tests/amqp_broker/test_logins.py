@@ -42,8 +42,9 @@ from amqp_broker.frames import (
     encode_sasl_frame,
 )
 from amqp_broker.sasl_mechanisms import Plain, Step
+from amqp_broker.testing.blocking_peer import PATIENCE_S, BlockingPeer
+from amqp_broker.testing.peer import PeerError
 from amqp_broker.verifiers import SCRAM_SHA_256, SCRAM_SHA_512, make_verifier
-from tests.support.wire_client import PATIENCE_S, PeerError, WireConnection
 
 SALT = bytes(range(16))
 ADA = UserConfig(
@@ -196,14 +197,14 @@ def test_anonymous_by_login_and_by_bare_header() -> None:
     """The development broker takes both."""
     with running_broker() as broker:
         for login in (None, ("ANONYMOUS", b"me"), ("ANONYMOUS", None)):
-            with WireConnection.connect(broker.host, broker.port, login=login) as connection:
+            with BlockingPeer.connect(broker.host, broker.port, login=login) as connection:
                 connection.begin()
 
 
 def test_a_user_may_do_what_the_rules_say_and_nothing_else() -> None:
     """Sending below orders, receiving from orders.done; the rest is amqp:unauthorized-access at the link."""
     with running_broker(config()) as broker:
-        with WireConnection.connect(broker.host, broker.port, login=PLAIN) as connection:
+        with BlockingPeer.connect(broker.host, broker.port, login=PLAIN) as connection:
             session = connection.begin()
             session.attach_sender("a", "orders.new")
             session.attach_sender("b", "orders.done")
@@ -400,5 +401,5 @@ def test_sasl_noise_never_logs_in() -> None:
                     heard.append("a header after the end")
                 assert not any(isinstance(item, SaslOutcome) and item.code == 0 for item in heard)
                 assert not any(isinstance(item, Open) for item in heard)
-        with WireConnection.connect(broker.host, broker.port, login=PLAIN) as connection:
+        with BlockingPeer.connect(broker.host, broker.port, login=PLAIN) as connection:
             connection.begin()

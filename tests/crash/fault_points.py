@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Final
 
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, POINTS
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 from tests.crash.broker_process import NotListening
 from tests.crash.deaths import DISCHARGE_POINTS
 from tests.crash.evidence import scratch_folder
 from tests.crash.scenario import TRANSACTIONS, Load, Scenario
 from tests.crash.traffic import Client
-from tests.support.wire_client import PATIENCE_S
 
 SECONDS_AGAIN: Final = 6.0
 """For the second life, which need not pass the point."""

@@ -14,6 +14,8 @@ from threading import Thread
 
 from amqp_broker.frames import Accepted, Rejected
 from amqp_broker.persistence.fault_points import POINTS
+from amqp_broker.testing.blocking_peer import BlockingPeer, ConnectionLost
+from amqp_broker.testing.peer import PeerSender
 from tests.crash.deaths import Death
 from tests.crash.evidence import Record
 from tests.crash.half_history import ACCEPTED, COMMIT, PUT, ROLLBACK, UNKNOWN, HalfHistory, check_halves
@@ -21,7 +23,6 @@ from tests.crash.lives import command
 from tests.crash.workload import Workload
 from tests.support.broker_clients import body_of, take_everything
 from tests.support.halves import half, putter, resolution, resolver
-from tests.support.wire_client import ConnectionLost, WireConnection, WireSender
 
 WRITERS = 3
 PIPELINED = 8
@@ -42,7 +43,7 @@ class Writer(Thread):
     def run(self) -> None:
         """Until the broker is gone."""
         try:
-            with WireConnection.connect("127.0.0.1", self._port, container_id=self._name) as connection:
+            with BlockingPeer.connect("127.0.0.1", self._port, container_id=self._name) as connection:
                 session = connection.begin()
                 put, resolve = putter(session), resolver(session)
                 while True:
@@ -52,7 +53,7 @@ class Writer(Thread):
         except Exception as error:  # a refusal, a silence: what no kill explains
             self._history.problems.append(f"writer {self._name}: {type(error).__name__}: {error}")
 
-    def _round(self, put: WireSender, resolve: WireSender) -> None:
+    def _round(self, put: PeerSender, resolve: PeerSender) -> None:
         new = [self._new_id() for _ in range(PIPELINED)]
         self.tell(put, [(half_id, PUT, half(half_id, half_id.encode())) for half_id in new])
         stories = self._history.stories
@@ -70,7 +71,7 @@ class Writer(Thread):
         self._numbered += 1
         return f"{self._name}-{self._numbered}"
 
-    def tell(self, link: WireSender, messages: list[tuple[str, str, bytes]]) -> None:
+    def tell(self, link: PeerSender, messages: list[tuple[str, str, bytes]]) -> None:
         """Send puts or resolutions, and record each answer, also that there was none."""
         connection = link.session.connection
         sent: dict[int, tuple[str, str]] = {}
@@ -127,7 +128,7 @@ class HalfWorkload(Workload):
     def settle(self, port: int) -> None:
         """Decide what is open, and take everything that was committed."""
         last = Writer(port, "last", self.history, random.Random(0))
-        with WireConnection.connect("127.0.0.1", port) as connection:
+        with BlockingPeer.connect("127.0.0.1", port) as connection:
             session = connection.begin()
             put, resolve = putter(session), resolver(session)
             for half_id, story in self.history.stories.items():
@@ -160,7 +161,7 @@ class HalfWorkload(Workload):
 
 def drain(port: int, queue: str) -> list[str]:
     """The half-ids of everything that a queue has."""
-    with WireConnection.connect("127.0.0.1", port, container_id=f"drain-{queue}") as connection:
+    with BlockingPeer.connect("127.0.0.1", port, container_id=f"drain-{queue}") as connection:
         receiver = connection.begin().attach_receiver("drain", queue)
         return [body_of(delivery).decode() for delivery in take_everything(receiver)]
 

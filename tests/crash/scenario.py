@@ -13,6 +13,7 @@ from typing import Final
 
 from amqp_broker.persistence.fault_points import POINTS
 from amqp_broker.persistence.sqlite import check_directory
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 from tests.crash.broker_process import BrokerProcess, NotListening
 from tests.crash.checks import check_history
 from tests.crash.deaths import DISCHARGE_POINTS, Death, check_deaths, count_deaths, died_at_a_point
@@ -28,7 +29,6 @@ from tests.crash.transactional_traffic import (
     TransformingController,
 )
 from tests.crash.workload import Workload
-from tests.support.wire_client import PATIENCE_S
 
 SECONDS_TO_FIRST_EVENT: Final = 20.0
 

@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from amqp_broker.testing.blocking_peer import PATIENCE_S, BlockingPeer
 from tests.crash.deaths import Death
 from tests.crash.evidence import Record
 from tests.crash.lives import command
 from tests.crash.sequenced_traffic import KINDS, SequencedSender, StreamHistory
 from tests.crash.workload import Workload
 from tests.support.broker_clients import body_of, take_everything
-from tests.support.wire_client import PATIENCE_S, WireConnection
 
 POINTS: Final = (
     "apply.begun",
@@ -115,7 +115,7 @@ class SequencedWorkload(Workload):
 
 def drain(port: int, queue: str) -> list[tuple[str, int]]:
     """(stream, number) of everything that a queue has, in its order."""
-    with WireConnection.connect("127.0.0.1", port, container_id=f"drain-{queue}") as connection:
+    with BlockingPeer.connect("127.0.0.1", port, container_id=f"drain-{queue}") as connection:
         receiver = connection.begin().attach_receiver("drain", queue)
         found = [body_of(delivery).decode().split(" ") for delivery in take_everything(receiver)]
     return [(name, int(number)) for name, number in found]

@@ -21,9 +21,10 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.sequences.client import Outbox, Sending
+from amqp_broker.testing.blocking_peer import BlockingPeer, ConnectionLost
+from amqp_broker.testing.peer import PeerSender, PeerSession
 from tests.support.controllers import Controller
 from tests.support.sequenced import attached_sender
-from tests.support.wire_client import ConnectionLost, WireConnection, WireSender, WireSession
 
 KINDS: Final = ("reads", "resends", "transacts", "retransacts")
 WINDOW: Final = 60
@@ -67,7 +68,7 @@ class SequencedSender:
 
     def _run(self, port: int, last: threading.Event) -> None:
         try:
-            with WireConnection.connect("127.0.0.1", port, container_id=self.name) as connection:
+            with BlockingPeer.connect("127.0.0.1", port, container_id=self.name) as connection:
                 self._live(connection.begin(), last)
         except ConnectionLost:
             self._record("connection lost", unheard=len(self.outbox))
@@ -77,7 +78,7 @@ class SequencedSender:
         self.unheard += len(self.outbox) > 0
         self.outbox.lost()
 
-    def _live(self, session: WireSession, last: threading.Event) -> None:
+    def _live(self, session: PeerSession, last: threading.Event) -> None:
         stream = self.name if self.reads else None
         sender = attached_sender(session, self.name, self.queue, stream)
         if self.reads:
@@ -100,14 +101,14 @@ class SequencedSender:
             self.put += 1
             self.outbox.put(b"%s %d" % (self.name.encode(), self.put))
 
-    def _pipeline(self, sender: WireSender, last: threading.Event) -> None:
+    def _pipeline(self, sender: PeerSender, last: threading.Event) -> None:
         connection = sender.session.connection
         under_way: dict[int, Sending] = {}
         while True:
             self._fill(last, self.chance.randint(1, WINDOW))
             if last.is_set() and not len(self.outbox):
                 return
-            room = min(sender.credit, sender.session.remote_window)
+            room = min(sender.credit, sender.session.remote_incoming_window)
             for sending in self.outbox.next(room):
                 self._record("sent", sending)
                 under_way[sender.send(payload_of(sending))] = sending
@@ -124,7 +125,7 @@ class SequencedSender:
             assert state.error.condition == "seq:gap", f"{sending!r} is told {state!r}"
             self.outbox.refused(sending, state.error.condition)
 
-    def _transact(self, sender: WireSender, last: threading.Event) -> None:
+    def _transact(self, sender: PeerSender, last: threading.Event) -> None:
         controller = Controller(sender.session)
         connection = sender.session.connection
         while True:
@@ -154,7 +155,7 @@ class SequencedSender:
                 self.outbox.accepted(sending)
 
 
-def _all_there(sender: WireSender, sent: list[int]) -> bool:
+def _all_there(sender: PeerSender, sent: list[int]) -> bool:
     return all(number in sender.outcomes for number in sent)
 
 

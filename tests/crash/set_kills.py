@@ -31,12 +31,12 @@ from amqp_broker.pipeline.set_client import (
     SetDecided,
     SetRefused,
 )
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 from tests.crash.deaths import Death
 from tests.crash.evidence import Record
 from tests.crash.lives import command
 from tests.crash.set_history import Attempt, EpochStory, SetHistory, Winners, check_fates
 from tests.crash.workload import Workload
-from tests.support.wire_client import PATIENCE_S
 
 GROUP = "g"
 PRODUCERS = ("p0", "p1", "p2")
