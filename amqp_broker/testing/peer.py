@@ -80,6 +80,8 @@ class Peer:
 
     checks_credit = True
     """Whether `PeerSender.send` fails without credit or window."""
+    raises_errors = True
+    """Whether a close, end or detach with an error of the other side is raised."""
 
     def __init__(self, max_frame_size: int = MAX_FRAME_SIZE) -> None:
         self.remote_open: Open | None = None
@@ -144,7 +146,7 @@ class Peer:
     def received(self) -> Frame | ProtocolHeader | None:
         """The next header or frame, also an empty one, after it was counted; None: more octets are needed.
 
-        Raises PeerError at a close, end or detach with an error, unless `failed` is overridden.
+        Raises PeerError at a close, end or detach with an error, where `raises_errors`.
         """
         item = self.reader.next()
         if isinstance(item, Frame) and item.type == AMQP_FRAME and item.performative is not None:
@@ -173,7 +175,8 @@ class Peer:
         """The other side closed, ended or detached with an error. `scope` is "connection", "session" with our
         channel, or "link" with its name.
         """
-        raise PeerError(scope, error)
+        if self.raises_errors:
+            raise PeerError(scope, error)
 
     # --- the transport: here none, which carries nothing and waits for nothing
 

@@ -18,6 +18,7 @@ class StreamPeer(Peer):
     def __init__(self, stream: trio.abc.Stream, max_frame_size: int = MAX_FRAME_SIZE) -> None:
         super().__init__(max_frame_size)
         self.stream = stream
+        self.reader.expect_header()
 
     async def write(self) -> None:
         """Write what was put, at once."""
