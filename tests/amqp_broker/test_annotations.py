@@ -19,9 +19,9 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.testing import memory_config, running_broker
+from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSession
 from tests.support.broker_clients import counts, receive, send, session_to, settle_down
 from tests.support.controllers import Controller
-from tests.support.wire_client import PeerError, WireReceiver, WireSession
 
 MOST = 1_024
 
@@ -39,7 +39,7 @@ def modified(key: str, size: int = 200) -> Modified:
     return Modified(delivery_failed=True, message_annotations={f"x-opt-{key}": "n" * size})
 
 
-def tries(session: WireSession, receiver: WireReceiver, *keys: str) -> None:
+def tries(session: PeerSession, receiver: PeerReceiver, *keys: str) -> None:
     """One try after another, each told under its own key."""
     for key in keys:
         receiver.flow(1)

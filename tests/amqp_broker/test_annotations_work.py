@@ -26,9 +26,9 @@ from amqp_broker.frames import (
     encode_section,
 )
 from amqp_broker.testing import memory_config, running_broker
+from amqp_broker.testing.peer import PeerError, PeerReceiver
 from tests.support.broker_clients import attach_with, receive, round_trip, send, session_to
 from tests.support.controllers import Controller
-from tests.support.wire_client import PeerError, WireReceiver
 
 pytestmark = pytest.mark.interpreted
 
@@ -241,7 +241,7 @@ def test_a_transaction_counts_what_is_added(broker: RunningBroker, spy: Spy) -> 
             control = Controller(session)
             txn_id = control.declare()
             receiver = attach_with(session, "r", source=Source(address="q"))
-            assert isinstance(receiver, WireReceiver)
+            assert isinstance(receiver, PeerReceiver)
             receiver.flow(count)
             got = receive(receiver, count)
             receiver.settle(got, TransactionalState(txn_id=txn_id, outcome=added), settled=False)

@@ -10,13 +10,14 @@ from amqp_broker.configuration import BrokerLimits, ListenerConfig
 from amqp_broker.links import OperationRate
 from amqp_broker.peers import PeerInfo
 from amqp_broker.testing import memory_config, running_broker
-from tests.support.wire_client import ConnectionLost, PeerError, WireConnection
+from amqp_broker.testing.blocking_peer import BlockingPeer, ConnectionLost
+from amqp_broker.testing.peer import PeerError
 
 
 def test_no_more_nodes_than_max_nodes() -> None:
     """A queue beyond the bound is refused with amqp:resource-limit-exceeded; those that exist go on."""
     with running_broker(memory_config(limits=BrokerLimits(max_nodes=1))) as broker:
-        with WireConnection.connect(broker.host, broker.port) as connection:
+        with BlockingPeer.connect(broker.host, broker.port) as connection:
             session = connection.begin()
             session.attach_sender("first", "one")
             with pytest.raises(PeerError) as caught:
@@ -29,9 +30,9 @@ def test_no_more_nodes_than_max_nodes() -> None:
 def test_no_more_connections_than_max_connections() -> None:
     """A socket beyond the bound is closed at once, and the connection before it lives on."""
     with running_broker(memory_config(limits=BrokerLimits(max_connections=1))) as broker:
-        with WireConnection.connect(broker.host, broker.port) as connection:
+        with BlockingPeer.connect(broker.host, broker.port) as connection:
             with pytest.raises(ConnectionLost):
-                WireConnection.connect(broker.host, broker.port, container_id="second")
+                BlockingPeer.connect(broker.host, broker.port, container_id="second")
             connection.begin()
 
 

@@ -27,6 +27,7 @@ from amqp_broker.persistence import (
     Question,
     RetainedBy,
 )
+from amqp_broker.testing.peer import PeerSession
 from tests.support.broker_clients import at_rest, counts, receive, send, session_to
 from tests.support.controllers import Controller
 from tests.support.half_sets import SetClient, half_sets, row
@@ -42,7 +43,6 @@ from tests.support.halves import (
     tell,
 )
 from tests.support.retained import event_of, read, time_of
-from tests.support.wire_client import WireSession
 
 HOUR_S = 3_600
 HOUR_MS = HOUR_S * 1_000
@@ -97,7 +97,7 @@ class Life:
         self.broker = TwoClocks(self.config)
         self.session = self._connect()
 
-    def _connect(self) -> WireSession:
+    def _connect(self) -> PeerSession:
         return self._stack.enter_context(session_to(self.broker))
 
     def restart(self, set_by_s: int) -> None:

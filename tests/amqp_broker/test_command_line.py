@@ -20,10 +20,11 @@ from amqp_broker.command_line import main
 from amqp_broker.configuration import parse_configuration
 from amqp_broker.frames import encode_message
 from amqp_broker.persistence import Post, Record, Retain
+from amqp_broker.testing.blocking_peer import PATIENCE_S, BlockingPeer
+from amqp_broker.testing.peer import PeerError
 from amqp_broker.testing.store_suite.helpers import do, new_queue
 from amqp_broker.verifiers import parse_verifier, password_matches
 from tests.persistence.stores import small_store
-from tests.support.wire_client import PATIENCE_S, PeerError, WireConnection
 
 BROKER = [sys.executable, "-W", "error", "-m", "amqp_broker"]
 ANY_PORT = "amqp://127.0.0.1:0"
@@ -96,7 +97,7 @@ def test_a_signal_stops_a_serving_broker_cleanly(start: type[Process], number: s
     """It says where it listens, serves, and ends with status 0."""
     broker = start("serve", "--memory", "--listen", ANY_PORT)
     port = broker.listening()
-    with WireConnection.connect("127.0.0.1", port) as connection:
+    with BlockingPeer.connect("127.0.0.1", port) as connection:
         connection.begin()
     status, errors = broker.stop(number)
     assert status == 0, errors
@@ -108,7 +109,7 @@ def test_a_stop_with_an_open_connection_closes_it_with_an_error(start: type[Proc
     """The client is told amqp:connection:forced, and the broker does not wait for long."""
     broker = start("serve", "--memory", "--listen", ANY_PORT)
     port = broker.listening()
-    with WireConnection.connect("127.0.0.1", port) as connection:
+    with BlockingPeer.connect("127.0.0.1", port) as connection:
         connection.begin()
         broker.process.send_signal(signal.SIGTERM)
         with pytest.raises(PeerError) as caught:
@@ -125,7 +126,7 @@ def test_a_peer_that_does_not_answer_delays_a_stop_by_the_grace_only(
     file = tmp_path / "broker.toml"
     file.write_text(f'memory = true\n[[listener]]\nurl = "{ANY_PORT}"\n[limits]\nstop_grace_ms = 200\n')
     broker = start("serve", "--config", str(file))
-    with WireConnection.connect("127.0.0.1", broker.listening()) as connection:
+    with BlockingPeer.connect("127.0.0.1", broker.listening()) as connection:
         connection.begin()
         assert broker.stop()[0] == 0
 
@@ -136,7 +137,7 @@ def test_each_listener_has_its_line(start: type[Process]) -> None:
     ports = {broker.listening(), broker.listening()}
     assert len(ports) == 2
     for port in ports:
-        WireConnection.connect("127.0.0.1", port).close()
+        BlockingPeer.connect("127.0.0.1", port).close()
 
 
 def test_a_second_broker_on_the_same_data_exits_with_75(start: type[Process], tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ def test_a_second_broker_on_the_same_data_exits_with_75(start: type[Process], tm
     status, out, errors = run(*arguments)
     assert (status, out) == (75, "")
     assert str(tmp_path / "data") in errors
-    WireConnection.connect("127.0.0.1", port).close()
+    BlockingPeer.connect("127.0.0.1", port).close()
     assert first.stop()[0] == 0
 
 
@@ -155,14 +156,14 @@ def test_data_is_there_after_a_restart(start: type[Process], tmp_path: Path) -> 
     """The default is to keep: what was accepted is delivered by the next broker on the same directory."""
     arguments = ("serve", "--data", str(tmp_path / "data"), "--listen", ANY_PORT)
     first = start(*arguments)
-    with WireConnection.connect("127.0.0.1", first.listening()) as connection:
+    with BlockingPeer.connect("127.0.0.1", first.listening()) as connection:
         sender = connection.begin().attach_sender("s", "orders")
         connection.pump_until(lambda: sender.may_send)
         number = sender.send(_message())
         connection.pump_until(lambda: number in sender.outcomes)
     assert first.stop()[0] == 0
     second = start(*arguments)
-    with WireConnection.connect("127.0.0.1", second.listening()) as connection:
+    with BlockingPeer.connect("127.0.0.1", second.listening()) as connection:
         receiver = connection.begin().attach_receiver("r", "orders", credit=1)
         connection.pump_until(lambda: bool(receiver.deliveries))
         assert b"kept" in receiver.deliveries[0].payload

@@ -19,20 +19,14 @@ from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.frames import (
     AMQP_HEADER,
     EMPTY_FRAME,
-    RECEIVER,
-    SENDER,
-    Attach,
     Begin,
     Close,
     End,
     Flow,
     Frame,
-    FrameReader,
     Header,
     Open,
     ProtocolHeader,
-    Source,
-    Target,
     Transfer,
     encode_frame,
     encode_message,
@@ -40,41 +34,32 @@ from amqp_broker.frames import (
 from amqp_broker.listener import peer_of_stream
 from amqp_broker.nodes.queue_sink import QueueSink
 from amqp_broker.testing import memory_config, run_with_virtual_clock
+from amqp_broker.testing.stream_peer import StreamPeer
 from amqp_broker.transport import StreamTransport
 
 Pair = Callable[[], tuple[Any, Any]]
 BODY = b"x" * 10_000
 
 
-class Peer:
+class Peer(StreamPeer):
     """A client that writes what a test says, and reads only when a test says."""
 
-    def __init__(self, stream: trio.abc.Stream) -> None:
-        self.stream = stream
-        self.reader = FrameReader(65_536)
-        self.reader.expect_header()
+    checks_credit = raises_errors = False
 
     async def say(self, *performatives: Any, payload: bytes = b"") -> None:
-        await self.stream.send_all(b"".join(encode_frame(0, each, payload) for each in performatives))
+        for each in performatives:
+            self.put(each, payload)
+        await self.write()
 
     async def hello(self, **fields: Any) -> None:
         """Header, open and begin, without waiting (2.4.5)."""
-        await self.stream.send_all(AMQP_HEADER)
-        begin = Begin(next_outgoing_id=0, incoming_window=10_000, outgoing_window=10_000)
-        await self.say(Open(container_id=f"peer-{id(self)}", **fields), begin)
-
-    async def item(self) -> Frame | ProtocolHeader | None:
-        """The next header or frame, also an empty one; None at the end of the stream."""
-        while (item := self.reader.next()) is None:
-            data = await self.stream.receive_some(65_536)
-            if not data:
-                return None
-            self.reader.feed(bytes(data))
-        return item
+        self.open(f"peer-{id(self)}", **fields)
+        self.begin(incoming_window=10_000)
+        await self.write()
 
     async def next(self) -> Any:
         """The next header or performative; None at the end of the stream."""
-        while isinstance(item := await self.item(), Frame):
+        while isinstance(item := await self.read(), Frame):
             if item.performative is not None:
                 return item.performative
         return item
@@ -86,23 +71,18 @@ class Peer:
         return item
 
     async def receive_from(self, address: str, credit: int) -> None:
-        attach = Attach(name="r", handle=0, role=RECEIVER, source=Source(address=address), target=Target())
-        flow = Flow(next_incoming_id=0, incoming_window=10_000, next_outgoing_id=0, outgoing_window=10_000)
-        flow.handle, flow.delivery_count, flow.link_credit = 0, 0, credit
-        await self.say(attach, flow)
+        self.sessions[0].attach_receiver("r", address, handle=0, credit=credit)
+        await self.write()
 
     async def send_to(self, address: str, count: int) -> None:
         """Pre-settled messages of `BODY`, pipelined behind the attach."""
-        attach = Attach(name="s", handle=1, role=SENDER, source=Source(), target=Target(address=address))
-        attach.initial_delivery_count = 0
-        await self.say(attach)
+        sender = self.sessions[0].attach_sender("s", address, handle=1)
+        await self.write()
         await self.until(Flow)
         payload = encode_message(header=Header(durable=False), body=BODY)
-        for number in range(count):
-            transfer = Transfer(
-                handle=1, delivery_id=number, delivery_tag=b"t", message_format=0, settled=True
-            )
-            await self.say(transfer, payload=payload)
+        for _ in range(count):
+            sender.send(payload, settled=True)
+            await self.write()
 
 
 @asynccontextmanager
@@ -176,7 +156,7 @@ def test_the_broker_keeps_a_peer_with_an_idle_time_out_awake() -> None:
             await peer.until(Begin)
             start = trio.current_time()
             for beats in range(1, 4):
-                frame = await peer.item()
+                frame = await peer.read()
                 assert isinstance(frame, Frame) and frame.performative is None
                 assert trio.current_time() - start <= 4.0 * beats
 

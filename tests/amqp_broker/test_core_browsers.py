@@ -9,6 +9,7 @@ import pytest
 from amqp_broker.configuration import BrokerLimits
 from amqp_broker.frames import Header, Modified, encode_message
 from amqp_broker.testing import RunningBroker, memory_config, running_broker
+from amqp_broker.testing.peer import PeerReceiver, PeerSender
 from tests.support.broker_clients import (
     bodies,
     browse,
@@ -17,7 +18,6 @@ from tests.support.broker_clients import (
     session_to,
     settle_down,
 )
-from tests.support.wire_client import WireReceiver, WireSender
 
 
 @pytest.fixture
@@ -26,12 +26,12 @@ def broker() -> Iterator[RunningBroker]:
         yield running
 
 
-def drain(receiver: WireReceiver, credit: int) -> None:
+def drain(receiver: PeerReceiver, credit: int) -> None:
     """Ask for `credit` messages at most, and wait for the answer."""
     receiver.drain_all(credit)
 
 
-def send_mixed(sender: WireSender, count: int, durable_every: int) -> list[bytes]:
+def send_mixed(sender: PeerSender, count: int, durable_every: int) -> list[bytes]:
     """Messages of which each `durable_every`-th is durable, and so may wait on disk."""
     sent = [b"%d" % index for index in range(count)]
     for index, body in enumerate(sent):

@@ -16,6 +16,8 @@ from amqp_broker.connection_task import ConnectionTask
 from amqp_broker.frames import SENDER, Attach, Rejected, Source, Target
 from amqp_broker.persistence import StoreFull
 from amqp_broker.testing import RunningBroker, ScriptedFaults, memory_config, running_broker
+from amqp_broker.testing.blocking_peer import BlockingPeer
+from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSender
 from amqp_broker.verifiers import make_verifier
 from tests.support.broker_clients import (
     address_of,
@@ -28,7 +30,6 @@ from tests.support.broker_clients import (
     session_to,
     settle_down,
 )
-from tests.support.wire_client import PeerError, WireConnection, WireReceiver, WireSender
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +89,7 @@ def test_a_message_on_its_way_to_a_deleted_queue_is_not_accepted(broker: Running
         assert not sender.outcomes.get(number) or isinstance(sender.outcomes[number], Rejected)
 
 
-def _detach(link: WireSender | WireReceiver) -> object:
+def _detach(link: PeerSender | PeerReceiver) -> object:
     from amqp_broker.frames import Detach
 
     return Detach(handle=link.handle, closed=True)
@@ -134,10 +135,10 @@ def test_a_container_id_gives_no_right_to_the_links_of_others() -> None:
     listener = ListenerConfig(url="amqp://127.0.0.1:0", plain_without_tls=True)
     config = memory_config(users=users, access_rules=(rule,), listeners=(listener,))
     with running_broker(config) as broker:
-        ann = WireConnection.connect(
+        ann = BlockingPeer.connect(
             broker.host, broker.port, container_id="same", login=("PLAIN", b"\0ann\0pw")
         )
-        bob = WireConnection.connect(
+        bob = BlockingPeer.connect(
             broker.host, broker.port, container_id="same", login=("PLAIN", b"\0bob\0pw")
         )
         with ann, bob:

@@ -20,6 +20,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.queue import Consumer
 from amqp_broker.testing import RunningBroker, ScriptedFaults, memory_config, running_broker
+from amqp_broker.testing.peer import Delivery, Outcome, PeerError, PeerReceiver, PeerSession
 from tests.support.broker_clients import (
     attach_with,
     bodies,
@@ -31,7 +32,6 @@ from tests.support.broker_clients import (
     session_to,
     settle_down,
 )
-from tests.support.wire_client import Arrived, Outcome, PeerError, WireReceiver, WireSession
 
 RECEIVER_ROLE = True
 
@@ -42,7 +42,7 @@ def broker() -> Iterator[RunningBroker]:
         yield running
 
 
-def dispose(session: WireSession, delivery: Arrived, state: Outcome | None, *, settled: bool) -> None:
+def dispose(session: PeerSession, delivery: Delivery, state: Outcome | None, *, settled: bool) -> None:
     """One disposition, whatever was said before."""
     session.put(
         Disposition(
@@ -77,7 +77,7 @@ def test_an_outcome_that_is_not_offered_leaves_the_message(broker: RunningBroker
         send(session.attach_sender("s", "offered"), b"1", b"2")
         source = Source(address="offered", outcomes=("amqp:accepted:list",))
         receiver = attach_with(session, "r", source=source)
-        assert isinstance(receiver, WireReceiver)
+        assert isinstance(receiver, PeerReceiver)
         receiver.flow(5)
         got = receive(receiver, 2)
         dispose(session, got[0], Modified(delivery_failed=True), settled=True)

@@ -10,8 +10,8 @@ import pytest
 from amqp_broker.frames import Source, Target
 from amqp_broker.links import Connection, ConnectionSettings, DeliveriesReceived, Event, ReceiverLink, Session
 from amqp_broker.testing import RunningBroker, running_broker
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 from tests.support.broker_clients import send, session_to
-from tests.support.wire_client import PATIENCE_S
 
 
 class Engine:

@@ -16,7 +16,7 @@ from amqp_broker.embedding import RunningBroker, memory_config, running_broker
 from amqp_broker.frames import AMQP_HEADER
 from amqp_broker.listener import ListenError
 from amqp_broker.testing import connected, run_with_virtual_clock
-from tests.support.wire_client import PATIENCE_S, ConnectionLost, WireConnection
+from amqp_broker.testing.blocking_peer import PATIENCE_S, BlockingPeer, ConnectionLost
 
 WAIT_S = PATIENCE_S
 
@@ -27,12 +27,12 @@ def test_a_running_broker_serves_on_an_ephemeral_port() -> None:
     with running_broker() as broker:
         assert broker.url == f"amqp://127.0.0.1:{broker.port}"
         assert broker.urls == (broker.url,)
-        WireConnection.connect(broker.host, broker.port).close()
+        BlockingPeer.connect(broker.host, broker.port).close()
         assert broker.alive
     assert not broker.alive
     assert threading.active_count() == before
     with pytest.raises(ConnectionLost):
-        WireConnection.connect(broker.host, broker.port)
+        BlockingPeer.connect(broker.host, broker.port)
 
 
 def test_two_brokers_run_side_by_side() -> None:
@@ -83,7 +83,7 @@ def test_the_brokers_own_thread_can_be_asked() -> None:
 
 def test_the_fixture_gives_a_fresh_broker(amqp_broker: RunningBroker) -> None:
     """The plugin is installed with the package."""
-    with WireConnection.connect(amqp_broker.host, amqp_broker.port) as connection:
+    with BlockingPeer.connect(amqp_broker.host, amqp_broker.port) as connection:
         connection.begin()
 
 

@@ -19,9 +19,10 @@ from amqp_broker.frames import (
     TransactionalState,
 )
 from amqp_broker.testing import memory_config, running_broker
+from amqp_broker.testing.blocking_peer import ConnectionLost
+from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSession
 from tests.support.broker_clients import at_rest, attach_with, counts, receive, round_trip, send, session_to
 from tests.support.controllers import Controller
-from tests.support.wire_client import ConnectionLost, PeerError, WireReceiver, WireSession
 
 JMS = Modified(delivery_failed=True)
 """The default outcome that Qpid JMS asks for."""
@@ -41,10 +42,10 @@ def put(broker: RunningBroker, count: int) -> None:
         send(session.attach_sender("s", "q"), *[b"%d" % number for number in range(count)], durable=True)
 
 
-def reader(session: WireSession, credit: int, default: Any = JMS) -> WireReceiver:
+def reader(session: PeerSession, credit: int, default: Any = JMS) -> PeerReceiver:
     """A link that receives from q."""
     receiver = attach_with(session, "r", source=Source(address="q", default_outcome=default))
-    assert isinstance(receiver, WireReceiver)
+    assert isinstance(receiver, PeerReceiver)
     if credit:
         receiver.flow(credit)
     return receiver
@@ -61,39 +62,39 @@ def tries(broker: RunningBroker, count: int) -> list[int]:
     return [Message(each.payload).header.delivery_count or 0 for each in got]
 
 
-def detached(receiver: WireReceiver) -> None:
+def detached(receiver: PeerReceiver) -> None:
     """Closed by the client."""
     receiver.detach()
 
 
-def suspended(receiver: WireReceiver) -> None:
+def suspended(receiver: PeerReceiver) -> None:
     """Detached, and not closed."""
     receiver.detach(closed=False)
 
 
-def session_ended(receiver: WireReceiver) -> None:
+def session_ended(receiver: PeerReceiver) -> None:
     """The session ends."""
     receiver.session.end()
 
 
-def connection_closed(receiver: WireReceiver) -> None:
+def connection_closed(receiver: PeerReceiver) -> None:
     """A clean shutdown."""
     receiver.session.connection.close()
 
 
-def closed_with_an_error(receiver: WireReceiver) -> None:
+def closed_with_an_error(receiver: PeerReceiver) -> None:
     """The client says that it has a fault, so it is alive."""
     receiver.session.connection.close(Error(condition="amqp:internal-error", description="a fault"))
 
 
-def stolen(receiver: WireReceiver) -> None:
+def stolen(receiver: PeerReceiver) -> None:
     """Another link takes the name (2.6.1)."""
     other = receiver.session.connection.begin()
     with pytest.raises(PeerError, match="stolen"):
         attach_with(other, "r", source=Source(address="other"))
 
 
-CLEAN: list[Callable[[WireReceiver], None]] = [
+CLEAN: list[Callable[[PeerReceiver], None]] = [
     detached, suspended, session_ended, connection_closed, closed_with_an_error, stolen,
 ]  # fmt: skip
 
@@ -101,7 +102,7 @@ CLEAN: list[Callable[[WireReceiver], None]] = [
 @pytest.mark.parametrize("end", CLEAN)
 @pytest.mark.parametrize("default", [None, Released(), JMS])
 def test_what_was_prefetched_is_no_try(
-    broker: RunningBroker, end: Callable[[WireReceiver], None], default: Any
+    broker: RunningBroker, end: Callable[[PeerReceiver], None], default: Any
 ) -> None:
     """However the link ends: of what it held and nobody said anything of, nothing was tried."""
     put(broker, 4)
@@ -186,8 +187,8 @@ def test_the_answer_tells_the_default_outcome_that_is_used(broker: RunningBroker
 
 
 def retired(
-    session: WireSession, count: int, outcome: Any, *, settled: bool
-) -> tuple[Controller, bytes, WireReceiver]:
+    session: PeerSession, count: int, outcome: Any, *, settled: bool
+) -> tuple[Controller, bytes, PeerReceiver]:
     """A link that holds so many, of which the first two have an outcome in a transaction."""
     control = Controller(session)
     txn_id = control.declare()

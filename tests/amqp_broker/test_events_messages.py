@@ -26,6 +26,7 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.testing import ScriptedFaults
+from amqp_broker.testing.peer import PeerSender, PeerSession
 from tests.support.broker_clients import (
     attach_with,
     browse,
@@ -38,7 +39,6 @@ from tests.support.broker_clients import (
 from tests.support.event_replay import replay
 from tests.support.message_events import config_with_events, kinds, log_of, queue_offsets, told
 from tests.support.sequenced import annotated, chain, left_at, outcomes, stated
-from tests.support.wire_client import WireSender, WireSession
 
 HOUSE = QueuePolicy(pattern="e.off", events=True, sequence="off")
 
@@ -65,7 +65,7 @@ def size_of(payload: bytes) -> int:
     return len(payload) - Message(payload).after_header_offset
 
 
-def sent(session: WireSession, address: str, *payloads: bytes) -> WireSender:
+def sent(session: PeerSession, address: str, *payloads: bytes) -> PeerSender:
     """A sender that had all of these accepted, sent in one write."""
     sender = session.attach_sender(f"s-{address}-{len(session.links)}", address)
     states = outcomes(sender, payloads)
@@ -182,19 +182,9 @@ def test_settled_ones_and_those_that_are_not_durable_are_told_too(
     assert (replayed.problems, replayed.live) == ([], {})
 
 
-def attach_settled(session: WireSession, address: str) -> Any:
+def attach_settled(session: PeerSession, address: str) -> Any:
     """A receiver to which everything is sent settled."""
-    from amqp_broker.frames import RECEIVER, Attach, Source
-    from tests.support.wire_client import WireReceiver
-
-    link = WireReceiver(session, "settled", max(session.links, default=-1) + 1)
-    attach = Attach(
-        name="settled", handle=link.handle, role=RECEIVER, snd_settle_mode=1, source=Source(address=address),
-        target=Target(),
-    )  # fmt: skip
-    session._attach(link, attach)
-    link.flow(100)
-    return link
+    return session.attach_receiver("settled", address, credit=100, snd_settle_mode=1)
 
 
 def test_a_link_that_goes_gives_its_default_outcome(broker: RunningBroker) -> None:
@@ -229,7 +219,7 @@ def test_the_anonymous_terminus(broker: RunningBroker) -> None:
         sent(session, "e.one", named("first"))
         sent(session, "e.two", named("second"))
         relay = attach_with(session, "relay", target=Target(address=None))
-        assert isinstance(relay, WireSender)
+        assert isinstance(relay, PeerSender)
         outcomes(relay, [named("a", to="e.two"), named("b", to="e.one"), named("c", to="nowhere")])
     events = log_of(broker)
     assert told(events, "put", "address", "offset", "message_id")[2:] == [
@@ -287,7 +277,7 @@ def test_messages_that_go_with_their_temporary_queue_are_dead() -> None:
     config = config_with_events(queue_policies=(QueuePolicy(pattern="temporary.**", events=True),))
     with running_broker(config) as broker, session_to(broker) as session:
         sender = attach_with(session, "dynamic", target=Target(dynamic=True))
-        assert isinstance(sender, WireSender)
+        assert isinstance(sender, PeerSender)
         outcomes(sender, [named("a"), named("b")])
         sender.detach()
         settle_down(broker, session)

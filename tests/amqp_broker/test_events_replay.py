@@ -22,13 +22,13 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.persistence import Event
+from amqp_broker.testing.peer import Delivery, PeerError, PeerReceiver, PeerSession
 from tests.support.broker_clients import attach_with, session_to, settle_down
 from tests.support.controllers import Controller
 from tests.support.event_replay import replay
 from tests.support.halves import half, putter, resolution, resolver, tell
 from tests.support.message_events import config_with_events, log_of, queue_offsets
 from tests.support.sequenced import annotated, outcomes
-from tests.support.wire_client import Arrived, PeerError, WireReceiver, WireSession
 
 T = TypeVar("T")
 
@@ -43,14 +43,14 @@ OUTCOMES: Final[tuple[Any, ...]] = (
 class Worker:
     """One session that does anything at all, by chance."""
 
-    def __init__(self, session: WireSession, chance: random.Random) -> None:
+    def __init__(self, session: PeerSession, chance: random.Random) -> None:
         self.session = session
         self.chance = chance
         self.number = 0
         self.controller = Controller(session)
         self.senders = {name: session.attach_sender(f"s-{name}", name) for name in QUEUES}
-        self.receivers: list[WireReceiver] = []
-        self.held: list[tuple[WireReceiver, Arrived]] = []
+        self.receivers: list[PeerReceiver] = []
+        self.held: list[tuple[PeerReceiver, Delivery]] = []
         self.txn_id = b""
         self.put = putter(session, "g", QUEUES[0])
         self.decide = resolver(session, "g")
@@ -100,7 +100,7 @@ class Worker:
         """A new link with some credit, in the transaction that there may be, or settled."""
         name = f"r{self.number}-{len(self.session.links)}-{self.chance.random()}"
         receiver = attach_with(self.session, name, **_source(self.chance))
-        assert isinstance(receiver, WireReceiver)
+        assert isinstance(receiver, PeerReceiver)
         txn_id = self.chance.choice((None, self.txn_id or None))
         receiver.flow(self.chance.randint(1, 6), txn_id=txn_id)
         self.receivers.append(receiver)

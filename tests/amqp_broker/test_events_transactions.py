@@ -25,6 +25,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.persistence import EventRange
 from amqp_broker.testing import ScriptedFaults
+from amqp_broker.testing.peer import Delivery, PeerReceiver, PeerSession
 from tests.support.broker_clients import (
     at_rest,
     attach_with,
@@ -40,7 +41,6 @@ from tests.support.half_sets import SetClient, checksum, row
 from tests.support.halves import JumpingBroker, half, putter, resolution, resolver, tell
 from tests.support.message_events import EVENTS, config_with_events, kinds, log_of, queue_offsets, told
 from tests.support.sequenced import annotated, left_at, outcomes
-from tests.support.wire_client import Arrived, WireReceiver, WireSession
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -75,7 +75,7 @@ def in_transaction(txn_id: bytes, outcome: Any) -> TransactionalState:
     return TransactionalState(txn_id=txn_id, outcome=outcome)
 
 
-def held(session: WireSession, address: str, count: int) -> tuple[WireReceiver, list[Arrived]]:
+def held(session: PeerSession, address: str, count: int) -> tuple[PeerReceiver, list[Delivery]]:
     """Deliveries that wait for their outcomes."""
     receiver = session.attach_receiver(f"held-{len(session.links)}", address, credit=count)
     return receiver, receive(receiver, count)
@@ -237,13 +237,13 @@ def test_half_message_without_a_queue_is_dead(tmp_path: Path) -> None:
     assert replay(events).offsets("dead-letters") == [0]
 
 
-def attach_dynamic(session: WireSession) -> tuple[WireReceiver, str]:
+def attach_dynamic(session: PeerSession) -> tuple[PeerReceiver, str]:
     """A receiver with a queue of its own, which goes with it."""
     from amqp_broker.frames import Source
     from tests.support.broker_clients import address_of
 
     link = attach_with(session, "dynamic", source=Source(dynamic=True))
-    assert isinstance(link, WireReceiver)
+    assert isinstance(link, PeerReceiver)
     return link, address_of(link)
 
 

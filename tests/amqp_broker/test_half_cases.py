@@ -22,6 +22,8 @@ from amqp_broker.links import ReceiverLink
 from amqp_broker.persistence import HalfBodyOf, Question, RowDamaged, StoreFailed
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.testing import run_with_virtual_clock
+from amqp_broker.testing.blocking_peer import ConnectionLost
+from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSender, PeerSession
 from tests.links.pair import Message as Sendable
 from tests.support.broker_clients import (
     at_rest,
@@ -49,7 +51,6 @@ from tests.support.halves import (
     stopping,
     tell,
 )
-from tests.support.wire_client import ConnectionLost, PeerError, WireReceiver, WireSender, WireSession
 
 DAY_S = 24 * 3_600
 
@@ -86,13 +87,13 @@ def reserved(broker: RunningBroker, name: str) -> int:
     return found
 
 
-def asked_about(check: WireReceiver, count: int) -> dict[str, int]:
+def asked_about(check: PeerReceiver, count: int) -> dict[str, int]:
     """So many checks, none of them answered: half-id to attempt."""
     found = [named(each.payload) for each in receive(check, count)]
     return {each["half_id"]: each["half_attempt"].value for each in found}
 
 
-def nothing_comes(broker: JumpingBroker, receiver: WireReceiver) -> bool:
+def nothing_comes(broker: JumpingBroker, receiver: PeerReceiver) -> bool:
     """Whether the broker is at rest and has sent nothing."""
     settle_down(broker, receiver.session)
     return not receiver.deliveries
@@ -145,13 +146,13 @@ def test_an_outcome_that_finds_the_disk_full_is_settled_released(
         at_rest(broker)  # the event log has its entry
         broker.faults.refuse_commit()
         told: list[Disposition] = []
-        heard = session._disposition
+        heard = session.on_disposition
 
         def listen(said: Disposition) -> None:
             told.append(said)
             heard(said)
 
-        monkeypatch.setattr(session, "_disposition", listen)
+        monkeypatch.setattr(session, "on_disposition", listen)
         check.settle([delivery], Accepted(), settled=False)
         settle_down(broker, session)
         assert [(said.first, said.settled, said.state) for said in told] == [
@@ -188,7 +189,7 @@ def test_a_transaction_that_finds_the_disk_full_leaves_both_as_they_were(broker:
         assert isinstance(tell(resolve, resolution("old", "commit")), Accepted)
 
 
-def _consume_and_commit(session: WireSession) -> Any:
+def _consume_and_commit(session: PeerSession) -> Any:
     """Prepares a message and a half message; returns what commits both in one transaction."""
     controller = Controller(session)
     receiver = session.attach_receiver("in", "in", credit=1)
@@ -205,10 +206,10 @@ def _within(txn_id: bytes, outcome: Any) -> Any:
     return TransactionalState(txn_id=txn_id, outcome=outcome)
 
 
-def _what(session: WireSession, what: str) -> Any:
+def _what(session: PeerSession, what: str) -> Any:
     """What is done while the store fails."""
     if what == "put":
-        link: WireSender = session.attach_sender("put", "$half/g/q")
+        link: PeerSender = session.attach_sender("put", "$half/g/q")
         return lambda: tell(link, half("new"))
     if what == "consume and commit":
         return _consume_and_commit(session)

@@ -10,6 +10,7 @@ import pytest
 
 from amqp_broker.configuration import QueuePolicy
 from amqp_broker.frames import Accepted, Message, Symbol
+from amqp_broker.testing.peer import PeerError
 from tests.support.broker_clients import counts, receive, session_to
 from tests.support.half_sets import SetClient, error_of, row
 from tests.support.halves import (
@@ -25,7 +26,6 @@ from tests.support.halves import (
     stopping,
     tell,
 )
-from tests.support.wire_client import PeerError
 
 STREAMS = (QueuePolicy(pattern="q", sequence="required"),)
 

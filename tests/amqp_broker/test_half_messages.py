@@ -13,10 +13,10 @@ from amqp_broker.broker import Broker
 from amqp_broker.configuration import HalfGroupConfig, QueuePolicy
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import Accepted, Error, Message, Rejected, Symbol, Ulong, encode_message
+from amqp_broker.testing.peer import PeerError
 from tests.support.broker_clients import at_rest, browse, counts, receive, session_to
 from tests.support.controllers import Controller
 from tests.support.halves import PATIENT, JumpingBroker, half, putter, resolution, resolver, tell
-from tests.support.wire_client import PeerError
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 from amqp_broker.configuration import AccessRule, BrokerLimits, HalfGroupConfig
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import Accepted, Source
+from amqp_broker.testing.peer import PeerError
 from tests.support.broker_clients import attach_with, session_to
 from tests.support.halves import PATIENT, JumpingBroker, half, putter, tell
-from tests.support.wire_client import PeerError
 
 
 @pytest.fixture

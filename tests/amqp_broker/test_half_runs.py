@@ -12,9 +12,9 @@ from amqp_broker.broker import Broker
 from amqp_broker.coordinator import OpenHalf, half_id_of
 from amqp_broker.frames import Accepted, Message, Rejected, Symbol, Ulong, encode_message
 from amqp_broker.halves.requests import delivered_body
+from amqp_broker.testing.peer import PeerSender, PeerSession
 from tests.support.broker_clients import counts, receive, session_to
 from tests.support.halves import PATIENT, FaultyBroker, events_of, half, on_disk, putter, resolution, resolver
-from tests.support.wire_client import WireSender, WireSession
 
 ACCEPTED = "accepted"
 
@@ -29,7 +29,7 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FaultyBro
         running.stop()
 
 
-def together(link: WireSender, payloads: list[bytes]) -> list[str]:
+def together(link: PeerSender, payloads: list[bytes]) -> list[str]:
     """Send them in one write; what each was told: accepted, or a condition."""
     numbers = [link.send(payload) for payload in payloads]
     link.session.connection.pump_until(lambda: all(number in link.outcomes for number in numbers))
@@ -44,7 +44,7 @@ def told(outcome: Any) -> str:
     return outcome.error.condition
 
 
-def bodies(session: WireSession, count: int) -> list[str]:
+def bodies(session: PeerSession, count: int) -> list[str]:
     """The half-ids of so many messages of the queue, in their order."""
     found = receive(session.attach_receiver("r", "q", credit=count), count)
     annotated = [Message(each.payload).message_annotations or {} for each in found]

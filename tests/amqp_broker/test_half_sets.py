@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from amqp_broker.frames import Accepted, Message
+from amqp_broker.testing.peer import PeerError
 from tests.support.broker_clients import bodies, browse, counts, receive, send, session_to
 from tests.support.half_sets import (
     SetClient,
@@ -20,7 +21,6 @@ from tests.support.half_sets import (
     stager,
 )
 from tests.support.halves import EPOCH_MS, PATIENT, JumpingBroker, stopping
-from tests.support.wire_client import PeerError
 
 
 @pytest.fixture

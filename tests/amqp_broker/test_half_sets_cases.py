@@ -12,6 +12,8 @@ import pytest
 from amqp_broker.frames import Accepted
 from amqp_broker.persistence import StoreFailed
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
+from amqp_broker.testing.blocking_peer import ConnectionLost
+from amqp_broker.testing.peer import PeerError
 from tests.support.broker_clients import bodies, counts, receive, send, session_to, settle_down
 from tests.support.half_set_groups import durable, next_offset, nothing_is_held, sets_of, together
 from tests.support.half_sets import (
@@ -25,7 +27,6 @@ from tests.support.half_sets import (
     stager,
 )
 from tests.support.halves import PATIENT, FaultyBroker, on_disk, stopping, tell
-from tests.support.wire_client import ConnectionLost, PeerError
 
 ROWS = [row(b"%d" % number) for number in range(6)]
 

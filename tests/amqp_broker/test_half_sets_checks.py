@@ -15,6 +15,7 @@ from amqp_broker.halves.addresses import set_address
 from amqp_broker.persistence import PageOf, Question
 from amqp_broker.persistence.sqlite import SqliteStore
 from amqp_broker.testing import run_with_virtual_clock
+from amqp_broker.testing.peer import PeerReceiver
 from tests.links.pair import Message as Sendable
 from tests.support.broker_clients import at_rest, counts, receive, session_to, settle_down
 from tests.support.by_hand import Served
@@ -44,7 +45,6 @@ from tests.support.halves import (
     stopping,
     tell,
 )
-from tests.support.wire_client import WireReceiver
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def broker() -> Iterator[JumpingBroker]:
         yield running
 
 
-def nothing_comes(broker: JumpingBroker, receiver: WireReceiver) -> bool:
+def nothing_comes(broker: JumpingBroker, receiver: PeerReceiver) -> bool:
     """Whether the broker is at rest and has sent nothing."""
     settle_down(broker, receiver.session)
     return not receiver.deliveries

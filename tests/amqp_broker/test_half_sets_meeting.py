@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from amqp_broker.frames import Accepted
+from amqp_broker.testing.peer import PeerError
 from tests.support.broker_clients import counts, session_to, settle_down
 from tests.support.half_set_groups import nothing_is_held, sets_of, together
 from tests.support.half_sets import (
@@ -19,7 +20,6 @@ from tests.support.half_sets import (
     void_of,
 )
 from tests.support.halves import PATIENT, FaultyBroker, stopping, tell
-from tests.support.wire_client import PeerError
 
 ROWS = [row(b"%d" % number) for number in range(6)]
 

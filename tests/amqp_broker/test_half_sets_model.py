@@ -9,11 +9,11 @@ import attrs
 import pytest
 
 from amqp_broker.frames import Accepted, Rejected
+from amqp_broker.testing.peer import PeerError
 from tests.support.broker_clients import bodies, counts, receive, session_to
 from tests.support.half_set_groups import nothing_is_held
 from tests.support.half_sets import SetClient, checksum, condition_of, row
 from tests.support.halves import FaultyBroker, on_disk
-from tests.support.wire_client import PeerError
 
 STEPS = 120
 EPOCHS, SETS = 4, 4

@@ -24,6 +24,7 @@ from amqp_broker.frames import (
     Ulong,
     encode_message,
 )
+from amqp_broker.testing.peer import PeerError
 from tests.support.broker_clients import (
     attach_with,
     bodies,
@@ -50,7 +51,6 @@ from tests.support.half_sets import (
     void_of,
 )
 from tests.support.halves import PATIENT, JumpingBroker, Start, resolution, resolver, starter, tell
-from tests.support.wire_client import PeerError
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 
 from amqp_broker.embedding import running_broker
 from amqp_broker.frames import Accepted
+from amqp_broker.testing.peer import PeerError
 from tests.support.broker_clients import bodies, receive, send, session_to, settle_down
 from tests.support.half_sets import SetClient, row
 from tests.support.retained import offset_of, read, retaining
-from tests.support.wire_client import PeerError
 
 
 @pytest.mark.parametrize("disk", [False, True])

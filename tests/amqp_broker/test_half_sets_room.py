@@ -19,6 +19,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.half_sets import reading as half_set_reading
 from amqp_broker.halves.administration import HalfRefusedByHand
+from amqp_broker.testing.peer import PeerError
 from tests.support.broker_clients import (
     bodies,
     counts,
@@ -41,7 +42,6 @@ from tests.support.half_sets import (
     stager,
 )
 from tests.support.halves import PATIENT, JumpingBroker, Start, events_of, resolver, starter, tell
-from tests.support.wire_client import PeerError
 
 FOR_EVER_MS = 2**32 - 1
 

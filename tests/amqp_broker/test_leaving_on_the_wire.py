@@ -13,7 +13,6 @@ import pytest
 from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerConfig, QueuePolicy
 from amqp_broker.frames import (
-    AMQP_HEADER,
     SENDER,
     Accepted,
     Attach,
@@ -26,16 +25,13 @@ from amqp_broker.frames import (
     Discharge,
     Disposition,
     End,
-    Frame,
-    FrameReader,
-    Open,
     Source,
     Target,
     Transfer,
     encode_composite,
-    encode_frame,
 )
 from amqp_broker.testing import RunningBroker, running_broker
+from amqp_broker.testing.blocking_peer import BlockingPeer
 from tests.support.broker_clients import at_rest
 from tests.support.halves import half
 from tests.support.sequenced import annotated
@@ -57,35 +53,27 @@ def heard(
     attach = Attach(
         name="up", handle=0, role=SENDER, source=Source(), target=target, initial_delivery_count=0
     )
-    with socket.create_connection((broker.host, broker.port), timeout=20) as client:
-        client.sendall(
-            AMQP_HEADER
-            + encode_frame(0, Open(container_id="hasty"))
-            + encode_frame(0, Begin(next_outgoing_id=0, incoming_window=100, outgoing_window=100))
-            + encode_frame(0, attach)
-        )
-        reader = FrameReader(65_536)
-        reader.expect_header()
+    with BlockingPeer.connect(broker.host, broker.port) as client:
+        client.raises_errors = False
+        client.put(Begin(next_outgoing_id=0, incoming_window=100, outgoing_window=100))
+        client.put(attach)
         told: list[Any] = []
         while not told or not isinstance(told[-1], type(leave)):
-            item = reader.next()
-            if item is None:
-                data = client.recv(65_536)
-                assert data, "the broker closed the connection"
-                reader.feed(data)
-            elif isinstance(item, Frame) and isinstance(
-                item.performative, (Attach, Disposition, Detach, End, Close)
-            ):
-                told.append(item.performative)
-                at = len(told) - 1
-                if at >= len(payloads):
-                    continue
-                payload = payloads[at](told[-1]) if callable(payloads[at]) else payloads[at]
-                transfer = Transfer(handle=0, delivery_id=at, delivery_tag=b"t%d" % at, message_format=0)
-                last = encode_frame(0, leave) if at == len(payloads) - 1 else b""
-                client.sendall(encode_frame(0, transfer, payload) + last)
-                if last and shut:
-                    client.shutdown(socket.SHUT_WR)
+            if not isinstance(found := client.next(), Attach | Disposition | Detach | End | Close):
+                continue
+            told.append(found)
+            at = len(told) - 1
+            if at >= len(payloads):
+                continue
+            payload = payloads[at](found) if callable(payloads[at]) else payloads[at]
+            client.put(
+                Transfer(handle=0, delivery_id=at, delivery_tag=b"t%d" % at, message_format=0), payload
+            )
+            if at == len(payloads) - 1:
+                client.put(leave)
+            client.flush()
+            if shut and at == len(payloads) - 1:
+                client.transport.shutdown(socket.SHUT_WR)
         return told[1:]
 
 

@@ -28,7 +28,7 @@ from amqp_broker.listener import (
 )
 from amqp_broker.peer_addresses import counted_address
 from amqp_broker.peers import ADDRESSES_MAX, AddressRates, Admission, PeerInfo
-from tests.support.wire_client import PATIENCE_S
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 
 ANY = ListenerConfig(url="amqp://127.0.0.1:0")
 DEADLINE_S = PATIENCE_S

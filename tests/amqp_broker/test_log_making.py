@@ -29,6 +29,7 @@ from amqp_broker.queue import Queue
 from amqp_broker.records import record_of
 from amqp_broker.retained.log_making import PAGE_MESSAGES
 from amqp_broker.testing import running_broker
+from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.persistence.stores import edit
 from tests.support.broker_clients import bodies, receive, send, session_to, settle_down
 from tests.support.event_replay import replay
@@ -37,7 +38,6 @@ from tests.support.halves import FaultyBroker, stopping
 from tests.support.logs import all_of, log_policy, logs, nothing_waits, with_policies
 from tests.support.message_events import log_of, told
 from tests.support.retained import DAY_MS, Asker, read
-from tests.support.wire_client import PeerError, WireSession
 
 
 def on_disk(folder: Path, *policies: QueuePolicy) -> BrokerConfig:
@@ -50,7 +50,7 @@ def numbered(count: int, first: int = 0) -> list[bytes]:
     return [b"%d" % number for number in range(first, first + count)]
 
 
-def accept(session: WireSession, address: str, count: int) -> list[bytes]:
+def accept(session: PeerSession, address: str, count: int) -> list[bytes]:
     """Consume so many messages."""
     consumer = session.attach_receiver("consumer", address, credit=count)
     deliveries = receive(consumer, count)

@@ -29,8 +29,6 @@ from amqp_broker.frames import (
     SASL_HEADER,
     AmqpError,
     Close,
-    Frame,
-    FrameReader,
     Open,
     ProtocolHeader,
     SaslChallenge,
@@ -42,8 +40,9 @@ from amqp_broker.frames import (
     encode_sasl_frame,
 )
 from amqp_broker.sasl_mechanisms import Plain, Step
+from amqp_broker.testing.blocking_peer import PATIENCE_S, BlockingPeer, ConnectionLost
+from amqp_broker.testing.peer import PeerError
 from amqp_broker.verifiers import SCRAM_SHA_256, SCRAM_SHA_512, make_verifier
-from tests.support.wire_client import PATIENCE_S, PeerError, WireConnection
 
 SALT = bytes(range(16))
 ADA = UserConfig(
@@ -66,28 +65,22 @@ def config(**changes: object) -> BrokerConfig:
     return attrs.evolve(base, **changes)  # type: ignore[arg-type]
 
 
-class SaslSocket:
+class SaslSocket(BlockingPeer):
     """A client that says what the test wants it to say."""
 
-    def __init__(self, transport: socket.socket) -> None:
-        self.transport = transport
-        self.reader = FrameReader(65_536)
+    raises_errors = False
 
     def say(self, *octets: bytes) -> None:
         """Write."""
-        self.transport.sendall(b"".join(octets))
+        self.put_octets(b"".join(octets))
+        self.flush()
 
     def hear(self) -> object:
         """The next protocol header or performative; None at the end of the stream."""
-        while (item := self.reader.next()) is None:
-            try:
-                data = self.transport.recv(65_536)
-            except ConnectionResetError:
-                return None
-            if not data:
-                return None
-            self.reader.feed(data)
-        return item.performative if isinstance(item, Frame) else item
+        try:
+            return self.next()
+        except ConnectionLost:
+            return None
 
     def hear_header(self) -> bytes:
         """The next eight octets."""
@@ -104,7 +97,7 @@ class SaslSocket:
         assert isinstance(offered, SaslMechanisms)
         return tuple(offered.sasl_server_mechanisms or ())
 
-    def open(self) -> object:
+    def exchange_open(self) -> object:
         """Exchange AMQP headers and open; what the broker answers."""
         self.say(AMQP_HEADER, encode_frame(0, Open(container_id="test")))
         assert self.hear_header() == AMQP_HEADER
@@ -146,7 +139,7 @@ def test_scram_logs_in_and_opens(mechanism: str) -> None:
     with running_broker(config()) as broker, dialled(broker) as client:
         assert mechanism in client.mechanisms()
         assert scram_outcome(client, mechanism, "ada", "word").code == 0
-        assert isinstance(client.open(), Open)
+        assert isinstance(client.exchange_open(), Open)
 
 
 @pytest.mark.parametrize(("name", "password"), [("ada", "Word"), ("bob", "word")])
@@ -196,14 +189,14 @@ def test_anonymous_by_login_and_by_bare_header() -> None:
     """The development broker takes both."""
     with running_broker() as broker:
         for login in (None, ("ANONYMOUS", b"me"), ("ANONYMOUS", None)):
-            with WireConnection.connect(broker.host, broker.port, login=login) as connection:
+            with BlockingPeer.connect(broker.host, broker.port, login=login) as connection:
                 connection.begin()
 
 
 def test_a_user_may_do_what_the_rules_say_and_nothing_else() -> None:
     """Sending below orders, receiving from orders.done; the rest is amqp:unauthorized-access at the link."""
     with running_broker(config()) as broker:
-        with WireConnection.connect(broker.host, broker.port, login=PLAIN) as connection:
+        with BlockingPeer.connect(broker.host, broker.port, login=PLAIN) as connection:
             session = connection.begin()
             session.attach_sender("a", "orders.new")
             session.attach_sender("b", "orders.done")
@@ -222,7 +215,7 @@ def test_a_user_without_the_right_to_connect_is_closed() -> None:
         client.mechanisms()
         client.say(encode_sasl_frame(SaslInit(mechanism=PLAIN[0], initial_response=PLAIN[1])))
         assert isinstance(client.hear(), SaslOutcome)
-        assert isinstance(client.open(), Open)
+        assert isinstance(client.exchange_open(), Open)
         close = client.hear()
         assert isinstance(close, Close)
         assert close.error is not None
@@ -273,7 +266,7 @@ def test_plain_inside_tls_logs_in(tls: Tls) -> None:
             outcome = client.hear()
             assert isinstance(outcome, SaslOutcome)
             assert outcome.code == 0
-            assert isinstance(client.open(), Open)
+            assert isinstance(client.exchange_open(), Open)
 
 
 def test_external_takes_the_certificate(tls: Tls) -> None:
@@ -285,7 +278,7 @@ def test_external_takes_the_certificate(tls: Tls) -> None:
             outcome = client.hear()
             assert isinstance(outcome, SaslOutcome)
             assert outcome.code == 0
-            assert isinstance(client.open(), Open)
+            assert isinstance(client.exchange_open(), Open)
 
 
 @pytest.mark.parametrize("name", ["mallory", "anonymous"])
@@ -371,7 +364,7 @@ def test_strangers_beyond_the_bound_are_closed_until_somebody_logs_in() -> None:
                 assert three.hear() is None
             one.say(encode_sasl_frame(SaslInit(mechanism="ANONYMOUS", initial_response=b"")))
             assert isinstance(one.hear(), SaslOutcome)
-            assert isinstance(one.open(), Open)
+            assert isinstance(one.exchange_open(), Open)
             with dialled(broker) as four:
                 assert "ANONYMOUS" in four.mechanisms()
 
@@ -400,5 +393,5 @@ def test_sasl_noise_never_logs_in() -> None:
                     heard.append("a header after the end")
                 assert not any(isinstance(item, SaslOutcome) and item.code == 0 for item in heard)
                 assert not any(isinstance(item, Open) for item in heard)
-        with WireConnection.connect(broker.host, broker.port, login=PLAIN) as connection:
+        with BlockingPeer.connect(broker.host, broker.port, login=PLAIN) as connection:
             connection.begin()

@@ -28,6 +28,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.retained.administration import RetainedInfo
 from amqp_broker.testing import running_broker
+from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSession
 from tests.support.broker_clients import (
     attach_with,
     bodies,
@@ -46,7 +47,6 @@ from tests.support.logs import all_of, log_policy, logs, nothing_waits, with_pol
 from tests.support.message_events import log_of, told
 from tests.support.retained import Asker, offset_of, read
 from tests.support.sequenced import annotated, chain, outcomes
-from tests.support.wire_client import PeerError, WireReceiver, WireSession
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -57,7 +57,7 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBr
         yield running
 
 
-def posted(session: WireSession) -> list[bytes]:
+def posted(session: PeerSession) -> list[bytes]:
     """Plain ones, durable and not, settled and not."""
     sender = session.attach_sender("s", "q")
     send(sender, b"not durable", b"expires", ttl=1)
@@ -67,7 +67,7 @@ def posted(session: WireSession) -> list[bytes]:
     return [b"not durable", b"expires", b"durable", b"settled", b"last"]
 
 
-def relayed(session: WireSession) -> list[bytes]:
+def relayed(session: PeerSession) -> list[bytes]:
     """Through the anonymous terminus, to a log that there is by then."""
     session.attach_sender("s", "q").detach()
     anonymous = attach_with(session, "relay", target=Target())
@@ -76,7 +76,7 @@ def relayed(session: WireSession) -> list[bytes]:
     return [b"relayed", b"relayed"]
 
 
-def in_transactions(session: WireSession) -> list[bytes]:
+def in_transactions(session: PeerSession) -> list[bytes]:
     """One is discharged, one rolled back; what has a ttl is there whenever that is."""
     controller = Controller(session)
     sender = session.attach_sender("s", "q")
@@ -88,7 +88,7 @@ def in_transactions(session: WireSession) -> list[bytes]:
     return [b"one", b"one"]
 
 
-def sequenced(session: WireSession) -> list[bytes]:
+def sequenced(session: PeerSession) -> list[bytes]:
     """In a stream, one of them twice, then two in a transaction."""
     sender = session.attach_sender("s", "q")
     places = chain(1, 3)
@@ -101,7 +101,7 @@ def sequenced(session: WireSession) -> list[bytes]:
     return [b"1.1", b"1.2", b"1.3", b"1.4", b"1.5"]
 
 
-def halves(session: WireSession) -> list[bytes]:
+def halves(session: PeerSession) -> list[bytes]:
     """Half messages: one committed, one rolled back, one committed in a transaction."""
     put, resolve = putter(session), resolver(session)
     for half_id in ("a", "b", "c"):
@@ -115,7 +115,7 @@ def halves(session: WireSession) -> list[bytes]:
     return [b"a", b"c"]
 
 
-def sets(session: WireSession) -> list[bytes]:
+def sets(session: PeerSession) -> list[bytes]:
     """Two sets of an epoch, and one that loses; then a larger one."""
     client = SetClient(session)
     rows = [row(b"%d" % number) for number in range(5)]
@@ -127,7 +127,7 @@ def sets(session: WireSession) -> list[bytes]:
     return [b"3", b"4", b"0", b"1", b"2", *[b"m%d" % number for number in range(300)]]
 
 
-def all_together(session: WireSession) -> list[bytes]:
+def all_together(session: PeerSession) -> list[bytes]:
     """One after the other into the same log."""
     found = posted(session)
     session.attach_sender("x", "q").detach()
@@ -317,7 +317,7 @@ def test_other_filters_alone_do_not_make_a_reader(broker: RunningBroker) -> None
             attach_with(session, "c", source=Source(address="q", filter=selector))
         source = Source(address="q", distribution_mode="copy", filter=selector)
         browser = attach_with(session, "b", source=source)
-        assert isinstance(browser, WireReceiver) and browser.remote_attach is not None
+        assert isinstance(browser, PeerReceiver) and browser.remote_attach is not None
         answered = browser.remote_attach.source
         assert isinstance(answered, Source) and answered.filter is None
         browser.flow(1)
@@ -328,7 +328,7 @@ def test_dynamic_nodes_are_queues() -> None:
     """Whatever the patterns say: they live in memory, and replies are taken from them."""
     with running_broker(logs("**")) as broker, session_to(broker) as session:
         replies = attach_with(session, "r", source=Source(dynamic=True))
-        assert isinstance(replies, WireReceiver) and replies.remote_attach is not None
+        assert isinstance(replies, PeerReceiver) and replies.remote_attach is not None
         source = replies.remote_attach.source
         assert isinstance(source, Source)
         replies.flow(5)

@@ -21,6 +21,7 @@ from amqp_broker.frames import Accepted, Modified, Rejected, TransactionalState,
 from amqp_broker.links.memory_budget import CACHE_PART, PRESSED_PART
 from amqp_broker.links.receiver_link import CHUNK_BYTES
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
+from amqp_broker.testing.peer import PeerError, PeerSender, PeerSession
 from tests.support.broker_clients import (
     at_rest,
     bodies,
@@ -33,7 +34,6 @@ from tests.support.broker_clients import (
 )
 from tests.support.controllers import Controller
 from tests.support.memory_kept import memory_faults
-from tests.support.wire_client import PeerError, WireSender, WireSession
 
 MIB = 1 << 20
 BUDGET = 8 * MIB
@@ -81,13 +81,13 @@ def without_faults_but(broker: RunningBroker, octets: int) -> None:
 
 
 @contextmanager
-def two_sessions(config: BrokerConfig) -> Iterator[tuple[RunningBroker, WireSession, WireSession]]:
+def two_sessions(config: BrokerConfig) -> Iterator[tuple[RunningBroker, PeerSession, PeerSession]]:
     """A broker, and two connections to it."""
     with running_broker(config) as broker, session_to(broker) as session, session_to(broker, "b") as other:
         yield broker, session, other
 
 
-def fill(senders: list[WireSender], body: bytes = BODY, **fields: Any) -> int:
+def fill(senders: list[PeerSender], body: bytes = BODY, **fields: Any) -> int:
     """Send as long as there is credit anywhere, a few at a time; how many messages."""
     session = senders[0].session
     count = 0
@@ -100,7 +100,7 @@ def fill(senders: list[WireSender], body: bytes = BODY, **fields: Any) -> int:
     return count
 
 
-def refusals(sender: WireSender) -> list[str]:
+def refusals(sender: PeerSender) -> list[str]:
     """Why messages were rejected."""
     states = [
         state.outcome if isinstance(state, TransactionalState) else state
@@ -198,7 +198,7 @@ def configured(request: pytest.FixtureRequest, tmp_path: Path) -> BrokerConfig:
     return config() if request.param == "memory" else on_disk(tmp_path)
 
 
-def post_until_short(session: WireSession, controller: Controller, sender: WireSender) -> list[bytes]:
+def post_until_short(session: PeerSession, controller: Controller, sender: PeerSender) -> list[bytes]:
     """Post in transactions until there is no credit any more; their ids."""
     txn_ids: list[bytes] = []
     while sender.may_send:

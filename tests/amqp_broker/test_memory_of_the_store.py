@@ -11,11 +11,12 @@ from amqp_broker.configuration import BrokerConfig, BrokerLimits, HalfGroupConfi
 from amqp_broker.embedding import RunningBroker, running_broker
 from amqp_broker.frames import Accepted
 from amqp_broker.testing import memory_config
+from amqp_broker.testing.blocking_peer import PATIENCE_S
+from amqp_broker.testing.peer import PeerSession
 from tests.support.broker_clients import receive, round_trip, send, session_to, take_everything
 from tests.support.half_sets import SetClient, checksum, row
 from tests.support.halves import half, putter, resolution, resolver, tell
 from tests.support.logs import log_policy
-from tests.support.wire_client import PATIENCE_S, WireSession
 
 from .test_memory_budget import BUDGET, MIB, refusals, used_bytes, without_faults
 
@@ -31,7 +32,7 @@ def config(*policies: QueuePolicy) -> BrokerConfig:
     return memory_config(limits=small, queue_policies=policies, half_groups=(patient,))
 
 
-def send_many(session: WireSession, address: str, count: int = MANY) -> int:
+def send_many(session: PeerSession, address: str, count: int = MANY) -> int:
     """Durable messages, as long as there is credit; how many."""
     sender = session.attach_sender(f"to-{len(session.links)}", address)
     sent = 0

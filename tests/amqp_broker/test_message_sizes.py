@@ -13,6 +13,7 @@ from amqp_broker.oversized import OVERSIZED_BYTES, OVERSIZED_MESSAGES
 from amqp_broker.persistence import Record
 from amqp_broker.queue import Consumer, Queue, QueueLimits
 from amqp_broker.records import octets
+from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSession
 from tests.amqp_broker.test_queue import HUGE, got
 from tests.support.broker_clients import (
     attach_with,
@@ -34,7 +35,6 @@ from tests.support.halves import (
     tell,
 )
 from tests.support.retained import filters
-from tests.support.wire_client import PeerError, WireReceiver, WireSession
 
 LIMIT = 1_000
 LARGE, SMALL = b"L" * 2_000, b"s" * 10
@@ -182,11 +182,11 @@ def broker() -> Iterator[JumpingBroker]:
         yield running
 
 
-def narrow_receiver(session: WireSession, address: str = "q", name: str = "narrow", **fields: Any) -> Any:
+def narrow_receiver(session: PeerSession, address: str = "q", name: str = "narrow", **fields: Any) -> Any:
     """A link that takes messages of at most LIMIT octets."""
     source = Source(address=address, **fields)
     link = attach_with(session, name, source=source, max_message_size=LIMIT)
-    assert isinstance(link, WireReceiver)
+    assert isinstance(link, PeerReceiver)
     return link
 
 
@@ -242,7 +242,7 @@ def test_a_browser_is_not_shown_what_it_does_not_take(broker: JumpingBroker) -> 
         browser.drain_all(10)
         assert bodies(browser.deliveries) == []
         seen = attach_with(session, "wide", source=Source(address="q", distribution_mode="copy"))
-        assert isinstance(seen, WireReceiver)
+        assert isinstance(seen, PeerReceiver)
         seen.flow(10)
         assert bodies(receive(seen, 2)) == [LARGE, LARGE]
 
@@ -276,7 +276,7 @@ def test_a_reader_by_offset_is_told_which_message_it_cannot_take(broker: Jumping
         assert tell(putter(session), half("1" * 250, named={"x": "y"})) == Accepted()
         source = Source(address="$events", distribution_mode="copy", filter=filters("first", None, None))
         link = attach_with(session, "events", source=source, max_message_size=100)
-        assert isinstance(link, WireReceiver)
+        assert isinstance(link, PeerReceiver)
         with pytest.raises(PeerError, match="message-size-exceeded.*offset"):
             link.flow(10)
             session.connection.pump_until(lambda: link.deliveries)

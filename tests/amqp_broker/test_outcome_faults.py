@@ -10,8 +10,9 @@ from amqp_broker.broker_nodes import BrokerNodes
 from amqp_broker.frames import Accepted, Modified, Rejected
 from amqp_broker.nodes import queue_source
 from amqp_broker.testing import memory_config, running_broker
+from amqp_broker.testing.blocking_peer import ConnectionLost
+from amqp_broker.testing.peer import PeerError
 from tests.support.broker_clients import receive, send, session_to
-from tests.support.wire_client import ConnectionLost, PeerError
 
 pytestmark = pytest.mark.interpreted
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
@@ -13,7 +12,6 @@ from amqp_broker.configuration import STRICT, BrokerConfig, BrokerLimits, QueueP
 from amqp_broker.frames import (
     Accepted,
     Error,
-    Flow,
     Header,
     Message,
     Modified,
@@ -22,18 +20,11 @@ from amqp_broker.frames import (
     Released,
     Source,
     Symbol,
-    Target,
     encode_message,
 )
 from amqp_broker.testing import RunningBroker, ScriptedFaults, memory_config, running_broker
-from tests.support.wire_client import (
-    Arrived,
-    PeerError,
-    WireConnection,
-    WireReceiver,
-    WireSender,
-    WireSession,
-)
+from amqp_broker.testing.peer import PeerError, PeerReceiver
+from tests.support.broker_clients import bodies, browse, receive, send, session_to
 
 SHORT_S = 0.15  # how long something that must not come is waited for
 
@@ -44,38 +35,7 @@ def broker() -> Iterator[RunningBroker]:
         yield running
 
 
-@contextmanager
-def session_to(broker: RunningBroker) -> Iterator[WireSession]:
-    with WireConnection.connect(broker.host, broker.port) as connection:
-        yield connection.begin()
-
-
-def send(
-    sender: WireSender, *bodies: bytes, durable: bool = False, settled: bool = False, ttl: int | None = None
-) -> list[int]:
-    connection = sender.session.connection
-    numbers = []
-    for body in bodies:
-        connection.pump_until(lambda: sender.may_send)
-        numbers.append(
-            sender.send(encode_message(header=Header(durable=durable, ttl=ttl), body=body), settled=settled)
-        )
-    if not settled:
-        connection.pump_until(lambda: all(number in sender.outcomes for number in numbers))
-    connection.flush()
-    return numbers
-
-
-def receive(receiver: WireReceiver, count: int) -> list[Arrived]:
-    receiver.session.connection.pump_until(lambda: len(receiver.deliveries) >= count)
-    return [receiver.deliveries.popleft() for _ in range(count)]
-
-
-def bodies(deliveries: list[Arrived]) -> list[bytes]:
-    return [bytes(Message(each.payload).body_sections()[0].value) for each in deliveries]
-
-
-def nothing_comes(receiver: WireReceiver) -> bool:
+def nothing_comes(receiver: PeerReceiver) -> bool:
     while receiver.session.connection.pump(SHORT_S):
         pass
     return not receiver.deliveries
@@ -245,31 +205,7 @@ def test_drain_of_an_empty_queue_answers_at_once(broker: RunningBroker) -> None:
         assert not receiver.deliveries
 
 
-def attach_with(
-    session: WireSession, name: str, *, source: Source | None = None, target: Target | None = None
-) -> WireReceiver | WireSender:
-    """Attach with a terminus of the test's own."""
-    from amqp_broker.frames import RECEIVER, SENDER, Attach
-
-    link: WireReceiver | WireSender
-    if source is not None:
-        link = WireReceiver(session, name, max(session.links, default=-1) + 1)
-        attach = Attach(name=name, handle=link.handle, role=RECEIVER, source=source, target=Target())
-    else:
-        link = WireSender(session, name, max(session.links, default=-1) + 1)
-        attach = Attach(
-            name=name,
-            handle=link.handle,
-            role=SENDER,
-            source=Source(),
-            target=target,
-            initial_delivery_count=0,
-        )
-    session._attach(link, attach)
-    return link
-
-
-def source_of(receiver: WireReceiver) -> Source:
+def source_of(receiver: PeerReceiver) -> Source:
     """The source as the broker answered it."""
     assert receiver.remote_attach is not None and isinstance(receiver.remote_attach.source, Source)
     return receiver.remote_attach.source
@@ -279,8 +215,7 @@ def test_browsing_takes_nothing(broker: RunningBroker) -> None:
     """distribution-mode copy shows every message, and consumers still get all of them (3.5.3)."""
     with session_to(broker) as session:
         send(session.attach_sender("s", "browsed"), b"1", b"2")
-        browser = attach_with(session, "b", source=Source(address="browsed", distribution_mode="copy"))
-        assert isinstance(browser, WireReceiver)
+        browser = browse(session, "b", "browsed")
         assert source_of(browser).distribution_mode == "copy"
         browser.flow(10)
         seen = receive(browser, 2)
@@ -314,8 +249,7 @@ def test_the_anonymous_terminus_routes_by_to(broker: RunningBroker) -> None:
 def test_a_dynamic_source_is_a_queue_of_its_own(broker: RunningBroker) -> None:
     """The broker names the node, others can send to it, and it goes with its link (3.5.3, 3.5.10)."""
     with session_to(broker) as session:
-        receiver = attach_with(session, "d", source=Source(dynamic=True))
-        assert isinstance(receiver, WireReceiver)
+        receiver = session.attach_receiver("d", None, source=Source(dynamic=True))
         name = source_of(receiver).address
         assert isinstance(name, str)
         receiver.flow(5)
@@ -451,22 +385,8 @@ def test_sending_goes_on_when_the_session_window_opens(broker: RunningBroker) ->
     with session_to(broker) as session:
         send(session.attach_sender("s", "window"), b"1", b"2", b"3")
         receiver = session.attach_receiver("r", "window")
-        receiver.credit = 5
-        session.put(narrow_flow(session, receiver, window=2, credit=5))
+        receiver.flow(5, incoming_window=2)
         assert bodies(receive(receiver, 2)) == [b"1", b"2"]
         assert nothing_comes(receiver)
         session.flow()
         assert bodies(receive(receiver, 1)) == [b"3"]
-
-
-def narrow_flow(session: WireSession, receiver: WireReceiver, *, window: int, credit: int) -> Flow:
-    """A flow that opens the session's window for a few transfers only."""
-    return Flow(
-        next_incoming_id=session.next_incoming_id,
-        incoming_window=window,
-        next_outgoing_id=session.next_outgoing_id,
-        outgoing_window=100,
-        handle=receiver.handle,
-        delivery_count=receiver.delivery_count,
-        link_credit=credit,
-    )

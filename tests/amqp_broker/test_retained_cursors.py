@@ -16,9 +16,9 @@ from amqp_broker.frames import Accepted, Rejected, Released
 from amqp_broker.persistence import MemoryStore
 from amqp_broker.retained.cursors import Prefix
 from amqp_broker.testing import ScriptedFaults, running_broker
+from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.support.broker_clients import bodies, receive, send, session_to, settle_down
 from tests.support.retained import Asker, offset_of, read, retaining
-from tests.support.wire_client import PeerError, WireSession
 
 TEN = [b"%d" % number for number in range(10)]
 
@@ -30,7 +30,7 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBr
         yield running
 
 
-def filled(session: WireSession) -> Asker:
+def filled(session: PeerSession) -> Asker:
     """Ten messages, and somebody to ask where cursors stand."""
     send(session.attach_sender("filler", "kept"), *TEN)
     return Asker(session)

@@ -13,9 +13,9 @@ from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import Accepted, Ulong
 from amqp_broker.persistence import Quarantined, ReadResult, RetainedPageOf
 from amqp_broker.testing import running_broker
+from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.support.broker_clients import receive, send, session_to, settle_down
 from tests.support.retained import Asker, offset_of, read, retaining
-from tests.support.wire_client import PeerError, WireSession
 
 DAMAGED = (5, 6)
 
@@ -45,7 +45,7 @@ def damage(running: Broker) -> None:
     store._answers[RetainedPageOf] = holed
 
 
-def filled(session: WireSession) -> None:
+def filled(session: PeerSession) -> None:
     """Ten messages."""
     send(session.attach_sender("s", "kept"), *[b"%d" % number for number in range(10)])
 

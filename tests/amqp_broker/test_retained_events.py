@@ -14,10 +14,10 @@ from amqp_broker.event_types import event_fields, event_type
 from amqp_broker.frames import Accepted, Rejected, Timestamp
 from amqp_broker.persistence import Event
 from amqp_broker.testing import memory_config, running_broker
+from amqp_broker.testing.peer import PeerError, PeerSession
 from tests.support.broker_clients import at_rest, receive, send, session_to, settle_down
 from tests.support.halves import EPOCH_MS, PATIENT, JumpingBroker, half, putter, resolution, resolver, tell
 from tests.support.retained import Asker, event_of, offset_of, read, time_of
-from tests.support.wire_client import PeerError, WireSession
 
 TOLD = memory_config(queue_policies=(QueuePolicy(pattern="q", events=True),))
 
@@ -28,7 +28,7 @@ def broker() -> Iterator[RunningBroker]:
         yield running
 
 
-def some_traffic(session: WireSession) -> None:
+def some_traffic(session: PeerSession) -> None:
     """Three messages, of which one is accepted and one rejected."""
     send(session.attach_sender("s", "q"), b"a", b"b", b"c")
     receiver = session.attach_receiver("r", "q", credit=2)

@@ -21,10 +21,10 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.testing import running_broker
+from amqp_broker.testing.peer import PeerError, PeerSender
 from tests.support.broker_clients import attach_with, send, session_to, settle_down
 from tests.support.halves import EPOCH_MS, JumpingBroker
 from tests.support.retained import DAY_MS, Asker, Refused, read, retaining
-from tests.support.wire_client import PeerError, WireSender
 
 
 @pytest.fixture
@@ -227,7 +227,7 @@ def test_through_the_anonymous_terminus_nothing_is_held(broker: RunningBroker) -
         session.attach_sender("s", "kept")
         asker = Asker(session)
         relay = attach_with(session, "relay", target=Target())
-        assert isinstance(relay, WireSender)
+        assert isinstance(relay, PeerSender)
         for operation, body in (("hold", {"cursor": "c", "start": {"kept": "first"}}), ("describe", {})):
             properties = Properties(subject=operation, to="$retained", reply_to=asker.reply_to)
             session.connection.pump_until(lambda: relay.may_send)

@@ -27,6 +27,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.persistence import MemoryStore, RetainedBy, Store
 from amqp_broker.testing import memory_config, running_broker
+from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSession
 from tests.support.broker_clients import (
     attach_with,
     bodies,
@@ -40,7 +41,6 @@ from tests.support.broker_clients import (
 from tests.support.controllers import Controller
 from tests.support.halves import EPOCH_MS, JumpingBroker
 from tests.support.retained import OFFSET_SPEC, Asker, offset_of, read, retaining, time_of
-from tests.support.wire_client import PeerError, WireReceiver, WireSession
 
 TEN = [b"%d" % number for number in range(10)]
 
@@ -52,7 +52,7 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBr
         yield running
 
 
-def filled(session: WireSession, address: str = "kept", *, consumed: int = 0) -> None:
+def filled(session: PeerSession, address: str = "kept", *, consumed: int = 0) -> None:
     """Ten messages, of which the first ones were received and accepted."""
     send(session.attach_sender("filler", address), *TEN)
     if consumed:
@@ -61,7 +61,7 @@ def filled(session: WireSession, address: str = "kept", *, consumed: int = 0) ->
         consumer.detach()
 
 
-def condition_of(session: WireSession, *arguments: object, **options: object) -> str:
+def condition_of(session: PeerSession, *arguments: object, **options: object) -> str:
     """Why a reading link is refused."""
     with pytest.raises(PeerError) as caught:
         read(session, *arguments, **options)  # type: ignore[arg-type]
@@ -69,7 +69,7 @@ def condition_of(session: WireSession, *arguments: object, **options: object) ->
     return caught.value.error.condition
 
 
-def nothing_comes(broker: RunningBroker, *readers: WireReceiver) -> bool:
+def nothing_comes(broker: RunningBroker, *readers: PeerReceiver) -> bool:
     """Whether the broker is at rest and has sent nothing more."""
     settle_down(broker, readers[0].session)
     return not any(reader.deliveries for reader in readers)

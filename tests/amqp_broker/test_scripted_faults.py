@@ -26,15 +26,16 @@ from amqp_broker.frames import (
 )
 from amqp_broker.persistence import Store, StoreFailed
 from amqp_broker.testing import FrameTrace, ScriptedFaults
-from tests.support.wire_client import PATIENCE_S, ConnectionLost, PeerError, WireConnection, WireSender
+from amqp_broker.testing.blocking_peer import PATIENCE_S, BlockingPeer, ConnectionLost
+from amqp_broker.testing.peer import PeerError, PeerSender
 
 MESSAGE = encode_message(header=Header(durable=True), body=b"hello")
 
 
 @contextmanager
-def sending(broker: RunningBroker, queue: str = "orders") -> Iterator[tuple[WireConnection, WireSender]]:
+def sending(broker: RunningBroker, queue: str = "orders") -> Iterator[tuple[BlockingPeer, PeerSender]]:
     """A connection with a sender that has credit."""
-    connection = WireConnection.connect(broker.host, broker.port)
+    connection = BlockingPeer.connect(broker.host, broker.port)
     try:
         sender = connection.begin().attach_sender("s", queue)
         connection.pump_until(lambda: sender.may_send)
@@ -43,7 +44,7 @@ def sending(broker: RunningBroker, queue: str = "orders") -> Iterator[tuple[Wire
         connection.abort()
 
 
-def pump_while_waiting(connection: WireConnection, reached: Callable[[], object]) -> None:
+def pump_while_waiting(connection: BlockingPeer, reached: Callable[[], object]) -> None:
     """Pump until something happens that this client does not hear of."""
     deadline = time.monotonic() + PATIENCE_S
     while not reached():
@@ -51,7 +52,7 @@ def pump_while_waiting(connection: WireConnection, reached: Callable[[], object]
         connection.pump(0.05)
 
 
-def accepted(connection: WireConnection, sender: WireSender) -> None:
+def accepted(connection: BlockingPeer, sender: PeerSender) -> None:
     """Send one message and wait for its outcome."""
     number = sender.send(MESSAGE)
     connection.pump_until(lambda: number in sender.outcomes)
@@ -59,7 +60,7 @@ def accepted(connection: WireConnection, sender: WireSender) -> None:
 
 def stored(broker: RunningBroker, at_least: int) -> int:
     """Messages that another client finds; those that a commit is about to bring are waited for."""
-    with WireConnection.connect(broker.host, broker.port) as connection:
+    with BlockingPeer.connect(broker.host, broker.port) as connection:
         receiver = connection.begin().attach_receiver("r", "orders", credit=100)
         connection.pump_until(lambda: len(receiver.deliveries) >= at_least)
         receiver.drain_all(receiver.credit)
@@ -143,7 +144,7 @@ def test_withheld_credit_reads_zero() -> None:
     faults = ScriptedFaults(trace)
     faults.grant_no_credit()
     with running_broker(faults=faults) as broker:
-        with WireConnection.connect(broker.host, broker.port) as connection:
+        with BlockingPeer.connect(broker.host, broker.port) as connection:
             sender = connection.begin().attach_sender("s", "orders")
             pump_while_waiting(connection, lambda: _credits(trace))
             assert (sender.credit, _credits(trace)) == (0, [0])

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from amqp_broker.configuration import BrokerConfig, BrokerLimits, QueuePolicy
-from amqp_broker.frames import Close, Detach, Disposition, End, Flow
+from amqp_broker.frames import Close, Detach, Disposition, End
 from amqp_broker.testing import memory_config
+from amqp_broker.testing.peer import PeerSender, PeerSession
 from tests.model.virtual_broker import VirtualBroker
 from tests.support.broker_clients import at_rest, message, session_to, settle_down
 from tests.support.sequenced import Place, annotated, chain, left_at
-from tests.support.wire_client import WireSender, WireSession
 
 DEBOUNCE_S = 0.05
 MAX_DELAY_S = 0.1
@@ -39,19 +39,19 @@ def broker() -> Iterator[VirtualBroker]:
 class Link:
     """A sender of a stream, and the dispositions that its session has received."""
 
-    def __init__(self, broker: VirtualBroker, session: WireSession, name: str = "s") -> None:
+    def __init__(self, broker: VirtualBroker, session: PeerSession, name: str = "s") -> None:
         self.broker = broker
         self.session = session
-        self.sender: WireSender = session.attach_sender(name, "q")
+        self.sender: PeerSender = session.attach_sender(name, "q")
         session.connection.pump_until(lambda: self.sender.may_send)
         self.frames: list[object] = []
-        handle = session.handle
+        on_performative = session.on_performative
 
         def record(performative: object, payload: bytes) -> None:
             self.frames.append(performative)
-            handle(performative, payload)
+            on_performative(performative, payload)
 
-        session.handle = record  # type: ignore[method-assign]
+        session.on_performative = record  # type: ignore[method-assign]
 
     def send(self, *places: Place, batchable: bool = True) -> list[int]:
         """Send in one write, and wait until all is committed."""
@@ -168,17 +168,7 @@ def test_a_flow_that_drains_or_asks_is_answered_with_what_waited(broker: Virtual
         link = Link(broker, session)
         link.send(*chain(1, 2))
         assert link.told() == []
-        flow = Flow(
-            next_incoming_id=session.next_incoming_id,
-            incoming_window=1_000,
-            next_outgoing_id=session.next_outgoing_id,
-            outgoing_window=1_000,
-            handle=link.sender.handle,
-            delivery_count=link.sender.delivery_count,
-            link_credit=link.sender.credit,
-        )
-        setattr(flow, field, True)
-        session.put(flow)
+        session.flow(link.sender, **{field: True})
         assert link.told() == [(0, 1)]
 
 

@@ -15,6 +15,8 @@ from amqp_broker.embedding import running_broker
 from amqp_broker.frames import Disposition
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
 from amqp_broker.testing import ScriptedFaults, memory_config
+from amqp_broker.testing.blocking_peer import ConnectionLost
+from amqp_broker.testing.peer import PeerError
 from tests.support.broker_clients import session_to, settle_down
 from tests.support.controllers import Controller
 from tests.support.sequenced import (
@@ -27,7 +29,6 @@ from tests.support.sequenced import (
     stream_of,
     words,
 )
-from tests.support.wire_client import ConnectionLost, PeerError
 
 
 @pytest.fixture

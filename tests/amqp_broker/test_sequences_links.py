@@ -25,6 +25,8 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.testing import memory_config
+from amqp_broker.testing.blocking_peer import BlockingPeer
+from amqp_broker.testing.peer import PeerError, PeerSender, PeerSession
 from amqp_broker.verifiers import SCRAM_SHA_256, make_verifier
 from tests.support.broker_clients import address_of, attach_with, message, receive, session_to, settle_down
 from tests.support.sequenced import (
@@ -38,7 +40,6 @@ from tests.support.sequenced import (
     stream_of,
     words,
 )
-from tests.support.wire_client import PeerError, WireConnection, WireSender, WireSession
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def properties_of(link: Any) -> dict[str, int] | None:
     return None if properties is None else {name: value.value for name, value in properties.items()}
 
 
-def refusal_of(session: WireSession, address: str, stream: Any) -> str:
+def refusal_of(session: PeerSession, address: str, stream: Any) -> str:
     """The condition with which an attach that names a stream is refused."""
     with pytest.raises(PeerError) as refused:
         attached_sender(session, "refused", address, stream)
@@ -183,7 +184,7 @@ def test_a_temporary_queue_keeps_its_streams_in_memory(broker: RunningBroker) ->
     """A dynamic target has the capability, and as many streams as fit."""
     with session_to(broker) as session:
         sender = attach_with(session, "d", target=Target(dynamic=True))
-        assert isinstance(sender, WireSender) and "tx-sequence" in capabilities_of(sender)
+        assert isinstance(sender, PeerSender) and "tx-sequence" in capabilities_of(sender)
         states = outcomes(sender, [annotated(place) for place in [(1, 1, 0), (1, 1, 0), (1, 3, 2)]])
         assert words(states) == ["accepted", "accepted", "seq:gap"]
         assert stream_of(broker, address_of(sender)).seq_no == 1
@@ -270,10 +271,10 @@ def guarded() -> Iterator[RunningBroker]:
 
 
 @contextmanager
-def session_of(broker: RunningBroker, user: str) -> Iterator[WireSession]:
+def session_of(broker: RunningBroker, user: str) -> Iterator[PeerSession]:
     """A session of a user."""
     login = ("PLAIN", f"\0{user}\0word".encode())
-    with WireConnection.connect(broker.host, broker.port, login=login) as connection:
+    with BlockingPeer.connect(broker.host, broker.port, login=login) as connection:
         yield connection.begin()
 
 
@@ -327,18 +328,18 @@ def test_the_access_list_lets_others_use_a_stream(guarded: RunningBroker) -> Non
 # Ranges on the wire
 
 
-def dispositions(session: WireSession) -> list[tuple[int, int, str]]:
+def dispositions(session: PeerSession) -> list[tuple[int, int, str]]:
     """(first, last, outcome) of each disposition from now on, as a list that grows."""
     found: list[tuple[int, int, str]] = []
-    handle = session.handle
+    on_performative = session.on_performative
 
     def record(performative: object, payload: bytes) -> None:
         if isinstance(performative, Disposition) and performative.role == RECEIVER:
             last = performative.first if performative.last is None else performative.last
             found.append((performative.first, last, words([performative.state])[0]))
-        handle(performative, payload)
+        on_performative(performative, payload)
 
-    session.handle = record  # type: ignore[method-assign]
+    session.on_performative = record  # type: ignore[method-assign]
     return found
 
 
@@ -372,7 +373,7 @@ def test_in_mode_second_outcomes_are_told_unsettled(broker: RunningBroker) -> No
     """The sender settles then (2.6.12)."""
     with session_to(broker) as session:
         sender = attach_with(session, "second", target=Target(address="q"), rcv_settle_mode=1)
-        assert isinstance(sender, WireSender)
+        assert isinstance(sender, PeerSender)
         states = outcomes(sender, [annotated((1, 1, 0)), annotated((1, 3, 2))])
         assert words(states) == ["accepted", "seq:gap"] and not sender.settled
 

@@ -13,6 +13,7 @@ from amqp_broker.configuration import BrokerLimits, QueuePolicy
 from amqp_broker.embedding import RunningBroker, running_broker
 from amqp_broker.frames import Accepted, Discharge, TransactionalState
 from amqp_broker.testing import memory_config
+from amqp_broker.testing.peer import PeerSender, PeerSession
 from tests.support.broker_clients import at_rest, message, session_to
 from tests.support.controllers import Controller
 from tests.support.sequenced import (
@@ -26,7 +27,6 @@ from tests.support.sequenced import (
     stream_of,
     words,
 )
-from tests.support.wire_client import WireSender, WireSession
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -45,10 +45,10 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBr
 class Posting:
     """A controller and a sender on one session."""
 
-    def __init__(self, session: WireSession, address: str = "q", name: str = "t") -> None:
+    def __init__(self, session: PeerSession, address: str = "q", name: str = "t") -> None:
         self.session = session
         self.controller = Controller(session, f"control-{name}")
-        self.sender: WireSender = session.attach_sender(f"sender-{name}", address)
+        self.sender: PeerSender = session.attach_sender(f"sender-{name}", address)
         self.txn_id = self.controller.declare()
 
     def post(self, *places: Place) -> list[str]:

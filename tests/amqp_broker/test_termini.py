@@ -32,8 +32,8 @@ from amqp_broker.nodes.refusals import detach_error
 from amqp_broker.nodes.termini import OUTCOMES, source_answer, target_answer
 from amqp_broker.queues import NodeRefused
 from amqp_broker.testing import RunningBroker, running_broker
+from amqp_broker.testing.peer import PeerError, PeerSender
 from tests.support.broker_clients import attach_with, session_to
-from tests.support.wire_client import PeerError, WireSender
 
 ALL = tuple(OUTCOMES.values())
 ACCEPTED, REJECTED, RELEASED, MODIFIED = ALL
@@ -168,7 +168,7 @@ def relayed(
     """(the outcome of a message through the anonymous terminus, the error of the link's detach)."""
     with session_to(broker) as session:
         sender = attach_with(session, "relay", target=Target(), origin=Source(outcomes=outcomes))
-        assert isinstance(sender, WireSender)
+        assert isinstance(sender, PeerSender)
         session.connection.pump_until(lambda: sender.may_send)
         number = sender.send(encode_message(properties=Properties(to=to), body=b"x"), settled=settled)
         try:

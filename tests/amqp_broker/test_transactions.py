@@ -17,7 +17,6 @@ from amqp_broker.frames import (
     AmqpValue,
     Discharge,
     Error,
-    Flow,
     Message,
     Modified,
     Properties,
@@ -29,6 +28,7 @@ from amqp_broker.frames import (
 )
 from amqp_broker.persistence import DischargedAt, MemoryStore, OutcomesDamaged, Question
 from amqp_broker.testing import memory_config
+from amqp_broker.testing.peer import PeerError, PeerSender, PeerSession
 from tests.support.broker_clients import (
     at_rest,
     bodies,
@@ -42,7 +42,6 @@ from tests.support.broker_clients import (
     session_to,
 )
 from tests.support.controllers import Controller
-from tests.support.wire_client import PeerError, WireSender, WireSession
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ def broker() -> Iterator[RunningBroker]:
         yield running
 
 
-def post(sender: WireSender, txn_id: bytes, *texts: bytes, settled: bool = False) -> list[object]:
+def post(sender: PeerSender, txn_id: bytes, *texts: bytes, settled: bool = False) -> list[object]:
     """Post in a transaction; the provisional outcomes."""
     connection = sender.session.connection
     numbers = [sender.send(message(text, durable=True), txn_id=txn_id, settled=settled) for text in texts]
@@ -74,7 +73,7 @@ def error_of(state: object) -> Error:
     return outcome.error
 
 
-def outcome_of(sender: WireSender, payload: bytes) -> object:
+def outcome_of(sender: PeerSender, payload: bytes) -> object:
     """Send one message and wait for its outcome."""
     number = sender.send(payload)
     sender.session.connection.pump_until(lambda: number in sender.outcomes)
@@ -256,7 +255,7 @@ def test_modified_in_a_transaction_changes_the_message_at_commit_only(broker: Ru
         assert found.message_annotations == {Symbol("x-opt-tried"): True}
 
 
-def ask(session: WireSession, correlation_id: object, name: str = "asker") -> tuple[str | None, object]:
+def ask(session: PeerSession, correlation_id: object, name: str = "asker") -> tuple[str | None, object]:
     """The word that `$transactions` answers with, and the outcome of the question."""
     receiver = session.attach_receiver(f"{name}-replies", "replies", credit=1)
     sender = session.attach_sender(name, "$transactions")
@@ -347,20 +346,8 @@ def test_what_is_half_sent_is_aborted_before_a_failed_discharge_is_answered(
         controller = Controller(session)
         txn_id = controller.declare()
         receiver = session.attach_receiver("r", "q", snd_settle_mode=1 if settled else 0)
-        receiver.credit = 1
-        session.put(
-            Flow(
-                next_incoming_id=session.next_incoming_id,
-                incoming_window=1,
-                next_outgoing_id=session.next_outgoing_id,
-                outgoing_window=1_000,
-                handle=receiver.handle,
-                delivery_count=0,
-                link_credit=1,
-                properties={"txn-id": txn_id},
-            )
-        )
-        session.connection.pump_until(lambda: receiver._partial is not None)
+        receiver.flow(1, txn_id=txn_id, incoming_window=1)
+        session.connection.pump_until(lambda: receiver.partial is not None)
         number = controller.ask(Discharge(txn_id=txn_id, fail=True))
         session.connection.flush()
         (delivery,) = receive(other.attach_receiver("rival", "q", credit=1), 1)  # it is available again
@@ -368,7 +355,7 @@ def test_what_is_half_sent_is_aborted_before_a_failed_discharge_is_answered(
         assert not session.connection.pump(0.05) and number not in controller.link.outcomes
         session.flow()
         assert isinstance(controller.answer(number), Accepted)
-        assert receiver._partial is None and not receiver.deliveries
+        assert receiver.partial is None and not receiver.deliveries
 
 
 @pytest.mark.parametrize("end", ["cut", "session"])

@@ -30,6 +30,7 @@ from amqp_broker.frames import (
 from amqp_broker.persistence import Store
 from amqp_broker.testing import ScriptedFaults
 from amqp_broker.testing.frame_tap import FrameCutter
+from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSender, PeerSession
 from tests.model.virtual_broker import VirtualBroker
 from tests.support.broker_clients import (
     at_rest,
@@ -42,7 +43,6 @@ from tests.support.broker_clients import (
     session_to,
 )
 from tests.support.controllers import Controller
-from tests.support.wire_client import PeerError, WireReceiver, WireSender, WireSession
 
 TIMEOUT = "amqp:transaction:timeout"
 ROLLBACK = "amqp:transaction:rollback"
@@ -56,14 +56,14 @@ def accepted_in(txn_id: bytes) -> TransactionalState:
     return TransactionalState(txn_id=txn_id, outcome=Accepted())
 
 
-def sender_to(session: WireSession, name: str) -> WireSender:
+def sender_to(session: PeerSession, name: str) -> PeerSender:
     """A link that may send to a queue of its own name."""
     sender = session.attach_sender(f"to-{name}", name)
     session.connection.pump_until(lambda: sender.may_send)
     return sender
 
 
-def post(sender: WireSender, txn_id: bytes, *texts: bytes, ttl: int | None = None) -> list[object]:
+def post(sender: PeerSender, txn_id: bytes, *texts: bytes, ttl: int | None = None) -> list[object]:
     """Post in a transaction, in one write; the provisional outcomes."""
     numbers = [sender.send(message(text, durable=True, ttl=ttl), txn_id=txn_id) for text in texts]
     sender.session.connection.pump_until(lambda: all(number in sender.outcomes for number in numbers))
@@ -77,7 +77,7 @@ def condition_of(state: object) -> str:
     return str(state.error.condition)
 
 
-def expect_detach(link: WireSender | WireReceiver, condition: str) -> None:
+def expect_detach(link: PeerSender | PeerReceiver, condition: str) -> None:
     """Wait until the broker ends a link with an error of this condition."""
     with pytest.raises(PeerError) as ended:
         link.session.connection.pump_until(lambda: link.detached)

@@ -29,6 +29,8 @@ from amqp_broker.frames import (
 )
 from amqp_broker.persistence import DeleteNode, DischargedAt, StoreFailed, StoreFull
 from amqp_broker.testing import ScriptedFaults
+from amqp_broker.testing.blocking_peer import ConnectionLost
+from amqp_broker.testing.peer import PeerError, PeerSender, PeerSession
 from tests.support.broker_clients import (
     at_rest,
     bodies,
@@ -40,7 +42,6 @@ from tests.support.broker_clients import (
     session_to,
 )
 from tests.support.controllers import Controller
-from tests.support.wire_client import ConnectionLost, PeerError, WireSender, WireSession
 
 TIMEOUT = "amqp:transaction:timeout"
 ROLLBACK = "amqp:transaction:rollback"
@@ -57,14 +58,14 @@ def within(txn_id: bytes, outcome: Any) -> TransactionalState:
     return TransactionalState(txn_id=txn_id, outcome=outcome)
 
 
-def sender_to(session: WireSession, name: str) -> WireSender:
+def sender_to(session: PeerSession, name: str) -> PeerSender:
     """A link that may send to a queue of its own name."""
     sender = session.attach_sender(f"to-{name}", name)
     session.connection.pump_until(lambda: sender.may_send)
     return sender
 
 
-def post(sender: WireSender, txn_id: bytes, *texts: bytes) -> list[Accepted | Error | None]:
+def post(sender: PeerSender, txn_id: bytes, *texts: bytes) -> list[Accepted | Error | None]:
     """Post durable messages in a transaction; the provisional outcomes, rejections by their errors."""
     numbers = [sender.send(message(text, durable=True), txn_id=txn_id) for text in texts]
     outcomes = sender.outcomes
@@ -102,7 +103,7 @@ def was_committed(broker: RunningBroker, txn_id: bytes) -> bool:
 @contextmanager
 def crashing(
     directory: Path, faults: ScriptedFaults, crashes: bool
-) -> Iterator[tuple[RunningBroker, WireSession]]:
+) -> Iterator[tuple[RunningBroker, PeerSession]]:
     """A broker on disk, which a commit that failed has ended where it `crashes`, and a session."""
     ends = pytest.raises(StoreFailed, match="scripted") if crashes else nullcontext()
     with ends, running_broker(on_disk(directory), faults=faults) as broker:

@@ -27,8 +27,8 @@ from amqp_broker.persistence import (
     Unit,
 )
 from amqp_broker.testing import run_with_virtual_clock
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 from amqp_broker.timers import Timers
-from tests.support.wire_client import PATIENCE_S
 
 
 class Probe(MemoryStore):

@@ -19,10 +19,10 @@ from pathlib import Path
 from amqp_broker.bench.sender import Sender
 from amqp_broker.bench.settings import BenchSettings
 from amqp_broker.frames import Accepted, Rejected
+from amqp_broker.testing.blocking_peer import BlockingPeer
 from tests.crash.broker_process import BrokerProcess
 from tests.support.half_sets import commit_of, plain, seal_of
 from tests.support.halves import resolver, tell
-from tests.support.wire_client import WireConnection
 
 MOST_SHARE = 4 / 3
 MOST_GROWTH_MIB = 64.0
@@ -57,7 +57,7 @@ def posted(broker: BrokerProcess, address: str, count: int) -> tuple[float, floa
 
 def decide(broker: BrokerProcess, count: int) -> tuple[float, float, float]:
     """(seconds of the seal, seconds of the commit, MiB that the broker grew by with the commit)."""
-    with WireConnection.connect("127.0.0.1", broker.port, timeout=60) as connection:
+    with BlockingPeer.connect("127.0.0.1", broker.port, timeout=60) as connection:
         resolve = resolver(connection.begin())
         told = tell(resolve, seal_of("s1", count, 0))
         assert isinstance(told, Rejected) and told.error is not None and told.error.info is not None, told

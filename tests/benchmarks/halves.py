@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 
 from amqp_broker.frames import Accepted
+from amqp_broker.testing.blocking_peer import BlockingPeer, ConnectionLost
 from tests.crash.broker_process import BrokerProcess
 from tests.support.halves import checker, half, putter
-from tests.support.wire_client import ConnectionLost, WireConnection
 
 GROUPS = 10
 CREDIT = 10  # of each group's link: 100 in all
@@ -49,7 +49,7 @@ def bench(url: str) -> float:
 
 def put_all(port: int, count: int, due_at: float) -> None:
     """Put `count` half messages over all groups, due at one moment of the wall clock."""
-    with WireConnection.connect("127.0.0.1", port, timeout=60) as connection:
+    with BlockingPeer.connect("127.0.0.1", port, timeout=60) as connection:
         session = connection.begin()
         links = [putter(session, f"g{number}", "ordered") for number in range(GROUPS)]
         sent = 0
@@ -70,7 +70,7 @@ def put_all(port: int, count: int, due_at: float) -> None:
 
 def answer_all(port: int, count: int, answered: list[int], stop: threading.Event) -> None:
     """Be asked about every one, and leave it unknown."""
-    with WireConnection.connect("127.0.0.1", port, timeout=60) as connection:
+    with BlockingPeer.connect("127.0.0.1", port, timeout=60) as connection:
         session = connection.begin()
         links = [checker(session, f"g{number}", credit=CREDIT) for number in range(GROUPS)]
         while answered[0] < count and not stop.is_set():

@@ -26,10 +26,10 @@ from typing import Any, Final
 
 import attrs
 
+from amqp_broker.testing.blocking_peer import BlockingPeer
 from tests.benchmarks.halves import resident_mib
 from tests.crash.broker_process import BrokerProcess
 from tests.support.retained import Asker, read
-from tests.support.wire_client import WireConnection
 
 LEAST_SHARE: Final = 0.7
 MOST_GROWTH_MIB: Final = 64.0
@@ -88,7 +88,7 @@ def read_from(port: int, start: int, until: int | None, seen: Synchronized[int])
     """Read pre-settled messages, and count them in `seen`; without `until` begin anew at its end, for
     ever.
     """
-    with WireConnection.connect("127.0.0.1", port, timeout=60) as connection:
+    with BlockingPeer.connect("127.0.0.1", port, timeout=60) as connection:
         session = connection.begin()
         reader = read(session, "kept", start, until=until, credit=0, settled=True)
         attach = reader.remote_attach
@@ -190,7 +190,7 @@ class Watch:
         self._arguments = arguments
         self._pid = pid
         self._port = port
-        self._connection = WireConnection.connect("127.0.0.1", port, timeout=60)
+        self._connection = BlockingPeer.connect("127.0.0.1", port, timeout=60)
         self._asker = Asker(self._connection.begin())
 
     def end(self) -> int:

@@ -14,7 +14,7 @@ from amqp_broker.configuration import HalfGroupConfig
 from amqp_broker.embedding import RunningBroker, memory_config, running_broker
 from amqp_broker.halves.administration import HalfMessage
 from amqp_broker.testing import ScriptedFaults
-from tests.support.wire_client import PATIENCE_S
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 
 WAIT_S: Final = PATIENCE_S
 GROUP: Final = "shop"

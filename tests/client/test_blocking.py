@@ -32,11 +32,11 @@ from amqp_broker.client.settings import ClientSettings, Endpoint
 from amqp_broker.embedding import RunningBroker, running_broker
 from amqp_broker.frames import AMQP_HEADER, EMPTY_FRAME, Open, encode_frame
 from amqp_broker.testing import ScriptedFaults
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 from tests.amqp_broker.test_listener import Keys
 from tests.amqp_broker.test_listener import keys as keys
 from tests.amqp_broker.test_logins import config
 from tests.conformance.scripted_server import scripted_server
-from tests.support.wire_client import PATIENCE_S
 
 WAIT_S = PATIENCE_S
 

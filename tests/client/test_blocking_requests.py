@@ -25,8 +25,8 @@ from amqp_broker.frames import (
     Ulong,
 )
 from amqp_broker.halves.addresses import resolve_address
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 from tests.client.shops import PATIENT, shop_broker
-from tests.support.wire_client import PATIENCE_S
 
 WAIT_S = PATIENCE_S
 

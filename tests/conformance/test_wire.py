@@ -20,8 +20,8 @@ from amqp_broker.frames import (
     encode_frame,
     encode_sasl_frame,
 )
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 from tests.conformance.scripted_server import Step, scripted_server
-from tests.support.wire_client import PATIENCE_S
 
 OPEN = encode_frame(0, Open(container_id="server"))
 BEGIN = encode_frame(0, Begin(remote_channel=0, next_outgoing_id=0, incoming_window=1, outgoing_window=1))

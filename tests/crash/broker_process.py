@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from tests.support.wire_client import PATIENCE_S
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 COMMAND: Final = (sys.executable, "-c", "from amqp_broker.command_line import main; raise SystemExit(main())")

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from amqp_broker.frames import Accepted, Declare, Declared, Discharge, Modified, Rejected, TransactionalState
+from amqp_broker.testing.blocking_peer import BlockingPeer
+from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSender, PeerSession
 from tests.crash.history import History, Kind
 from tests.crash.history import Message as Name
 from tests.crash.traffic import Client, Unexpected, encode_body, recognise
-from tests.crash.transactional_links import TransactionalReceiver, send_incomplete
 from tests.support.controllers import Controller
-from tests.support.wire_client import PeerError, WireConnection, WireSender, WireSession
 
 ROLLBACK: Final = "amqp:transaction:rollback"
 NOWHERE: Final = "$nowhere"
@@ -33,6 +33,9 @@ SHARE_MULTI_FRAME: Final = 0.01
 SHARE_SETTLED: Final = 0.3
 SHARE_MODIFIED: Final = 0.1
 
+PART: Final = b"\x00Su\xb0\x00\x0f\xff\xff"
+"""The beginning of a data section of which more is announced than ever comes."""
+
 REMOVING: Final = (Accepted(), Accepted(), Accepted(), Rejected())
 FAILED: Final = Modified(delivery_failed=True)
 
@@ -42,8 +45,8 @@ class Live:
     """A transaction of ours that is not over; deliveries are named by their ids on its receiving link."""
 
     txn_id: bytes
-    posts: dict[tuple[WireSender, int], Name] = field(default_factory=dict)
-    refused: list[tuple[WireSender, int]] = field(default_factory=list)
+    posts: dict[tuple[PeerSender, int], Name] = field(default_factory=dict)
+    refused: list[tuple[PeerSender, int]] = field(default_factory=list)
     """Unsettled posts that can't be done: their provisional outcome is `rejected`."""
     kept: dict[int, Name] = field(default_factory=dict)
     """Acquired in it, and without an outcome: ours after a commit."""
@@ -75,10 +78,10 @@ class ControllingClient(Client):
         super().__init__(name, port, life, queue, history)
         self.chance = chance
         self.connections = 0
-        self.session: WireSession
+        self.session: PeerSession
         self.control: Controller
-        self.receiver: TransactionalReceiver | None = None
-        self.outlets: list[WireSender] = []
+        self.receiver: PeerReceiver | None = None
+        self.outlets: list[PeerSender] = []
         self.numbers: dict[str, int] = {}
         self.lives: dict[bytes, Live] = {}
         self.held: dict[int, Name] = {}
@@ -97,7 +100,7 @@ class ControllingClient(Client):
             self._confirmed, self._accepted = set(), []
             super().connect_and_drive()
 
-    def open(self, connection: WireConnection, targets: Iterable[str | None]) -> None:
+    def open(self, connection: BlockingPeer, targets: Iterable[str | None]) -> None:
         """A session, the control link, and a link to each target; None is the anonymous terminus."""
         self.session = connection.begin()
         self.control = Controller(self.session, self.link_name("control"))
@@ -132,7 +135,7 @@ class ControllingClient(Client):
         self.history.record_step("rollback_sent" if fail else "commit_sent", self.life, live.txn)
         self._discharging[self.control.ask(Discharge(txn_id=live.txn_id, fail=fail))] = live
 
-    def wait_for(self, connection: WireConnection, reached: Callable[[], object]) -> None:
+    def wait_for(self, connection: BlockingPeer, reached: Callable[[], object]) -> None:
         """Pump, and take every answer, until `reached` holds."""
 
         def taken() -> object:
@@ -209,11 +212,11 @@ class ControllingClient(Client):
 
     # Work
 
-    def post(self, live: Live, outlet: WireSender, count: int, to: str | None = None) -> None:
+    def post(self, live: Live, outlet: PeerSender, count: int, to: str | None = None) -> None:
         """Post up to `count` messages, unless the transaction takes no more."""
         if live.doomed:
             return
-        count = min(count, outlet.credit, self.session.remote_window // FRAMES_OF_A_MESSAGE)
+        count = min(count, outlet.credit, self.session.remote_incoming_window // FRAMES_OF_A_MESSAGE)
         producer = outlet.name
         first = self.numbers.get(producer, 0)
         self.numbers[producer] = first + count
@@ -231,7 +234,7 @@ class ControllingClient(Client):
             return MULTI_FRAME_BYTES
         return self.chance.choice(SMALL_BYTES)
 
-    def post_nowhere(self, live: Live, outlet: WireSender, *, settled: bool) -> None:
+    def post_nowhere(self, live: Live, outlet: PeerSender, *, settled: bool) -> None:
         """Something that can't be done, through the anonymous terminus: it dooms (4.4.1, 4.4.4)."""
         if not outlet.may_send:
             return
@@ -249,7 +252,8 @@ class ControllingClient(Client):
         while receiver.deliveries:
             delivery = receiver.deliveries.popleft()
             name, count = recognise(self.history, delivery)
-            txn_id = receiver.acquired_in.pop(delivery.delivery_id, None)
+            state = delivery.state
+            txn_id = state.txn_id if isinstance(state, TransactionalState) else None
             txn = "" if txn_id is None else txn_id.hex()
             self.history.record_received(self.life, receiver.name, [(name, count)], txn)
             taken.append((delivery.delivery_id, name, txn_id))
@@ -304,9 +308,9 @@ class ControllingClient(Client):
         self._controls += 1
         self.control = Controller(self.session, self.link_name(f"control{self._controls}"))
 
-    def discharge_incomplete(self, connection: WireConnection, live: Live, outlet: WireSender) -> None:
+    def discharge_incomplete(self, connection: BlockingPeer, live: Live, outlet: PeerSender) -> None:
         """Discharge while a delivery has frames to come: the control link is terminated (4.4.1). Leaves."""
-        send_incomplete(outlet, live.txn_id)
+        outlet.send(PART, txn_id=live.txn_id, more=True)  # of which no more is ever sent
         live.doomed = True
         self.discharge(live, fail=False)
         self.leave()

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from amqp_broker.frames import Accepted, Rejected
+from amqp_broker.testing.blocking_peer import BlockingPeer
+from amqp_broker.testing.peer import PeerSender
 from tests.crash.deaths import Death, points_of
 from tests.crash.evidence import Record
 from tests.crash.half_history import (
@@ -24,7 +26,6 @@ from tests.crash.half_history import (
 )
 from tests.crash.workload import LivingClient, Workload, drain
 from tests.support.halves import half, putter, resolution, resolver
-from tests.support.wire_client import WireConnection, WireSender
 
 WRITERS = 3
 PIPELINED = 8
@@ -39,14 +40,14 @@ class Writer(LivingClient):
         self._chance = chance
         self._numbered = 0
 
-    def drive(self, connection: WireConnection) -> None:
+    def drive(self, connection: BlockingPeer) -> None:
         """Until the broker is gone."""
         session = connection.begin()
         put, resolve = putter(session), resolver(session)
         while True:
             self._round(put, resolve)
 
-    def _round(self, put: WireSender, resolve: WireSender) -> None:
+    def _round(self, put: PeerSender, resolve: PeerSender) -> None:
         new = [self._new_id() for _ in range(PIPELINED)]
         self.tell(put, [(half_id, PUT, half(half_id, half_id.encode())) for half_id in new])
         stories = self._history.stories
@@ -64,7 +65,7 @@ class Writer(LivingClient):
         self._numbered += 1
         return f"{self.name}-{self._numbered}"
 
-    def tell(self, link: WireSender, messages: list[tuple[str, str, bytes]]) -> None:
+    def tell(self, link: PeerSender, messages: list[tuple[str, str, bytes]]) -> None:
         """Send puts or resolutions, and record each answer, also that there was none."""
         connection = link.session.connection
         sent: dict[int, tuple[str, str]] = {}
@@ -115,7 +116,7 @@ class Halves(Workload):
     def settle(self, port: int, life: int) -> None:
         """Decide what is open, and take everything that was committed."""
         last = Writer(port, "last", self.history, random.Random(0))
-        with WireConnection.connect("127.0.0.1", port) as connection:
+        with BlockingPeer.connect("127.0.0.1", port) as connection:
             session = connection.begin()
             put, resolve = putter(session), resolver(session)
             for half_id, story in self.history.stories.items():

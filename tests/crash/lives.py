@@ -17,11 +17,11 @@ from typing import Final
 
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE, POINTS
 from amqp_broker.persistence.sqlite import check_directory
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 from tests.crash.broker_process import BrokerProcess, NotListening
 from tests.crash.deaths import Death, count_deaths, died_at_a_point
 from tests.crash.evidence import DATA, LOG, Evidence, Record
 from tests.crash.workload import Workload
-from tests.support.wire_client import PATIENCE_S
 
 MOST_PASSES: Final = 12
 SHARE_WHILE_STARTING: Final = 0.1

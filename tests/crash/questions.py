@@ -8,12 +8,12 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from amqp_broker.frames import Accepted, AmqpValue, Message, Properties, encode_message
+from amqp_broker.frames import Accepted, AmqpValue, Message, Properties, Source, encode_message
+from amqp_broker.testing.blocking_peer import BlockingPeer
 from tests.crash.fates import FINAL_WORDS
 from tests.crash.history import History
 from tests.crash.traffic import TICK, Client, Unexpected
-from tests.crash.transactional_links import TransactionalReceiver
-from tests.support.wire_client import WireConnection
+from tests.support.controllers import ALL_OUTCOMES
 
 ADDRESS: Final = "$transactions"
 AT_ONCE: Final = 50
@@ -79,7 +79,7 @@ class AskingClient(Client):
         self.questions = questions
         self._waiting: set[str] = set()
 
-    def drive(self, connection: WireConnection) -> None:
+    def drive(self, connection: BlockingPeer) -> None:
         """Ask what is due."""
         self.open(connection)
         while True:
@@ -87,11 +87,13 @@ class AskingClient(Client):
             connection.pump(TICK)
             self.take_replies()
 
-    def open(self, connection: WireConnection) -> None:
+    def open(self, connection: BlockingPeer) -> None:
         """A link to the node that knows, and one from a queue that the broker makes for the replies."""
         session = connection.begin()
         self._sender = session.attach_sender(self.name, ADDRESS)
-        self._receiver = TransactionalReceiver.attach(session, f"{self.name}.replies", None)
+        self._receiver = session.attach_receiver(
+            f"{self.name}.replies", None, source=Source(dynamic=True, outcomes=ALL_OUTCOMES)
+        )
         self._receiver.flow(2 * AT_ONCE)
 
     def ask(self, due: list[str]) -> None:
@@ -132,7 +134,7 @@ class AskingClient(Client):
 class LastAskingClient(AskingClient):
     """Asks in the last life, in which nobody works any more."""
 
-    def drive(self, connection: WireConnection) -> None:
+    def drive(self, connection: BlockingPeer) -> None:
         """Until each question has its answer."""
         self.open(connection)
         due = self.questions.due_at_the_end()

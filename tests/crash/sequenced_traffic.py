@@ -20,11 +20,12 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.sequences.client import Outbox, Sending
+from amqp_broker.testing.blocking_peer import BlockingPeer
+from amqp_broker.testing.peer import PeerSender, PeerSession
 from tests.crash.history import Notes
 from tests.crash.workload import LivingClient
 from tests.support.controllers import Controller
 from tests.support.sequenced import attached_sender
-from tests.support.wire_client import WireConnection, WireSender, WireSession
 
 KINDS: Final = ("reads", "resends", "transacts", "retransacts")
 WINDOW: Final = 60
@@ -54,7 +55,7 @@ class SequencedSender:
         self.unheard += len(self.outbox) > 0
         self.outbox.lost()
 
-    def live(self, session: WireSession, last: threading.Event) -> None:
+    def live(self, session: PeerSession, last: threading.Event) -> None:
         """Until, once `last` is set, everything is acknowledged."""
         stream = self.name if self.reads else None
         sender = attached_sender(session, self.name, self.queue, stream)
@@ -78,14 +79,14 @@ class SequencedSender:
             self.put += 1
             self.outbox.put(b"%s %d" % (self.name.encode(), self.put))
 
-    def _pipeline(self, sender: WireSender, last: threading.Event) -> None:
+    def _pipeline(self, sender: PeerSender, last: threading.Event) -> None:
         connection = sender.session.connection
         under_way: dict[int, Sending] = {}
         while True:
             self._fill(last, self.chance.randint(1, WINDOW))
             if last.is_set() and not len(self.outbox):
                 return
-            room = min(sender.credit, sender.session.remote_window)
+            room = min(sender.credit, sender.session.remote_incoming_window)
             for sending in self.outbox.next(room):
                 self._record("sent", sending)
                 under_way[sender.send(payload_of(sending))] = sending
@@ -102,7 +103,7 @@ class SequencedSender:
             assert state.error.condition == "seq:gap", f"{sending!r} is told {state!r}"
             self.outbox.refused(sending, state.error.condition)
 
-    def _transact(self, sender: WireSender, last: threading.Event) -> None:
+    def _transact(self, sender: PeerSender, last: threading.Event) -> None:
         controller = Controller(sender.session)
         connection = sender.session.connection
         while True:
@@ -145,12 +146,12 @@ class SequencedClient(LivingClient):
         super().run()
         self._sender.ended()
 
-    def drive(self, connection: WireConnection) -> None:
+    def drive(self, connection: BlockingPeer) -> None:
         """On a session of its own."""
         self._sender.live(connection.begin(), self._last)
 
 
-def _all_there(sender: WireSender, sent: list[int]) -> bool:
+def _all_there(sender: PeerSender, sent: list[int]) -> bool:
     return all(number in sender.outcomes for number in sent)
 
 

@@ -29,11 +29,11 @@ from amqp_broker.pipeline.set_client import (
     SetDecided,
     SetRefused,
 )
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 from tests.crash.deaths import Death, check_deaths, points_of
 from tests.crash.evidence import Record
 from tests.crash.set_history import Attempt, EpochStory, SetHistory, Winners
 from tests.crash.workload import LivingClient, Workload
-from tests.support.wire_client import PATIENCE_S
 
 GROUP = "g"
 PRODUCERS = ("p0", "p1", "p2")

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from amqp_broker.testing.blocking_peer import BlockingPeer
 from tests.crash.controllers import Live
 from tests.crash.history import History
 from tests.crash.traffic import DrainingClient, encode_body
@@ -13,7 +14,6 @@ from tests.crash.transactional_traffic import AcquiringController, BrowsingClien
 from tests.crash.workload import drain
 from tests.support.broker_clients import bodies, message, take_everything
 from tests.support.halting_peer import HaltingPeer
-from tests.support.wire_client import WireConnection
 
 TXN_ID = b"\x01\x02"
 
@@ -41,7 +41,7 @@ def test_a_receiver_with_half_a_message_has_not_used_its_credit_up() -> None:
     connection = HaltingPeer([message(b"one")])
     receiver = connection.begin().attach_receiver("r", "q", credit=1)
     connection.pump(0)
-    assert receiver.credit == 0 and receiver.half_here and not receiver.used_up
+    assert receiver.credit == 0 and receiver.partial and not receiver.used_up
     connection.pump(0)
     assert receiver.used_up and len(receiver.deliveries) == 1
 
@@ -70,7 +70,7 @@ def test_an_acquiring_controller_waits_for_the_rest_of_a_transaction() -> None:
     receiver = controller.receiver
     assert receiver is not None
     receiver.flow(2, txn_id=TXN_ID)
-    while not receiver.half_here:
+    while not receiver.partial:
         connection.pump(0)
     controller.look_after(connection, live)
     assert seen(history, "received") == seen(history, "accept_sent") == [0, 1]
@@ -109,7 +109,7 @@ def test_the_drain_of_the_other_kinds_ends_with_the_last_message(
 ) -> None:
     """That of half messages and of streams."""
     peer = HaltingPeer([message(f"{number}".encode()) for number in range(count)])
-    monkeypatch.setattr(WireConnection, "connect", lambda *_, **__: peer)
+    monkeypatch.setattr(BlockingPeer, "connect", lambda *_, **__: peer)
     assert drain(0, "q") == [f"{number}" for number in range(count)]
 
 

@@ -9,6 +9,8 @@ import pytest
 from amqp_broker.frames import Accepted
 from amqp_broker.persistence.fault_points import ENVIRONMENT_VARIABLE
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
+from amqp_broker.testing.blocking_peer import BlockingPeer, ConnectionLost
+from amqp_broker.testing.peer import PeerSession
 from tests.crash.broker_process import BrokerProcess
 from tests.crash.fates import Fate
 from tests.crash.promises import Promise, check_delivered
@@ -17,7 +19,6 @@ from tests.support.controllers import Controller
 from tests.support.half_sets import SetClient, row
 from tests.support.halves import half, putter, resolution, tell
 from tests.support.retained import Asker, event_of, read
-from tests.support.wire_client import ConnectionLost, WireConnection, WireSession
 
 CONFIGURATION = '[[queue]]\npattern = "q"\nkind = "log"\nretention_ms = 86_400_000\nevents = true\n'
 ROUNDS = 30
@@ -43,7 +44,7 @@ class Sent:
         self.under_way = []
 
 
-def traffic(session: WireSession, sent: Sent) -> None:
+def traffic(session: PeerSession, sent: Sent) -> None:
     """Every way in, in turns, until the broker is gone."""
     sender, controller, sets = session.attach_sender("s", "q"), Controller(session), SetClient(session)
     put = putter(session)
@@ -75,7 +76,7 @@ def test_what_a_log_accepted_is_there_after_a_kill(point: str, nth: int, tmp_pat
         broker.wait_until_listening()
         with (
             pytest.raises(ConnectionLost),
-            WireConnection.connect("127.0.0.1", broker.port, container_id="c") as connection,
+            BlockingPeer.connect("127.0.0.1", broker.port, container_id="c") as connection,
         ):
             traffic(connection.begin(), sent)
     finally:
@@ -84,7 +85,7 @@ def test_what_a_log_accepted_is_there_after_a_kill(point: str, nth: int, tmp_pat
     broker = BrokerProcess(data, log, config=config)
     try:
         broker.wait_until_listening()
-        with WireConnection.connect("127.0.0.1", broker.port, container_id="c") as connection:
+        with BlockingPeer.connect("127.0.0.1", broker.port, container_id="c") as connection:
             check(connection.begin(), sent)
     finally:
         assert broker.stop() == 0
@@ -93,7 +94,7 @@ def test_what_a_log_accepted_is_there_after_a_kill(point: str, nth: int, tmp_pat
     store.close()
 
 
-def check(session: WireSession, sent: Sent) -> None:
+def check(session: PeerSession, sent: Sent) -> None:
     """Read it by offset, and the event log, which has to tell the same."""
     (node,) = Asker(session).ask("describe", address="q")["nodes"]
     count = node["next"]

@@ -13,15 +13,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from amqp_broker.frames import Accepted, Header, Message, Properties, Released, encode_message
+from amqp_broker.testing.blocking_peer import BlockingPeer
+from amqp_broker.testing.peer import Delivery, PeerReceiver, PeerSender
 from tests.crash.history import History
 from tests.crash.history import Message as Name
 from tests.crash.workload import LivingClient
-from tests.support.wire_client import (
-    Arrived,
-    WireConnection,
-    WireReceiver,
-    WireSender,
-)
 
 WINDOW: Final = 200
 """Unsettled messages that a sender keeps on their way."""
@@ -91,7 +87,7 @@ class SendingClient(Client):
         self.chance = chance
         self.window = window
 
-    def drive(self, connection: WireConnection) -> None:
+    def drive(self, connection: BlockingPeer) -> None:
         """Keep up to `window` messages on their way until the connection is gone."""
         sender = connection.begin().attach_sender(self.name, self.queue)
         waiting: dict[int, Name] = {}
@@ -101,7 +97,7 @@ class SendingClient(Client):
             names = [
                 (self.name, number + index) for index in range(burst) if len(waiting) + index < self.window
             ]
-            names = names[: min(sender.credit, sender.session.remote_window)]
+            names = names[: min(sender.credit, sender.session.remote_incoming_window)]
             self.history.record("sent", self.life, self.name, names)
             for name in names:
                 waiting[sender.send(encode_body(name, self.chance.choice((10, 50, 50, 400, 3_000))))] = name
@@ -109,7 +105,7 @@ class SendingClient(Client):
             connection.pump(TICK)
             self._take_outcomes(sender, waiting)
 
-    def _take_outcomes(self, sender: WireSender, waiting: dict[int, Name]) -> None:
+    def _take_outcomes(self, sender: PeerSender, waiting: dict[int, Name]) -> None:
         accepted = []
         while sender.settled:
             delivery_id = sender.settled.popleft()
@@ -129,7 +125,7 @@ class ReceivingClient(Client):
         super().__init__(name, port, life, queue, history)
         self.chance = chance
 
-    def drive(self, connection: WireConnection) -> None:
+    def drive(self, connection: BlockingPeer) -> None:
         """Receive until the connection is gone; some messages wait for their outcome."""
         receiver = connection.begin().attach_receiver(
             self.name, self.queue, credit=CREDIT, rcv_settle_mode=self.chance.choice((FIRST, SECOND))
@@ -146,7 +142,7 @@ class ReceivingClient(Client):
             if receiver.credit < CREDIT // 2:
                 receiver.flow(CREDIT)
 
-    def _release_some(self, receiver: WireReceiver, held: dict[int, Name]) -> None:
+    def _release_some(self, receiver: PeerReceiver, held: dict[int, Name]) -> None:
         """Now and then a few of the messages go back to their place."""
         if self.chance.random() < SHARE_OF_RELEASES:
             ids = [delivery_id for delivery_id in held if self.chance.random() < SHARE_OF_RELEASES]
@@ -159,7 +155,7 @@ class ReceivingClient(Client):
 class DrainingClient(Client):
     """Receives everything that a queue holds, with drain, and settles it."""
 
-    def drive(self, connection: WireConnection) -> None:
+    def drive(self, connection: BlockingPeer) -> None:
         """Drain until a whole credit was used up by nothing."""
         receiver = connection.begin().attach_receiver(self.name, self.queue)
         held: dict[int, Name] = {}
@@ -174,7 +170,7 @@ class DrainingClient(Client):
             confirm(self, receiver, waiting)
 
 
-def take(client: Client, receiver: WireReceiver, held: dict[int, Name]) -> None:
+def take(client: Client, receiver: PeerReceiver, held: dict[int, Name]) -> None:
     """Record what arrived, in order."""
     arrived = list(receiver.deliveries)
     receiver.deliveries.clear()
@@ -183,7 +179,7 @@ def take(client: Client, receiver: WireReceiver, held: dict[int, Name]) -> None:
     held.update((delivery.delivery_id, name) for delivery, (name, _) in zip(arrived, received, strict=True))
 
 
-def recognise(history: History, delivery: Arrived) -> tuple[Name, int]:
+def recognise(history: History, delivery: Delivery) -> tuple[Name, int]:
     """The name and the delivery-count of what arrived; Unexpected if it is not what was sent."""
     name, txn, count = decode_body(delivery.payload)
     if history.sent_in.get(name, txn) != txn:
@@ -193,7 +189,7 @@ def recognise(history: History, delivery: Arrived) -> tuple[Name, int]:
 
 def accept(
     client: Client,
-    receiver: WireReceiver,
+    receiver: PeerReceiver,
     ids: Iterable[int],
     held: dict[int, Name],
     waiting: dict[int, Name],
@@ -205,7 +201,7 @@ def accept(
     waiting.update((delivery_id, held.pop(delivery_id)) for delivery_id in ids)
 
 
-def confirm(client: Client, receiver: WireReceiver, waiting: dict[int, Name]) -> None:
+def confirm(client: Client, receiver: PeerReceiver, waiting: dict[int, Name]) -> None:
     """Record what the broker settled."""
     confirmed = []
     while receiver.confirmed:

@@ -7,13 +7,14 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from amqp_broker.frames import Accepted
+from amqp_broker.frames import Accepted, Source
+from amqp_broker.testing.blocking_peer import BlockingPeer
+from amqp_broker.testing.peer import PeerSession
 from tests.crash.controllers import SHARE_SETTLED, ControllingClient, Live
 from tests.crash.history import History
 from tests.crash.history import Message as Name
 from tests.crash.traffic import TICK, Client, recognise
-from tests.crash.transactional_links import TransactionalReceiver
-from tests.support.wire_client import WireConnection, WireSession
+from tests.support.controllers import ALL_OUTCOMES
 
 LIVE_AT_ONCE: Final = 4
 BROWSED_AT_ONCE: Final = 100
@@ -49,11 +50,11 @@ class PostingController(ControllingClient):
         super().__init__(name, port, life, queue, history, chance)
         self.targets = targets
 
-    def prepare(self, connection: WireConnection) -> None:
+    def prepare(self, connection: BlockingPeer) -> None:
         """The links; the last one is the anonymous terminus."""
         self.open(connection, (*self.targets, None))
 
-    def drive(self, connection: WireConnection) -> None:
+    def drive(self, connection: BlockingPeer) -> None:
         """Declare, work, discharge, until it leaves or the connection is gone."""
         self.prepare(connection)
         while True:
@@ -81,7 +82,7 @@ class PostingController(ControllingClient):
         if self.chance.random() < 0.05:
             self.post_nowhere(live, self.outlets[-1], settled=False)
 
-    def finish(self, connection: WireConnection, live: Live) -> bool:
+    def finish(self, connection: BlockingPeer, live: Live) -> bool:
         """End a transaction in one of the ways; False if the connection ended with it."""
         way = self.chance.choice(ENDS)
         if way == DOOMED:
@@ -104,7 +105,7 @@ class PostingController(ControllingClient):
         self.leave()
         return False
 
-    def quiesce(self, connection: WireConnection) -> None:
+    def quiesce(self, connection: BlockingPeer) -> None:
         """Have nothing on its way to us: what is given back unseen would be out of order for no known
         reason.
         """
@@ -113,11 +114,13 @@ class PostingController(ControllingClient):
 class TransformingController(PostingController):
     """Retires messages of one queue, and posts what it makes of each to the others."""
 
-    def prepare(self, connection: WireConnection) -> None:
+    def prepare(self, connection: BlockingPeer) -> None:
         """The receiving link has a session of its own: transactions span sessions here."""
         super().prepare(connection)
         session = connection.begin()
-        self.receiver = TransactionalReceiver.attach(session, self.link_name("source"), self.queue)
+        self.receiver = session.attach_receiver(
+            self.link_name("source"), self.queue, source=Source(address=self.queue, outcomes=ALL_OUTCOMES)
+        )
         self.receiver.flow(CREDIT)
         self._drained = False
 
@@ -137,7 +140,7 @@ class TransformingController(PostingController):
             self.post(live, outlet, len(names))
         self.give(live, names, settled=self.chance.random() < SHARE_SETTLED)
 
-    def quiesce(self, connection: WireConnection) -> None:
+    def quiesce(self, connection: BlockingPeer) -> None:
         """Drain: what the broker has sent is known then."""
         receiver = self.receiver
         assert receiver is not None
@@ -154,15 +157,18 @@ class TransformingController(PostingController):
 class AcquiringController(PostingController):
     """Acquires by flow, one transaction after the other, and posts a little in the same ones."""
 
-    def prepare(self, connection: WireConnection) -> None:
+    def prepare(self, connection: BlockingPeer) -> None:
         """Sometimes the broker settles what it sends: then the commit is the acceptance."""
         super().prepare(connection)
         self.presettled = self.chance.random() < SHARE_SETTLED
-        self.receiver = TransactionalReceiver.attach(
-            self.session, self.link_name("acquired"), self.queue, settled=self.presettled
+        self.receiver = self.session.attach_receiver(
+            self.link_name("acquired"),
+            self.queue,
+            source=Source(address=self.queue, outcomes=ALL_OUTCOMES),
+            snd_settle_mode=1 if self.presettled else 2,
         )
 
-    def drive(self, connection: WireConnection) -> None:
+    def drive(self, connection: BlockingPeer) -> None:
         """Acquire, work, discharge, until it leaves or the connection is gone."""
         self.prepare(connection)
         while True:
@@ -180,7 +186,7 @@ class AcquiringController(PostingController):
             self.wait_for(connection, lambda: not self.lives)
             self.look_after(connection, live)
 
-    def _acquire(self, connection: WireConnection, live: Live, *, drain: bool) -> None:
+    def _acquire(self, connection: BlockingPeer, live: Live, *, drain: bool) -> None:
         """Some messages come in the transaction; some of them get an outcome."""
         receiver = self.receiver
         assert receiver is not None
@@ -211,13 +217,13 @@ class AcquiringController(PostingController):
                 live.kept[number] = name
                 live.acquired.add(number)
 
-    def look_after(self, connection: WireConnection, live: Live) -> None:
+    def look_after(self, connection: BlockingPeer, live: Live) -> None:
         """What came in a transaction while its commit was on its way stays with us; what came by the credit
         that was left over belongs to none.
         """
         receiver = self.receiver
         assert receiver is not None
-        self.wait_for(connection, lambda: not receiver.half_here)  # it may have begun in this transaction
+        self.wait_for(connection, lambda: not receiver.partial)  # it may have begun in this transaction
         self.take(live)
         self.held.update(live.kept)
         if self.held:
@@ -228,7 +234,7 @@ class AcquiringController(PostingController):
 class BrowsingClient(Client):
     """Looks at a queue again and again, and settles what it sees."""
 
-    def drive(self, connection: WireConnection) -> None:
+    def drive(self, connection: BlockingPeer) -> None:
         """A new link each time that the old one has seen all."""
         session = connection.begin()
         number = 0
@@ -237,9 +243,10 @@ class BrowsingClient(Client):
             self.look(session, f"{self.name}.{number}")
             connection.pump(TICK)  # a connection may attach and detach so many times a second
 
-    def look(self, session: WireSession, name: str) -> None:
+    def look(self, session: PeerSession, name: str) -> None:
         """Once, on a link of this name."""
-        link = TransactionalReceiver.attach(session, name, self.queue, browses=True)
+        source = Source(address=self.queue, outcomes=ALL_OUTCOMES, distribution_mode="copy")
+        link = session.attach_receiver(name, self.queue, source=source)
         link.drain_all(BROWSED_AT_ONCE)
         seen = [recognise(self.history, delivery)[0] for delivery in link.deliveries]
         self.history.record("browsed", self.life, link.name, seen)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from threading import Thread
 
+from amqp_broker.testing.blocking_peer import PATIENCE_S, BlockingPeer, ConnectionLost
 from tests.crash.deaths import Death
 from tests.crash.evidence import Record
 from tests.support.broker_clients import body_of, take_everything
-from tests.support.wire_client import PATIENCE_S, ConnectionLost, WireConnection
 
 
 class LivingClient(Thread):
@@ -34,10 +34,10 @@ class LivingClient(Thread):
 
     def connect_and_drive(self) -> None:
         """One connection with its traffic."""
-        with WireConnection.connect("127.0.0.1", self.port, container_id=self.name) as connection:
+        with BlockingPeer.connect("127.0.0.1", self.port, container_id=self.name) as connection:
             self.drive(connection)
 
-    def drive(self, connection: WireConnection) -> None:
+    def drive(self, connection: BlockingPeer) -> None:
         """The traffic of this client."""
         raise AssertionError("a subclass drives")
 
@@ -121,6 +121,6 @@ class Workload(ABC):
 
 def drain(port: int, queue: str) -> list[str]:
     """The bodies of everything that a queue has, in its order."""
-    with WireConnection.connect("127.0.0.1", port, container_id=f"drain-{queue}") as connection:
+    with BlockingPeer.connect("127.0.0.1", port, container_id=f"drain-{queue}") as connection:
         receiver = connection.begin().attach_receiver("drain", queue)
         return [body_of(delivery).decode() for delivery in take_everything(receiver)]

@@ -12,13 +12,14 @@ import attrs
 
 from amqp_broker.frames import Message
 from amqp_broker.persistence import Store
+from amqp_broker.testing.peer import PeerReceiver
+from tests.grouping.peer import Link, end_of
 from tests.grouping.steps import GROUP, PRODUCER
 from tests.support.event_replay import replay
 from tests.support.half_sets import plain
 from tests.support.memory_kept import memory_faults
 
 if TYPE_CHECKING:
-    from tests.grouping.peer import Link
     from tests.grouping.stage import Observed, Stage
 
 QUEUES: Final[tuple[str, ...]] = ("a", "b", "e.c", "r.d", "s", "x.f", "dead-letters")
@@ -68,7 +69,7 @@ def at_answers(stage: Stage, observed: Observed, *, final: bool) -> None:
         peer = stage.peers[who]
         link = peer.links[name]
         answers = peer.answers.get(number)
-        if link.ended is not None or link.gone or peer.gone or peer.ended is not None or peer.lost:
+        if link.detached or link.detach_sent or peer.gone or peer.ended is not None or peer.lost:
             observed.excused.add(key)
         elif answers == [] and not final:
             observed.unanswered.append(key)
@@ -78,19 +79,20 @@ def at_answers(stage: Stage, observed: Observed, *, final: bool) -> None:
         return
     for who, link in _links(stage):
         peer = stage.peers[who]
-        over = link.gone or link.ended is not None or peer.gone or peer.ended is not None
-        if link.ended:
-            observed.ends[(who, link.name)] = link.ended
-        for number, arrival in enumerate(link.arrivals):
-            told = tuple(arrival.answers)
-            if not told and (over or arrival.forgotten):
+        over = link.detach_sent or link.detached or peer.gone or peer.ended is not None
+        if end := end_of(link):
+            observed.ends[(who, link.name)] = end
+        arrivals = link.deliveries if isinstance(link, PeerReceiver) else ()
+        for number, arrival in enumerate(arrivals):
+            told = tuple(peer.told.get(arrival.delivery_id, ()))
+            if not told and (over or arrival.delivery_id in peer.forgotten):
                 told = ("over",)
-            if told and link.checks:
+            if told and link.address.startswith("$half-check/"):
                 told = ("settled",)  # an answer and the end of the question may cross on the wire
             observed.told[(who, link.name, number)] = told
         if not over:  # what is on its way to a link that goes may arrive or not
             observed.state[f"arrived at {who}/{link.name}"] = sorted(
-                describe(a.payload) for a in link.arrivals
+                describe(a.payload) for a in arrivals
             )
     for who, peer in stage.peers.items():
         if peer.ended:
@@ -148,9 +150,9 @@ async def browse(stage: Stage) -> dict[str, list[str]]:
         for name in QUEUES
         if name in there
     }
-    await peer.flush()
+    await peer.write()
     await stage.rest()
-    found = {name: [describe(each.payload) for each in link.arrivals] for name, link in links.items()}
+    found = {name: [describe(each.payload) for each in link.deliveries] for name, link in links.items()}
     await peer.leave()
     await stage.rest()
     return found
@@ -227,10 +229,10 @@ async def _drain(stage: Stage, observed: Observed, found: dict[str, list[str]]) 
         await broker.void_half_set(GROUP, PRODUCER, each.set_id, "the test")
     peer = stage.connect("drain")
     links = [peer.attach_receiver(name, name, credit=CREDIT, settled=True) for name in found]
-    await peer.flush()
+    await peer.write()
     await stage.rest()
     for link in links:
-        got = [describe(each.payload) for each in link.arrivals]
+        got = [describe(each.payload) for each in link.deliveries]
         if _without_marks(got) != _without_marks(found[link.name]):
             observed.faults.append(f"{link.name}: a browser saw {found[link.name]}, a consumer got {got}")
     await stage.barrier()

@@ -4,40 +4,27 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import attrs
 import trio
 
 from amqp_broker.frames import (
-    AMQP_HEADER,
     RECEIVER,
-    SENDER,
     Accepted,
-    Attach,
     Begin,
-    Close,
     Coordinator,
     Declared,
-    Detach,
     Disposition,
-    End,
-    Flow,
-    Frame,
-    FrameReader,
     Modified,
-    Open,
     Rejected,
     Released,
     Source,
     Target,
     TransactionalState,
-    Transfer,
-    encode_frame,
 )
+from amqp_broker.testing.peer import PeerReceiver, PeerSender, PeerSession, ids_of
+from amqp_broker.testing.stream_peer import StreamPeer
+from tests.support.controllers import ALL_OUTCOMES
 
-WINDOW: Final = 2**31 - 1
-ALL_OUTCOMES: Final = (
-    "amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list",
-)  # fmt: skip
+Link = PeerSender | PeerReceiver
 WORDS: Final[dict[type, str]] = {Accepted: "accepted", Released: "released", Modified: "modified"}
 
 
@@ -56,202 +43,119 @@ def word_of(state: object) -> str:
     return WORDS.get(type(state), repr(state))
 
 
-@attrs.define
-class Arrival:
-    """A delivery from the broker; `answers` are what it was told after an outcome of ours."""
-
-    delivery_id: int
-    payload: bytes
-    settled: bool
-    answers: list[str] = attrs.field(factory=list)
-    forgotten: bool = False
-    """We have settled it, and need not be told anything."""
+def end_of(link: Link) -> str | None:
+    """How the broker detached a link: a condition, or an empty string; None as long as it has not."""
+    if link.detached is None:
+        return None
+    return "" if link.detached.error is None else link.detached.error.condition
 
 
-@attrs.define
-class Link:
-    """One of our link endpoints."""
+class Peer(StreamPeer):
+    """One connection with one session. It sends without credit, too, and an error is recorded."""
 
-    name: str
-    handle: int
-    sends: bool
-    gone: bool = False
-    """We have detached it, or ended what it is on."""
-    ended: str | None = None
-    """How the broker detached it: a condition, or an empty string."""
-    address: str = ""
-    credit: int = 0
-    delivery_count: int = 0
-    arrivals: list[Arrival] = attrs.field(factory=list)
-    partial: Arrival | None = None
-
-    @property
-    def checks(self) -> bool:
-        """Whether the broker asks about half messages on it."""
-        return self.address.startswith("$half-check/")
-
-
-class Peer:
-    """One connection with one session."""
+    checks_credit = raises_errors = False
 
     def __init__(self, name: str, stream: trio.abc.Stream) -> None:
-        self.name = name
-        self._stream = stream
-        self._reader = FrameReader(2**20)
-        self._reader.expect_header()
-        self._output = [
-            AMQP_HEADER,
-            encode_frame(0, Open(container_id=name, max_frame_size=65_536)),
-            encode_frame(0, Begin(next_outgoing_id=0, incoming_window=WINDOW, outgoing_window=WINDOW)),
-        ]
+        super().__init__(stream)
         self.links: dict[str, Link] = {}
-        self._by_remote_handle: dict[int, Link] = {}
-        self._arrivals: dict[int, Arrival] = {}
+        """All that were attached, by name."""
         self.answers: dict[int, list[str]] = {}
-        """What became of our deliveries, by delivery id; a settled state ends with `!`."""
+        """What became of our deliveries, by delivery-id; a settled state ends with `!`."""
+        self.told: dict[int, list[str]] = {}
+        """What we were told of deliveries to us, after an outcome of ours."""
         self.declared: dict[int, bytes] = {}
-        self.next_delivery_id = 0
-        self._next_incoming_id = 0
+        self.forgotten: set[int] = set()
+        """Deliveries that we have settled, of which we need not be told anything."""
         self.gone = False
         """We have ended the session or closed the connection."""
-        self.ended: str | None = None
-        """How the broker ended the session or the connection."""
         self.lost = False
+        self.open(name)
+        self.session = self.begin()
+
+    def make_session(self, channel: int, begin: Begin) -> PeerSession:
+        """One that records in words."""
+        return Session(self, channel, begin)
+
+    @property
+    def ended(self) -> str | None:
+        """How the broker ended the session or the connection: a condition, or an empty string."""
+        end = self.session.ended or self.closed
+        if end is None:
+            return None
+        return "" if end.error is None else end.error.condition
 
     # Writing
 
-    def put(self, performative: object, payload: bytes = b"") -> None:
-        """A frame for the next segment."""
-        self._output.append(encode_frame(0, performative, payload))
-
-    async def flush(self) -> None:
+    async def write(self) -> None:
         """One write, which is one read of the broker."""
-        data = b"".join(self._output)
-        self._output.clear()
-        if data and not self.lost:
-            try:
-                await self._stream.send_all(data)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                self.lost = True
+        try:
+            if not self.lost:
+                await super().write()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self.lost = True
 
     def attach_sender(self, name: str, address: str | None, *, properties: Any = None) -> Link:
         """Attach a sender; without an address to the coordinator, with an empty one to the anonymous
         terminus.
         """
-        target: Target | Coordinator = Coordinator() if address is None else Target(address=address or None)
-        link = self.links[name] = Link(name, len(self.links), sends=True)
-        self.put(
-            Attach(
-                name=name, handle=link.handle, role=SENDER, source=Source(outcomes=ALL_OUTCOMES),
-                target=target, initial_delivery_count=0, properties=properties,
-            )
+        link = self.links[name] = self.session.attach_sender(
+            name, None, source=Source(outcomes=ALL_OUTCOMES), properties=properties,
+            target=Coordinator() if address is None else Target(address=address or None),
         )  # fmt: skip
         return link
 
     def attach_receiver(
         self, name: str, address: str | None, *, credit: int = 0, settled: bool = False, copy: bool = False,
-        dynamic: bool = False, filters: Any = None,
-    ) -> Link:  # fmt: skip
+        dynamic: bool = False,
+    ) -> PeerReceiver:  # fmt: skip
         """Attach a receiver, with credit."""
-        link = self.links[name] = Link(name, len(self.links), sends=False)
-        source = Source(
-            address=address, dynamic=dynamic, distribution_mode="copy" if copy else None, filter=filters
+        source = Source(address=address, dynamic=dynamic, distribution_mode="copy" if copy else None)
+        link = self.links[name] = self.session.attach_receiver(
+            name, address, credit=credit, source=source, snd_settle_mode=1 if settled else 2
         )
-        self.put(
-            Attach(
-                name=name, handle=link.handle, role=RECEIVER, source=source, target=Target(),
-                snd_settle_mode=1 if settled else 2,
-            )
-        )  # fmt: skip
-        if credit:
-            self.flow(link, credit)
         return link
 
-    def flow(self, link: Link, credit: int, *, drain: bool = False, txn_id: bytes | None = None) -> None:
-        """Give credit, in a transaction if there is a txn-id."""
-        link.credit = credit
-        self.put(
-            Flow(
-                next_incoming_id=self._next_incoming_id, incoming_window=WINDOW, next_outgoing_id=0,
-                outgoing_window=WINDOW, handle=link.handle, delivery_count=link.delivery_count,
-                link_credit=credit, drain=drain, properties=None if txn_id is None else {"txn-id": txn_id},
-            )
-        )  # fmt: skip
-
     def send(self, link: Link, payload: bytes, *, settled: bool, txn_id: bytes | None = None) -> int:
-        """One delivery in one frame; its delivery id."""
-        number = self.next_delivery_id
-        self.next_delivery_id += 1
+        """One delivery; its delivery-id."""
+        assert isinstance(link, PeerSender)
+        number = link.send(payload, settled=settled, txn_id=txn_id)
         if not settled:
             self.answers[number] = []
-        state = None if txn_id is None else TransactionalState(txn_id=txn_id)
-        self.put(
-            Transfer(
-                handle=link.handle, delivery_id=number, delivery_tag=number.to_bytes(4, "big"),
-                message_format=0, settled=settled, state=state,
-            ),
-            payload,
-        )  # fmt: skip
         return number
 
     # Reading
 
-    async def read(self) -> None:
+    async def record(self) -> None:
         """Record what comes, until the connection is over."""
         try:
-            while data := await self._stream.receive_some():
-                self._reader.feed(bytes(data))
-                while (frame := self._reader.next()) is not None:
-                    if isinstance(frame, Frame) and frame.performative is not None:
-                        self._handle(frame.performative, frame.payload)
+            while await self.read() is not None:
+                pass
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         self.lost = True
 
-    def _handle(self, performative: object, payload: bytes) -> None:
-        if isinstance(performative, Disposition):
-            self._disposition(performative)
-        elif isinstance(performative, Transfer):
-            self._transfer(performative, payload)
-        elif isinstance(performative, Attach):
-            link = self.links[performative.name]
-            self._by_remote_handle[performative.handle] = link
-            terminus: Any = performative.target if link.sends else performative.source
-            link.address = str(getattr(terminus, "address", "") or "")
-        elif isinstance(performative, Detach):
-            link = self._by_remote_handle.pop(performative.handle)
-            link.ended = "" if performative.error is None else performative.error.condition
-        elif isinstance(performative, End | Close):
-            if self.ended is None:
-                self.ended = "" if performative.error is None else performative.error.condition
-
-    def _disposition(self, told: Disposition) -> None:
-        word = word_of(told.state) + ("!" if told.settled else "")
-        for number in range(told.first, (told.first if told.last is None else told.last) + 1):
-            if told.role == RECEIVER:
-                if number in self.answers:
-                    self.answers[number].append(word)
-                if isinstance(told.state, Declared):
-                    self.declared[number] = told.state.txn_id
-            elif number in self._arrivals:
-                self._arrivals[number].answers.append(word)
-
-    def _transfer(self, transfer: Transfer, payload: bytes) -> None:
-        self._next_incoming_id += 1
-        link = self._by_remote_handle[transfer.handle]
-        arrival = link.partial
-        if arrival is None:
-            assert transfer.delivery_id is not None
-            arrival = Arrival(transfer.delivery_id, b"", bool(transfer.settled))
-            link.delivery_count += 1
-            link.credit -= 1
-        arrival.payload += payload
-        link.partial = arrival if transfer.more else None
-        if not transfer.more:
-            link.arrivals.append(arrival)
-            self._arrivals[arrival.delivery_id] = arrival
-
     async def leave(self) -> None:
         """The wire breaks."""
         self.lost = True
-        await trio.aclose_forcefully(self._stream)
+        await trio.aclose_forcefully(self.stream)
+
+
+class Session(PeerSession):
+    """The session of such a connection."""
+
+    def __init__(self, peer: Peer, channel: int, begin: Begin) -> None:
+        super().__init__(peer, channel, begin)
+        self._peer = peer
+
+    def on_disposition(self, disposition: Disposition) -> None:
+        """Each word of the broker, also a second one about what is settled."""
+        super().on_disposition(disposition)
+        word = word_of(disposition.state) + ("!" if disposition.settled else "")
+        for number in ids_of(disposition):
+            if disposition.role != RECEIVER:
+                self._peer.told.setdefault(number, []).append(word)
+                continue
+            if number in self._peer.answers:
+                self._peer.answers[number].append(word)
+            if isinstance(disposition.state, Declared):
+                self._peer.declared[number] = disposition.state.txn_id

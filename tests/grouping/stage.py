@@ -156,7 +156,7 @@ class Stage:
         ours, theirs = trio.testing.memory_stream_pair()
         self._nursery.start_soon(self.broker.serve_stream, theirs, peer_of_stream(ListenerConfig()))
         peer = Peer(name, ours)
-        self._nursery.start_soon(peer.read)
+        self._nursery.start_soon(peer.record)
         return peer
 
     async def rest(self) -> None:
@@ -183,7 +183,7 @@ class Stage:
         payload = payload_of(("plain", DECOY, True), self, self._decoys)
         assert payload is not None
         number = self._decoys.send(self._decoy, payload, settled=False)
-        await self._decoys.flush()
+        await self._decoys.write()
         return number
 
     async def barrier(self) -> None:
@@ -248,7 +248,7 @@ class Stage:
 
     async def _flush(self, waiting: dict[int, None]) -> dict[int, None]:
         for who in waiting:
-            await self.peers[who].flush()
+            await self.peers[who].write()
             await self.rest()
         return {}
 

@@ -26,6 +26,7 @@ from amqp_broker.frames import (
     Ulong,
     encode_message,
 )
+from amqp_broker.testing.peer import PeerReceiver
 from tests.support.half_sets import checksum, commit_of, request, seal_of, void_of
 from tests.support.halves import half, resolution
 from tests.support.sequenced import annotated
@@ -128,7 +129,7 @@ class Step:
     def _link(self, stage: Stage, name: str) -> Link | None:
         peer = stage.peers[self.who]
         link = peer.links.get(name)
-        return None if peer.gone or link is None or link.gone else link
+        return None if peer.gone or link is None or link.detach_sent else link
 
 
 @attrs.frozen
@@ -201,23 +202,20 @@ class Settle(Step):
 
     def put(self, stage: Stage, key: int) -> None:
         link = self._link(stage, self.link)
-        if link is None or self.last >= len(link.arrivals):
+        if not isinstance(link, PeerReceiver) or self.last >= len(link.deliveries):
             return
+        peer = stage.peers[self.who]
         state = OUTCOMES[self.outcome]
+        numbers = [each.delivery_id for each in link.deliveries][self.first : self.last + 1]
         if self.settled:
-            for arrival in link.arrivals[self.first : self.last + 1]:
-                arrival.forgotten = True
+            peer.forgotten.update(numbers)
         if self.txn is not None:
             txn_id = stage.txns.get(self.txn)
             if txn_id is None:
                 return
             state = TransactionalState(txn_id=txn_id, outcome=state)
-        stage.peers[self.who].put(
-            Disposition(
-                role=RECEIVER, first=link.arrivals[self.first].delivery_id,
-                last=link.arrivals[self.last].delivery_id, settled=self.settled, state=state,
-            )
-        )  # fmt: skip
+        first, last = numbers[0], numbers[-1]
+        peer.put(Disposition(role=RECEIVER, first=first, last=last, settled=self.settled, state=state))
 
 
 @attrs.frozen
@@ -231,8 +229,8 @@ class Credit(Step):
     def put(self, stage: Stage, key: int) -> None:
         link = self._link(stage, self.link)
         txn_id = None if self.txn is None else stage.txns.get(self.txn)
-        if link is not None and (self.txn is None or txn_id is not None):
-            stage.peers[self.who].flow(link, self.credit, txn_id=txn_id)
+        if isinstance(link, PeerReceiver) and (self.txn is None or txn_id is not None):
+            link.flow(self.credit, txn_id=txn_id)
 
 
 @attrs.frozen
@@ -250,7 +248,6 @@ class Leave(Step):
             link = self._link(stage, self.link)
             if link is not None:
                 peer.put(Detach(handle=link.handle, closed=self.closed))
-                link.gone = True
             return
         peer.put(Close() if self.closed else End())
         peer.gone = True

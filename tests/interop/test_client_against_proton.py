@@ -19,7 +19,7 @@ from amqp_broker.client.half_errors import HalfNotSupported
 from amqp_broker.client.messages import message
 from amqp_broker.client.trio_client import open_client
 from amqp_broker.frames import Ulong
-from tests.support.wire_client import PATIENCE_S
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 
 WAIT_S = PATIENCE_S
 

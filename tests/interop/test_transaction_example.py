@@ -7,8 +7,8 @@ import sys
 
 from amqp_broker.embedding import running_broker
 from amqp_broker.frames import Message
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 from tests.support.broker_clients import counts, receive, session_to
-from tests.support.wire_client import PATIENCE_S
 from tests.tidy.sources import ROOT
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from amqp_broker.frames import Attach, Source, Target
+from amqp_broker.frames import Source
 from amqp_broker.testing import RunningBroker
+from amqp_broker.testing.blocking_peer import BlockingPeer
+from amqp_broker.testing.peer import Delivery, PeerReceiver, PeerSender, PeerSession
 from tests.model.reference import ModelMessage
-from tests.support.wire_client import Arrived, WireConnection, WireReceiver, WireSender, WireSession
 
 
 class Sender:
     """A sending link."""
 
-    def __init__(self, link: WireSender, queue: str) -> None:
+    def __init__(self, link: PeerSender, queue: str) -> None:
         self.link = link
         self.queue = queue
 
@@ -19,12 +20,12 @@ class Sender:
 class Receiver:
     """A receiving link, and what it holds, in the order of arrival."""
 
-    def __init__(self, link: WireReceiver, queue: str, settled: bool, browser: bool) -> None:
+    def __init__(self, link: PeerReceiver, queue: str, settled: bool, browser: bool) -> None:
         self.link = link
         self.queue = queue
         self.settled = settled
         self.browser = browser
-        self.held: list[tuple[Arrived, ModelMessage]] = []
+        self.held: list[tuple[Delivery, ModelMessage]] = []
         self.seen: set[bytes] = set()
         self.owed: dict[bytes, ModelMessage] = {}  # what a browser has to be shown if it is there
 
@@ -36,8 +37,8 @@ class Client:
     """One connection with one session."""
 
     def __init__(self, broker: RunningBroker, number: int) -> None:
-        self.connection = WireConnection.connect(broker.host, broker.port, container_id=f"client-{number}")
-        self.session: WireSession = self.connection.begin()
+        self.connection = BlockingPeer.connect(broker.host, broker.port, container_id=f"client-{number}")
+        self.session: PeerSession = self.connection.begin()
         self.senders: list[Sender] = []
         self.receivers: list[Receiver] = []
         self.links_made = 0
@@ -55,17 +56,10 @@ class Client:
 
     def attach_receiver(self, queue: str, *, settled: bool, browser: bool) -> Receiver:
         """Attach and remember."""
-        handle = max(self.session.links, default=-1) + 1
-        link = WireReceiver(self.session, self.name(), handle)
-        attach = Attach(
-            name=link.name,
-            handle=handle,
-            role=True,
-            snd_settle_mode=1 if settled else 2,
-            source=Source(address=queue, distribution_mode="copy" if browser else None),
-            target=Target(),
+        source = Source(address=queue, distribution_mode="copy" if browser else None)
+        link = self.session.attach_receiver(
+            self.name(), queue, source=source, snd_settle_mode=1 if settled else 2
         )
-        self.session._attach(link, attach)
         receiver = Receiver(link, queue, settled, browser)
         self.receivers.append(receiver)
         return receiver

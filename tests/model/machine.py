@@ -24,11 +24,12 @@ from amqp_broker.frames import (
 )
 from amqp_broker.persistence import StoreFailed
 from amqp_broker.testing import memory_config
+from amqp_broker.testing.blocking_peer import ConnectionLost
+from amqp_broker.testing.peer import PeerError
 from tests.model.at_rest import MAX_MESSAGES, QUEUES, AtRest
 from tests.model.clients import Client, Receiver, Sender
 from tests.model.reference import ModelMessage
 from tests.support.broker_clients import at_rest
-from tests.support.wire_client import ConnectionLost, PeerError
 
 LINK_CREDIT: Final = 8
 CLIENTS: Final = 3
@@ -328,7 +329,7 @@ class BrokerMachine(AtRest):
             self._rest()
             count -= len(messages)
         if not settled:
-            assert not sender.link.session.senders, "posts without an outcome"
+            assert not sender.link.session.sent_unsettled, "posts without an outcome"
             assert all(type(each) is Accepted for each in sender.link.outcomes.values())
         sender.link.outcomes.clear()
 

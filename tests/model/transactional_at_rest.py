@@ -12,6 +12,7 @@ from amqp_broker.broker import Broker
 from amqp_broker.frames import Accepted, Error, Message, Modified, Rejected, Released, TransactionalState
 from amqp_broker.queue import Consumer
 from amqp_broker.testing import ScriptedFaults
+from amqp_broker.testing.peer import PeerLink
 from tests.model.reference import AVAILABLE, ModelMessage
 from tests.model.transactional_clients import Client, Control, Receiver, Sender
 from tests.model.transactional_reference import (
@@ -29,10 +30,8 @@ from tests.model.transactional_reference import (
 from tests.model.transactional_wire import Said
 from tests.model.virtual_broker import VirtualBroker
 from tests.support.broker_clients import settle_down
-from tests.support.wire_client import WireReceiver, WireSender
 
 QUEUES: Final = ("red", "blue")
-AnyLink = WireSender | WireReceiver
 
 
 @attrs.frozen
@@ -78,7 +77,7 @@ class AtRest(RuleBasedStateMachine):
         self.broker: VirtualBroker | None = None
         self.taken: set[ModelMessage] = set()  # what was delivered since the last moment of rest
         self.settled_at = 0  # the last moment at which the broker settled something, as `Said` counts
-        self.ends: dict[AnyLink, str] = {}
+        self.ends: dict[PeerLink, str] = {}
         """The links that the broker has to end, and with which error, since the last look."""
 
     @property
@@ -210,7 +209,7 @@ class AtRest(RuleBasedStateMachine):
 
     def _check_ends(self) -> None:
         """The broker ended the links that it had to end, and those that could not go on."""
-        ended: dict[AnyLink, Error] = {}
+        ended: dict[PeerLink, Error] = {}
         for client in self.clients:
             ended.update(client.connection.ended)
             client.connection.ended.clear()
@@ -256,7 +255,7 @@ class AtRest(RuleBasedStateMachine):
         last = -1
         while link.deliveries:
             arrived = link.deliveries.popleft()
-            state = link.states.pop(arrived.delivery_id)
+            state = arrived.state
             expected = None if transaction is None else transaction.txn_id
             found = state.txn_id if isinstance(state, TransactionalState) else state
             assert found == expected, f"{receiver!r} got a delivery in {found!r}, expected {transaction!r}"
@@ -287,7 +286,7 @@ class AtRest(RuleBasedStateMachine):
             message = queue.messages.get(body)
             assert message is not None and body not in browser.seen, f"{browser!r} saw {body[:20]!r}"
             assert self.books.visible(message), f"{browser!r} saw {message!r}"
-            assert browser.link.states.pop(arrived.delivery_id) is None
+            assert arrived.state is None
             browser.seen.add(body)
             browser.owed.pop(body, None)
             if not arrived.settled:
@@ -396,7 +395,7 @@ class AtRest(RuleBasedStateMachine):
 
     # What a control link was told
 
-    def _outcomes(self, client: Client, link: AnyLink) -> list[Said]:
+    def _outcomes(self, client: Client, link: PeerLink) -> list[Said]:
         """What the broker said of what was sent on a link, since the last look."""
         found = [each for each in client.connection.said if each.link is link]
         client.connection.said = [each for each in client.connection.said if each.link is not link]

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from amqp_broker.frames import Accepted, Released
+from amqp_broker.frames import Accepted, Released, Source
 from amqp_broker.testing import RunningBroker
+from amqp_broker.testing.peer import PeerReceiver, PeerSender, PeerSession
 from tests.model.reference import ModelMessage
 from tests.model.transactional_reference import ModelTransaction
-from tests.model.transactional_wire import RecordingConnection, RecordingSession, StatefulReceiver
+from tests.model.transactional_wire import RecordingConnection
 from tests.support.controllers import ALL_OUTCOMES, Controller
-from tests.support.wire_client import WireSender
 
 SESSIONS = 2
 
@@ -20,14 +20,14 @@ SESSIONS = 2
 class Control:
     """A control link. If its source does not offer `rejected`, failures end it (4.2, 4.3)."""
 
-    def __init__(self, client: Client, session: RecordingSession, name: str, rejects: bool) -> None:
+    def __init__(self, client: Client, session: PeerSession, name: str, rejects: bool) -> None:
         self.client = client
         self.rejects = rejects
         outcomes = ALL_OUTCOMES if rejects else ("amqp:accepted:list",)
         self.controller = Controller(session, name, outcomes)
 
     @property
-    def link(self) -> WireSender:
+    def link(self) -> PeerSender:
         """The link on the wire."""
         return self.controller.link
 
@@ -38,7 +38,7 @@ class Control:
 class Sender:
     """A sending link."""
 
-    def __init__(self, link: WireSender, queue: str) -> None:
+    def __init__(self, link: PeerSender, queue: str) -> None:
         self.link = link
         self.queue = queue
 
@@ -50,7 +50,7 @@ class Receiver:
     """A receiving link. `held` are its deliveries that neither side has settled, by delivery-id."""
 
     def __init__(
-        self, client: Client, link: StatefulReceiver, queue: str, *, settled: bool, browser: bool,
+        self, client: Client, link: PeerReceiver, queue: str, *, settled: bool, browser: bool,
         default: Any, narrow: bool,
     ) -> None:  # fmt: skip
         self.client = client
@@ -94,7 +94,7 @@ class Client:
         self._links_made += 1
         return f"link-{self.number}-{self._links_made}"
 
-    def _session(self, which: int) -> RecordingSession:
+    def _session(self, which: int) -> PeerSession:
         return self.sessions[which % len(self.sessions)]
 
     def attach_control(self, which: int, *, rejects: bool) -> Control:
@@ -116,8 +116,12 @@ class Client:
         # A default-outcome that is none of the outcomes is refused.
         narrow = narrow and isinstance(default, (Accepted, Released, type(None)))
         outcomes = ("amqp:accepted:list", "amqp:released:list") if narrow else ALL_OUTCOMES
-        link = self._session(which).attach_consumer(
-            self._name(), queue, settled=settled, browser=browser, default=default, outcomes=outcomes
+        source = Source(
+            address=queue, distribution_mode="copy" if browser else None, default_outcome=default,
+            outcomes=outcomes,
+        )  # fmt: skip
+        link = self._session(which).attach_receiver(
+            self._name(), queue, source=source, snd_settle_mode=1 if settled else 2
         )
         receiver = Receiver(
             self, link, queue, settled=settled, browser=browser, default=default, narrow=narrow

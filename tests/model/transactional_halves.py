@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
@@ -35,9 +33,8 @@ class Halves(Work):
         transaction, txn_id = self._pick(client, number)
         if transaction is None or self.books.why_not(transaction, client) or not sender.link.may_send:
             return
-        session: Any = sender.link.session
         message, payload = self._message(0, [True], 1)
-        delivery_id = session.begin_post(sender.link, payload[:-2], txn_id)
+        delivery_id = sender.link.send(payload[:-2], txn_id=txn_id, more=True)
         self._rest()
         if then != "wait":
             control = transaction.control
@@ -51,7 +48,7 @@ class Halves(Work):
             if then == "fail":
                 assert isinstance(control.controller.answer(request), Accepted)
                 self._outcomes(client, control.link)
-        session.end_post(sender.link, delivery_id, payload[-2:], aborted=aborted)
+        sender.link.send_more(b"" if aborted else payload[-2:], aborted=aborted)
         if then != "wait" and not aborted:
             self._end_sender(client, sender, UNKNOWN)
         elif not aborted:
@@ -78,12 +75,13 @@ class Halves(Work):
         message = wanted[0]
         if transaction is None or transaction.end != "" or not transaction.fits([message.size]):
             return
-        session: Any = receiver.link.session
-        session.flow_for_one_frame(receiver.link, txn_id)
+        session = receiver.link.session
+        receiver.link.flow(1, txn_id=txn_id, incoming_window=1)
         receiver.acquiring = transaction
-        client.connection.pump_until(lambda: receiver.link.midway)
+        client.connection.pump_until(lambda: receiver.link.partial)
         self.books.queues[queue].deliver(message.body, receiver, False)
-        (delivery_id,) = receiver.link.states
+        assert receiver.link.partial is not None
+        delivery_id = receiver.link.partial.delivery_id
         if not settled:
             receiver.held[delivery_id] = message
         transaction.holds[message] = Hold(message, receiver, None if settled else delivery_id, acquired=True)
@@ -96,10 +94,9 @@ class Halves(Work):
         if not fail:
             client.connection.pump_until(lambda: receiver.link.deliveries)
             arrived = receiver.link.deliveries.popleft()
-            receiver.link.states.clear()
             self._check_header(message, arrived.payload)
         self._rest()
-        assert not receiver.link.midway, "a delivery that ended was not aborted"
+        assert receiver.link.partial is None, "a delivery that ended was not aborted"
         assert isinstance(control.controller.answer(request), Accepted)
         self._outcomes(client, control.link)
 
@@ -114,7 +111,6 @@ class Halves(Work):
             self._commit(transaction)
             return
         assert request not in transaction.control.link.outcomes, "an answer before the delivery was aborted"
-        (delivery_id,) = receiver.link.states
-        receiver.link.states.clear()
-        receiver.held.pop(delivery_id, None)  # the abort settles it
+        assert receiver.link.partial is not None
+        receiver.held.pop(receiver.link.partial.delivery_id, None)  # the abort settles it
         books.roll_back(transaction)

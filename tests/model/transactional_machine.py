@@ -13,6 +13,8 @@ from amqp_broker.broker import Broker
 from amqp_broker.frames import Accepted, Detach, TransactionalState
 from amqp_broker.links import Limits
 from amqp_broker.persistence import DischargedAt, Store, StoreFailed
+from amqp_broker.testing.blocking_peer import ConnectionLost
+from amqp_broker.testing.peer import PeerError
 from tests.model.transactional_at_rest import QUEUES, condition_of
 from tests.model.transactional_clients import Client, Control, Receiver
 from tests.model.transactional_halves import Halves
@@ -24,7 +26,6 @@ from tests.model.transactional_reference import (
 )
 from tests.model.transactional_stage import index, outcome_of
 from tests.support.broker_clients import at_rest, round_trip
-from tests.support.wire_client import ConnectionLost, PeerError
 
 SMALL_BYTES = 20  # more than a message of one octet takes
 OUTCOME_WAIT_S = round(Limits().outcome_wait_s)
@@ -304,7 +305,6 @@ class TransactionalMachine(Halves):
         self.now += OUTCOME_WAIT_S
         self.running.jump(OUTCOME_WAIT_S)
         session.connection.pump_until(lambda: link.detached is not None)
-        del session.links[link.handle]
         self._time_out()
 
     def _time_passes(self, client: Client) -> None:

@@ -273,9 +273,6 @@ class Work(Stage):
             session.put(
                 Disposition(role=RECEIVER, first=numbers[0], last=numbers[-1], settled=settled, state=state)
             )
-            if settled:
-                for number in numbers:
-                    session.receivers.pop(number, None)
         else:
             receiver.link.settle(numbers, state, settled=settled)
         runs: list[tuple[Receiver, list[int]]] = []

@@ -20,7 +20,7 @@ from amqp_broker.persistence.node_rows import FORMER_NODE_COLUMNS
 from amqp_broker.persistence.sqlite import SqliteStore, check_directory
 from amqp_broker.persistence.sqlite_library import connect
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME
-from tests.support.wire_client import PATIENCE_S
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 
 MIB = 1024 * 1024
 

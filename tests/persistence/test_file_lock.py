@@ -16,9 +16,9 @@ from amqp_broker.persistence.fault_points import arm
 from amqp_broker.persistence.sqlite import check_directory
 from amqp_broker.persistence.sqlite_store import DATABASE_NAME, LOCK_NAME
 from amqp_broker.persistence.write_ahead_log import LOG_SUFFIX
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 from amqp_broker.testing.store_suite.helpers import do, messages, new_queue, offsets
 from tests.persistence.stores import run_child, small_store
-from tests.support.wire_client import PATIENCE_S
 
 HOLD = """
 import sys

@@ -26,8 +26,8 @@ from amqp_broker.pipeline.options import BrokerAddress
 from amqp_broker.pipeline.range_reader import Dropped, RangeReader
 from amqp_broker.pipeline.retained_client import RetainedClient
 from amqp_broker.testing import running_broker
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 from tests.support.retained import retaining
-from tests.support.wire_client import PATIENCE_S
 
 WAIT_S = PATIENCE_S
 

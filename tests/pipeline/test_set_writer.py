@@ -24,8 +24,8 @@ from amqp_broker.pipeline.set_client import (
 )
 from amqp_broker.pipeline.set_writer import Written, decide, send_through, void_sets, write_set
 from amqp_broker.testing import memory_config, running_broker
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 from tests.pipeline.receiving import drained
-from tests.support.wire_client import PATIENCE_S
 
 GROUP = "spark"
 HEADER = encode_section("header", Header(durable=True))  # no part of a checksum

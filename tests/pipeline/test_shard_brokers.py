@@ -13,6 +13,7 @@ import pytest
 from amqp_broker.broker import Broker
 from amqp_broker.coordinator import Resolver
 from amqp_broker.frames import Rejected
+from amqp_broker.testing.peer import PeerError
 from tests.pipeline.shard_model import BROKERS, EPOCHS, HOME, Name, Row, Rules, Staged, Status, World
 from tests.pipeline.shard_model import run as in_the_model
 from tests.support.broker_clients import bodies, counts, receive, session_to
@@ -30,7 +31,6 @@ from tests.support.half_sets import (
     void_of,
 )
 from tests.support.halves import FaultyBroker, on_disk, tell
-from tests.support.wire_client import PeerError
 
 WORDS_OF_A_LIFE = 90
 ANSWERS = {

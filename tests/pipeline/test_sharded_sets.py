@@ -36,8 +36,8 @@ from amqp_broker.pipeline.sharded_sets import (
     write_sharded,
 )
 from amqp_broker.testing import memory_config, running_broker
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 from tests.pipeline.receiving import drained
-from tests.support.wire_client import PATIENCE_S
 
 GROUP = "spark"
 HEADER = encode_section("header", Header(durable=True))

@@ -9,7 +9,7 @@ import pytest
 
 from amqp_broker.pipeline.errors import OptionError
 from amqp_broker.pipeline.told import told
-from tests.support.wire_client import PATIENCE_S
+from amqp_broker.testing.blocking_peer import PATIENCE_S
 
 OF_SPARK = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
   File "pyspark/worker.py", line 5, in main

@@ -13,25 +13,22 @@ import trio.testing
 from amqp_broker.broker import Broker
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import (
-    RECEIVER,
-    SENDER,
     Accepted,
-    Attach,
     Header,
     Message,
     Source,
-    Target,
     encode_message,
 )
-from tests.support.wire_client import Arrived, WireConnection, WireReceiver, WireSender, WireSession
+from amqp_broker.testing.blocking_peer import BlockingPeer
+from amqp_broker.testing.peer import Delivery, PeerReceiver, PeerSender, PeerSession
 
 DRAIN_CREDIT: Final = 500
 
 
 @contextmanager
-def session_to(broker: RunningBroker, container_id: str = "wire-client") -> Iterator[WireSession]:
+def session_to(broker: RunningBroker, container_id: str = "wire-client") -> Iterator[PeerSession]:
     """A session on a connection of its own."""
-    with WireConnection.connect(broker.host, broker.port, container_id=container_id) as connection:
+    with BlockingPeer.connect(broker.host, broker.port, container_id=container_id) as connection:
         yield connection.begin()
 
 
@@ -41,7 +38,7 @@ def message(body: bytes, *, durable: bool = False, ttl: int | None = None) -> by
 
 
 def send(
-    sender: WireSender, *bodies: bytes, durable: bool = False, settled: bool = False, ttl: int | None = None
+    sender: PeerSender, *bodies: bytes, durable: bool = False, settled: bool = False, ttl: int | None = None
 ) -> list[int]:
     """Send and, unless settled, wait for the outcomes; returns the delivery ids."""
     connection = sender.session.connection
@@ -55,15 +52,15 @@ def send(
     return numbers
 
 
-def receive(receiver: WireReceiver, count: int) -> list[Arrived]:
+def receive(receiver: PeerReceiver, count: int) -> list[Delivery]:
     """Wait for `count` deliveries and take them."""
     receiver.session.connection.pump_until(lambda: len(receiver.deliveries) >= count)
     return [receiver.deliveries.popleft() for _ in range(count)]
 
 
-def take_everything(receiver: WireReceiver) -> list[Arrived]:
+def take_everything(receiver: PeerReceiver) -> list[Delivery]:
     """Drain, and accept what comes, until nothing comes any more."""
-    found: list[Arrived] = []
+    found: list[Delivery] = []
     while True:
         receiver.drain_all(DRAIN_CREDIT)
         if not receiver.deliveries:
@@ -74,54 +71,38 @@ def take_everything(receiver: WireReceiver) -> list[Arrived]:
         found += arrived
 
 
-def body_of(delivery: Arrived) -> bytes:
+def body_of(delivery: Delivery) -> bytes:
     """The data of a delivery with one data section."""
     return bytes(Message(delivery.payload).body_sections()[0].value)
 
 
-def bodies(deliveries: Iterable[Arrived]) -> list[bytes]:
+def bodies(deliveries: Iterable[Delivery]) -> list[bytes]:
     """The data of each delivery."""
     return [body_of(delivery) for delivery in deliveries]
 
 
-def attach_with(session: WireSession, name: str, **fields: Any) -> WireSender | WireReceiver:
+def attach_with(session: PeerSession, name: str, **fields: Any) -> PeerSender | PeerReceiver:
     """Attach with a terminus of one's own: `source` makes a receiver, `target` a sender (whose own source is
     `origin`).
     """
-    handle = max(session.links, default=-1) + 1
-    link: WireSender | WireReceiver
     if "target" in fields:
-        link = WireSender(session, name, handle)
-        origin = fields.pop("origin", Source())
-        attach = Attach(
-            name=name, handle=handle, role=SENDER, source=origin, initial_delivery_count=0, **fields
-        )
-    else:
-        link = WireReceiver(session, name, handle)
-        attach = Attach(name=name, handle=handle, role=RECEIVER, target=Target(), **fields)
-    session._attach(link, attach)
-    return link
+        return session.attach_sender(name, None, source=fields.pop("origin", Source()), **fields)
+    return session.attach_receiver(name, None, **fields)
 
 
-def browse(session: WireSession, name: str, address: str, credit: int = 0) -> WireReceiver:
+def browse(session: PeerSession, name: str, address: str, credit: int = 0) -> PeerReceiver:
     """Attach a receiver with distribution-mode copy."""
-    link = attach_with(session, name, source=Source(address=address, distribution_mode="copy"))
-    assert isinstance(link, WireReceiver)
-    if credit:
-        link.flow(credit)
-    return link
+    source = Source(address=address, distribution_mode="copy")
+    return session.attach_receiver(name, address, credit=credit, source=source)
 
 
-def address_of(link: WireSender | WireReceiver) -> str:
+def address_of(link: PeerSender | PeerReceiver) -> str:
     """The address that the broker answered with."""
-    attach = link.remote_attach
-    assert attach is not None
-    terminus = attach.target if isinstance(link, WireSender) else attach.source
-    assert isinstance(terminus, (Source, Target)) and isinstance(terminus.address, str)
-    return terminus.address
+    assert link.address
+    return link.address
 
 
-def round_trip(*sessions: WireSession) -> None:
+def round_trip(*sessions: PeerSession) -> None:
     """What was sent on these sessions was handled, and what the broker had written before was received."""
     before = [session.flows_received for session in sessions]
     for session in sessions:
@@ -131,7 +112,7 @@ def round_trip(*sessions: WireSession) -> None:
         _pump_past(session, flows)
 
 
-def _pump_past(session: WireSession, flows: int) -> None:
+def _pump_past(session: PeerSession, flows: int) -> None:
     session.connection.pump_until(lambda: session.flows_received > flows or session.ended is not None)
 
 
@@ -146,7 +127,7 @@ async def _at_rest(broker: Broker) -> bool:
             return not any(task._writing or task.engine.output_size() for task in broker._connections)
 
 
-def settle_down(broker: RunningBroker, *sessions: WireSession) -> None:
+def settle_down(broker: RunningBroker, *sessions: PeerSession) -> None:
     """Return when everything that these sessions sent was handled, committed and answered, and all answers
     are here.
     """

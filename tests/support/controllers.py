@@ -1,12 +1,10 @@
-"""A transaction controller of the small client in `wire_client`: a control link, declare and discharge."""
+"""A transaction controller on the frame-level peer: a control link, declare and discharge."""
 
 from __future__ import annotations
 
 from amqp_broker.frames import (
-    SENDER,
     Accepted,
     AmqpValue,
-    Attach,
     Coordinator,
     Declare,
     Declared,
@@ -14,7 +12,7 @@ from amqp_broker.frames import (
     Source,
     encode_message,
 )
-from tests.support.wire_client import WireSender, WireSession
+from amqp_broker.testing.peer import PeerSession
 
 ALL_OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
 
@@ -25,19 +23,11 @@ class Controller:
     """
 
     def __init__(
-        self, session: WireSession, name: str = "control", outcomes: tuple[str, ...] = ALL_OUTCOMES
+        self, session: PeerSession, name: str = "control", outcomes: tuple[str, ...] = ALL_OUTCOMES
     ) -> None:
         self.session = session
-        self.link = WireSender(session, name, max(session.links, default=-1) + 1)
-        attach = Attach(
-            name=name,
-            handle=self.link.handle,
-            role=SENDER,
-            source=Source(outcomes=outcomes),
-            target=Coordinator(),
-            initial_delivery_count=0,
-        )
-        session._attach(self.link, attach)
+        source = Source(outcomes=outcomes)
+        self.link = session.attach_sender(name, None, source=source, target=Coordinator())
 
     def declare(self) -> bytes:
         """The txn-id of a new transaction."""

@@ -1,4 +1,4 @@
-"""Sets of half messages by the small client in `wire_client`: stage, seal, commit an epoch, void, ask."""
+"""Sets of half messages by the frame-level peer: stage, seal, commit an epoch, void, ask."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.half_sets.administration import HalfSetInfo
+from amqp_broker.testing.peer import PeerError, PeerReceiver, PeerSender, PeerSession
 from tests.support.broker_clients import address_of, attach_with, receive
 from tests.support.halves import resolver, tell
-from tests.support.wire_client import PeerError, WireReceiver, WireSender, WireSession
 
 
 def row(body: bytes, **properties: Any) -> bytes:
@@ -35,16 +35,16 @@ def checksum(*payloads: bytes) -> int:
 
 
 def stager(
-    session: WireSession, set_id: str = "s1", *, epoch: int = 1, producer: str = "p",
+    session: PeerSession, set_id: str = "s1", *, epoch: int = 1, producer: str = "p",
     destination: str = "q", group: str = "g",
-) -> WireSender:  # fmt: skip
+) -> PeerSender:  # fmt: skip
     """A link of `$half-set/...`."""
     address = f"$half-set/{group}/{producer}/{epoch}/{set_id}/{destination}"
     name = f"stage-{len(session.links)}-{address}"
     return session.attach_sender(name, address)
 
 
-def stage(sender: WireSender, *payloads: bytes) -> None:
+def stage(sender: PeerSender, *payloads: bytes) -> None:
     """Send messages and wait until all of them are accepted."""
     connection = sender.session.connection
     numbers: list[int] = []
@@ -93,12 +93,12 @@ def void_of(*set_ids: str, epoch: int | None = None, producer: str = "p", **else
 class SetClient:
     """One session that stages, seals and commits, for the producer `p` of the group `g` and its queue `q`."""
 
-    def __init__(self, session: WireSession) -> None:
+    def __init__(self, session: PeerSession) -> None:
         self.session = session
         self.resolve = resolver(session)
-        self._replies: WireReceiver | None = None
+        self._replies: PeerReceiver | None = None
 
-    def staged(self, set_id: str, *payloads: bytes, epoch: int = 1, destination: str = "q") -> WireSender:
+    def staged(self, set_id: str, *payloads: bytes, epoch: int = 1, destination: str = "q") -> PeerSender:
         """Stage messages in a set."""
         link = stager(self.session, set_id, epoch=epoch, destination=destination)
         stage(link, *payloads)
@@ -128,7 +128,7 @@ class SetClient:
         """What is decided, and what is staged; numbers as int."""
         if self._replies is None:
             link = attach_with(self.session, "replies", source=Source(dynamic=True))
-            assert isinstance(link, WireReceiver)
+            assert isinstance(link, PeerReceiver)
             self._replies = link
         self._replies.flow(1)
         body: dict[str, Any] = {"producer": producer}
@@ -165,7 +165,7 @@ def condition_of(outcome: object) -> str:
     return str(error_of(outcome).condition)
 
 
-def refused(session: WireSession, condition: str, address: str, **fields: Any) -> str:
+def refused(session: PeerSession, condition: str, address: str, **fields: Any) -> str:
     """The attach of a sender is refused with this condition; the words."""
     with pytest.raises(PeerError) as found:
         session.attach_sender(f"refused {address}", address, **fields)
@@ -174,7 +174,7 @@ def refused(session: WireSession, condition: str, address: str, **fields: Any) -
     return error.description or ""
 
 
-def ended(link: WireSender, condition: str) -> None:
+def ended(link: PeerSender, condition: str) -> None:
     """The broker detaches the link with this error."""
     with pytest.raises(PeerError, match=condition):
         link.session.connection.pump_until(lambda: link.detached)

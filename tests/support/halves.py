@@ -1,4 +1,4 @@
-"""The half-message dialogue by the small client in `wire_client`: put, resolve, be asked."""
+"""The half-message dialogue by the frame-level peer: put, resolve, be asked."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from amqp_broker.exit_status import leaves
 from amqp_broker.frames import Header, Message, Properties, encode_message
 from amqp_broker.persistence import Event
 from amqp_broker.testing import ScriptedFaults, memory_config
+from amqp_broker.testing.peer import PeerReceiver, PeerSender, PeerSession
 from tests.support.broker_clients import attach_with, settle_down
-from tests.support.wire_client import WireReceiver, WireSender, WireSession
 
 B = TypeVar("B", bound=RunningBroker)
 EPOCH_MS = 1_800_000_000_000
@@ -117,7 +117,7 @@ def starter() -> Iterator[Start]:
 
 
 def answer(
-    broker: RunningBroker, check: WireReceiver, deliveries: Any, outcome: Any, *, settled: bool = True
+    broker: RunningBroker, check: PeerReceiver, deliveries: Any, outcome: Any, *, settled: bool = True
 ) -> None:
     """Give checks an outcome, and wait until that has done what it does."""
     check.settle(deliveries, outcome, settled=settled)
@@ -159,7 +159,7 @@ def resolution(half_id: Any, subject: str | None, named: dict[str, Any] | None =
     )
 
 
-def tell(sender: WireSender, payload: bytes, txn_id: bytes | None = None) -> Any:
+def tell(sender: PeerSender, payload: bytes, txn_id: bytes | None = None) -> Any:
     """Send one message and wait for its outcome."""
     connection = sender.session.connection
     connection.pump_until(lambda: sender.may_send)
@@ -168,31 +168,31 @@ def tell(sender: WireSender, payload: bytes, txn_id: bytes | None = None) -> Any
     return sender.outcomes[number]
 
 
-def putter(session: WireSession, group: str = "g", destination: str = "q") -> WireSender:
+def putter(session: PeerSession, group: str = "g", destination: str = "q") -> PeerSender:
     """A link of `$half/<group>/<destination>`."""
     return session.attach_sender(f"put-{group}-{destination}", f"$half/{group}/{destination}")
 
 
-def resolver(session: WireSession, group: str = "g") -> WireSender:
+def resolver(session: PeerSession, group: str = "g") -> PeerSender:
     """A link of `$half-resolve/<group>`."""
     return session.attach_sender(f"resolve-{group}", f"$half-resolve/{group}")
 
 
 def checker(
-    session: WireSession, group: str = "g", *, by_outcome: bool = False, credit: int = 10
-) -> WireReceiver:
+    session: PeerSession, group: str = "g", *, by_outcome: bool = False, credit: int = 10
+) -> PeerReceiver:
     """A link of `$half-check/<group>`."""
     address = f"$half-check/{group}" + ("/by-outcome" if by_outcome else "")
     return session.attach_receiver(f"check-{group}-{by_outcome}", address, credit=credit)
 
 
-def parked(session: WireSession, group: str = "g") -> WireReceiver:
+def parked(session: PeerSession, group: str = "g") -> PeerReceiver:
     """A link of `$half-parked/<group>`."""
     from amqp_broker.frames import Source
 
     source = Source(address=f"$half-parked/{group}", distribution_mode="copy")
     link = attach_with(session, f"parked-{group}", source=source)
-    assert isinstance(link, WireReceiver)
+    assert isinstance(link, PeerReceiver)
     return link
 
 

@@ -11,9 +11,9 @@ from amqp_broker.configuration import BrokerConfig, BrokerLimits, QueuePolicy
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.persistence import PageOf
 from amqp_broker.testing import memory_config
+from amqp_broker.testing.peer import PeerSession
 from tests.support.broker_clients import at_rest, bodies, counts, receive
 from tests.support.retained import DAY_MS, offset_of, read
-from tests.support.wire_client import WireSession
 
 
 def log_policy(pattern: str, **changes: Any) -> QueuePolicy:
@@ -33,7 +33,7 @@ def with_policies(config: BrokerConfig, *policies: QueuePolicy) -> BrokerConfig:
     return attrs.evolve(config, queue_policies=policies)
 
 
-def all_of(session: WireSession, address: str, count: int) -> list[bytes]:
+def all_of(session: PeerSession, address: str, count: int) -> list[bytes]:
     """What a reader from the first on gets: so many messages, with dense offsets, and no more."""
     found = receive(read(session, address, "first", until=count, credit=count + 1), count)
     assert [offset_of(each) for each in found] == list(range(count))

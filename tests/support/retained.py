@@ -1,4 +1,4 @@
-"""Reading by offset and `$retained` by the small client in `wire_client`."""
+"""Reading by offset and `$retained` by the frame-level peer."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from amqp_broker.frames import (
     encode_message,
 )
 from amqp_broker.testing import memory_config
+from amqp_broker.testing.peer import Delivery, PeerReceiver, PeerSender, PeerSession
 from tests.support.broker_clients import address_of, attach_with, receive
-from tests.support.wire_client import Arrived, WireReceiver, WireSender, WireSession
 
 DAY_MS = 24 * 3_600_000
 OFFSET_SPEC = "rabbitmq:stream-offset-spec"
@@ -61,7 +61,7 @@ def filters(
 
 
 def read(
-    session: WireSession,
+    session: PeerSession,
     address: str,
     start: object = None,
     *,
@@ -70,7 +70,7 @@ def read(
     credit: int = 100,
     settled: bool = False,
     mode: str | None = "copy",
-) -> WireReceiver:
+) -> PeerReceiver:
     """Attach a link that reads by offset. Raises PeerError when it is refused."""
     link = attach_with(
         session,
@@ -78,30 +78,30 @@ def read(
         source=Source(address=address, distribution_mode=mode, filter=filters(start, until, cursor)),
         snd_settle_mode=1 if settled else 2,
     )
-    assert isinstance(link, WireReceiver)
+    assert isinstance(link, PeerReceiver)
     if credit:
         link.flow(credit)
     return link
 
 
-def offset_of(delivery: Arrived) -> int:
+def offset_of(delivery: Delivery) -> int:
     """Its annotation x-stream-offset."""
     return annotation_of(delivery, "x-stream-offset")
 
 
-def time_of(delivery: Arrived) -> int:
+def time_of(delivery: Delivery) -> int:
     """Its annotation x-opt-enqueued-time, in milliseconds."""
     return annotation_of(delivery, "x-opt-enqueued-time")
 
 
-def annotation_of(delivery: Arrived, name: str) -> int:
+def annotation_of(delivery: Delivery, name: str) -> int:
     """One of the annotations that the broker adds."""
     found = (Message(delivery.payload).message_annotations or {})[Symbol(name)]
     assert isinstance(found, (Ulong, Timestamp))
     return found.value
 
 
-def event_of(delivery: Arrived) -> dict[str, Any]:
+def event_of(delivery: Delivery) -> dict[str, Any]:
     """The fields of an event, without the wire's types."""
     message = Message(delivery.payload)
     value = message.body_sections()[0].value
@@ -131,15 +131,15 @@ class Refused(Exception):
 class Asker:
     """A link to `$retained` with a queue for the replies."""
 
-    def __init__(self, session: WireSession) -> None:
+    def __init__(self, session: PeerSession) -> None:
         self.session = session
         number = next(_serial)
         replies = attach_with(session, f"replies-{number}", source=Source(dynamic=True))
-        assert isinstance(replies, WireReceiver)
+        assert isinstance(replies, PeerReceiver)
         self.replies = replies
         self.reply_to = address_of(replies)
         replies.flow(1_000)
-        self.link: WireSender = session.attach_sender(f"asks-{number}", "$retained")
+        self.link: PeerSender = session.attach_sender(f"asks-{number}", "$retained")
 
     def tell(self, operation: str, **body: Any) -> int:
         """Send a request; returns its delivery id."""

@@ -7,21 +7,17 @@ from typing import Any
 
 from amqp_broker.embedding import RunningBroker
 from amqp_broker.frames import (
-    SENDER,
     Accepted,
-    Attach,
     Error,
     Header,
     Rejected,
-    Source,
     Symbol,
-    Target,
     Uint,
     Ulong,
     encode_message,
 )
+from amqp_broker.testing.peer import PeerSender, PeerSession
 from tests.support.broker_clients import body_of, receive
-from tests.support.wire_client import WireSender, WireSession
 
 Place = tuple[int, int, int]
 """(id, number, prev)."""
@@ -63,7 +59,7 @@ def chain(first: int, last: int, seq_id: int = 1) -> list[Place]:
     return [(seq_id, number, number - 1) for number in range(first, last + 1)]
 
 
-def outcomes(sender: WireSender, payloads: Iterable[bytes], **fields: Any) -> list[Any]:
+def outcomes(sender: PeerSender, payloads: Iterable[bytes], **fields: Any) -> list[Any]:
     """Send all in one write, and wait for their outcomes."""
     connection = sender.session.connection
     connection.pump_until(lambda: sender.may_send)
@@ -88,7 +84,7 @@ def info_of(state: object) -> dict[str, int]:
     return {name: value.value for name, value in (error_of(state).info or {}).items()}
 
 
-def left_at(session: WireSession, address: str, count: int, *, take: bool = False) -> list[str]:
+def left_at(session: PeerSession, address: str, count: int, *, take: bool = False) -> list[str]:
     """The bodies of the `count` messages that are at a queue, and of nothing more; `take` removes them."""
     receiver = session.attach_receiver(f"left-{len(session.links)}", address, credit=count + 10)
     deliveries = receive(receiver, count)
@@ -101,16 +97,11 @@ def left_at(session: WireSession, address: str, count: int, *, take: bool = Fals
     return found
 
 
-def attached_sender(session: WireSession, name: str, address: str | None, stream: Any = None) -> WireSender:
+def attached_sender(session: PeerSession, name: str, address: str | None, stream: Any = None) -> PeerSender:
     """A sender whose attach may name a stream."""
-    handle = max(session.links, default=-1) + 1
-    link = WireSender(session, name, handle)
-    attach = Attach(
-        name=name, handle=handle, role=SENDER, source=Source(), target=Target(address=address),
-        initial_delivery_count=0, properties=None if stream is None else {"seq-stream": stream},
-    )  # fmt: skip
-    session._attach(link, attach)
-    return link
+    return session.attach_sender(
+        name, address, properties=None if stream is None else {"seq-stream": stream}
+    )
 
 
 def stream_of(broker: RunningBroker, queue: str, stream: str = "s") -> Any:

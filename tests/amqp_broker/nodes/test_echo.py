@@ -18,8 +18,8 @@ from amqp_broker.nodes.node import Attachment, Node
 from amqp_broker.nodes.relay import RelaySink
 from amqp_broker.persistence import Record
 from amqp_broker.testing import memory_config, running_broker
+from amqp_broker.testing.peer import PeerError
 from tests.support.broker_clients import bodies, receive, send, session_to
-from tests.support.wire_client import PeerError
 
 
 class EchoNode(Node):
