@@ -42,7 +42,7 @@ _NOT_COPIED: Final = shutil.ignore_patterns(
     "node_modules",
     "target",
 )
-PYTEST: Final = ("-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "--timeout", "300")
+PYTEST: Final = ("-m", "pytest", "-n", "0", "-xq", "--no-header", "-p", "no:cacheprovider", "--timeout=300")
 
 
 class BadMutant(Exception):
