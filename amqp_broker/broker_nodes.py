@@ -89,14 +89,18 @@ class BrokerNodes:
 
     @property
     def dead_letters(self) -> Queue:
-        """Where messages go that have no queue of their own any more; `dead_letter_site` was made before."""
+        """The queue for messages that have no queue of their own any more; `dead_letter_site` was made
+        before.
+        """
         queue = self.queues.find(DEAD_LETTERS)
         assert queue is not None, "a half message for a queue that may go, and no queue of dead letters"
         return queue
 
     @property
     def dead_letter_site(self) -> Site:
-        """Where that queue stands, or has to before something is accepted that may need it."""
+        """The site of the queue of dead letters, which has to be made before something is accepted that may
+        need it.
+        """
         return self.queues.site_by_name(DEAD_LETTERS)
 
     def dynamic_site(self, principal: Principal, container_id: str, link_name: str) -> Site:

@@ -77,11 +77,11 @@ class TransactionalWork(Expiring):
         raise AssertionError("transactions know what they hold")
 
     async def decided(self) -> None:
-        """That end."""
+        """Wait until the commits in progress have ended."""
 
 
 class Connection:
-    """One for each connection. `wake` has its task take a turn."""
+    """The broker's side of one connection: its links and what they share. `wake` has its task take a turn."""
 
     __slots__ = (
         "_offers", "_origin", "_sending", "_stalled", "_wake", "account", "engine", "fault", "held_for",
@@ -96,16 +96,16 @@ class Connection:
         self.principal: Principal = ANONYMOUS
         self.mail = Mailbox(wake)
         self.links: dict[ReceiverLink | SenderLink, None] = {}
-        """Those that something stands behind."""
+        """The links that something stands behind."""
         self.expiring: dict[Expiring, None] = {}
         self.transactions: TransactionalWork | None = None
-        """Those that its peer declares."""
+        """The transactions that its peer declares."""
         self.fault: Exception | None = None
-        """Of the broker, which met what the peer asked for."""
+        """The fault of the broker that met what the peer asked for."""
         self.held_for: Callable[[], Awaitable[None]] | None = None
         """What has to be done before anything else is heard that the peer said."""
         self.spent_octets = 0
-        """Of maps that were worked on since others had their turn."""
+        """The octets of maps that were worked on since others had their turn."""
         self.rest: OutcomesReceived | None = None
         """What is left of an event that is too much work at once."""
         self._origin: Origin | None = None  # since something was posted
@@ -122,7 +122,7 @@ class Connection:
 
     @property
     def origin(self) -> Origin:
-        """Of what its peer posts outside of transactions."""
+        """The origin of what its peer posts outside of transactions."""
         if self._origin is None:
             self._origin = Origin(self.container_id, b"")
         return self._origin
@@ -274,7 +274,7 @@ class Connection:
             self.lose_work(state.txn_id, part, why)
 
     def lose_work(self, txn_id: object, part: str, why: str) -> None:
-        """Of a transaction, which can't be committed without it."""
+        """A part of a transaction is lost, so it can't be committed."""
         if self.transactions is not None:
             self.transactions.lose(txn_id, part, why)
 

@@ -402,7 +402,7 @@ class ConnectionTask:
         self._give_back(self.engine.receive_eof(trio.current_time(), cut=cut))
 
     def _end_links(self) -> None:
-        """Those that the engine does not know any more."""
+        """End the links that the engine does not know any more."""
         self._give_back([LinkDetached(link, True, None, []) for link in self.connection.links])
 
     def _do_each(self, *steps: Callable[[], None]) -> None:

@@ -45,11 +45,11 @@ class Swept(Operation):
         self._verbs = verbs
 
     def prepare(self, now_ms: int) -> Unit:
-        """That they left memory already."""
+        """The verbs that retire the messages, which have left memory already."""
         return self._verbs
 
     def waits_for_space(self) -> bool:
-        """They are gone, and wait for room to be forgotten."""
+        """The messages are gone, and wait for room to be forgotten."""
         return True
 
     def stored(self) -> None:

@@ -58,7 +58,7 @@ class LiveTransactions:
         self._entries[transaction.txn_id] = (transaction, transactions)
 
     def leave(self, transaction: Transaction) -> None:
-        """It is over; harmless when said twice."""
+        """A transaction is over; harmless when called twice."""
         self._entries.pop(transaction.txn_id, None)
 
     def find(self, txn_id: bytes) -> Transaction | None:
@@ -67,7 +67,7 @@ class LiveTransactions:
         return None if entry is None else entry[0]
 
     def describe(self) -> list[LiveTransaction]:
-        """All of them, the oldest first."""
+        """All transactions that are not over, the oldest first."""
         return [transactions.describe(transaction) for transaction, transactions in self._entries.values()]
 
     def force_rollback(self, txn_id: bytes, reason: str) -> bool:

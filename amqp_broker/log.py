@@ -12,12 +12,12 @@ from amqp_broker.queue import ARCHIVED, Queue
 
 
 class Log(Queue):
-    """It has no consumers, and its backlog holds nothing but its end."""
+    """A queue without consumers, whose backlog holds nothing but its end."""
 
     __slots__ = ()
 
     def post_verbs(self, records: Sequence[Record], durable_count: int) -> Unit:
-        """They are posted and archived."""
+        """The verbs that post messages and archive them."""
         if not durable_count:
             return []
         return [Post(self.queue_id, records), self.archive_verb(records[0].offset, len(records))]
@@ -27,15 +27,15 @@ class Log(Queue):
         return Retire(self.queue_id, first_offset, first_offset + count - 1)
 
     def outcome_at_once(self) -> str:
-        """Nobody else will give it one."""
+        """ARCHIVED: nobody else will give a message of a log an outcome."""
         return ARCHIVED
 
     def fresh(self, records: Sequence[Record], now_ms: int) -> Sequence[Record]:
-        """All of them: no time to live ends here."""
+        """All records: no time to live ends in a log."""
         return records
 
     def make_available(self, records: Sequence[Record], size: int, account: Account | None = None) -> None:
-        """They can be read, once their commit has returned; they take no room."""
+        """The messages can be read, once their commit has returned; they take no room."""
         if records:
             self.backlog.available_to = records[-1].offset + 1
 

@@ -80,7 +80,7 @@ class LineRates:
 
 
 def _host(peer: object) -> str:
-    """Of `host:port`."""
+    """The host of `host:port`."""
     if not isinstance(peer, str):
         return ""
     host, colon, port = peer.rpartition(":")

@@ -287,7 +287,7 @@ def _fields(queue: Queue, container: str, txn_id: bytes) -> dict[str, str | int]
 
 
 def _fields_of_new(queue: Queue, container: str, txn_id: bytes) -> dict[str, str | int]:
-    """Of messages that become available; in a log that is also their end."""
+    """The fields of messages that become available; in a log that is also their end."""
     fields = _fields(queue, container, txn_id)
     outcome = queue.outcome_at_once()
     if outcome:

@@ -65,7 +65,7 @@ class Oversized:
         return sum([len(heap) for bound, heap in self._heaps.items() if bound >= largest])
 
     def records(self) -> list[Record]:
-        """All of them, in no order."""
+        """All oversized messages, in no order."""
         return [record for heap in self._heaps.values() for _, record in heap]
 
     def remove(self, records: list[Record]) -> None:

@@ -24,7 +24,7 @@ BUSY_OPERATIONS_PER_S: Final = 100  # of others, to be stored: fewer are served 
 
 
 class PageReader(Protocol):
-    """Who wants a page."""
+    """Something that wants a page."""
 
     def read_page(self, store: Store) -> None:
         """Read it; between two commits, in no task of its own."""
@@ -80,7 +80,7 @@ class PageTurns:
         self._go_on()
 
     def forget(self, reader: PageReader) -> None:
-        """It is gone; harmless when it does not wait."""
+        """A reader is gone; harmless when it does not wait."""
         if reader in self._waiting:
             self._waiting.remove(reader)
 

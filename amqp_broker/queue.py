@@ -264,7 +264,7 @@ class Queue:
         self.expiries.note(record.offset, record.expires_at_ms)
 
     def may_expire(self, first_offset: int, end: int) -> Expiries:
-        """Of stored messages from `first_offset` up to `end` some may have a ttl: they have to be read."""
+        """Some stored messages from `first_offset` up to `end` may have a ttl: they have to be read."""
         if self.expiries is None:
             self.expiries = Expiries()
         if first_offset < end:
@@ -301,7 +301,7 @@ class Queue:
             self.blocked.remove(sink)
 
     def count_credit(self) -> None:
-        """From the moment on when not every link can have what it may, each credit is counted."""
+        """Count each credit: from now on not every link can have what it may."""
         limits = self.limits
         if not self.scarce and (
             self.message_count + self.reserved_messages + self.wished >= limits.max_messages

@@ -62,7 +62,7 @@ class PendingReply:
         self.request = request
 
     def send(self, payload: bytes) -> None:
-        """It is done, and this is the reply."""
+        """The request is done: send this reply."""
         queue = self._queue
         queue.unreserve(1, 0)
         if not queue.deleted:
@@ -70,7 +70,7 @@ class PendingReply:
         self.request.answer(Accepted())
 
     def refuse(self, error: Error) -> None:
-        """Nothing of it was done."""
+        """Nothing of the request was done: reply with the error."""
         self._give_back()
         self.request.answer(Rejected(error=error))
 

@@ -183,8 +183,8 @@ class Transactions(TransactionalWork):
         self._execute(ended)
 
     def tell_discharged(self, discharge: Discharge, ended: Ended) -> None:
-        """In the connection's turn, in one write: what the transaction settles, then the answer to its
-        discharge.
+        """Tell the peer, in one write: what the transaction settles, then the answer to its discharge. In a
+        turn of the connection.
         """
         self.tell(ended)
         self._answer_when_aborted(ended, discharge.link, discharge.delivery)

@@ -217,7 +217,7 @@ def _walk(body: bytes, end: int, holes: list[int]) -> int:
 
 
 def _compound(body: bytes, at: int) -> tuple[int, int, int]:
-    """Where a list or map ends, how many values its count says, and where the first of them is."""
+    """The place where a list or map ends, how many values its count says, and where the first of them is."""
     if body[at] < 0xD0:
         return at + 2 + body[at + 1], body[at + 2], at + 3
     return at + 5 + int(_unpack_u32(body, at + 1)[0]), int(_unpack_u32(body, at + 5)[0]), at + 9

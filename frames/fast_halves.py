@@ -85,7 +85,7 @@ def peek_named(body: bytes) -> tuple[int, bytes, bytes, int, list[str]] | None:
 
 
 def _named_properties(body: bytes) -> tuple[int, bytes, bytes, int] | None:
-    """Of a message that begins with its properties."""
+    """The named values of a message that begins with its properties."""
     if body[3] != 0xC0:
         return None
     count = body[5]

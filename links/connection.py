@@ -81,9 +81,9 @@ class Connection:
         self.negotiation = Negotiation(self)
         self.timers = Timers(self.limits, settings.idle_time_out_ms, now)
         self.sessions: dict[int, Session] = {}
-        """By our channel."""
+        """The sessions by our channel."""
         self.incoming: dict[int, Session] = {}
-        """By the peer's channel."""
+        """The sessions by the peer's channel."""
         self._channels = LowestFree()
         self.read_sessions: list[Session] = []
         """Sessions on which something came in this read that may want an answer at its end."""
@@ -91,14 +91,16 @@ class Connection:
         self.sending_links: set[SenderLink] = set()
         self.partial_links: set[ReceiverLink] = set()
         self.leaving_at: dict[Link | Session | Connection, float] = {}
-        """Whose detach, end or close waits for outcomes, and when it is answered without them."""
+        """What waits with its answer to a detach, end or close for outcomes, and when it is answered without
+        them.
+        """
         self.run_link: ReceiverLink | None = None
-        """Where the last transfer went: the next one probably goes there too."""
+        """The link of the last transfer: the next one is probably for it, too."""
         self.hot_path = True
         """False reads everything the general way; the two have to say the same."""
         self.context: Any = None
         self.link_count = 0
-        """Those whose handle is in use, in all sessions."""
+        """How many links have a handle in use, in all sessions."""
         self._links: dict[tuple[str, bool], Link] = {}
         self.rate = OperationRate(
             self.limits.control_operations_per_s, self.limits.control_operations_burst, now
@@ -360,7 +362,7 @@ class Connection:
         self.send_open()
 
     def step(self, what: ConnectionInput) -> None:
-        """One transition. Raises a connection error for what the peer may not do, LocalProtocolError for
+        """Take one transition. Raises a connection error for what the peer may not do, LocalProtocolError for
         us.
         """
         following = CONNECTION_TABLE[self.state][what]
@@ -378,7 +380,7 @@ class Connection:
             link.go_on()
 
     def remember_link(self, link: Link) -> None:
-        """For link stealing (2.6.1)."""
+        """Note a link by its name, for link stealing (2.6.1)."""
         self._links[link.name, link.role] = link
 
     def forget_link(self, link: Link) -> None:

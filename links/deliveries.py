@@ -97,7 +97,7 @@ class PartialDelivery:
         self.delivery_tag = delivery_tag
         self.message_format = message_format
         self.settled = False
-        """By a transfer or by a disposition of the sender."""
+        """Whether a transfer or a disposition of the sender settled it."""
         self.sent_settled = False
         """A transfer of it said so."""
         self.state: object = None
@@ -106,7 +106,7 @@ class PartialDelivery:
         self.chunks: list[bytes] = []
         self.size_bytes = 0
         self.kept_chunks = 0
-        """Those of them that memory is taken for: not the last one, with which it is complete."""
+        """How many chunks have memory taken for them: not the last one, with which it is complete."""
         self.resumed = False
         self.begun_at = 0.0
         self.last_at = 0.0

@@ -23,7 +23,7 @@ class EventQueue:
         return bool(self._events)
 
     def take(self) -> list[Event]:
-        """All that waits."""
+        """All events that wait."""
         events = self._events
         if events:
             self._events = []

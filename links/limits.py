@@ -17,9 +17,9 @@ class Limits:
     """Bounds of one connection."""
 
     header_timeout_s: float = 2.0
-    """From accept to a complete protocol header."""
+    """The time from accept to a complete protocol header."""
     open_timeout_s: float = 10.0
-    """From accept to `open`, whatever arrives in between."""
+    """The time from accept to `open`, whatever arrives in between."""
     close_timeout_s: float = 5.0
     """How long a peer's `close` is waited for after ours (2.4.3)."""
     outcome_wait_s: float = 2.0
@@ -31,10 +31,10 @@ class Limits:
     """Waiting unread, from all that comes before `open`."""
     links_per_session: int = 4_096
     links_per_connection: int = 16_384
-    """In all its sessions: what full tables of both would come to fits no memory."""
+    """The links in all sessions of a connection: what full tables of both would come to fits no memory."""
     unsettled_per_link: int = 2_048
     unsettled_per_session: int = 5_000
-    """Also the incoming-window: frames that are neither settled nor processed never exceed it."""
+    """The incoming-window, too: frames that are neither settled nor processed never exceed it."""
     control_operations_per_s: float = 2_000.0
     """begin, attach, detach and end: what makes the broker build or tear down something. Who wants more is
     read slower.

@@ -52,9 +52,9 @@ class MemoryBudget:
         self._step = max(1, limit_bytes // STEPS)
         self._steps_used = 0
         self.cache = Account(self)
-        """For copies of messages that are on disk, too."""
+        """The account for copies of messages that are on disk, too."""
         self.own = Account(self)
-        """For what the broker itself posts."""
+        """The account for what the broker itself posts."""
 
     def cache_full(self) -> bool:
         """Whether no more copies should be kept than somebody waits for."""
@@ -82,7 +82,7 @@ class MemoryBudget:
             self.on_pressure(True)
 
     def relieve(self, account: Account) -> None:
-        """It may have more. For accounts."""
+        """`account` may have more. For accounts."""
         del self.pressed[account]
         if not self.pressed and self.on_pressure is not None:
             self.on_pressure(False)
@@ -104,7 +104,7 @@ class Account:
         self.relief = relief
         self.used_bytes = 0
         self.pressed = False
-        """Nothing more should be asked for: it would be refused soon."""
+        """Whether nothing more should be asked for: it would be refused soon."""
 
     def take(self, octets: int) -> bool:
         """True when so much more may be kept; only then it counts. Else the account is pressed."""
@@ -161,7 +161,7 @@ class Account:
                 self.relief()
 
     def close(self) -> None:
-        """Nobody waits for room any more. What it holds it gives back as it goes."""
+        """Nobody waits for room of this account any more. What it holds it gives back as it goes."""
         self.relief = None
         if self.pressed:
             self.pressed = False
@@ -224,5 +224,5 @@ class Holdings:
             octets -= gone
 
     def clear(self) -> None:
-        """All of it is gone."""
+        """Give everything back: nothing is kept any more."""
         self.remove(self.used_bytes)

@@ -33,7 +33,7 @@ class Output:
         self.closed = True
 
     def take(self) -> list[bytes]:
-        """All that waits, joined into few pieces."""
+        """All output that waits, joined into few pieces."""
         chunks = self.chunks
         if not chunks:
             return []

@@ -431,7 +431,7 @@ class ReceiverLink(Link):
         )  # fmt: skip
 
     def _lose(self, partial: PartialDelivery) -> None:
-        """Nobody will be given it; the transaction that it names has to know."""
+        """Nobody will be given this delivery: the transaction that it names has to know."""
         txn_id = txn_id_of(partial.state)
         if txn_id is not None and self.session.settings.server:
             part = f"delivery {partial.delivery_id} on link {self.name[:64]!r}"

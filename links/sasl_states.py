@@ -23,7 +23,7 @@ from typing import Final
 
 
 class SaslState(Enum):
-    """Where the dialogue stands."""
+    """Where the SASL dialogue stands."""
 
     START = "START"
     OFFERED = "OFFERED"

@@ -329,7 +329,7 @@ class SenderLink(Link):
         return False
 
     def _forget_copies(self, first: int, end: int) -> None:
-        """They are out: memory does not keep them until the peer settles."""
+        """These copies are sent: memory does not keep them until the peer settles."""
         unsettled = self.session.unsettled_out
         for number in range(first, end):
             delivery = unsettled.get(number)
@@ -405,7 +405,7 @@ class SenderLink(Link):
             self.go_on()
 
     def drained(self) -> None:
-        """Nothing is left to send: gives all credit back and tells the receiver (2.6.7). Nothing unless
+        """Nothing is left to send: give all credit back and tell the receiver (2.6.7). Does nothing unless
         `drain`, and nothing while a FlowReceived has no answer: its messages were not looked for yet.
         """
         if self._flows_told:

@@ -78,7 +78,7 @@ class Session:
         self._unanswered = 0
         # Of our attaches: a broker sends none, and need not look for them.
         self.read = False
-        """In the read that goes on."""
+        """Whether something came in the read that goes on."""
         self.remote_handle_max = 0xFFFFFFFF
         self.echo_due = False
         self.end_told = False

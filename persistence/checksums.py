@@ -45,7 +45,9 @@ def run_checksum(
     total_bytes: int,
     at_ms: int = 0,
 ) -> int:
-    """Of a row of `run`, in the order of its columns; older ones have no `at_ms`, which is 0 then."""
+    """The checksum of a row of `run`, in the order of its columns; older ones have no `at_ms`, which is 0
+    then.
+    """
     fields = _RUN(
         queue_id, first_offset, count, segment_id, first_position, live_count, live_bytes, total_bytes
     )
@@ -56,7 +58,7 @@ def run_checksum(
 def changed_checksum(
     queue_id: int, offset: int, delivery_count: int, acquired_before: int, annotations: bytes | None
 ) -> int:
-    """Of a row of `changed`, in the order of its columns."""
+    """The checksum of a row of `changed`, in the order of its columns."""
     fields = _CHANGED(queue_id, offset, delivery_count, bool(acquired_before))
     return crc32(fields) if annotations is None else crc32(annotations, crc32(fields) ^ 1)
 
@@ -67,12 +69,12 @@ def changed_is_sound(*row: object) -> bool:
 
 
 def generation_checksum(first_number: int, opened_at_ms: int) -> int:
-    """Of a row of `discharge_generation`, in the order of its columns."""
+    """The checksum of a row of `discharge_generation`, in the order of its columns."""
     return crc32(_OUTCOME(first_number, opened_at_ms))
 
 
 def outcome_checksum(generation: int, txn_id: bytes, at_ms: int) -> int:
-    """Of a row of `discharge`, in the order of its columns."""
+    """The checksum of a row of `discharge`, in the order of its columns."""
     return crc32(txn_id, crc32(_OUTCOME(generation, at_ms)))
 
 
@@ -120,7 +122,7 @@ def stream_checksum(
     reject_count: int,
     last_access_ms: int,
 ) -> int:
-    """Of a row of `stream`, in the order of its columns; texts are encoded."""
+    """The checksum of a row of `stream`, in the order of its columns; texts are encoded."""
     fields = _STREAM(
         queue_id, seq_id, seq_no, reject_count, last_access_ms, len(stream), len(owner), len(former)
     )
@@ -130,47 +132,49 @@ def stream_checksum(
 def retained_checksum(
     queue_id: int, keep_ms: int, keep_bytes: int, first_offset: int, swept_to: int, at_ms: int
 ) -> int:
-    """Of a row of `retained`, in the order of its columns."""
+    """The checksum of a row of `retained`, in the order of its columns."""
     return crc32(_RETAINED(queue_id, keep_ms, keep_bytes, first_offset, swept_to, at_ms))
 
 
 def cursor_checksum(name: bytes, queue_id: int, offset: int, moved_at_ms: int, owner: bytes) -> int:
-    """Of a row of `cursor`, its checksum last; texts are encoded. Rows without an owner are as they were
-    before there were owners.
+    """The checksum of a row of `cursor`, its checksum last; texts are encoded. Rows without an owner are as
+    they were before there were owners.
     """
     checksum = crc32(name, crc32(_CURSOR(queue_id, offset, moved_at_ms)))
     return crc32(owner, crc32(b"\0", checksum)) if owner else checksum
 
 
 def event_checksum(seq: int, at_ms: int, kept_ms: int, kind: bytes, fields: bytes, count: int = 1) -> int:
-    """Of a row of `event`, its count last; texts are encoded. Rows of one entry are as they were before there
-    were others.
+    """The checksum of a row of `event`, its count last; texts are encoded. Rows of one entry are as they were
+    before there were others.
     """
     checksum = crc32(b"".join((_EVENT(seq, at_ms, kept_ms, len(kind)), kind, fields)))
     return checksum if count == 1 else crc32(_COUNT(count), checksum)
 
 
 def epoch_checksum(group: bytes, producer: bytes, epoch: int, decided_at_ms: int, winners: bytes) -> int:
-    """Of a row of `epoch`, in the order of its columns; texts are encoded."""
+    """The checksum of a row of `epoch`, in the order of its columns; texts are encoded."""
     fields = _EPOCH(epoch, decided_at_ms, len(group), len(producer), len(winners))
     return crc32(b"".join((fields, group, producer, winners)))
 
 
 def node_identity(queue_id: int, name: bytes | None, kind: bytes, settings: bytes) -> int:
-    """Of the columns of a row of `node` that are not numbers; texts are encoded, `name` None if deleted."""
+    """The checksum of the columns of a row of `node` that are not numbers; texts are encoded, `name` None if
+    deleted.
+    """
     fields = _IDENTITY(queue_id, -1 if name is None else len(name), len(kind), len(settings))
     return crc32(b"".join((fields, name or b"", kind, settings)))
 
 
 def numbered_checksum(identity: int, next_offset: int, purged_to: int) -> int:
-    """Of a row of `node`, of which `node_identity` is known."""
+    """The checksum of a row of `node`, of which `node_identity` is known."""
     return crc32(_NUMBERS(next_offset, purged_to), identity)
 
 
 def node_checksum(
     queue_id: int, name: bytes | None, kind: bytes, settings: bytes, next_offset: int, purged_to: int
 ) -> int:
-    """Of a row of `node`, in the order of its columns."""
+    """The checksum of a row of `node`, in the order of its columns."""
     return numbered_checksum(node_identity(queue_id, name, kind, settings), next_offset, purged_to)
 
 

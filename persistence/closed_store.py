@@ -49,7 +49,7 @@ class ClosedStore:
             opened.pop_all()
 
     def close(self) -> None:
-        """It is whole again, and free for a broker."""
+        """Close the store: it is whole again, and free for a broker."""
         try:
             self.connection.close()
         finally:

@@ -85,7 +85,7 @@ class CursorTable:
 
 
 def row_of(cursor: Cursor) -> Parameters:
-    """In the order of the columns."""
+    """The row of a cursor, in the order of the columns."""
     values = (cursor.queue_id, cursor.offset, cursor.moved_at_ms)
     checksum = cursor_checksum(cursor.name.encode(), *values, cursor.owner.encode())
     return (cursor.name, *values, cursor.owner, checksum)

@@ -86,7 +86,7 @@ class EpochTable:
 
 
 def row_of(decision: Decision) -> Parameters:
-    """In the order of the columns."""
+    """The row of a decision, in the order of the columns."""
     # Of a decision of another store there is more to say than a list.
     told = {"home": decision.home, "sets": decision.winners} if decision.home else decision.winners
     winners = _encode(told)

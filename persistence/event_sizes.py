@@ -22,10 +22,10 @@ def encoded_fields(event: Event) -> str:
 
 
 def size_of(kind: bytes, fields: bytes) -> int:
-    """Of a row with these texts."""
+    """The bytes that a row with these texts counts."""
     return ROW_BYTES + len(kind) + len(fields)
 
 
 def size_of_event(event: Event) -> int:
-    """What an event counts where it is not in rows."""
+    """The bytes that an event counts where it is not in rows."""
     return size_of(event.kind.encode(), encoded_fields(event).encode())

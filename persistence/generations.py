@@ -102,7 +102,7 @@ class Generations:
         return placement
 
     def keep(self, placement: Placement) -> None:
-        """They are durable."""
+        """The outcomes are durable: count them."""
         self._kept.extend([Generation(first_number, at_ms) for first_number, at_ms in placement.opened])
         for generation in self._kept[-len(placement.members) :]:
             count = len(placement.members[generation.first_number])

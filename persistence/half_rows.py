@@ -23,7 +23,7 @@ COLUMNS: Final = (
 
 
 def row_of(change: HalfChange, number: int, stamp: int) -> Parameters:
-    """In the order of the columns."""
+    """The row of a half message, in the order of the columns."""
     half = change.half
     forget_ms = _forget_ms(change, stamp)
     return (

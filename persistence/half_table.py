@@ -132,7 +132,7 @@ class HalfTable:
     # Reading
 
     def find(self, group: str, half_id: bytes) -> NumberedHalf | None:
-        """Its number and itself. Raises RowDamaged, StoreFailed."""
+        """The number of a half message, and the half message. Raises RowDamaged, StoreFailed."""
         key = (group, half_id)
         recent = self._recent.get(key)
         if recent is not None:
@@ -279,7 +279,7 @@ class HalfTable:
         return sum([size for number in numbers for (size,) in self._unit.query(_KEPT_OF, number)])
 
     def _count_kept(self, more: int) -> None:
-        """In the transaction that makes it so."""
+        """Store how many bytes of bodies are kept, in the transaction that changes it."""
         self._kept_then = self._kept_bytes + more
         if more:
             self._unit.execute(_SAVE_KEPT, (KEPT_KEY, str(self._kept_then)))

@@ -30,14 +30,14 @@ class KeepClock:
         self._told_at: float | None = None
 
     def load(self, ms: int, told_at: float | None = None) -> None:
-        """It goes on where the last process left it: at `ms` when it was told the time `told_at`, if that is
-        known.
+        """Go on where the last process left the clock: at `ms` when it was told the time `told_at`, if that
+        is known.
         """
         self._ms = float(ms)
         self._told_at = told_at
 
     def stamp(self) -> int:
-        """For what is stored now; not earlier than this clock is then."""
+        """The stamp of what is stored now: not earlier than this clock is then."""
         return int(self._ms) + AWAY_MS
 
     def tick(self, now: float) -> int:

@@ -81,7 +81,7 @@ class Ledger:
         return None
 
     def changes(self) -> HalfChanges:
-        """For a new group."""
+        """The changes of a new group, none at first."""
         return HalfChanges(self.halves.find, self.events.next_seq, self._is_decided)
 
     def _is_decided(self, group: str, producer: str, epoch: int) -> bool:
@@ -107,7 +107,7 @@ class Ledger:
         return next_number
 
     def keep(self, changes: HalfChanges, next_number: int) -> int:
-        """They are durable; about how many pages that took."""
+        """The changes are durable: memory follows. Returns about how many pages they took."""
         if next_number:
             self.halves.keep(next_number)
         self.events.keep(changes.events, changes.next_seq)
@@ -141,7 +141,7 @@ class Ledger:
         return pages, more_halves or more_events
 
     def tell(self, time: KeepTime) -> int:
-        """It is so late; what is kept is by that older, whatever becomes of the group."""
+        """Take the time: what is kept is so much older, whatever becomes of the group."""
         return self._clock.tick(time.now_ms / 1_000)
 
     def _save_clock(self, clock_ms: int, now_ms: int) -> None:

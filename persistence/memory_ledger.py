@@ -114,7 +114,7 @@ class MemoryLedger:
     # Writing
 
     def changes(self) -> HalfChanges:
-        """For a new group."""
+        """The changes of a new group, none at first."""
         return HalfChanges(self._find, self._next_seq, self._is_decided)
 
     def _find(self, group: str, half_id: bytes) -> NumberedHalf | None:
@@ -125,11 +125,11 @@ class MemoryLedger:
         return self.decision(questions.DecisionOf(group, producer, epoch)) is not None
 
     def tell(self, time: KeepTime) -> None:
-        """It is so late; what is kept is by that older, whatever becomes of the group."""
+        """Take the time: what is kept is so much older, whatever becomes of the group."""
         self._clock.tick(time.now_ms / 1_000)
 
     def keep(self, changes: HalfChanges) -> None:
-        """They happened."""
+        """Apply the changes of a group."""
         if changes.time is not None:
             self.time = changes.time.now_ms, changes.time.notes
         stamp = self._clock.stamp() if changes.dated else 0
@@ -169,7 +169,7 @@ class MemoryLedger:
         self._cursors.update(changes.cursors)
 
     def forget_queue(self, queue_id: int) -> None:
-        """It was deleted."""
+        """Forget the streams and cursors of a queue that was deleted."""
         for key in [key for key in self._streams if key[0] == queue_id]:
             del self._streams[key]
         for cursor_key in [key for key in self._cursors if key[1] == queue_id]:
@@ -207,7 +207,7 @@ class MemoryLedger:
         return body is not None
 
     def _drop_bodies(self) -> None:
-        """Of what policy rolled back, the oldest first, down to the bound."""
+        """Drop bodies of what policy rolled back, the oldest first, down to the bound."""
         for key, half in self._halves.items():
             if self._kept_bytes <= self._half_keep_bytes:
                 return

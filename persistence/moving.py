@@ -197,7 +197,7 @@ def run_of_moved(queue_id: int, moved: MovedRun, at_ms: int) -> Run:
 
 
 def bytes_of_moved(moved: MovedRun) -> int:
-    """Of all the messages that move, those that the group retires at once included."""
+    """The bytes of all the messages that move, those that the group retires at once included."""
     run = moved.run
     if moved.count == run.count:
         return run.live_bytes  # the whole run moves only if all of it is live

@@ -87,7 +87,7 @@ class Outcomes:
         return placement
 
     def keep(self, placement: Placement) -> int:
-        """They are durable; about how many pages that took."""
+        """The outcomes are durable: memory follows. Returns about how many pages they took."""
         self._generations.keep(placement)
         return sum([min(len(members), GENERATION_PAGES) for members in placement.members.values()])
 

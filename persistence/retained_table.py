@@ -38,7 +38,7 @@ _LOWEST: Final = (
 
 
 class Retention:
-    """Of one node, as the last commit left it. It may have ended, and wait for the sweep only.
+    """The retention of one node, as the last commit left it. It may have ended, and wait for the sweep only.
 
     `at_ms` is when the latest message was published; `low_at_ms` when the oldest one that is kept was, None
     if that is not known. `byte_count` has the rows of `run` below `believed_to` as they say, also damaged
@@ -61,11 +61,11 @@ class Retention:
         self.low_at_ms: int | None = NO_RUN
 
     def retains(self) -> bool:
-        """False if it has ended."""
+        """Whether the node retains settled messages; False if its retention has ended."""
         return bool(self.keep_ms or self.keep_bytes)
 
     def row(self, queue_id: int) -> Parameters:
-        """In the order of the columns."""
+        """The row of the retention, in the order of the columns."""
         values = (
             queue_id, self.keep_ms, self.keep_bytes, self.first_offset, self.swept_to, self.at_ms,
         )  # fmt: skip

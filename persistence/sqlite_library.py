@@ -64,7 +64,7 @@ def check_library(version: tuple[int, ...], allow_unsafe: bool) -> None:
 
 
 def library_version() -> tuple[int, ...]:
-    """Of the SQLite library that would be used."""
+    """The version of the SQLite library that would be used."""
     return tuple(map(int, sqlite3.sqlite_version.split(".")))
 
 

@@ -101,7 +101,7 @@ def forget_streams(unit: UnitOfWork, queue_id: int) -> bool:
 
 
 def row_of(stream: Stream) -> Parameters:
-    """In the order of the columns."""
+    """The row of a stream, in the order of the columns."""
     numbers = [number for former in stream.former for number in former]
     former = struct.pack(f"<{len(numbers)}Q", *numbers)
     (seq_id,) = _SIGNED.unpack(_NUMBER.pack(stream.seq_id))  # it has 64 bits, as SQLite's, which have a sign

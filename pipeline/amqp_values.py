@@ -32,7 +32,7 @@ _EXACT: Final = decimal.Context(prec=38, traps=[])
 
 
 def same(value: Any) -> Any:
-    """For values that are what the encoder takes."""
+    """The value as it is: the encoder takes it."""
     return value
 
 
@@ -139,7 +139,7 @@ def nullable(convert: Convert) -> Convert:
 
 
 def map_of(kind: Any, path: str, *, simple: bool = False) -> Convert:
-    """For MAP with strings as keys; Arrow brings it as pairs."""
+    """The converter for a MAP with strings as keys; Arrow brings it as pairs."""
     if kind["keyType"] != "string":
         raise SchemaError(f"column {path}: expected STRING as the keys of the map, found {kind['keyType']}")
     convert = converter(kind["valueType"], f"{path}[]", simple=simple)
@@ -161,7 +161,7 @@ def _struct_of(kind: Any, path: str, *, simple: bool = False) -> Convert:
 
 
 def mapping(kind: Any, path: str, *, simple: bool = False) -> Convert:
-    """For a column that becomes a map with strings as keys: a MAP or a STRUCT."""
+    """The converter for a column that becomes a map with strings as keys: a MAP or a STRUCT."""
     name = kind["type"] if isinstance(kind, dict) else kind
     if name == "map":
         return map_of(kind, path, simple=simple)

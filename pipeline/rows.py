@@ -170,7 +170,7 @@ class Messages:
         return len(self.payloads)
 
     def extend(self, more: Messages) -> None:
-        """Those messages behind these."""
+        """Append other messages."""
         self.payloads += more.payloads
         self.splits += more.splits
         self.offsets += more.offsets

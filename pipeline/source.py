@@ -55,7 +55,7 @@ __all__ = ["AmqpBatchReader", "AmqpStreamReader", "schema_of"]
 POLL_MS: Final = 1_000
 """How long a stream that has nothing new waits at the broker; Spark asks again at once."""
 TURN_MS: Final = 100
-"""Of that, with several brokers: how long at each, in turn."""
+"""The part of that for each broker, where there are several, in turn."""
 
 
 class AmqpBatchReader(DataSourceReader):

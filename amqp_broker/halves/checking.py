@@ -1,6 +1,6 @@
 """Links on which the broker asks about half messages, and those on which parked ones are looked at.
 
-group --assign--> CheckSource.ask --mail--> sent in the connection's turn --outcome--> CheckAnswer --> writer
+group --assign--> CheckBackSource.ask --mail--> sent in a turn --outcome--> CheckBackAnswer --> writer
 """
 
 from __future__ import annotations
