@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -205,13 +206,13 @@ MANY = 3 * PAGE_MESSAGES + 7
 
 
 def filled(folder: Path) -> None:
-    """A store with a queue of MANY messages, and no retention."""
+    """A store with a queue of MANY messages, which are not older than a retention, and no retention."""
     store = SqliteStore(folder, ballast_bytes=0)
     create = CreateNode("q", "queue")
     store.apply([[create]])
     store.commit()
     body = encode_message(body=b"x")
-    records = [record_of(body, 0, 1_000, create.queue_id, True) for _ in range(MANY)]
+    records = [record_of(body, 0, round(time.time() * 1000), create.queue_id, True) for _ in range(MANY)]
     for offset, record in enumerate(records):
         record.offset = offset
         record.body = encode_message(body=b"%d" % offset)
@@ -277,7 +278,7 @@ def test_no_message_comes_before_the_retention_of_its_log() -> None:
 
 def submit(broker: Broker, queue: Queue) -> None:
     """Post one message, with the next group."""
-    record = record_of(encode_message(body=b"one"), 0, 1_000, queue.queue_id, True)
+    record = record_of(encode_message(body=b"one"), 0, round(time.time() * 1000), queue.queue_id, True)
     record.durable = True
     broker.writer.submit(Posting(broker.nodes, queue, [record], OF_THE_BROKER))
 
