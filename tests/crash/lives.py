@@ -41,17 +41,17 @@ ALWAYS: Final = ("apply", "commit", "checkpoint")
 STARTING: Final = ("migration",)
 """Those that only the first life of a store passes."""
 OUT_OF_REACH: Final = {
-    "backup": "the broker makes no backup under load: tests/persistence kills there",
-    "compact": "needs a file that is mostly free, or the command: tests/persistence kills there",
+    "backup": "the broker makes no backup under load: tests/crash/store kills there",
+    "compact": "needs a file that is mostly free, or the command: tests/crash/store kills there",
     "compaction": "needs a large segment of which little is live, which load makes by chance only: "
-    "tests/persistence kills there",
-    "cursor": "no client moves one: tests/persistence/test_retain_fault_points.py kills there",
-    "expire": "needs half messages or events that are too old: tests/persistence kills there",
-    "forget": "needs a million outcomes or an age of days: tests/persistence kills there",
+    "tests/crash/store kills there",
+    "cursor": "no client moves one: tests/crash/store/test_retain_fault_points.py kills there",
+    "expire": "needs half messages or events that are too old: tests/crash/store kills there",
+    "forget": "needs a million outcomes or an age of days: tests/crash/store kills there",
     "log": "only `amqp-broker check --give-up-log` passes there, on a closed store",
-    "quarantine": "needs a damaged message: tests/persistence kills there",
-    "retain": "no queue retains: tests/persistence/test_retain_fault_points.py kills there",
-    "sweep": "needs a queue that is purged or deleted: tests/persistence kills there",
+    "quarantine": "needs a damaged message: tests/crash/store kills there",
+    "retain": "no queue retains: tests/crash/store/test_retain_fault_points.py kills there",
+    "sweep": "needs a queue that is purged or deleted: tests/crash/store kills there",
 }
 """Points that no workload can reach, with the reason."""
 
