@@ -18,7 +18,7 @@ from tests.crash.fates import Fate, collect_accounts
 from tests.crash.history import History
 from tests.crash.messages import Messages
 from tests.crash.traffic import message_id_of
-from tests.crash.workload import LivingClient, Workload
+from tests.crash.workload import Workload
 from tests.support.event_replay import Replay
 
 CONFIGURATION: Final = '[[queue]]\npattern = "{}"\nevents = true\n'
@@ -101,17 +101,6 @@ class Events(Workload):
         self.messages = messages
         self.configuration = "".join(CONFIGURATION.format(queue) for queue in messages.load.queues)
         self.kinds: Counter[str] = Counter()
-
-    def made_clients(self, port: int, life: int, end: str) -> list[LivingClient]:
-        """Nobody: the broker tells."""
-        return []
-
-    def recorded(self) -> int:
-        """Nothing: what is told is read in the end."""
-        return 0
-
-    def settle(self, port: int, life: int) -> None:
-        """The messages are drained by others."""
 
     def check(self, deaths: Sequence[Death], data: Path) -> list[str]:
         """The log of a broker that was drained tells of each message, and of no other one."""

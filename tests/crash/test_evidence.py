@@ -130,17 +130,6 @@ class _Idle(Workload):
         super().__init__()
         self.planted = planted
 
-    def made_clients(self, port: int, life: int, end: str) -> list[LivingClient]:
-        """Nobody comes."""
-        return []
-
-    def recorded(self) -> int:
-        """Nothing happens."""
-        return 0
-
-    def settle(self, port: int, life: int) -> None:
-        """Nothing is open."""
-
     def check(self, deaths: Sequence[Death], data: Path) -> list[str]:
         """What was planted."""
         return self.planted
