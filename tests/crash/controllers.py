@@ -52,6 +52,8 @@ class Live:
     """Acquired in it, and without an outcome: ours after a commit."""
     given: dict[int, Name] = field(default_factory=dict)
     """An unsettled outcome was given in it: settled by a commit."""
+    settled: list[Name] = field(default_factory=list)
+    """A settled outcome was given in it."""
     acquired: set[int] = field(default_factory=set)
     """What a rollback releases."""
     doomed: bool = False
@@ -274,6 +276,7 @@ class ControllingClient(Client):
         receiver.settle(names, state, settled=settled)
         if settled:
             live.acquired.difference_update(names)
+            live.settled.extend(names.values())
         else:
             live.given.update(names)
 
@@ -295,6 +298,7 @@ class ControllingClient(Client):
             names = [*self.held.values(), *self._accepted]
             for live in self.lives.values():
                 names += [*live.kept.values(), *live.given.values()]
+                names += live.settled  # the outcome may never have arrived
             self.history.record("dropped", self.life, self.receiver.name, names)
 
     def detach_control(self) -> None:

@@ -76,6 +76,27 @@ def test_an_acquiring_controller_waits_for_the_rest_of_a_transaction() -> None:
     assert seen(history, "received") == seen(history, "accept_sent") == [0, 1]
 
 
+def test_a_controller_that_leaves_may_have_everything_that_it_settled_in_a_transaction() -> None:
+    """The outcome may be lost with the connection: of such messages the broker counts the oldest as a failed
+    try.
+    """
+    connection = named(10, TXN_ID)
+    history = history_of(10)
+    controller = AcquiringController("a", 0, 1, "q", history, random.Random(1), ("other",))
+    controller.prepare(connection)
+    controller.presettled = False
+    live = Live(TXN_ID)
+    controller.lives[TXN_ID] = live
+    assert controller.receiver is not None
+    controller.receiver.flow(5, drain=True, txn_id=TXN_ID)
+    while not controller.receiver.used_up:
+        connection.pump(0)
+    controller.take(live)
+    controller.give(live, {number: live.kept.pop(number) for number in [*live.kept]}, settled=True)
+    controller.leave()
+    assert seen(history, "retired_settled") == seen(history, "dropped") == [0, 1, 2, 3, 4]
+
+
 def test_a_transforming_controller_that_quiesces_has_everything() -> None:
     """What it left half here would be given back unseen."""
     connection = named(100)
