@@ -22,7 +22,7 @@ from amqp_broker.coordinator.half_group import (
     HalfSettings,
     OpenHalf,
 )
-from amqp_broker.coordinator.half_ids import half_id_of, half_id_of_octets, half_id_value, shown_half_id
+from amqp_broker.coordinator.half_ids import half_id_of, half_id_value, shown_half_id
 from amqp_broker.coordinator.half_set_checks import SET_CHECK_OUTCOMES, OpenSet, set_key
 from amqp_broker.coordinator.half_set_table import (
     EPOCH_TABLE,
@@ -101,7 +101,6 @@ __all__ = [
     "HalfSettings",
     "OpenHalf",
     "half_id_of",
-    "half_id_of_octets",
     "half_id_value",
     "shown_half_id",
     "SET_CHECK_OUTCOMES",

@@ -15,11 +15,6 @@ from amqp_broker.frames import Ulong
 
 HALF_ID_BYTES_MAX: Final = 256  # of the value; JMS message-ids have about 50
 _ULONG_BYTES: Final = 8
-# By the constructor of its type (1.6): string, binary, uuid, ulong, and the short forms of that.
-_KINDS: Final = {
-    0xA1: b"s", 0xA0: b"b", 0x98: b"u", 0x80: b"l", 0x53: b"l" + bytes(_ULONG_BYTES - 1),
-    0x44: b"l" + bytes(_ULONG_BYTES),
-}  # fmt: skip
 
 
 def half_id_of(value: object) -> bytes | None:
@@ -34,17 +29,6 @@ def half_id_of(value: object) -> bytes | None:
         encoded = b"l" + value.value.to_bytes(_ULONG_BYTES, "big")
     else:
         return None
-    return encoded if 1 < len(encoded) <= 1 + HALF_ID_BYTES_MAX else None
-
-
-def half_id_of_octets(constructor: int, octets: bytes) -> bytes | None:
-    """The id that an encoded message-id or correlation-id is, of which these are the octets behind its
-    constructor (and size); None if it can't be one.
-    """
-    kind = _KINDS.get(constructor)
-    if kind is None:
-        return None
-    encoded = kind + octets
     return encoded if 1 < len(encoded) <= 1 + HALF_ID_BYTES_MAX else None
 
 

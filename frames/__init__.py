@@ -4,45 +4,15 @@
 Everything here is pure: no sockets, no clock, no state of a connection.
 """
 
-from amqp_broker.frames.composite import Composite
 from amqp_broker.frames.composite_decoding import decode_composite
 from amqp_broker.frames.composite_encoding import encode_composite, register_composites
 from amqp_broker.frames.decoding import decode_value
+from amqp_broker.frames.delivery import Delivery
+from amqp_broker.frames.delivery_states import decode_state, encode_state
 from amqp_broker.frames.encoding import encode_value
 from amqp_broker.frames.errors import AmqpError, DecodeError, EncodeError, FramingError
-from amqp_broker.frames.fast_checks import check_body
-from amqp_broker.frames.fast_encoding import (
-    MAX_TRANSFER_STATE_BYTES,
-    TransferEncoder,
-    encode_transactional,
-    encode_uint,
-)
-from amqp_broker.frames.fast_halves import peek_answer, peek_named
-from amqp_broker.frames.fast_maps import encode_flat_map
-from amqp_broker.frames.fast_path import (
-    DISPOSITION_CODE,
-    FLOW_CODE,
-    TRANSFER_CODE,
-    learn_shape,
-    read_run,
-)
-from amqp_broker.frames.fast_rows import (
-    StampReader,
-    extend_from_map,
-    read_flat_map,
-    read_properties,
-    split_many,
-    split_sections,
-)
-from amqp_broker.frames.fast_sections import (
-    UNSURE,
-    find_maps,
-    peek_header,
-    read_entries,
-    read_request,
-)
-from amqp_broker.frames.fast_stamps import OffsetStamp
-from amqp_broker.frames.fast_values import Delivery, TransferShape
+from amqp_broker.frames.field_writers import LinkFields, link_fields
+from amqp_broker.frames.flat_maps import encode_flat_map, extend_from_map, read_entries, read_flat_map
 from amqp_broker.frames.framing import (
     AMQP_FRAME,
     AMQP_HEADER,
@@ -55,20 +25,29 @@ from amqp_broker.frames.framing import (
     encode_frame,
     encode_sasl_frame,
 )
-from amqp_broker.frames.generated import (
-    FlowHead,
-    TransferHead,
-    encode_disposition,
-    encode_flow,
-    read_disposition,
-    read_flow,
-    read_transactional_state,
-    read_transfer,
+from amqp_broker.frames.generated import FlowHead, TransferHead, encode_disposition, encode_flow
+from amqp_broker.frames.hot_frames import HotFrames, read_hot
+from amqp_broker.frames.layout import (
+    MAX_TRANSFER_STATE_BYTES,
+    Sendable,
+    TransferEncoder,
+    TransferLayout,
+    learn,
+    read_run,
 )
-from amqp_broker.frames.identity import peek_identity
 from amqp_broker.frames.limits import MIN_MAX_FRAME_SIZE, SECTION_NODES_MAX
 from amqp_broker.frames.message import Message
-from amqp_broker.frames.message_encoding import encode_message, encode_section
+from amqp_broker.frames.message_check import UNSURE, check_body
+from amqp_broker.frames.message_encoding import annotated, encode_message, encode_section
+from amqp_broker.frames.message_parts import read_properties, split_many
+from amqp_broker.frames.message_peek import (
+    find_maps,
+    peek_answer,
+    peek_header,
+    peek_identity,
+    peek_named,
+    read_request,
+)
 from amqp_broker.frames.outcomes import (
     Accepted,
     Declared,
@@ -104,6 +83,7 @@ from amqp_broker.frames.restricted_types import (
 )
 from amqp_broker.frames.sasl import SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
 from amqp_broker.frames.sections import AmqpSequence, AmqpValue, Data, Header, Properties
+from amqp_broker.frames.stamps import OffsetStamp
 from amqp_broker.frames.termini import (
     AnyTarget,
     Coordinator,
@@ -141,31 +121,8 @@ from amqp_broker.frames.values import (
 register_composites()
 
 __all__ = [
-    "encode_transactional",
-    "peek_answer",
-    "peek_named",
-    "read_request",
-    "read_transactional_state",
     "AMQP_FRAME",
     "AMQP_HEADER",
-    "DISPOSITION_CODE",
-    "EMPTY_FRAME",
-    "FLOW_CODE",
-    "MAX_TRANSFER_STATE_BYTES",
-    "MIN_MAX_FRAME_SIZE",
-    "RECEIVER",
-    "SASL_AUTH",
-    "SECTION_NODES_MAX",
-    "SASL_HEADER",
-    "SASL_OK",
-    "SENDER",
-    "SETTLE_MODE_FIRST",
-    "SETTLE_MODE_MIXED",
-    "SETTLE_MODE_SECOND",
-    "SETTLE_MODE_SETTLED",
-    "SETTLE_MODE_UNSETTLED",
-    "TLS_HEADER",
-    "TRANSFER_CODE",
     "Accepted",
     "AmqpError",
     "AmqpSequence",
@@ -177,7 +134,6 @@ __all__ = [
     "Byte",
     "Char",
     "Close",
-    "Composite",
     "CompoundKey",
     "Coordinator",
     "Data",
@@ -197,6 +153,7 @@ __all__ = [
     "Discharge",
     "Disposition",
     "Double",
+    "EMPTY_FRAME",
     "EncodeError",
     "End",
     "Error",
@@ -207,40 +164,58 @@ __all__ = [
     "FrameReader",
     "FramingError",
     "Header",
+    "HotFrames",
     "Int",
+    "LinkFields",
     "Long",
+    "MAX_TRANSFER_STATE_BYTES",
+    "MIN_MAX_FRAME_SIZE",
     "Message",
     "Modified",
     "OffsetStamp",
     "Open",
     "Properties",
     "ProtocolHeader",
+    "RECEIVER",
     "Received",
     "Rejected",
     "Released",
+    "SASL_AUTH",
+    "SASL_HEADER",
+    "SASL_OK",
+    "SECTION_NODES_MAX",
+    "SENDER",
+    "SETTLE_MODE_FIRST",
+    "SETTLE_MODE_MIXED",
+    "SETTLE_MODE_SECOND",
+    "SETTLE_MODE_SETTLED",
+    "SETTLE_MODE_UNSETTLED",
     "SaslChallenge",
     "SaslInit",
     "SaslMechanisms",
     "SaslOutcome",
     "SaslResponse",
+    "Sendable",
     "Short",
     "Source",
-    "StampReader",
     "Symbol",
+    "TLS_HEADER",
     "Target",
     "Timestamp",
     "TransactionalState",
     "Transfer",
     "TransferEncoder",
     "TransferHead",
-    "TransferShape",
+    "TransferLayout",
     "UNSURE",
     "Ubyte",
     "Uint",
     "Ulong",
     "Ushort",
+    "annotated",
     "check_body",
     "decode_composite",
+    "decode_state",
     "decode_value",
     "encode_composite",
     "encode_disposition",
@@ -250,22 +225,23 @@ __all__ = [
     "encode_message",
     "encode_sasl_frame",
     "encode_section",
-    "encode_uint",
+    "encode_state",
     "encode_value",
     "extend_from_map",
     "find_maps",
-    "learn_shape",
+    "learn",
+    "link_fields",
+    "peek_answer",
     "peek_header",
     "peek_identity",
-    "read_disposition",
+    "peek_named",
     "read_entries",
     "read_flat_map",
-    "read_flow",
+    "read_hot",
     "read_properties",
+    "read_request",
     "read_run",
-    "read_transfer",
     "shorten",
-    "takes_rejected",
     "split_many",
-    "split_sections",
+    "takes_rejected",
 ]

@@ -13,6 +13,8 @@ import struct
 from types import FunctionType
 from typing import Final
 
+from amqp_broker.frames.decoding import skip_value
+from amqp_broker.frames.errors import DecodeError
 from amqp_broker.frames.primitive_types import ENCODINGS, FIXED
 
 _unpack_u32: Final = struct.Struct(">I").unpack_from
@@ -106,44 +108,7 @@ def end_of_state(data: bytes, at: int, end: int) -> int:
             return at + 4
         if code == 0xC0:
             return at + 5 + data[at + 4]
-    stop = skip_value(data, at, end)
-    if stop < 0:
-        raise ValueError(data[at])
-    return stop
-
-
-def skip_value(data: bytes, at: int, stop: int) -> int:
-    """Where the value that starts at `at` ends, or -1 when it is not wholly before `stop` or is not one
-    value.
-
-    Only the outermost constructor is looked at: what is inside a list or map is checked when it is decoded.
-    """
-    if at < stop and data[at] == 0:
-        # A described value: the descriptor, then the value. Descriptors that are described themselves are not
-        # known.
-        at = _skip_plain(data, at + 1, stop)
-        if at < 0:
-            return -1
-    return _skip_plain(data, at, stop)
-
-
-def _skip_plain(data: bytes, at: int, stop: int) -> int:
-    if at >= stop:
-        return -1
-    width = data[at] >> 4
-    at += 1
-    if width == 4:
-        end = at
-    elif 5 <= width <= 9:
-        end = at + (1 << (width - 5))
-    elif width in (0xA, 0xC, 0xE):
-        if at >= stop:
-            return -1
-        end = at + 1 + data[at]
-    elif width in (0xB, 0xD, 0xF):
-        if at + 4 > stop:
-            return -1
-        end = at + 4 + u32(data, at)
-    else:
-        return -1
-    return end if end <= stop else -1
+    try:
+        return skip_value(data, at, end)
+    except DecodeError as error:
+        raise ValueError(data[at]) from error

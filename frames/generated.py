@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from amqp_broker.frames.fast_encoding import list_frame
 from amqp_broker.frames.field_readers import (
     OCTETS,
     boolean,
@@ -25,6 +24,7 @@ from amqp_broker.frames.field_readers import (
     uint,
     uint_or,
 )
+from amqp_broker.frames.field_writers import list_frame
 from amqp_broker.frames.outcomes import Accepted, Released, TransactionalState
 from amqp_broker.frames.transactions import Discharge
 

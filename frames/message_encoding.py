@@ -1,10 +1,12 @@
 """Messages to bytes, section by section (the drawing is in `message`)."""
 
-from typing import Any
+from typing import Any, Final
 
 from amqp_broker.frames.composite_encoding import encode_composite
 from amqp_broker.frames.encoding import encode_value
 from amqp_broker.frames.errors import EncodeError
+from amqp_broker.frames.message import Message
+from amqp_broker.frames.primitive_types import STR8, SYM8, VBIN8
 from amqp_broker.frames.printing import shorten
 from amqp_broker.frames.sections import (
     AMQP_SEQUENCE,
@@ -12,6 +14,7 @@ from amqp_broker.frames.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     HEADER,
+    MESSAGE_ANNOTATIONS,
     PROPERTIES,
     SECTION_CODES,
     SECTION_NAMES,
@@ -23,6 +26,9 @@ from amqp_broker.frames.sections import (
 )
 from amqp_broker.frames.values import Array, Symbol, Ulong
 
+_DESCRIBED: Final = b"\x00\x53"
+_SHORT_ANNOTATIONS: Final = b"\x00\x53\x72\xc1"
+_SHORT_ENTRY_BYTES: Final = 240  # a map of one such entry is of the short form
 
 def encode_section(name: str, value: object) -> bytes:
     """One section by its name in the standard ("message-annotations", ...). Raises EncodeError.
@@ -99,6 +105,26 @@ def encode_message(
     if footer is not None:
         parts.append(encode_section("footer", footer))
     return b"".join(parts)
+
+
+def annotated(body: bytes, added: dict[str, object]) -> bytes:
+    """A message without its header, with these message-annotations among its own; all behind them stays octet
+    for octet. Raises DecodeError, and EncodeError.
+    """
+    if body[:2] == _DESCRIBED and body[2] > MESSAGE_ANNOTATIONS:
+        if len(added) == 1:
+            ((name, value),) = added.items()
+            octets = value.encode() if isinstance(value, str) else value
+            if isinstance(octets, bytes) and len(octets) + len(name) < _SHORT_ENTRY_BYTES:
+                code = STR8 if isinstance(value, str) else VBIN8
+                entry = bytes((SYM8, len(name))) + name.encode("ascii") + bytes((code, len(octets))) + octets
+                return _SHORT_ANNOTATIONS + bytes((len(entry) + 1, 2)) + entry + body
+        return encode_section("message-annotations", added) + body
+    message = Message(body)
+    merged: dict[Any, object] = dict(message.message_annotations or {})
+    merged.update({Symbol(name): value for name, value in added.items()})
+    section = encode_section("message-annotations", merged)
+    return section + body[message.after_message_annotations_offset :]
 
 
 def _body_parts(body: object) -> list[bytes]:

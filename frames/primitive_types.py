@@ -18,8 +18,35 @@ VARIABLE: Final = 2
 COMPOUND: Final = 3
 ARRAY: Final = 4
 
+# The format codes that the readers of usual layouts look for, by the names of the standard.
 DESCRIBED: Final = 0x00
 NULL: Final = 0x40
+TRUE: Final = 0x41
+FALSE: Final = 0x42
+UINT0: Final = 0x43
+ULONG0: Final = 0x44
+LIST0: Final = 0x45
+SMALLUINT: Final = 0x52
+SMALLULONG: Final = 0x53
+SMALLINT: Final = 0x54
+SMALLLONG: Final = 0x55
+BOOLEAN: Final = 0x56
+UINT: Final = 0x70
+ULONG: Final = 0x80
+LONG: Final = 0x81
+DOUBLE: Final = 0x82
+TIMESTAMP: Final = 0x83
+UUID: Final = 0x98
+VBIN8: Final = 0xA0
+STR8: Final = 0xA1
+SYM8: Final = 0xA3
+VBIN32: Final = 0xB0
+STR32: Final = 0xB1
+SYM32: Final = 0xB3
+LIST8: Final = 0xC0
+MAP8: Final = 0xC1
+LIST32: Final = 0xD0
+MAP32: Final = 0xD1
 
 
 class Encoding:

@@ -40,7 +40,7 @@ from amqp_broker.links.events import (
     ConnectionClosed,
     Event,
 )
-from amqp_broker.links.fast_reading import read_fast
+from amqp_broker.links.hot_frames import HotReading
 from amqp_broker.links.limits import MIN_MAX_FRAME_SIZE, OperationRate
 from amqp_broker.links.link import Link
 from amqp_broker.links.link_states import LinkState
@@ -94,8 +94,7 @@ class Connection:
         """What waits with its answer to a detach, end or close for outcomes, and when it is answered without
         them.
         """
-        self.run_link: ReceiverLink | None = None
-        """The link of the last transfer: the next one is probably for it, too."""
+        self.hot = HotReading(self)
         self.hot_path = True
         """False reads everything the general way; the two have to say the same."""
         self.context: Any = None
@@ -391,8 +390,8 @@ class Connection:
         self.leaving_at.pop(link, None)
         if isinstance(link, ReceiverLink):
             self.partial_links.discard(link)
-            if self.run_link is link:
-                self.run_link = None
+            if self.hot.run_link is link:
+                self.hot.run_link = None
 
     def steal(self, name: str, remote_role: bool) -> None:
         """A new attach of this name and direction: the old link, if attached, is closed with
@@ -457,7 +456,7 @@ class Connection:
         while not self._waiting and not self.wants_close and self.takes_data():
             try:
                 if self.state is _OPENED and self.hot_path:
-                    read_fast(self)
+                    self.hot.read()
                     if self._waiting:
                         return
                 frame = self.reader.next()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from amqp_broker.frames import Delivery
+from amqp_broker.frames import Delivery, Sendable
 
 if TYPE_CHECKING:
     from amqp_broker.links.sender_link import SenderLink
@@ -18,14 +18,6 @@ __all__ = [
     "SentCopy",
     "in_words",
 ]
-
-
-class Sendable(Protocol):
-    """A message as it is sent: its bytes are `header_bytes` and then `body`, unchanged."""
-
-    header_bytes: bytes
-    body: bytes
-    message_format: int
 
 
 class OutgoingDelivery:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from amqp_broker.frames import (
     RECEIVER,
     Attach,
-    Symbol,
     TransferHead,
-    TransferShape,
-    encode_uint,
-    encode_value,
+    TransferLayout,
+    encode_state,
+    link_fields,
 )
 from amqp_broker.links.deliveries import Delivery, PartialDelivery
-from amqp_broker.links.dispositions import encode_state, runs_of, txn_id_of
+from amqp_broker.links.dispositions import runs_of, txn_id_of
 from amqp_broker.links.errors import (
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
@@ -49,7 +48,7 @@ class ReceiverLink(Link):
     def __init__(self, session: Session, name: str, handle: int) -> None:
         super().__init__(session, name, handle, RECEIVER)
         self.flow_state = ReceiverCredit(session.limits.unsettled_per_link)
-        self.shape: TransferShape | None = None
+        self.layout: TransferLayout | None = None
         self.partial: PartialDelivery | None = None
         self.keeps_messages = False
         """What comes on it stays in memory: no credit is given as long as the account is pressed."""
@@ -498,17 +497,10 @@ class ReceiverLink(Link):
     def _send_flow(self, credit: int, echo: bool, properties: dict[str, Any] | None = None) -> None:
         flow = self.flow_state
         flow.grant(credit)
-        count = encode_uint(flow.delivery_count & 0xFFFFFFFF) if self.remote_attach is not None else b"\x40"
-        fields = encode_uint(self.handle) + count + encode_uint(credit)
-        if echo or flow.drain or properties is not None:
-            fields += b"\x40" + (b"\x41" if flow.drain else b"\x42") + (b"\x41" if echo else b"\x42")
-            if properties is None:
-                self.session.send_flow(fields, 6)
-            else:
-                named = {Symbol(name): value for name, value in properties.items()}
-                self.session.send_flow(fields + encode_value(named), 7)
-        else:
-            self.session.send_flow(fields, 3)
+        count = flow.delivery_count & 0xFFFFFFFF if self.remote_attach is not None else -1
+        self.session.send_flow(
+            link_fields(self.handle, count, credit, drain=flow.drain, echo=echo, properties=properties)
+        )
 
     def answer_echo(self) -> None:
         """Tells our flow state because the peer asked (2.7.4)."""
@@ -525,7 +517,7 @@ class ReceiverLink(Link):
         flow.unsettled = 0
         self._awaiting.clear()
         self._deferred.clear()
-        self.shape = None
+        self.layout = None
         return []
 
     def expect_attached(self) -> None:

@@ -14,10 +14,12 @@ from amqp_broker.frames import (
     Attach,
     TransactionalState,
     TransferEncoder,
-    encode_uint,
+    decode_state,
+    encode_state,
+    link_fields,
 )
 from amqp_broker.links.deliveries import OutgoingDelivery, Sendable, SendingDelivery, SentCopy, in_words
-from amqp_broker.links.dispositions import decode_state, encode_state, txn_id_of
+from amqp_broker.links.dispositions import txn_id_of
 from amqp_broker.links.errors import LocalProtocolError
 from amqp_broker.links.events import FlowReceived, WorkLost
 from amqp_broker.links.link import Link
@@ -224,55 +226,28 @@ class SenderLink(Link):
     def _write(
         self, messages: Sequence[Sendable], start: int, limit: int, encoder: TransferEncoder, settled: bool
     ) -> int:
-        """Writes at most `limit` messages from `start` on; the hot loop of sending."""
+        """Writes at most `limit` messages from `start` on."""
         session = self.session
         output = session.output
-        number = session.next_outgoing_delivery
-        first = number
-        unsettled = session.unsettled_out
-        append = output.chunks.append
-        waiting = output.size_bytes
-        output_limit = output.limit_bytes
+        room = output.limit_bytes - output.size_bytes
+        first = session.next_outgoing_delivery
         max_frame = min(session.connection.remote_max_frame_size, LARGEST_FRAME_BYTES)
-        pack = encoder.pack
-        prefix = encoder.prefix
-        suffix = encoder.suffix
-        head_bytes = encoder.head_bytes
-        message_format = encoder.message_format
-        for index in range(start, start + limit):
-            if waiting >= output_limit:
-                break
-            message = messages[index]
-            if message.message_format != message_format:
-                message_format = message.message_format
-                encoder.set_format(message_format)
-                pack = encoder.pack
-                prefix = encoder.prefix
-                suffix = encoder.suffix
-                head_bytes = encoder.head_bytes
-            header = message.header_bytes
-            body = message.body
-            size = head_bytes + len(header) + len(body)
-            if size > max_frame:
-                break
-            wire = number & 0xFFFFFFFF
-            append(pack(size, prefix, wire, 0xA004, wire, suffix) + header)
-            append(body)
-            waiting += size
-            if not settled:
-                unsettled[number] = OutgoingDelivery(number, self, message)
-            number += 1
-        taken = number - first
+        taken, written = encoder.pack_run(messages, start, limit, first, room, max_frame, output.chunks)
         if taken:
-            output.size_bytes = waiting
+            output.size_bytes += written
             output.wrote = True
-            session.next_outgoing_delivery = number
-            session.window.sent(taken)
+            number = first
             if not settled:
+                unsettled = session.unsettled_out
+                for message in messages[start : start + taken]:
+                    unsettled[number] = OutgoingDelivery(number, self, message)
+                    number += 1
                 self.unsettled_count += taken
                 if self.copies:
                     self._forget_copies(first, number)
-        if taken < limit and waiting < output_limit:
+            session.next_outgoing_delivery = first + taken
+            session.window.sent(taken)
+        if taken < limit and written < room:
             self._begin_large(messages[start + taken], encoder, settled)
             return taken + 1
         return taken
@@ -469,14 +444,8 @@ class SenderLink(Link):
     def answer_echo(self) -> None:
         """Tells our flow state (2.7.4)."""
         flow = self.flow_state
-        fields = (
-            encode_uint(self.handle)
-            + encode_uint(flow.delivery_count & 0xFFFFFFFF)
-            + encode_uint(flow.credit)
-            + encode_uint(flow.available)
-            + (b"\x41" if flow.drain else b"\x42")
-        )
-        self.session.send_flow(fields, 5)
+        count = flow.delivery_count & 0xFFFFFFFF
+        self.session.send_flow(link_fields(self.handle, count, flow.credit, flow.available, flow.drain))
 
     def expect_attached(self) -> None:
         """Raises LocalProtocolError unless the link is attached."""
@@ -501,7 +470,6 @@ class SenderLink(Link):
             del unsettled[delivery.number]
         self.unsettled_count = 0
         return mine
-
 
     def _lose_sending(self) -> None:
         """A message that is sent settled in a transaction, of which the rest will not be sent: its commit

@@ -9,6 +9,7 @@ from amqp_broker.frames import (
     Begin,
     End,
     Error,
+    LinkFields,
     encode_disposition,
     encode_flow,
 )
@@ -181,10 +182,8 @@ class Session:
             # 2.8.15: the smallest encoding does not fit into a frame of the peer.
             self.end(Error(condition=error.condition, description=error.description))
 
-    def send_flow(self, link_fields: bytes, count: int) -> None:
-        """Writes a flow with our window as it is now; `link_fields` are `count` encoded fields from handle
-        on. Nothing for who has closed.
-        """
+    def send_flow(self, link: LinkFields = (b"", 0)) -> None:
+        """Writes a flow with our window as it is now, and about a link. Nothing for who has closed."""
         if self.state not in _WRITABLE or self.connection.leaving is not None:
             return
         window = self.window
@@ -196,8 +195,8 @@ class Session:
                 window.incoming_window,
                 window.next_outgoing_id & 0xFFFFFFFF,
                 OUTGOING_WINDOW,
-                link_fields,
-                count,
+                link[0],
+                link[1],
             )
         )
 
@@ -211,7 +210,7 @@ class Session:
     def renew_window(self) -> None:
         """Sends a session flow when less than half of the incoming-window is left and more can be given."""
         if self.state is _MAPPED and self.window.renewable(self._held()):
-            self.send_flow(b"", 0)
+            self.send_flow()
 
     def _held(self) -> int:
         held = max(self.held, self.unsettled_in.count)
@@ -232,7 +231,7 @@ class Session:
             return
         if self.echo_due:
             self.echo_due = False
-            self.send_flow(b"", 0)
+            self.send_flow()
         self.renew_window()
 
     def wake_blocked(self) -> None:

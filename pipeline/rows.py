@@ -24,7 +24,7 @@ from amqp_broker.frames import (
     Data,
     DecodeError,
     Message,
-    StampReader,
+    OffsetStamp,
     Timestamp,
     decode_value,
     encode_section,
@@ -92,7 +92,7 @@ def ddl_of(columns: tuple[tuple[str, str], ...]) -> str:
 
 
 Split = tuple[Any, Any, Any, Any, Any, int, Any, Any, int, int]
-_stamps: Final = StampReader(OFFSET_ANNOTATION, TIME_ANNOTATION)
+_stamps: Final = OffsetStamp(OFFSET_ANNOTATION, TIME_ANNOTATION)
 _read_stamps: Final = _stamps.read_all
 
 

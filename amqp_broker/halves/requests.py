@@ -19,7 +19,6 @@ from amqp_broker.coordinator import (
     HalfSettings,
     OpenHalf,
     half_id_of,
-    half_id_of_octets,
     half_id_value,
 )
 from amqp_broker.frames import (
@@ -36,6 +35,7 @@ from amqp_broker.frames import (
     Uint,
     Ulong,
     Ushort,
+    annotated,
     decode_value,
     encode_section,
     peek_answer,
@@ -60,14 +60,6 @@ DEAD_LETTER_REASON: Final = "x-opt-dead-letter-reason"
 CHECK_BODY_BYTES: Final = 256 * 1_024  # a larger body is left out of a check: it is only a reminder
 REASON_CHARACTERS: Final = 1_024  # of a resolver's reason that are kept
 SUBJECTS: Final = {"commit": HalfInput.COMMIT, "rollback": HalfInput.ROLLBACK}
-_SUBJECT_OCTETS: Final = {name.encode(): what for name, what in SUBJECTS.items()}
-
-# The section of annotations of one half-id, as the encoder writes it, before a message without its own.
-_ANNOTATIONS_HEAD: Final = b"\x00\x53\x72\xc1"
-_PROPERTIES_HEAD: Final = b"\x00\x53\x73"
-_ID_KEY: Final = b"\xa3" + bytes((len(HALF_ID_ANNOTATION),)) + HALF_ID_ANNOTATION.encode()
-_ID_CODES: Final = {ord("s"): 0xA1, ord("b"): 0xA0}
-_SHORT_ID: Final = 200  # octets: the map is of the short form
 
 _INTEGERS: Final = (Ubyte, Ushort, Uint, Ulong, Byte, Short, Int, Long)
 
@@ -114,8 +106,8 @@ def _put_by_bytes(payload: bytes, settings: HalfSettings) -> PutRequest | None:
     found = peek_named(body)
     if found is None:
         return None
-    constructor, octets, properties, after, names = found
-    half_id = half_id_of_octets(constructor, octets)
+    message_id, properties, after, names = found
+    half_id = half_id_of(message_id)
     if half_id is None:
         return None
     for key in names:
@@ -208,8 +200,8 @@ def resolution_by_bytes(payload: bytes) -> Resolution | None:
     found = peek_answer(payload[peek_header(payload)[5] :])
     if found is None:
         return None
-    what = _SUBJECT_OCTETS.get(found[0])
-    half_id = half_id_of_octets(found[1], found[2])
+    what = SUBJECTS.get(found[0])
+    half_id = half_id_of(found[1])
     return None if what is None or half_id is None else Resolution(half_id, what, "")
 
 
@@ -243,7 +235,7 @@ def write_check(
     named = dict(message.application_properties or {})
     named.update(
         {
-            "half_id": _shown(half.half_id),
+            "half_id": half_id_value(half.half_id),
             "half_group": group,
             "half_destination": half.destination,
             "half_attempt": Int(half.attempts + 1),
@@ -269,40 +261,22 @@ def delivered_body(half: OpenHalf, body: bytes, reason: str) -> bytes:
     """The message as it is delivered: octet for octet, with the annotation that names its half-id. In another
     queue than its own, that of the dead letters, the annotations say for which `reason`.
     """
-    kind = _ID_CODES.get(half.half_id[0])
-    if kind is not None and body[:3] == _PROPERTIES_HEAD and not reason and len(half.half_id) <= _SHORT_ID:
-        octets = half.half_id[1:]
-        value = bytes((kind, len(octets))) + octets
-        return _ANNOTATIONS_HEAD + bytes((len(value) + len(_ID_KEY) + 1, 2)) + _ID_KEY + value + body
-    message = Message(body)
-    annotations = dict(message.message_annotations or {})
-    annotations[Symbol(HALF_ID_ANNOTATION)] = half_id_value(half.half_id)
+    added = {HALF_ID_ANNOTATION: half_id_value(half.half_id)}
     if reason:
-        annotations[Symbol(DEAD_LETTER_REASON)] = reason
-    return encode_section("message-annotations", annotations) + _without_annotations(message)
+        added[DEAD_LETTER_REASON] = reason
+    return annotated(body, added)
 
 
 def parked_body(half: OpenHalf, body: bytes, put_at_ms: int) -> bytes:
     """A parked half message as it is shown: octet for octet, with annotations that say what it is, and when
     it was put by the clock on the wall.
     """
-    message = Message(body)
-    annotations = dict(message.message_annotations or {})
-    annotations.update(
+    return annotated(
+        body,
         {
-            Symbol(HALF_ID_ANNOTATION): half_id_value(half.half_id),
-            Symbol("x-opt-half-destination"): half.destination,
-            Symbol("x-opt-half-attempts"): Int(half.attempts),
-            Symbol("x-opt-half-put-at"): Timestamp(put_at_ms),
-        }
+            HALF_ID_ANNOTATION: half_id_value(half.half_id),
+            "x-opt-half-destination": half.destination,
+            "x-opt-half-attempts": Int(half.attempts),
+            "x-opt-half-put-at": Timestamp(put_at_ms),
+        },
     )
-    return encode_section("message-annotations", annotations) + _without_annotations(message)
-
-
-def _without_annotations(message: Message) -> bytes:
-    return message.data[message.after_message_annotations_offset :]
-
-
-def _shown(half_id: bytes) -> object:
-    """The half-id as an application property, of the type that the producer gave."""
-    return half_id_value(half_id)

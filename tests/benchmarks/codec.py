@@ -14,7 +14,6 @@ from typing import Any
 
 from amqp_broker.frames import (
     Accepted,
-    Composite,
     Discharge,
     Disposition,
     Flow,
@@ -27,6 +26,7 @@ from amqp_broker.frames import (
     encode_frame,
     generated,
 )
+from amqp_broker.frames.composite import Composite
 
 TURNS = 101
 CALLS = 250  # in one turn

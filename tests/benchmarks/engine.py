@@ -25,7 +25,7 @@ from amqp_broker.frames import (
     encode_disposition,
     encode_flow,
     encode_frame,
-    encode_uint,
+    link_fields,
 )
 from amqp_broker.links import (
     AttachReceived,
@@ -116,8 +116,8 @@ def send(settled: bool) -> tuple[float, float]:
     best_send = best_outcome = 1e9
     for turn in range(ROUNDS):
         count = turn * RUN
-        credit = encode_uint(0) + encode_uint(count) + encode_uint(RUN)
-        engine.receive_data(encode_flow(0, count, 2**31 - 1, 0, 2**31 - 1, credit, 3), 0.0)
+        credit = encode_flow(0, count, 2**31 - 1, 0, 2**31 - 1, *link_fields(0, count, RUN))
+        engine.receive_data(credit, 0.0)
         start = time.perf_counter_ns()
         taken = link.send(messages)
         engine.data_to_send()

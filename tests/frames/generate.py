@@ -10,7 +10,8 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from amqp_broker.frames import Composite, Discharge, Disposition, Flow, TransactionalState, Transfer
+from amqp_broker.frames import Discharge, Disposition, Flow, TransactionalState, Transfer
+from amqp_broker.frames.composite import Composite
 from amqp_broker.frames.declarations import DECLARATIONS, CompositeDeclaration, FieldDeclaration
 from amqp_broker.frames.restricted_types import ARCHETYPE_PRIMITIVES
 
@@ -30,7 +31,6 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from amqp_broker.frames.fast_encoding import list_frame
 from amqp_broker.frames.field_readers import (
     OCTETS,
     boolean,
@@ -44,6 +44,7 @@ from amqp_broker.frames.field_readers import (
     uint,
     uint_or,
 )
+from amqp_broker.frames.field_writers import list_frame
 from amqp_broker.frames.outcomes import {outcomes}, TransactionalState
 from amqp_broker.frames.transactions import Discharge
 '''

@@ -29,9 +29,8 @@ from amqp_broker.frames import (
     encode_composite,
     encode_disposition,
     encode_flow,
-    encode_uint,
-    encode_value,
     generated,
+    link_fields,
 )
 from tests.frames.generate import GENERATED, READERS, Reader, text
 from tests.frames.samples import CLIENT_TRANSFERS, decoded
@@ -235,29 +234,26 @@ def test_a_disposition_is_what_was_meant(
     assert frame.performative == Disposition(role=role, first=first, last=last, settled=settled, state=state)
 
 
-@given(channels, st.just(-1) | numbers, numbers, numbers, numbers, st.booleans())
+@given(
+    channels, st.just(-1) | numbers, numbers, numbers, numbers,
+    st.none() | st.tuples(numbers, st.none() | numbers, numbers, st.none() | numbers, st.booleans(),
+    st.booleans(), st.none() | st.integers(0, 400)),
+)  # fmt: skip
 def test_a_flow_is_what_was_meant(
-    channel: int, next_in: int, window: int, next_out: int, out_window: int, link: bool
+    channel: int, next_in: int, window: int, next_out: int, out_window: int, link: Any
 ) -> None:
-    """For the session alone, and with the fields of a link behind."""
-    fields = encode_uint(3) + encode_uint(300) + encode_uint(0) if link else b""
-    frame = decoded(encode_flow(channel, next_in, window, next_out, out_window, fields, 3 if link else 0))
-    expected = Flow(
+    """For the session alone, and with the fields of a link behind, also when the list is a long one."""
+    flow = Flow(
         next_incoming_id=None if next_in < 0 else next_in, incoming_window=window, next_outgoing_id=next_out,
         outgoing_window=out_window,
     )  # fmt: skip
-    if link:
-        expected.handle, expected.delivery_count, expected.link_credit = 3, 300, 0
-    assert frame.performative == expected and frame.channel == channel
-
-
-@given(st.integers(0, 400))
-def test_a_flow_with_properties_is_what_was_meant(octets: int) -> None:
-    """The seventh field of a link, also when it makes the list a long one."""
-    properties = encode_value({Symbol("txn-id"): b"t" * octets})
-    fields = encode_uint(3) + encode_uint(300) + encode_uint(0) + b"\x40\x42\x42" + properties
-    frame = decoded(encode_flow(0, 1, 2, 3, 4, fields, 7))
-    assert frame.performative == Flow(
-        next_incoming_id=1, incoming_window=2, next_outgoing_id=3, outgoing_window=4, handle=3,
-        delivery_count=300, link_credit=0, properties={"txn-id": b"t" * octets},
-    )  # fmt: skip
+    fields = (b"", 0)
+    if link is not None:
+        flow.handle, flow.delivery_count, flow.link_credit, flow.available, flow.drain, flow.echo, size = link
+        flow.properties = None if size is None else {"txn-id": b"t" * size}
+        count, available = (-1 if each is None else each for each in (flow.delivery_count, flow.available))
+        fields = link_fields(
+            flow.handle, count, flow.link_credit, available, flow.drain, flow.echo, flow.properties
+        )
+    frame = decoded(encode_flow(channel, next_in, window, next_out, out_window, *fields))
+    assert frame.performative == flow and frame.channel == channel

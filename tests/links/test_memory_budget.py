@@ -249,7 +249,7 @@ def test_credit_is_taken_back_and_given_again() -> None:
     """
     peer, account = pressed_peer()
     (delivery,) = deliveries(peer.say(transfer(0), b"x"))
-    link = peer.server.run_link
+    link = peer.server.hot.run_link
     assert link is not None
     link.settle([delivery], None)
     link.processed(1)

@@ -26,9 +26,9 @@ from amqp_broker.frames import (
     Target,
     TransactionalState,
     encode_message,
+    encode_state,
 )
 from amqp_broker.links import Delivery, ReceiverLink, SenderLink, in_words
-from amqp_broker.links.dispositions import encode_state
 from amqp_broker.persistence import RECORD_OVERHEAD_BYTES
 from amqp_broker.testing import memory_config
 from tests.links.pair import Message

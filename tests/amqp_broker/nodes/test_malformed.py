@@ -27,7 +27,7 @@ from amqp_broker.persistence import Record, Store
 from amqp_broker.queue import Queue
 from amqp_broker.retained.logs import Page, QueueLog
 from amqp_broker.testing import memory_config
-from tests.frames.test_fast_checks import MALFORMED, MALFORMED_BODIES, nested
+from tests.frames.test_message_check import MALFORMED, MALFORMED_BODIES, nested
 from tests.links.pair import Message as Sendable
 from tests.support.by_hand import Served, by_hand, text
 from tests.support.retained import filters

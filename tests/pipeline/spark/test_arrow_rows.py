@@ -150,7 +150,10 @@ def read(payloads: list[bytes], schema: pa.Schema) -> Any:
 
 def read_generally(payloads: list[bytes], schema: pa.Schema) -> Any:
     """The same, section by section and message by message."""
-    from amqp_broker.frames import split_sections
+    from amqp_broker.frames import split_many
+
+    def split_each(payloads: list[bytes]) -> list[Any]:
+        return [split_many([payload])[0] for payload in payloads]
 
     def nothing_laid_out(parts: list[Any], learn: Any) -> Any:
         return [], [row for row, part in enumerate(parts) if part is not None]
@@ -158,7 +161,7 @@ def read_generally(payloads: list[bytes], schema: pa.Schema) -> Any:
     with (
         mock.patch.object(arrow_rows, "lay_out", nothing_laid_out),
         mock.patch.object(arrow_rows, "REPEATS_MIN", 10**9),
-        mock.patch.object(rows, "split_many", lambda payloads: list(map(split_sections, payloads))),
+        mock.patch.object(rows, "split_many", split_each),
         mock.patch.object(rows, "_read_stamps", lambda parts: None),
     ):
         return read(payloads, schema)

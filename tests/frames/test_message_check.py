@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqp_broker.frames import (
+    UNSURE,
     AmqpSequence,
     AmqpValue,
     Array,
@@ -26,12 +27,16 @@ from amqp_broker.frames import (
     Timestamp,
     Ulong,
     check_body,
+    encode_composite,
     encode_message,
     encode_section,
     encode_value,
-    fast_checks,
+    find_maps,
+    message_check,
+    peek_header,
 )
-from amqp_broker.frames.fast_sections import body_shape
+from amqp_broker.frames.decoding import skip_value
+from amqp_broker.frames.message_check import MAPPED, PLAIN, body_shape
 from tests.strategies import messages, mutated
 
 DATA = encode_message(body=Data(b"body"))
@@ -98,6 +103,75 @@ def test_small_messages_of_real_clients_and_their_mutants(bodies: list[bytes], d
         agrees(data.draw(mutated(st.just(body))))
 
 
+@settings(max_examples=300)
+@given(st.one_of(messages(), mutated(messages())))
+def test_what_is_certain_is_true(data: bytes) -> None:
+    """PLAIN and MAPPED are said of well-formed sections in order only, without delivery-annotations; where
+    the maps are is what the message says.
+    """
+    try:
+        body = data[peek_header(data)[5] :]
+    except DecodeError:
+        return
+    shape = body_shape(body)
+    if shape != UNSURE:
+        message = Message(body)
+        message.check_sections()
+        assert message.after_delivery_annotations_offset == 0
+        places = find_maps(body)
+        assert places is not None
+        annotations, _, properties, _ = places
+        assert (shape == MAPPED) is (annotations >= 0 or properties >= 0)
+        assert (annotations >= 0) is (message._find(0x72) >= 0)
+        assert (properties >= 0) is (message._find(0x74) >= 0)
+        for start, end in (places[:2], places[2:]):
+            assert start < 0 or skip_value(body, start, len(body)) == end
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        DATA,
+        encode_message(body=Data(b"x" * 300)),
+        encode_message(body=AmqpValue("text")),
+        encode_message(message_annotations={"x": 1}, properties=Properties(subject="s"), body=Data(b"x")),
+        encode_message(application_properties={"k": "v"}, body=AmqpValue(None)),
+        encode_message(body=Data(b"x"), footer={"x": 1}),
+        DATA + DATA,
+        b"",
+        encode_message(properties=Properties()),
+    ],
+)
+def test_what_clients_send_is_certain(body: bytes) -> None:
+    """The shapes of real clients need no decoding; a message without a body is one of them."""
+    maps = Message(body)
+    shape = MAPPED if maps.message_annotations or maps.application_properties else PLAIN
+    assert body_shape(body) == shape
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        DATA[:-1],
+        DATA + b"\0",
+        DATA + encode_message(body=AmqpValue(1)),
+        encode_message(body=AmqpValue(1)) + DATA,
+        encode_message(body=AmqpValue(1)) * 2,
+        DATA + encode_message(properties=Properties()),
+        encode_message(delivery_annotations={"x": 1}, body=Data(b"x")),
+        encode_composite(Header()) + DATA,
+        b"\x00\x53\x75\x40",
+        b"\x00\x53\x73\xa0\x00",
+        b"\x00\x53\x79\x45",
+        b"\x00",
+        b"\x40",
+    ],
+)
+def test_what_is_not_certain(body: bytes) -> None:
+    """Cut off, out of order, repeated, of another type, or with delivery-annotations: the message decides."""
+    assert body_shape(body) == UNSURE
+
+
 SECTIONS = st.sampled_from(
     [
         encode_section("header", Header()),
@@ -141,7 +215,7 @@ def typical(number: int) -> bytes:
 @pytest.mark.interpreted
 def test_messages_of_one_shape_are_walked_over_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the first, neither the walk nor the decoder is asked."""
-    fast_checks._learned.clear()
+    message_check._learned.clear()
     shape = check_body(typical(0))
     asked: list[bytes] = []
 
@@ -149,7 +223,7 @@ def test_messages_of_one_shape_are_walked_over_once(monkeypatch: pytest.MonkeyPa
         asked.append(body)
         return -1
 
-    monkeypatch.setattr(fast_checks, "_walk", walk)
+    monkeypatch.setattr(message_check, "_walk", walk)
     for number in range(1, 300):
         assert check_body(typical(number)) == shape
     assert asked == []
@@ -157,14 +231,14 @@ def test_messages_of_one_shape_are_walked_over_once(monkeypatch: pytest.MonkeyPa
 
 def test_what_is_learned_is_bounded() -> None:
     """A peer that invents layouts does not fill the memory, and soon none of its own is learned any more."""
-    fast_checks._learned.clear()
+    message_check._learned.clear()
     for number in range(2_000):
         check_body(encode_message(properties=Properties(subject="s" * (number % 700)), body=b"x"))
-    assert len(fast_checks._learned) <= fast_checks.MAX_KEYS
+    assert len(message_check._learned) <= message_check.MAX_KEYS
     for number in range(2_000):
         check_body(encode_message(message_annotations={f"x-opt-{number:05}": 1}, body=b"x"))
-    for learned in fast_checks._learned.values():
-        assert len(learned.layouts) <= fast_checks.MAX_LAYOUTS
+    for learned in message_check._learned.values():
+        assert len(learned.layouts) <= message_check.MAX_LAYOUTS
 
 
 def nested(depth: int) -> bytes:

@@ -15,16 +15,40 @@ comparison.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-from amqp_broker.frames.decoding import Decoder
+from amqp_broker.frames.decoding import Decoder, skip_value
 from amqp_broker.frames.errors import DecodeError
-from amqp_broker.frames.fast_sections import PLAIN, body_shape
+from amqp_broker.frames.layout import Layout
 from amqp_broker.frames.limits import DEPTH_MAX, SECTION_NODES_MAX, SECTIONS_MAX
 from amqp_broker.frames.message import Message
-from amqp_broker.frames.primitive_types import WELL_FORMED
-from amqp_broker.frames.sections import PROPERTY_CODES
+from amqp_broker.frames.primitive_types import (
+    BOOLEAN,
+    LIST0,
+    LIST8,
+    LIST32,
+    MAP8,
+    MAP32,
+    NULL,
+    SMALLULONG,
+    STR8,
+    STR32,
+    SYM8,
+    SYM32,
+    VBIN8,
+    VBIN32,
+    WELL_FORMED,
+)
+from amqp_broker.frames.sections import (
+    AMQP_VALUE,
+    APPLICATION_PROPERTIES,
+    DATA,
+    FOOTER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    PROPERTY_CODES,
+    SECTION_CONSTRUCTORS,
+)
 
 # A peer chooses its layouts; bounded memos cannot be filled without end, they start again instead.
 MAX_KEYS: Final = 256
@@ -35,16 +59,7 @@ RARELY: Final = 64
 _DESCRIPTOR_BYTES: Final = 3
 _KEY_BYTES: Final = 6  # descriptor, constructor and size of the first section
 
-_MESSAGE_ANNOTATIONS: Final = 0x72
-_PROPERTIES: Final = 0x73
-_APPLICATION_PROPERTIES: Final = 0x74
-_DATA: Final = 0x75
-_VALUE: Final = 0x77
-_SMALLULONG: Final = 0x53
 _SHORT_DATA: Final = b"\x00\x53\x75\xa0"
-_NULL: Final = 0x40
-_SYM8: Final = 0xA3
-_STR8: Final = 0xA1
 _HEAD_SECTIONS: Final = 3  # at most, without header and delivery-annotations
 # Annotations of so many values, each of which holds at most so many, have fewer than SECTION_NODES_MAX.
 _FEW_VALUES: Final = 62
@@ -52,20 +67,33 @@ _INNER_NODES: Final = 1_024
 assert _FEW_VALUES * _INNER_NODES < SECTION_NODES_MAX
 _unpack_u32: Final = struct.Struct(">I").unpack_from
 
-_NARROW: Final = frozenset((0xA0, 0xA1, 0xA3))
-_WIDE: Final = frozenset((0xB0, 0xB1, 0xB3))
-_MAPS: Final = frozenset((0xC1, 0xD1))
-_LISTS: Final = frozenset((0xC0, 0xD0))
-_SYMBOLS: Final = frozenset((0xA3, 0xB3))
+_NARROW: Final = frozenset((VBIN8, STR8, SYM8))
+_WIDE: Final = frozenset((VBIN32, STR32, SYM32))
+_MAPS: Final = frozenset((MAP8, MAP32))
+_LISTS: Final = frozenset((LIST8, LIST32))
+_SYMBOLS: Final = frozenset((SYM8, SYM32))
+
+_CONSTRUCTORS: Final = {
+    code: SECTION_CONSTRUCTORS[code]
+    for code in (MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES, DATA, FOOTER)
+}
+
+# What is said of a message behind its header.
+PLAIN: Final = 0
+"""Whole sections in order, and none of them a map of annotations or application-properties."""
+MAPPED: Final = 1
+"""Whole sections in order, and message-annotations or application-properties are among them."""
+UNSURE: Final = 2
+"""Malformed, or with delivery-annotations, or of a layout that is not known here: `Message` decides."""
 
 
-class _Layout:
-    """A head that was found well-formed: `constants` between `holes`, of which those at `texts` are text."""
+class _Head:
+    """The layout of a head that was found well-formed; those of its parts that `texts` names are text."""
 
     __slots__ = ("behind", "constants", "shape", "size", "texts", "unpack")
 
     def __init__(self, body: bytes, holes: list[int], size: int, shape: int) -> None:
-        formats = [">"]
+        parts: list[bytes | str] = []
         texts: list[int] = []
         at = 0
         for number in range(0, len(holes), 2):
@@ -73,13 +101,13 @@ class _Layout:
             if stop < 0:
                 stop = -stop
                 texts.append(number + 1)
-            formats.append(f"{start - at}s{stop - start}s")
+            parts += (body[at:start], f"{stop - start}s")
             at = stop
-        formats.append(f"{size - at}s")
-        self.unpack: Callable[[bytes], tuple[Any, ...]] = struct.Struct("".join(formats)).unpack_from
-        self.constants: tuple[Any, ...] = self.unpack(body)[::2]
+        layout = Layout((*parts, body[at:size]))
+        self.unpack = layout.unpack
+        self.constants = layout.constants
         self.texts = texts
-        self.size = size
+        self.size = layout.size
         self.behind = body[size : size + _DESCRIPTOR_BYTES]
         self.shape = shape
 
@@ -90,7 +118,7 @@ class _Learned:
     __slots__ = ("layouts", "missed")
 
     def __init__(self) -> None:
-        self.layouts: list[_Layout] = []
+        self.layouts: list[_Head] = []
         self.missed = 0
 
 
@@ -104,7 +132,7 @@ def check_body(body: bytes) -> int:
     end = len(body)
     if end > 4 and body[:4] == _SHORT_DATA and body[4] == end - 5:
         return PLAIN
-    if end > 3 and body[0] == 0 and body[1] == _SMALLULONG and body[2] < _DATA:
+    if end > 3 and body[0] == 0 and body[1] == SMALLULONG and body[2] < DATA:
         learned = _learned.get(body[:_KEY_BYTES])
         if learned is not None:
             for layout in learned.layouts:
@@ -133,6 +161,35 @@ def check_body(body: bytes) -> int:
     return body_shape(body)
 
 
+def body_shape(body: bytes) -> int:
+    """PLAIN, MAPPED or UNSURE, of an encoded message without its header. Sections are walked by constructor
+    and size; what is inside is not looked at.
+    """
+    end = len(body)
+    at = 0
+    before = 0
+    shape = PLAIN
+    while at < end:
+        if at + 3 >= end or body[at] != 0 or body[at + 1] != SMALLULONG:
+            return UNSURE
+        code = body[at + 2]
+        if code == AMQP_VALUE:
+            if before >= DATA:
+                return UNSURE
+        elif body[at + 3] not in _CONSTRUCTORS.get(code, ()):
+            return UNSURE
+        elif code < before or (code == before and code != DATA):
+            return UNSURE
+        elif code == MESSAGE_ANNOTATIONS or code == APPLICATION_PROPERTIES:
+            shape = MAPPED
+        before = code
+        try:
+            at = skip_value(body, at + 3, end)
+        except DecodeError:
+            return UNSURE
+    return shape
+
+
 def _learn(body: bytes, holes: list[int], head: int, shape: int, learned: _Learned | None) -> None:
     """Unless most heads of this beginning are new ones anyway."""
     if learned is None:
@@ -143,7 +200,7 @@ def _learn(body: bytes, holes: list[int], head: int, shape: int, learned: _Learn
     if learned.missed > LEARN_AT_ONCE and learned.missed % RARELY:
         return
     layouts = learned.layouts
-    layouts.insert(0, _Layout(body, holes, head, shape))
+    layouts.insert(0, _Head(body, holes, head, shape))
     del layouts[MAX_LAYOUTS:]
 
 
@@ -155,31 +212,31 @@ def _is_flat(body: bytes, at: int, end: int) -> bool:
         sections += 1
         if sections > SECTIONS_MAX:
             return False
-        if end - at < 4 or body[at] != 0 or body[at + 1] != _SMALLULONG:
+        if end - at < 4 or body[at] != 0 or body[at + 1] != SMALLULONG:
             return False
         kind = body[at + 2]
         code = body[at + 3]
         at += 4
-        if kind == _VALUE:
+        if kind == AMQP_VALUE:
             if at != begin + 4:
                 return False
             if code in WELL_FORMED:
                 return at + WELL_FORMED[code] == end
-            if code == 0x45:
+            if code == LIST0:
                 return at == end
-        elif kind != _DATA:
+        elif kind != DATA:
             return False
-        if code == 0xA0 or (code == _STR8 and kind == _VALUE):
+        if code == VBIN8 or (code == STR8 and kind == AMQP_VALUE):
             if at >= end:
                 return False
             at += 1 + body[at]
-        elif code == 0xB0 or (code == 0xB1 and kind == _VALUE):
+        elif code == VBIN32 or (code == STR32 and kind == AMQP_VALUE):
             if at + 4 > end:
                 return False
             at += 4 + int(_unpack_u32(body, at)[0])
         else:
             return False
-        if kind == _VALUE:
+        if kind == AMQP_VALUE:
             return at == end
     return at == end
 
@@ -193,20 +250,20 @@ def _walk(body: bytes, end: int, holes: list[int]) -> int:
     before = 0
     try:
         while at < end:
-            if body[at] != 0 or body[at + 1] != _SMALLULONG:
+            if body[at] != 0 or body[at + 1] != SMALLULONG:
                 return -1
             kind = body[at + 2]
-            if kind >= _DATA:
+            if kind >= DATA:
                 return at
             if kind <= before:
                 return -1
             before = kind
-            if kind == _MESSAGE_ANNOTATIONS:
-                at = _walk_map(body, at + 3, end, _SYM8, holes)
-            elif kind == _PROPERTIES:
+            if kind == MESSAGE_ANNOTATIONS:
+                at = _walk_map(body, at + 3, end, SYM8, holes)
+            elif kind == PROPERTIES:
                 at = _walk_properties(body, at + 3, end, holes)
-            elif kind == _APPLICATION_PROPERTIES:
-                at = _walk_map(body, at + 3, end, _STR8, holes)
+            elif kind == APPLICATION_PROPERTIES:
+                at = _walk_map(body, at + 3, end, STR8, holes)
             else:
                 return -1
             if at < 0:
@@ -241,7 +298,7 @@ def _walk_map(body: bytes, at: int, end: int, key_code: int, holes: list[int]) -
         keys.add(key)
         pos = _walk_value(body, value_at, stop, holes)
         if pos < 0:
-            if key_code != _SYM8 or count > _FEW_VALUES:
+            if key_code != SYM8 or count > _FEW_VALUES:
                 return -1
             pos = _decode_value(body, value_at, stop)
             if pos < 0:
@@ -264,13 +321,13 @@ def _decode_value(body: bytes, at: int, end: int) -> int:
 def _walk_properties(body: bytes, at: int, end: int, holes: list[int]) -> int:
     """Behind the list of properties, each of its declared type; -1: not certain."""
     if body[at] not in _LISTS:
-        return at + 1 if body[at] == 0x45 else -1
+        return at + 1 if body[at] == LIST0 else -1
     stop, count, pos = _compound(body, at)
     if stop > end or count > len(PROPERTY_CODES):
         return -1
     for index in range(count):
         code = body[pos]
-        if code == _NULL:
+        if code == NULL:
             pos += 1
             continue
         if code not in PROPERTY_CODES[index]:
@@ -299,7 +356,7 @@ def _walk_value(body: bytes, at: int, end: int, holes: list[int]) -> int:
     elif code in _WIDE:
         start = at + 4
         stop = start + int(_unpack_u32(body, at)[0])
-    elif code == 0x56 and body[at] <= 1:
+    elif code == BOOLEAN and body[at] <= 1:
         return at + 1 if at < end else -1
     else:
         return -1

@@ -15,35 +15,17 @@ from amqp_broker.frames import (
     DecodeError,
     Header,
     Message,
-    OffsetStamp,
     Properties,
-    StampReader,
     Symbol,
-    Timestamp,
     Ulong,
     decode_value,
     encode_message,
     encode_section,
-    encode_value,
-    extend_from_map,
-    read_flat_map,
     read_properties,
     split_many,
-    split_sections,
 )
+from tests.frames.test_stamps import STAMP, Stamped
 from tests.strategies import messages
-
-KEYS = ("x-stream-offset", "x-opt-enqueued-time")
-
-
-class Stamped:
-    """A message for OffsetStamp."""
-
-    def __init__(self, body: bytes, offset: int, time_ms: int) -> None:
-        self.header_bytes = b""
-        self.body = body
-        self.offset = offset
-        self.enqueued_at_ms = time_ms
 
 
 def plain(value: Any) -> Any:
@@ -54,7 +36,7 @@ def plain(value: Any) -> Any:
 @given(messages())
 def test_sections_are_those_that_the_message_has(data: bytes) -> None:
     """Each is where the general decoder finds it, and the bare message has the same borders."""
-    found = split_sections(data)
+    (found,) = split_many([data])
     message = Message(data)
     if found is None:
         return
@@ -87,14 +69,14 @@ def test_many_messages_are_split_as_each_of_them(pool: list[bytes], order: list[
         message = Stamped(data[header_bytes:], number, 7)
         message.header_bytes = data[:header_bytes]
         try:
-            OffsetStamp(*KEYS).write([message])
+            STAMP.write([message])
         except DecodeError:
             continue
         whole = message.header_bytes + message.body
         stamped += [whole, whole, whole[:20], whole[:60]]
     chosen = [(pool + stamped)[index % len(pool + stamped)] for index in order]
-    assert split_many(chosen) == [split_sections(data) for data in chosen]
-    assert split_many(stamped) == [split_sections(data) for data in stamped]
+    assert split_many(chosen) == [split_many([data])[0] for data in chosen]
+    assert split_many(stamped) == [split_many([data])[0] for data in stamped]
 
 
 def test_the_usual_layouts_are_known() -> None:
@@ -107,7 +89,7 @@ def test_the_usual_layouts_are_known() -> None:
         {"body": AmqpValue(None), "message_annotations": {Symbol("x"): 1}, "footer": {Symbol("y"): 2}},
     ]
     for fields in usual:
-        assert split_sections(encode_message(**fields)) is not None, fields
+        assert split_many([encode_message(**fields)]) != [None], fields
 
 
 def test_what_is_not_certain_is_left_to_the_message() -> None:
@@ -125,34 +107,12 @@ def test_what_is_not_certain_is_left_to_the_message() -> None:
         data + encode_section("amqp-value", 1),
         b"\x00\x53\x79\x40",
     ):
-        assert split_sections(odd) is None
+        assert split_many([odd]) == [None]
     whole = encode_message(header=Header(durable=True), properties=Properties(message_id="m"), body=b"xyz")
     borders = {len(encode_section("header", Header(durable=True)))}
     borders.add(len(whole) - len(encode_section("data", b"xyz")))
     for end in set(range(1, len(whole))) - borders:
-        assert split_sections(whole[:end]) is None, end
-
-
-@given(st.integers(0, 2**63), st.integers(-(2**62), 2**62), st.booleans())
-def test_stamps_are_read_back(offset: int, time_ms: int, others: bool) -> None:
-    """Alone, and in front of annotations that were there."""
-    annotations = {Symbol("x-opt-mine"): "v"} if others else None
-    message = Stamped(encode_message(message_annotations=annotations, body=b"b"), offset, time_ms)
-    OffsetStamp(*KEYS).write([message])
-    found = split_sections(message.header_bytes + message.body)
-    assert found is not None
-    reader = StampReader(*KEYS)
-    assert reader.read(found[2]) == (offset, time_ms, others)
-    assert reader.read_all([found[2]] * 2) == ([offset] * 2, [time_ms] * 2, [others] * 2)
-
-
-def test_other_annotations_are_no_stamp() -> None:
-    """Nothing is guessed."""
-    reader = StampReader(*KEYS)
-    other = encode_value({Symbol("x-stream-offset"): Ulong(1), Symbol("x-opt-enqueued-time"): Timestamp(1)})
-    for encoded in (None, other, b"\xc1\x01\x00", b"\xd1\x00\x00\x00\x04\x00\x00\x00\x00"):
-        assert reader.read(encoded) is None
-        assert reader.read_all([encoded]) is None
+        assert split_many([whole[:end]]) == [None], end
 
 
 _ids = (
@@ -195,36 +155,3 @@ def test_malformed_properties_are_an_error() -> None:
         except DecodeError:
             continue
         raise AssertionError(f"{wrong!r} was taken")
-
-
-_scalars = (
-    st.none() | st.booleans() | st.text(max_size=300) | st.integers(-(2**63), 2**63 - 1) |
-    st.binary(max_size=20) | st.floats(allow_nan=False) | st.integers(0, 2**64 - 1).map(Ulong) |
-    st.text("ab", max_size=5).map(Symbol) | st.integers(0, 5).map(Timestamp) | st.just([1])
-)  # fmt: skip
-
-
-@given(st.dictionaries(st.text(max_size=20), _scalars, max_size=8))
-def test_flat_maps_are_those_of_the_general_decoder(entries: dict[str, Any]) -> None:
-    """With plain values; None where a value is none of the simple ones."""
-    encoded = encode_value(entries)
-    found = read_flat_map(encoded)
-    decoded = decode_value(encoded, 0, 10_000)[0]
-    assert isinstance(decoded, dict)
-    if found is not None:
-        assert found == {key: plain(value) for key, value in decoded.items()}
-        assert not any(isinstance(value, (Timestamp, list)) for value in decoded.values())
-        keys: list[str] = []
-        values: list[Any] = []
-        assert extend_from_map(encoded, keys, values) == len(found)
-        assert (keys, values) == (list(found), list(found.values()))
-
-
-def test_malformed_maps_are_not_read() -> None:
-    """Cut ones, odd ones, keys that come twice."""
-    whole = encode_value({"a": "b", "c": 1})
-    for end in range(len(whole)):
-        assert read_flat_map(whole[:end]) is None
-    assert read_flat_map(b"\xc1\x08\x03\xa1\x01a\x41\xa1\x01b") is None
-    assert read_flat_map(b"\xc1\x09\x04\xa1\x01a\x41\xa1\x01a\x42") is None
-    assert read_flat_map(b"\xc1\x05\x02\xa1\x01\xff\x41") is None

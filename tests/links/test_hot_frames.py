@@ -232,7 +232,7 @@ def test_noise_never_raises(noise: bytes, opened_first: bool) -> None:
 
 
 def test_a_run_across_reads_is_learnt_again() -> None:
-    """A frame that is split between two reads does not end the run of its shape."""
+    """A frame that is split between two reads does not end the run of its layout."""
     peer = opened()
     data = b"".join(encode_frame(0, transfer(number, settled=False), b"x" * 50) for number in range(1, 31))
     first = encode_frame(0, transfer(0, settled=False), b"x" * 50)
@@ -241,4 +241,4 @@ def test_a_run_across_reads_is_learnt_again() -> None:
     (_, _, deliveries) = told(peer.events)[0]
     assert [item[0] for item in deliveries] == list(range(31))
     link: Any = peer.server.incoming[0].input_links[0]
-    assert link.shape is not None
+    assert link.layout is not None

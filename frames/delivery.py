@@ -1,8 +1,6 @@
-"""What runs of transfers are read into: deliveries, and what those of a run have in common."""
+"""What a complete incoming delivery is, whichever way its transfers were read."""
 
 from __future__ import annotations
-
-from typing import Any
 
 
 class Delivery:
@@ -52,34 +50,3 @@ class Delivery:
     def __repr__(self) -> str:
         settled = " settled" if self.settled else ""
         return f"<Delivery {self.delivery_id}{settled} {len(self.payload)} bytes>"
-
-
-class TransferShape:
-    """What a run of transfers has in common: everything but size, delivery-id, delivery-tag and payload.
-
-    `channel` and `handle` are part of `prefix`; the delivery-id follows it in `number_bytes` octets; `state`
-    is the decoded delivery-state that `suffix` encodes.
-    """
-
-    __slots__ = (
-        "handle", "number_bytes", "prefix", "middle", "suffix", "head_bytes", "unpack", "message_format",
-        "settled", "state", "rcv_settle_mode", "batchable",
-    )  # fmt: skip
-
-    def __init__(
-        self, handle: int, number_bytes: int, prefix: bytes, middle: bytes, suffix: bytes, unpack: Any,
-        head_bytes: int, message_format: int, settled: bool, state: object, rcv_settle_mode: int,
-        batchable: bool,
-    ) -> None:  # fmt: skip
-        self.handle = handle
-        self.number_bytes = number_bytes
-        self.prefix = prefix
-        self.middle = middle
-        self.suffix = suffix
-        self.unpack = unpack
-        self.head_bytes = head_bytes
-        self.message_format = message_format
-        self.settled = settled
-        self.state = state
-        self.rcv_settle_mode = rcv_settle_mode
-        self.batchable = batchable

@@ -1,4 +1,4 @@
-"""Offsets and times in message-annotations, spliced as bytes, against `Message`."""
+"""Offsets and times in message-annotations, spliced as bytes and read back, against `Message`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from amqp_broker.frames import (
     Ulong,
     encode_message,
     encode_section,
+    encode_value,
 )
 
 STAMP = OffsetStamp("x-stream-offset", "x-opt-enqueued-time")
@@ -69,6 +70,25 @@ def test_annotations_are_added_and_the_bare_message_stays(
         found.data[found.after_message_annotations_offset :]
         == (body[Message(body).after_message_annotations_offset :])
     )
+    others = bool(set(annotations or ()) - set(OURS))
+    assert STAMP.read(found.data[slice(*found.message_annotations_place)]) == (offset, at_ms, others)
+
+
+@given(st.integers(0, 2**63), st.integers(-(2**62), 2**62), st.booleans())
+def test_stamps_of_many_are_read_back(offset: int, at_ms: int, others: bool) -> None:
+    """Alone, and in front of annotations that were there."""
+    body = encode_message(message_annotations={"x-opt-mine": "v"} if others else None, body=b"b")
+    found = stamped(body, offset, at_ms)
+    annotations: bytes | None = found.data[slice(*found.message_annotations_place)]
+    assert STAMP.read_all([annotations] * 2) == ([offset] * 2, [at_ms] * 2, [others] * 2)
+
+
+def test_other_annotations_are_no_stamp() -> None:
+    """Nothing is guessed: no annotations, our names with other values in front, empty maps."""
+    other = encode_value({OURS[0]: Ulong(1), OURS[1]: Timestamp(1)})
+    for encoded in (None, other, b"\xc1\x01\x00", b"\xd1\x00\x00\x00\x04\x00\x00\x00\x00"):
+        assert STAMP.read(encoded) is None
+        assert STAMP.read_all([encoded]) is None
 
 
 def test_a_message_without_any_section_is_stamped() -> None:

@@ -1,0 +1,123 @@
+"""Runs of transfers, dispositions and flows, as `frames` reads them straight from the reader's buffer.
+
+Everything that is not certain is left to the general way, which starts at the same byte.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amqp_broker.frames import HotFrames, learn, read_hot, read_run
+from amqp_broker.links.errors import RemoteProtocolError
+from amqp_broker.links.link_states import LinkState
+from amqp_broker.links.session_frames import disposition_received, flow_received, transfer_received
+from amqp_broker.links.session_states import SessionState
+
+if TYPE_CHECKING:
+    from amqp_broker.frames import FlowHead, TransferHead
+    from amqp_broker.links.connection import Connection
+    from amqp_broker.links.receiver_link import ReceiverLink
+    from amqp_broker.links.session import Session
+
+_ATTACHED = LinkState.ATTACHED
+_MAPPED = SessionState.MAPPED
+
+
+class HotReading(HotFrames):
+    """What a connection does with its hot frames."""
+
+    __slots__ = ("_connection", "_session", "run_link")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._session: Session | None = None
+        """The session of the last frame that was taken."""
+        self.run_link: ReceiverLink | None = None
+        """The link of the last transfer: the next one is probably for it, too."""
+
+    def read(self) -> None:
+        """Reads hot frames until one comes that is not, or more bytes are needed. Raises like the general
+        way.
+        """
+        connection = self._connection
+        while True:
+            link = self.run_link
+            if link is not None and link.layout is not None:
+                self._read_run(link)
+            try:
+                if not read_hot(connection.reader, self):
+                    return
+            except RemoteProtocolError as error:
+                assert self._session is not None, "only what a session takes fails it"
+                connection.session_failed(self._session, error)
+            connection.timers.last_received = connection.now
+
+    def _find(self, channel: int) -> Session | None:
+        session = self._connection.incoming.get(channel)
+        if session is None or session.state is not _MAPPED:
+            return None
+        self._session = session
+        return session
+
+    def _read_run(self, link: ReceiverLink) -> None:
+        """Reads the transfers of `link` that look like its last one, as many as credit and window allow."""
+        layout = link.layout
+        session = link.session
+        flow = link.flow_state
+        window = session.window
+        connection = self._connection
+        limit = min(window.incoming_window, flow.acceptable())
+        if layout is None or limit <= 0 or link.partial is not None or link.state is not _ATTACHED:
+            return
+        if session.state is not _MAPPED or not layout.may_follow(connection.reader):
+            return
+        first = session.next_delivery
+        deliveries = connection.events.deliveries_of(link)
+        count = read_run(
+            connection.reader, layout, first & 0xFFFFFFFF, limit, link.max_message_size, deliveries
+        )
+        if not count:
+            connection.events.drop_empty_run()
+            return
+        connection.timers.last_received = connection.now
+        session.next_delivery = first + count
+        window.received(count)
+        session.held += count
+        session.mark_read()
+        if layout.settled:
+            flow.received(count, 0)
+        else:
+            flow.received(count, count)
+            session.unsettled_in.add(first, first + count - 1, link)
+
+    def on_transfer(
+        self, channel: int, head: TransferHead, payload: bytes, state: object, start: int
+    ) -> bool:
+        """One transfer, field by field; what it looks like is remembered for the next ones."""
+        session = self._find(channel)
+        if session is None:
+            return False
+        link = transfer_received(session, head, payload, state)
+        self.run_link = link
+        if link is not None:
+            mode = link.rcv_settle_mode if head.rcv_settle_mode < 0 else head.rcv_settle_mode
+            link.layout = learn(self._connection.reader.data, start, head, mode, state)
+        return True
+
+    def on_disposition(
+        self, channel: int, role: bool, first: int, last: int, settled: bool, state: object
+    ) -> bool:
+        """A disposition."""
+        session = self._find(channel)
+        if session is None:
+            return False
+        disposition_received(session, role, first, last, settled, state)
+        return True
+
+    def on_flow(self, channel: int, flow: FlowHead) -> bool:
+        """A flow."""
+        session = self._find(channel)
+        if session is None:
+            return False
+        flow_received(session, flow, None)
+        return True
