@@ -27,7 +27,7 @@ from amqp_broker.frames.declarations import (
 )
 from amqp_broker.frames.decoding import Decoder
 from amqp_broker.frames.errors import DecodeError
-from amqp_broker.frames.fixed_width_decoding import U32
+from amqp_broker.frames.fixed_width import U32
 from amqp_broker.frames.limits import DELIVERY_TAG_OCTETS_MAX, DEPTH_MAX, PERFORMATIVE_NODES_MAX
 from amqp_broker.frames.primitive_types import BY_CODE, name_of_code
 from amqp_broker.frames.printing import shorten

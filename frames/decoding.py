@@ -16,7 +16,7 @@ end exactly where its size says.
 import uuid
 
 from amqp_broker.frames.errors import DecodeError
-from amqp_broker.frames.fixed_width_decoding import FIXED_READERS, U32
+from amqp_broker.frames.fixed_width import FIXED_READERS, U32
 from amqp_broker.frames.limits import DEPTH_MAX, UUID_HASH_COLLISIONS_MAX, ZERO_WIDTH_ELEMENTS_MAX
 from amqp_broker.frames.primitive_types import (
     ARRAY,

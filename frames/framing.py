@@ -21,7 +21,7 @@ from amqp_broker.frames.composite_encoding import encode_composite
 from amqp_broker.frames.declarations import DECLARATIONS
 from amqp_broker.frames.decoding import Decoder
 from amqp_broker.frames.errors import DecodeError, EncodeError, FramingError
-from amqp_broker.frames.fixed_width_decoding import U32
+from amqp_broker.frames.fixed_width import U32
 from amqp_broker.frames.limits import (
     CHANNEL_MAX,
     DEPTH_MAX,
