@@ -89,7 +89,6 @@ class Peer(BlockingPeer):
         self.letter = transcript.next_letter()
         self.invariants = Invariants()
         self.close_sent = False
-        self._by_hand = False
         self._holds = False
         self._ended = False
         transcript.event(self.letter, "connected")
@@ -97,10 +96,7 @@ class Peer(BlockingPeer):
     # ---- sending -------------------------------------------------------------------------------------------
 
     def send_octets(self, data: bytes, what: str = "") -> None:
-        """Sends octets as they are; ``what`` says in the transcript what they are. Frames among them are not
-        counted, and what they began may be answered.
-        """
-        self._by_hand = True
+        """Sends octets as they are, and counts nothing; ``what`` says in the transcript what they are."""
         self._send(data, what or f"octets {shortened(data.hex(' '))}")
 
     def send_header(self, header: bytes = AMQP_HEADER) -> None:
@@ -226,9 +222,11 @@ class Peer(BlockingPeer):
         super().on_item(item)
 
     def stray(self, what: str) -> None:
-        """What belongs to nothing of ours fails the scenario, unless it may answer octets sent by hand."""
-        if not self._by_hand:
-            raise Unexpected(f"the broker sent {what}")
+        """Notes what belongs to nothing that was counted: it may answer octets sent by hand.
+
+        Whether a frame may come is for `Invariants` to say, with the sentence that it breaks.
+        """
+        self.transcript.event(self.letter, f"not counted: {what}")
 
     def _fail(self, expected: str, timeout_s: float, got: Frame | ProtocolHeader | str) -> NoReturn:
         if got == "silence":

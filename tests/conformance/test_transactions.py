@@ -189,7 +189,7 @@ def test_a_request_that_should_fail_is_looked_at(state: object, message: str) ->
     ("detach", "message"),
     [
         (Detach(handle=0), "with an error"),
-        (Detach(handle=1, error=Error(condition="amqp:transaction:rollback")), "on handle 1, of no link"),
+        (Detach(handle=1, error=Error(condition="amqp:transaction:rollback")), "handle 0 with an error"),
         (Detach(handle=0, error=Error(condition="amqp:not-found")), "expected amqp:transaction:rollback"),
     ],
 )
