@@ -129,6 +129,7 @@ class Broker:
         peer = Peer(
             (self.settings.address.host, self.settings.address.port), self.transcript, self.settings.timeout_s
         )
+        peer.own_address = self.queue("catch-up")
         self._peers.append(peer)
         return peer
 
@@ -173,22 +174,12 @@ class Broker:
         """Returns a new connection after ``open`` went both ways, and the broker's open."""
         peer = self.connect()
         self.log_in(peer)
-        peer.send(self.own_open(**fields))
+        peer.put(self.own_open(**fields))
         return peer, peer.expect(Open)
 
     def session(self, **fields: object) -> Session:
         """Returns a session on channel 0 of a new connection; ``fields`` change our open."""
-        peer, opened = self.opened(**fields)
-        session = self.session_on(peer)
-        session.remote_max_frame_size = opened.max_frame_size or 0xFFFF_FFFF
-        session.begin()
-        return session
-
-    def session_on(self, peer: Peer, channel: int = 0) -> Session:
-        """Returns a session of a connection, not yet begun."""
-        session = Session(peer, channel)
-        session.own_address = self.queue("catch-up")
-        return session
+        return self.opened(**fields)[0].begin()
 
     def container_id(self, container: object = "") -> str:
         """Returns the container-id of this scenario of this run, or of another ``container`` in it."""
@@ -237,7 +228,7 @@ class Broker:
     def discard(self) -> None:
         """Drops what connections are left."""
         for peer in self._peers:
-            peer.discard()
+            peer.abort()
 
 
 def probe(settings: Settings) -> Findings:
@@ -272,7 +263,7 @@ def probe(settings: Settings) -> Findings:
 def _coordinator(broker: Broker) -> tuple[tuple[str, ...] | None, str]:
     """Returns what the coordinator says it can do, or None and what came instead of a coordinator (4.2)."""
     session = broker.session()
-    session.send_attach_sender(None, target=Coordinator(capabilities=("amqp:local-transactions",)))
+    session.put_sender(None, target=Coordinator(capabilities=("amqp:local-transactions",)))
     try:
         answer = session.peer.expect_frame(Attach, Detach, End, Close).performative
         if isinstance(answer, Attach) and isinstance(answer.target, Coordinator):
@@ -291,7 +282,7 @@ def _no_half_messages(broker: Broker) -> str:
     def lacks(answer: Attach) -> str | None:
         return _lacks_capability(answer, "half-messages", f"{address} is an ordinary node")
 
-    return _no_node(broker, address, lambda session: session.send_attach_sender(address), lacks)
+    return _no_node(broker, address, lambda session: session.put_sender(address), lacks)
 
 
 def _no_sequences(broker: Broker) -> str:
@@ -301,7 +292,7 @@ def _no_sequences(broker: Broker) -> str:
     def lacks(answer: Attach) -> str | None:
         return _lacks_capability(answer, "tx-sequence", "a queue has no capability tx-sequence")
 
-    return _no_node(broker, address, lambda session: session.send_attach_sender(address), lacks)
+    return _no_node(broker, address, lambda session: session.put_sender(address), lacks)
 
 
 def _no_retention(broker: Broker) -> str:
@@ -315,7 +306,7 @@ def _no_retention(broker: Broker) -> str:
             return None
         return "" if spec in (answer.source.filter or {}) else f"the filter {spec} is not in effect"
 
-    return _no_node(broker, address, lambda session: session.send_attach_receiver(None, source=source), lacks)
+    return _no_node(broker, address, lambda session: session.put_receiver(None, source=source), lacks)
 
 
 def _lacks_capability(answer: Attach, capability: str, otherwise: str) -> str | None:
@@ -354,7 +345,7 @@ def _no_sets(broker: Broker) -> str:
     void = AmqpValue({"producer": "conformance", "sets": []})
     message = encode_message(properties=Properties(subject="void"), body=void)
     try:
-        link = broker.session().attach_sender("$half-resolve/conformance")
+        link = broker.session().sender("$half-resolve/conformance")
         link.send(message)
         state = link.peer.expect(Disposition).state
     except (Unexpected, CannotConnect, OSError) as error:
@@ -374,7 +365,7 @@ def _login_ways(broker: Broker) -> Findings:
     peer.send_header(AMQP_HEADER)
     bare = peer.expect_header(None).octets == AMQP_HEADER
     if bare:
-        peer.send(Open(container_id="conformance-probe", hostname=address.host))
+        peer.put(Open(container_id="conformance-probe", hostname=address.host))
         bare = isinstance(peer.expect_frame(Open, object).performative, Open)
     offered = ", ".join(mechanisms) or "no SASL"
     if address.user is not None and "PLAIN" not in mechanisms:

@@ -1,16 +1,18 @@
-"""Sessions and links for scenarios that are about something else: they count ids and credit, and send what
-they say.
+"""Sessions and links of the frame-level peer as scenarios use them: they wait for what they expect, and say
+what came instead.
+
+Ids, credit and windows are counted by `amqp_broker.testing.peer`; whatever a scenario gives as ``fields``
+replaces what was counted, however wrong.
 """
 
 from collections.abc import Iterable
-from typing import Any
-
-import attrs
+from typing import TYPE_CHECKING, Any
 
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.transcript import describe, describe_value
-from amqp_broker.conformance.wire import Peer
 from amqp_broker.frames import (
+    RECEIVER,
+    SENDER,
     Accepted,
     Attach,
     Begin,
@@ -18,232 +20,137 @@ from amqp_broker.frames import (
     Disposition,
     End,
     Flow,
-    Frame,
-    Source,
-    Target,
     Transfer,
 )
+from amqp_broker.testing.peer import Delivery, PeerLink, PeerReceiver, PeerSender, PeerSession, ids_of
 
-SENDER = False
-RECEIVER = True
-
-WINDOW = 2048
-"""Our incoming and outgoing session window unless a scenario is about windows."""
+if TYPE_CHECKING:
+    from amqp_broker.conformance.wire import Peer
 
 
-@attrs.frozen
-class Delivery:
-    """A complete delivery that came: its first transfer, the whole message, and how many frames it took."""
-
-    transfer: Transfer
-    payload: bytes
-    frames: int = 1
-
-    @property
-    def id(self) -> int:
-        """The delivery-id (2.7.5)."""
-        assert self.transfer.delivery_id is not None
-        return self.transfer.delivery_id
-
-
-class Session:
-    """One session: our channel, the broker's, and the counters of 2.5.6.
+class Session(PeerSession):
+    """One session.
 
     ``seen`` has the broker's performatives in order; ``outcomes`` its last disposition about each delivery
     that we sent, ``settlements`` the last one about each that we received.
     """
 
-    def __init__(self, peer: Peer, channel: int = 0) -> None:
+    peer: "Peer"
+
+    def __init__(self, peer: "Peer", channel: int, begin: Begin) -> None:
+        super().__init__(peer, channel, begin)
         self.peer = peer
-        self.channel = channel
-        self.remote_channel: int | None = None
-        self.remote_begin: Begin | None = None
-        self.remote_max_frame_size = 0xFFFF_FFFF
-        self.next_outgoing_id = 0
-        self.next_incoming_id: int | None = None
-        self.next_delivery_id = 0
-        self.incoming_window = WINDOW
-        self.senders: dict[int, Sender] = {}
         self.remote_flow: Flow | None = None
-        self.own_address = ""
-        self.remote_handles: dict[str, int] = {}
-        self.last_attach: Attach | None = None
         self.seen: list[Any] = []
         self.outcomes: dict[int, Disposition] = {}
         self.settlements: dict[int, Disposition] = {}
-        peer.observers.append(self._observe)
 
-    def begin(self, **fields: Any) -> Begin:
-        """Sends begin, waits for the broker's begin, and returns it."""
-        self.send_begin(**fields)
-        return self.expect_begin()
-
-    def send_begin(self, **fields: Any) -> None:
-        """Sends begin, changed by ``fields``, and does not wait."""
-        begin = Begin(
-            **{
-                "next_outgoing_id": 0,
-                "incoming_window": WINDOW,
-                "outgoing_window": WINDOW,
-                "handle_max": 255,
-                **fields,
-            }
-        )
-        self.next_outgoing_id = begin.next_outgoing_id or 0
-        self.incoming_window = begin.incoming_window or 0
-        self.peer.send(begin, self.channel)
-
-    def expect_begin(self) -> Begin:
+    def expect_begin(self) -> None:
         """Waits for the begin that answers ours."""
-        frame = self.peer.expect_frame(Begin)
-        begin: Begin = frame.performative
-        if begin.remote_channel != self.channel:
-            raise Unexpected(f"expected begin with remote_channel={self.channel}, got {describe(begin)}")
-        self.remote_channel, self.remote_begin = frame.channel, begin
-        self.next_incoming_id = begin.next_outgoing_id
-        return begin
+        self.peer.expect(Begin, remote_channel=self.channel)
 
-    def send(self, performative: Any, payload: bytes = b"") -> None:
-        """Sends a frame on this session's channel."""
-        if isinstance(performative, Transfer):
-            self.next_outgoing_id = (self.next_outgoing_id + 1) & 0xFFFF_FFFF
-        self.peer.send(performative, self.channel, payload)
+    def make_link(self, attach: Attach) -> "Sender | Receiver":
+        """What stands for a link that our attach attached."""
+        return Receiver(self, attach) if attach.role == RECEIVER else Sender(self, attach)
 
-    def flow(self, **fields: Any) -> None:
-        """Sends flow with this session's counters; ``fields`` add a link's state or change them."""
-        self.send(
-            Flow(
-                **{
-                    "next_incoming_id": self.next_incoming_id,
-                    "incoming_window": self.incoming_window,
-                    "next_outgoing_id": self.next_outgoing_id,
-                    "outgoing_window": WINDOW,
-                    **fields,
-                }
-            )
-        )
-
-    def attach_sender(
+    def sender(
         self, address: str | None, handle: int = 0, name: str | None = None, **fields: Any
     ) -> "Sender":
         """Attaches a link on which we send; waits for the broker's attach, which must have a target."""
-        sender = self.send_attach_sender(address, handle, name, **fields)
+        sender = self.put_sender(address, handle, name, **fields)
         sender.expect_attach()
         return sender
 
-    def send_attach_sender(
+    def put_sender(
         self, address: str | None, handle: int = 0, name: str | None = None, **fields: Any
     ) -> "Sender":
         """Sends the attach of a link on which we send, and does not wait."""
-        sender = Sender(self, handle, name or f"sender-{handle}")
-        self.senders[handle] = sender
-        self.send(
-            Attach(
-                **{
-                    "name": sender.name,
-                    "handle": handle,
-                    "role": SENDER,
-                    "source": Source(),
-                    "target": Target(address=address),
-                    "initial_delivery_count": 0,
-                    **fields,
-                }
-            )
-        )
-        sender.delivery_count = fields.get("initial_delivery_count", 0)
-        return sender
+        link = self.put_attach(SENDER, name or f"sender-{handle}", address, handle=handle, **fields)
+        assert isinstance(link, Sender)
+        return link
 
-    def attach_receiver(
+    def receiver(
         self, address: str | None, handle: int = 1, name: str | None = None, credit: int = 0, **fields: Any
     ) -> "Receiver":
         """Attaches a link on which we receive, waits for the broker's attach, and gives ``credit``."""
-        receiver = self.send_attach_receiver(address, handle, name, **fields)
+        receiver = self.put_receiver(address, handle, name, **fields)
         receiver.expect_attach()
         if credit:
-            receiver.give_credit(credit)
+            receiver.flow(credit)
         return receiver
 
-    def send_attach_receiver(
+    def put_receiver(
         self, address: str | None, handle: int = 1, name: str | None = None, **fields: Any
     ) -> "Receiver":
         """Sends the attach of a link on which we receive, and does not wait."""
-        receiver = Receiver(self, handle, name or f"receiver-{handle}")
-        self.send(
-            Attach(
-                **{
-                    "name": receiver.name,
-                    "handle": handle,
-                    "role": RECEIVER,
-                    "source": Source(address=address),
-                    "target": Target(),
-                    **fields,
-                }
-            )
-        )
-        return receiver
+        link = self.put_attach(RECEIVER, name or f"receiver-{handle}", address, handle=handle, **fields)
+        assert isinstance(link, Receiver)
+        return link
 
     def catch_up(self) -> None:
         """Returns when the broker has taken every frame before: it has attached and detached a link of no
         use.
         """
-        link = Receiver(self, 254, f"catch-up-{self.next_outgoing_id}")
-        self.send(
-            Attach(
-                name=link.name,
-                handle=254,
-                role=RECEIVER,
-                source=Source(address=self.own_address),
-                target=Target(),
-            )
-        )
-        self.peer.expect(Attach, skip=(Disposition, Transfer), name=link.name)
-        self.send(Detach(handle=254, closed=True))
+        name = f"catch-up-{self.next_outgoing_id}"
+        self.put_receiver(self.peer.own_address, 254, name)
+        self.peer.expect(Attach, skip=(Disposition, Transfer), name=name)
+        self.put(Detach(handle=254, closed=True))
         self.peer.expect(Detach, skip=(Disposition, Transfer))
 
-    def end(self) -> None:
+    def expect_end(self, *conditions: str) -> End:
+        """Waits for the end of this session with an error of one of ``conditions`` (none: any)."""
+        return self.peer.expect_end(*conditions, channel=self.remote_channel)
+
+    def end(self, error: Any = None) -> None:
         """Ends the session in good order (2.5.2), and waits for the broker's end."""
-        self.send(End())
-        self.peer.expect_end(channel=self.remote_channel)
+        self.put(End(error=error))
+        self.expect_end()
 
-    def _observe(self, frame: Frame) -> None:
-        if self.remote_channel is None or frame.channel != self.remote_channel:
-            return
-        performative = frame.performative
+    def await_outcome(self, delivery_id: int, skip: tuple[type, ...] = ()) -> Disposition:
+        """Reads until there is a disposition about a delivery that we sent, and returns the last one."""
+        while delivery_id not in self.outcomes:
+            self.peer.expect_frame(Disposition, skip=skip)
+        return self.outcomes[delivery_id]
+
+    def await_settled(self, delivery_id: int, skip: tuple[type, ...] = ()) -> Any:
+        """Returns the outcome of a delivery that we sent, which must be settled."""
+        disposition = self.await_outcome(delivery_id, skip)
+        if not disposition.settled:
+            raise Unexpected(f"expected a settled outcome, got {describe(disposition)}")
+        return disposition.state
+
+    def on_performative(self, performative: Any, payload: bytes) -> None:
+        """Notes one frame of the broker on this session."""
         self.seen.append(performative)
-        if isinstance(performative, Attach):
-            self.remote_handles[performative.name] = performative.handle
-            self.last_attach = performative
-        elif isinstance(performative, Transfer) and self.next_incoming_id is not None:
-            self.next_incoming_id = (self.next_incoming_id + 1) & 0xFFFF_FFFF
-        elif isinstance(performative, Disposition):
-            known = self.outcomes if performative.role is RECEIVER else self.settlements
-            for delivery_id in ids_of(performative):
-                known[delivery_id] = performative
-        elif isinstance(performative, Flow):
-            self.remote_flow = performative
-            for sender in self.senders.values():
-                if sender.remote_handle is not None and performative.handle == sender.remote_handle:
-                    sender.credit_flow = performative
+        super().on_performative(performative, payload)
+
+    def on_disposition(self, disposition: Disposition) -> None:
+        """Notes about which deliveries it is."""
+        known = self.outcomes if disposition.role == RECEIVER else self.settlements
+        known |= dict.fromkeys(ids_of(disposition), disposition)
+        super().on_disposition(disposition)
+
+    def on_flow(self, flow: Flow) -> None:
+        """Notes the last flow."""
+        self.remote_flow = flow
+        super().on_flow(flow)
 
 
-def ids_of(disposition: Disposition) -> range:
-    """Returns the delivery-ids that a disposition is about, at most 65,536 of them (2.7.6)."""
-    first = disposition.first or 0
-    last = first if disposition.last is None else disposition.last
-    return range(first, min(last, first + 0xFFFF) + 1)
+class Link(PeerLink):
+    """What both kinds of link have."""
 
+    session: Session
+    allowed_refusal: str | None = None
 
-class Link:
-    """What both kinds of link have: a name, our handle, the broker's handle and attach."""
+    @property
+    def peer(self) -> "Peer":
+        """Our side of the connection."""
+        return self.session.peer
 
-    def __init__(self, session: Session, handle: int, name: str) -> None:
-        self.session = session
-        self.peer = session.peer
-        self.handle = handle
-        self.name = name
-        self.remote_handle: int | None = None
-        self.allowed_refusal: str | None = None
-        self.remote_attach: Attach | None = None
+    @property
+    def remote_handle(self) -> int | None:
+        """The broker's handle of this link."""
+        return None if self.remote_attach is None else self.remote_attach.handle
 
     def expect_attach(self) -> Attach:
         """Waits for the broker's attach of this link; raises Unexpected when it refuses the terminus
@@ -257,11 +164,9 @@ class Link:
                 raise NotApplicable(f"the broker refuses with {condition}")
             raise Unexpected(f"expected attach or {self.allowed_refusal}, got {describe(answer)}")
         attach: Attach = answer
-        if attach.name != self.name:
+        if attach is not self.remote_attach:
             raise Unexpected(f"expected attach of {self.name!r}, got {describe(attach)}")
-        self.remote_attach, self.remote_handle = attach, attach.handle
-        terminus = attach.source if isinstance(self, Receiver) else attach.target
-        if terminus is None:
+        if self.remote_terminus is None:
             detach = self.peer.expect_detach()
             raise Unexpected(f"the link was refused: {describe_value(detach.error)}")
         return attach
@@ -272,71 +177,42 @@ class Link:
         """
         self.allowed_refusal = condition
 
-    def detach(self, closed: bool = True, skip: tuple[type, ...] = (Transfer, Disposition)) -> Detach:
-        """Detaches or closes the link, and waits for the broker's detach (2.6.6)."""
-        self.session.send(Detach(handle=self.handle, closed=closed))
+    def detach(self, *, closed: bool = True, skip: tuple[type, ...] = (Transfer, Disposition)) -> Detach:
+        """Detaches or closes the link, waits for the broker's detach, and returns it (2.6.6)."""
+        self.session.put(Detach(handle=self.handle, closed=closed))
         return self.peer.expect(Detach, skip=skip, handle=self.remote_handle)
 
 
-class Sender(Link):
+class Sender(Link, PeerSender):
     """A link on which we send."""
 
-    def __init__(self, session: Session, handle: int, name: str) -> None:
-        super().__init__(session, handle, name)
-        self.delivery_count = 0
-        self.credit_flow: Flow | None = None
+    last_flow: Flow | None = None
+    """The broker's last flow of this link."""
 
-    @property
-    def credit(self) -> int:
-        """How many deliveries the broker lets us send now, by the formula of 2.6.7."""
-        flow = self.credit_flow
-        if flow is None or flow.link_credit is None:
-            return 0
-        counted = flow.delivery_count if flow.delivery_count is not None else 0
-        left = (counted + flow.link_credit - self.delivery_count) & 0xFFFF_FFFF
-        return left if left < 0x8000_0000 else 0
+    def on_flow(self, flow: Flow) -> None:
+        """Notes it."""
+        self.last_flow = flow
+        super().on_flow(flow)
 
     def await_credit(self, credit: int = 1) -> None:
         """Reads until the broker gives at least ``credit``."""
         while self.credit < credit:
             self.peer.expect_frame(Flow, skip=(Disposition,))
 
-    def send(
-        self, payload: bytes, *, wait: bool = True, frame_octets: int | None = None, **fields: Any
-    ) -> int:
-        """Sends one delivery, waiting for credit first, and returns its delivery-id.
-
-        With ``frame_octets`` the payload is split over transfers that carry at most as many octets each; a
-        ``state`` among ``fields`` stands in each of them (4.4.1).
+    def send(self, payload: bytes, *, wait: bool = True, **fields: Any) -> int:
+        """Sends one delivery, waiting for credit first, and returns its delivery-id; it is not settled, by
+        leaving that out. See `PeerSender.send`.
         """
         if wait:
             self.await_credit()
-        session = self.session
-        delivery_id = session.next_delivery_id
-        session.next_delivery_id = (delivery_id + 1) & 0xFFFF_FFFF
-        self.delivery_count = (self.delivery_count + 1) & 0xFFFF_FFFF
-        size = frame_octets or max(len(payload), 1)
-        pieces = [payload[start : start + size] for start in range(0, max(len(payload), 1), size)]
-        first = {
-            "delivery_id": delivery_id,
-            "delivery_tag": delivery_id.to_bytes(4, "big"),
-            "message_format": 0,
-            **fields,
-        }
-        later = {"state": fields["state"]} if "state" in fields else {}
-        for index, piece in enumerate(pieces):
-            more = index < len(pieces) - 1
-            session.send(Transfer(handle=self.handle, more=more, **(first if index == 0 else later)), piece)
-        return delivery_id
+        return super().send(payload, **{"settled": None} | fields)
 
     def expect_outcome(self, kind: type = Accepted, *, delivery_id: int | None = None) -> Any:
         """Waits for the settled outcome of one delivery (the last sent) and returns it."""
         wanted = self.session.next_delivery_id - 1 if delivery_id is None else delivery_id
         while True:
             disposition = self.peer.expect(Disposition)
-            first = disposition.first or 0
-            last = first if disposition.last is None else disposition.last
-            if disposition.role is RECEIVER and first <= wanted <= last:
+            if disposition.role == RECEIVER and wanted in ids_of(disposition):
                 break
         if not isinstance(disposition.state, kind) or not disposition.settled:
             raise Unexpected(f"expected a settled {kind.__name__.lower()}, got {describe(disposition)}")
@@ -349,67 +225,23 @@ class Sender(Link):
             self.expect_outcome(Accepted)
 
 
-class Receiver(Link):
+class Receiver(Link, PeerReceiver):
     """A link on which we receive."""
-
-    def __init__(self, session: Session, handle: int, name: str) -> None:
-        super().__init__(session, handle, name)
-        self.received = 0
-
-    @property
-    def delivery_count(self) -> int:
-        """The delivery-count as we know it: the broker's first, and what came since (2.6.7)."""
-        initial = self.remote_attach.initial_delivery_count if self.remote_attach else None
-        return ((initial or 0) + self.received) & 0xFFFF_FFFF
-
-    def give_credit(self, credit: int, **fields: Any) -> None:
-        """Sends flow with link-credit, and ``fields`` such as drain or echo."""
-        self.session.flow(
-            **{"handle": self.handle, "delivery_count": self.delivery_count, "link_credit": credit, **fields}
-        )
 
     def receive(self, timeout_s: float | None = None, skip: tuple[type, ...] = ()) -> Delivery:
         """Returns the next complete delivery; a message over several transfers is put together (2.6.14)."""
-        first: Transfer | None = None
-        payload, frames = b"", 0
         while True:
-            frame = self.peer.expect_frame(Transfer, timeout_s=timeout_s, skip=skip)
-            transfer: Transfer = frame.performative
+            transfer = self.peer.expect_frame(Transfer, timeout_s=timeout_s, skip=skip).performative
             if transfer.handle != self.remote_handle:
                 raise Unexpected(
                     f"expected transfer on handle {self.remote_handle}, got handle {transfer.handle}"
                 )
-            first = first or transfer
-            payload += frame.payload
-            frames += 1
-            if not transfer.more:
-                self.received += 1
-                return Delivery(first, payload, frames)
-
-    def settle(
-        self,
-        delivery: Delivery,
-        state: Any = None,
-        *,
-        last: Delivery | None = None,
-        settled: bool = True,
-    ) -> None:
-        """Sends the disposition of one delivery, or of a range up to ``last``; accepted unless ``state`` is
-        given.
-        """
-        self.session.send(
-            Disposition(
-                role=RECEIVER,
-                first=delivery.id,
-                last=None if last is None else last.id,
-                settled=settled,
-                state=Accepted() if state is None else state,
-            )
-        )
+            if self.partial is None and not transfer.aborted:
+                return self.deliveries[-1]
 
     def expect_empty(self, within_s: float = 0.3) -> None:
         """Gives one credit, and checks that no message comes; no drain, so that a broker's drain is not at
         stake.
         """
-        self.give_credit(1)
+        self.flow(1)
         self.peer.expect_nothing(Transfer, within_s=within_s)

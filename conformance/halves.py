@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import Delivery, Receiver, Sender, Session
+from amqp_broker.conformance.dialogue import Receiver, Session
 from amqp_broker.conformance.messages import (
     APPLICATION_PROPERTIES,
     MESSAGE_ANNOTATIONS,
@@ -24,8 +24,7 @@ from amqp_broker.conformance.messages import (
 )
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.transactions import error_of, expect_state
-from amqp_broker.conformance.transcript import describe, describe_value
-from amqp_broker.conformance.wire import describe_kind
+from amqp_broker.conformance.transcript import describe, describe_kind, describe_value
 from amqp_broker.frames import (
     Accepted,
     Attach,
@@ -42,6 +41,7 @@ from amqp_broker.frames import (
     Transfer,
     encode_composite,
 )
+from amqp_broker.testing.peer import Delivery
 
 CAPABILITY = "half-messages"
 CONFLICT = "half:conflict"
@@ -131,7 +131,7 @@ class Halves:
 
     def consumer(self, credit: int = 10, **fields: Any) -> Receiver:
         """Returns a receiver at the destination."""
-        return self.session("consumer").attach_receiver(self.queue, credit=credit, **fields)
+        return self.session("consumer").receiver(self.queue, credit=credit, **fields)
 
     def pause(self, seconds: float) -> None:
         """Lets time pass on connections that stay alive."""
@@ -172,7 +172,7 @@ class Halves:
         """Ends the scenario as not applicable unless this group has the short times of second_broker.toml."""
         producer = self.producer("asks")
         number = producer.put_link.send(half("asks", named={"half_max_age_ms": 3_600_000}))
-        if isinstance(producer.answer(producer.put_link, number), Accepted):
+        if isinstance(producer.answer(number), Accepted):
             producer.roll_back("asks")
             raise NotApplicable(f"the group {self.group!r} has no short times here (see second_broker.toml)")
 
@@ -183,32 +183,27 @@ class Producer:
     def __init__(self, halves: Halves, container: str, destination: str, group: str) -> None:
         self.halves = halves
         self.session = halves.session(container)
-        self.put_link = self.session.attach_sender(f"$half/{group}/{destination}", handle=10, name="put")
-        self.resolve_link = self.session.attach_sender(f"$half-resolve/{group}", handle=11, name="resolve")
+        self.put_link = self.session.sender(f"$half/{group}/{destination}", handle=10, name="put")
+        self.resolve_link = self.session.sender(f"$half-resolve/{group}", handle=11, name="resolve")
 
-    def answer(self, link: Sender, number: int) -> Any:
+    def answer(self, number: int) -> Any:
         """Waits for the settled outcome of one delivery and returns it."""
-        outcomes = self.session.outcomes
         self.halves.keep_alive()
-        while number not in outcomes:
-            self.session.peer.expect_frame(Disposition, skip=(Transfer,))
-        if not outcomes[number].settled:
-            raise Unexpected(f"expected a settled outcome on {link.name!r}, got {describe(outcomes[number])}")
-        return outcomes[number].state
+        return self.session.await_settled(number, skip=(Transfer,))
 
     def put(self, *payloads: bytes) -> None:
         """Puts half messages; each must be accepted."""
         for payload in payloads:
-            expect_state(self.answer(self.put_link, self.put_link.send(payload)), Accepted)
+            expect_state(self.answer(self.put_link.send(payload)), Accepted)
 
     def refused(self, payload: bytes, *conditions: str) -> Error:
         """Puts what must be rejected with one of these conditions; returns the error."""
         number = self.put_link.send(payload)
-        return error_of(expect_state(self.answer(self.put_link, number), Rejected), *conditions)
+        return error_of(expect_state(self.answer(number), Rejected), *conditions)
 
     def resolve(self, half_id: Any, subject: str | None, named: dict[str, Any] | None = None) -> Any:
         """Resolves one, and returns the outcome."""
-        return self.answer(self.resolve_link, self.resolve_link.send(resolution(half_id, subject, named)))
+        return self.answer(self.resolve_link.send(resolution(half_id, subject, named)))
 
     def commit(self, half_id: Any) -> None:
         """Commits one; that must be accepted."""
@@ -250,7 +245,7 @@ class Checker:
         self.halves = halves
         self.session = session
         address = f"$half-check/{halves.group}" + ("/by-outcome" if by_outcome else "")
-        self.link = session.attach_receiver(address, handle, f"check-{handle}", credit)
+        self.link = session.receiver(address, handle, f"check-{handle}", credit)
 
     def asked(self, half_id: Any, attempt: int = 1, within_s: float = 0.0) -> Check:
         """Waits for a check, which must be about this half message, and this attempt."""
@@ -266,7 +261,7 @@ class Checker:
 
     def settlement(self, check: Check, kind: type) -> None:
         """Waits until the broker settles a check itself, which must be with this outcome."""
-        number = check.delivery.id
+        number = check.delivery.delivery_id
         while number not in self.session.settlements:
             self.halves.keep_alive()
             self.session.peer.expect_frame(Disposition, skip=(Transfer,))
@@ -282,16 +277,15 @@ class Checker:
 def refusal(session: Session, address: str, *conditions: str, receiver: bool = False, **fields: Any) -> Error:
     """Attaches what must be refused: a null terminus, then detach with one of these conditions (2.6.3)."""
     if receiver:
-        link: Any = session.send_attach_receiver(address, 30, f"refused {address}"[:200], **fields)
+        link: Any = session.put_receiver(address, 30, f"refused {address}"[:200], **fields)
     else:
-        link = session.send_attach_sender(address, 30, f"refused {address}"[:200], **fields)
+        link = session.put_sender(address, 30, f"refused {address}"[:200], **fields)
     attach = session.peer.expect(Attach, name=link.name)
     terminus = attach.source if receiver else attach.target
     if isinstance(terminus, (Source, Target)):
         raise Unexpected(f"expected a null terminus, got {describe(attach)}")
     detach = session.peer.expect_detach(*conditions)
-    session.send(Detach(handle=30, closed=True))
-    session.senders.pop(30, None)
+    session.put(Detach(handle=30, closed=True))
     assert detach.error is not None
     return detach.error
 

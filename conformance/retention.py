@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import Delivery, Receiver, Sender, Session
+from amqp_broker.conformance.dialogue import Receiver, Sender, Session
 from amqp_broker.conformance.messages import MESSAGE_ANNOTATIONS, data, map_of
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.sequences import expect_equal
@@ -33,6 +33,7 @@ from amqp_broker.frames import (
     Ulong,
     encode_message,
 )
+from amqp_broker.testing.peer import Delivery
 
 PROFILE = "retention"
 OFFSET_SPEC = "rabbitmq:stream-offset-spec"
@@ -77,14 +78,14 @@ def filled(broker: Broker, count: int, name: str = "q") -> Kept:
     """Returns a retaining queue with messages "0", "1", ..."""
     session = broker.session()
     address = kept_queue(broker, name)
-    kept = Kept(session, address, session.attach_sender(address))
+    kept = Kept(session, address, session.sender(address))
     kept.put(*[b"%d" % number for number in range(count)])
     return kept
 
 
 def consume(session: Session, address: str, count: int) -> None:
     """Receives and accepts so many messages, as any consumer does."""
-    consumer = session.attach_receiver(address, 9, "consumer", credit=count)
+    consumer = session.receiver(address, 9, "consumer", credit=count)
     for _ in range(count):
         consumer.settle(consumer.receive(), Accepted())
     consumer.detach()
@@ -100,7 +101,7 @@ def reader_on(
     settled: bool = False, **asked: Any,
 ) -> Receiver:  # fmt: skip
     """Attaches a link that reads by offset, which must not be refused."""
-    return session.attach_receiver(
+    return session.receiver(
         address, handle, f"reader-{handle}", credit, source=source_of(address, start=start, **asked),
         snd_settle_mode=1 if settled else 0,
     )  # fmt: skip
@@ -108,12 +109,12 @@ def reader_on(
 
 def refusal(session: Session, source: Source, handle: int = 7) -> Error:
     """Returns the error with which a link is refused."""
-    session.send_attach_receiver(None, handle, f"refused-{handle}", source=source)
+    session.put_receiver(None, handle, f"refused-{handle}", source=source)
     attach = session.peer.expect(Attach)
     if attach.source is not None:
         raise Unexpected(f"expected the link to be refused, got {describe(attach)}")
     detach = session.peer.expect(Detach)
-    session.send(Detach(handle=handle, closed=True))
+    session.put(Detach(handle=handle, closed=True))
     if detach.error is None:
         raise Unexpected(f"expected an error, got {describe(detach)}")
     found: Error = detach.error
@@ -152,7 +153,7 @@ def expect_offsets(reader: Receiver, expected: Iterable[int]) -> list[Delivery]:
 
 def expect_settled(session: Session, deliveries: Iterable[Delivery]) -> None:
     """Returns when the broker has settled them all."""
-    waiting = {each.id for each in deliveries}
+    waiting = {each.delivery_id for each in deliveries}
     while not all(number in session.settlements for number in waiting):
         session.peer.expect_frame(Disposition)
 
@@ -171,13 +172,13 @@ class Asker:
 
     def __init__(self, session: Session, handle: int = 20) -> None:
         self.session = session
-        self._replies = session.attach_receiver(
+        self._replies = session.receiver(
             None, handle, f"replies-{handle}", source=Source(dynamic=True)
         )
-        self._replies.give_credit(100)
+        self._replies.flow(100)
         attach = self._replies.remote_attach
         self.reply_to = getattr(attach.source if attach else None, "address", None)
-        self.link = session.attach_sender("$retained", handle + 1, f"asks-{handle}")
+        self.link = session.sender("$retained", handle + 1, f"asks-{handle}")
         self._asked = 0
 
     def send(self, operation: str | None, body: dict[str, Any]) -> int:
@@ -188,9 +189,7 @@ class Asker:
 
     def answer(self, number: int) -> Any:
         """Returns the outcome of a request; a reply that comes before it is passed over."""
-        while number not in self.session.outcomes:
-            self.session.peer.expect_frame(Disposition, skip=(Transfer,))
-        return self.session.outcomes[number].state
+        return self.session.await_outcome(number, skip=(Transfer,)).state
 
     def reply(self, correlation_id: int | None = None) -> dict[str, Any]:
         """Returns the body of the next reply; raises Unexpected unless it answers the last request."""
@@ -231,10 +230,10 @@ def asker(broker: Broker, container: str = "asker") -> Asker:
 
 def require_events(session: Session) -> None:
     """Ends the scenario as not applicable where this principal may not read the event log."""
-    session.send_attach_receiver(None, 6, "probe", source=Source(address="$events"))
+    session.put_receiver(None, 6, "probe", source=Source(address="$events"))
     attach = session.peer.expect(Attach)
     if attach.source is None:
         session.peer.expect(Detach)
         raise NotApplicable("this user may not read $events")
-    session.send(Detach(handle=6, closed=True))
+    session.put(Detach(handle=6, closed=True))
     session.peer.expect(Detach)

@@ -89,13 +89,13 @@ def sender_on(
 ) -> Sender:
     """Returns a sender on a session."""
     properties = None if stream is None else {"seq-stream": stream}
-    return session.attach_sender(address, handle, f"sender-{handle}", properties=properties, **fields)
+    return session.sender(address, handle, f"sender-{handle}", properties=properties, **fields)
 
 
 def refusal_of_link(broker: Broker, stream: Any, session: Session | None = None) -> str | None:
     """Returns the condition with which a link that names a stream is refused."""
     session = session or broker.session()
-    session.send_attach_sender(broker.queue(), 7, "refused", properties={"seq-stream": stream})
+    session.put_sender(broker.queue(), 7, "refused", properties={"seq-stream": stream})
     attach = session.peer.expect(Attach)
     if attach.target is not None:
         raise Unexpected(f"expected the link of {stream!r} to be refused, got {describe(attach)}")
@@ -126,10 +126,7 @@ def states_of(
     if txn_id is not None:
         fields["state"] = within(txn_id)
     numbers = [sender.send(payload, **fields) for payload in payloads]
-    known = sender.session.outcomes
-    while not all(number in known for number in numbers):
-        sender.peer.expect_frame(Disposition)
-    return [_outcome(known[number], txn_id) for number in numbers]
+    return [_outcome(sender.session.await_outcome(number), txn_id) for number in numbers]
 
 
 def _outcome(disposition: Disposition, txn_id: bytes | None) -> Any:
@@ -197,11 +194,9 @@ def other_principal(broker: Broker) -> Session:
     peer.expect(SaslOutcome, code=0)
     peer.send_header(AMQP_HEADER)
     peer.expect_header(AMQP_HEADER)
-    peer.send(broker.own_open(container="other"))
+    peer.put(broker.own_open(container="other"))
     peer.expect(Open)
-    session = broker.session_on(peer)
-    session.begin()
-    return session
+    return peer.begin()
 
 
 def ranges(session: Session) -> list[tuple[int, int, str]]:

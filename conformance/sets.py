@@ -70,9 +70,9 @@ class Sets:
         self.queue = broker.queue(queue)
         self.session: Session = broker.session(container=container)
         self._handle = 20
-        self.resolve_link = self.session.attach_sender(f"$half-resolve/{self.group}", 10, "resolve")
-        replies = self.session.attach_receiver(None, 11, "replies", source=Source(dynamic=True))
-        replies.give_credit(100)
+        self.resolve_link = self.session.sender(f"$half-resolve/{self.group}", 10, "resolve")
+        replies = self.session.receiver(None, 11, "replies", source=Source(dynamic=True))
+        replies.flow(100)
         attach = replies.remote_attach
         self._replies = replies
         self._reply_to = getattr(attach.source if attach else None, "address", None)
@@ -85,19 +85,18 @@ class Sets:
         """Attaches a link that stages, which must not be refused."""
         self._handle += 1
         name = f"stage-{self._handle}"
-        return self.session.attach_sender(self.address(set_id, epoch, queue), self._handle, name, **fields)
+        return self.session.sender(self.address(set_id, epoch, queue), self._handle, name, **fields)
 
     def refused(self, set_id: str, *conditions: str, epoch: int = 1, **fields: Any) -> Error:
         """Returns the error of a link that must be refused with one of these conditions."""
         self._handle += 1
         address = self.address(set_id, epoch)
-        self.session.send_attach_sender(address, self._handle, f"refused-{self._handle}", **fields)
+        self.session.put_sender(address, self._handle, f"refused-{self._handle}", **fields)
         attach = self.session.peer.expect(Attach)
         if attach.target is not None:
             raise Unexpected(f"expected the link to be refused, got {describe(attach)}")
         detach = self.session.peer.expect_detach(*conditions)
-        self.session.send(Detach(handle=self._handle, closed=True))
-        self.session.senders.pop(self._handle, None)
+        self.session.put(Detach(handle=self._handle, closed=True))
         assert detach.error is not None
         return detach.error
 
@@ -118,12 +117,7 @@ class Sets:
 
     def answer(self, number: int) -> Any:
         """Waits for the settled outcome of a delivery and returns it."""
-        outcomes = self.session.outcomes
-        while number not in outcomes:
-            self.session.peer.expect_frame(Disposition, skip=(Transfer,))
-        if not outcomes[number].settled:
-            raise Unexpected(f"expected a settled outcome, got {describe(outcomes[number])}")
-        return outcomes[number].state
+        return self.session.await_settled(number, skip=(Transfer,))
 
     def ask(self, subject: str, body: Any, **properties: Any) -> int:
         """Sends a request and returns its delivery-id."""

@@ -10,7 +10,7 @@ import itertools
 from typing import Any, TypeVar
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import Delivery, Receiver, Sender, Session
+from amqp_broker.conformance.dialogue import Receiver, Sender, Session
 from amqp_broker.conformance.messages import AMQP_VALUE, DATA, data, header_of, split_sections
 from amqp_broker.conformance.octets import described
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
@@ -36,6 +36,7 @@ from amqp_broker.frames import (
     Transfer,
     encode_composite,
 )
+from amqp_broker.testing.peer import Delivery
 
 T = TypeVar("T")
 
@@ -94,7 +95,7 @@ class Controller:
         self.session = session or broker.session()
         self.peer = self.session.peer
         usual = {"source": Source(outcomes=outcomes), "target": Coordinator(capabilities=(LOCAL,))}
-        self.link = self.session.attach_sender(None, handle, name, **{**usual, **fields})
+        self.link = self.session.sender(None, handle, name, **{**usual, **fields})
 
     @property
     def attach(self) -> Attach:
@@ -108,13 +109,7 @@ class Controller:
 
     def answer(self, delivery_id: int, skip: tuple[type, ...] = ()) -> Any:
         """Waits for the settled outcome of a request and returns it."""
-        outcomes = self.session.outcomes
-        while delivery_id not in outcomes:
-            self.peer.expect_frame(Disposition, skip=skip)
-        disposition = outcomes[delivery_id]
-        if not disposition.settled:
-            raise Unexpected(f"expected a settled outcome, got {describe(disposition)}")
-        return disposition.state
+        return self.session.await_settled(delivery_id, skip)
 
     def declare(self) -> bytes:
         """Declares a transaction and returns its txn-id."""
@@ -172,7 +167,7 @@ def expect_detach(
         )
     if wanted != (ANY_ERROR,) and detach.error.condition not in wanted:
         raise Unexpected(f"expected {' or '.join(wanted)}, got {describe(detach)}")
-    link.session.send(Detach(handle=link.handle, closed=True))
+    link.session.put(Detach(handle=link.handle, closed=True))
 
 
 def expect_some_error(peer: Peer) -> None:
@@ -191,22 +186,9 @@ def post(sender: Sender, txn_id: bytes, *bodies: bytes, settled: bool = False, *
     return [sender.send(data(body), state=state, settled=settled, **fields) for body in bodies]
 
 
-def send_half(sender: Sender, payload: bytes, **fields: Any) -> None:
-    """Sends the first transfer of a message that has more of them (2.6.14)."""
-    session = sender.session
-    sender.await_credit()
-    number = session.next_delivery_id
-    first = {"delivery_id": number, "delivery_tag": number.to_bytes(4, "big"), "message_format": 0, **fields}
-    session.send(Transfer(handle=sender.handle, more=True, **first), payload)
-    session.next_delivery_id += 1
-    sender.delivery_count += 1
-
-
 def expect_provisional(sender: Sender, delivery_id: int, txn_id: bytes, kind: type[T]) -> T:
     """Waits for the provisional outcome of a post, in its transaction, and returns it (4.4.1)."""
-    outcomes = sender.session.outcomes
-    while delivery_id not in outcomes:
-        sender.peer.expect_frame(Disposition)
+    sender.session.await_outcome(delivery_id)
     return provisional(sender.session, delivery_id, txn_id, kind)
 
 
@@ -223,7 +205,7 @@ def provisional(session: Session, delivery_id: int, txn_id: bytes, kind: type[T]
 
 def anonymous_sender(session: Session, handle: int = 0) -> Sender:
     """Returns a link on which each message names its node; not applicable where the broker refuses one."""
-    sender = session.send_attach_sender(None, handle, f"anonymous-{handle}")
+    sender = session.put_sender(None, handle, f"anonymous-{handle}")
     try:
         sender.expect_attach()
     except Unexpected as refused:
@@ -242,12 +224,9 @@ def fill(sender: Sender, address: str, txn_id: bytes) -> int:
     """Posts through the anonymous terminus, whose credit is not the queue's, until a message is refused;
     returns how many the queue took. Not applicable where it takes fifty.
     """
-    outcomes = sender.session.outcomes
     for count in range(50):
         number = sender.send(elsewhere(address, b"%d" % count), state=within(txn_id), wait=False)
-        while number not in outcomes:
-            sender.peer.expect_frame(Disposition)
-        outcome = getattr(outcomes[number].state, "outcome", None)
+        outcome = getattr(sender.session.await_outcome(number).state, "outcome", None)
         if isinstance(outcome, Rejected):
             error_of(outcome, TOO_MUCH)
             return count
@@ -256,7 +235,7 @@ def fill(sender: Sender, address: str, txn_id: bytes) -> int:
 
 def acquire(receiver: Receiver, txn_id: bytes, credit: int, **fields: Any) -> None:
     """Gives credit, and says that what it acquires belongs to a transaction (4.4.3)."""
-    receiver.give_credit(credit, properties={"txn-id": txn_id}, **fields)
+    receiver.flow(credit, txn_id=txn_id, **fields)
 
 
 def receive_in(receiver: Receiver, txn_id: bytes | None, skip: tuple[type, ...] = ()) -> Delivery:
@@ -293,7 +272,7 @@ def require_acquisition(broker: Broker) -> None:
     """Ends the scenario as not applicable where links do not acquire in transactions (4.4.3)."""
     put(broker, broker.queue("asks"), b"asks")
     control = Controller(broker, broker.session(container="asks"), name="asks")
-    receiver = control.session.attach_receiver(broker.queue("asks"))
+    receiver = control.session.receiver(broker.queue("asks"))
     txn = control.declare()
     acquire(receiver, txn, 1)
     answer = control.peer.expect_frame(Transfer, Detach).performative
@@ -320,14 +299,14 @@ def delivery_count(delivery: Delivery) -> int:
 def put(broker: Broker, address: str, *bodies: bytes) -> None:
     """Puts messages into a queue, outside of any transaction, over a connection of their own."""
     session = broker.session(container=f"writer-{next(_reader_numbers)}")
-    session.attach_sender(address).put(data(body) for body in bodies)
+    session.sender(address).put(data(body) for body in bodies)
     session.peer.close()
 
 
 def reader(broker: Broker, address: str, credit: int = 0, **fields: Any) -> Receiver:
     """Returns a receiver on a connection of its own: somebody else."""
     session = broker.session(container=f"reader-{next(_reader_numbers)}")
-    return session.attach_receiver(address, credit=credit, **fields)
+    return session.receiver(address, credit=credit, **fields)
 
 
 def expect_left(broker: Broker, address: str, *bodies: bytes, in_order: bool = False) -> list[Delivery]:
@@ -349,7 +328,7 @@ class Delivered:
         self.broker = broker
         put(broker, broker.queue(), *(b"%d" % number for number in range(count)))
         self.control = Controller(broker)
-        self.receiver: Receiver = self.control.session.attach_receiver(broker.queue(), credit=count, **fields)
+        self.receiver: Receiver = self.control.session.receiver(broker.queue(), credit=count, **fields)
         self.deliveries: list[Delivery] = [self.receiver.receive() for _ in range(count)]
         self.txn = self.control.declare()
 
@@ -372,7 +351,7 @@ class Acquired:
         self.broker = broker
         put(broker, broker.queue(), *(b"%d" % number for number in range(messages or count)))
         self.control = Controller(broker)
-        self.receiver: Receiver = self.control.session.attach_receiver(broker.queue(), **fields)
+        self.receiver: Receiver = self.control.session.receiver(broker.queue(), **fields)
         self.txn = self.control.declare()
         acquire(self.receiver, self.txn, count)
         self.deliveries: list[Delivery] = [receive_in(self.receiver, self.txn) for _ in range(count)]

@@ -42,15 +42,12 @@ def describe(composite: Any) -> str:
     """Returns a performative or another composite with the fields that are set: ``begin(next_outgoing_id=0,
     ...)``.
     """
-    words: list[str] = []
-    for character in type(composite).__name__:
-        words.append("-" + character.lower() if character.isupper() and words else character.lower())
     fields = [
         f"{field.name}={describe_value(value)}"
         for field in attrs.fields(type(composite))
         if (value := getattr(composite, field.name)) is not None and value != field.default
     ]
-    return f"{''.join(words)}({', '.join(fields)})"
+    return f"{describe_kind(type(composite))}({', '.join(fields)})"
 
 
 def describe_frame(channel: int, performative: Any, payload: bytes = b"") -> str:
@@ -65,6 +62,14 @@ def describe_frame(channel: int, performative: Any, payload: bytes = b"") -> str
 def describe_header(header: ProtocolHeader) -> str:
     """Returns a protocol header's line without its arrow."""
     return f"header AMQP {header.protocol_id} {header.major}.{header.minor}.{header.revision}"
+
+
+def describe_kind(kind: type) -> str:
+    """Returns the standard's name of a performative's class: ``sasl-init`` for SaslInit."""
+    name = "".join(
+        "-" + character.lower() if character.isupper() else character for character in kind.__name__
+    )
+    return name.lstrip("-")
 
 
 class Transcript:

@@ -1,16 +1,17 @@
-"""A blocking client at frame level: it sends exactly what a scenario says, also what is wrong, and notes
-everything.
+"""The frame-level peer of scenarios: it sends exactly what they say, also what is wrong, and waits for what
+they expect.
 
-There is no protocol engine here: nothing is answered, corrected or counted by itself.
+It counts as every frame-level peer does (`amqp_broker.testing.peer`). Nothing is answered by itself.
 """
 
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
+from amqp_broker.conformance.dialogue import Session
 from amqp_broker.conformance.invariants import Invariants
 from amqp_broker.conformance.outcomes import CannotConnect, Unexpected
 from amqp_broker.conformance.transcript import (
@@ -18,6 +19,7 @@ from amqp_broker.conformance.transcript import (
     describe,
     describe_frame,
     describe_header,
+    describe_kind,
     shortened,
 )
 from amqp_broker.frames import (
@@ -26,18 +28,18 @@ from amqp_broker.frames import (
     MIN_MAX_FRAME_SIZE,
     SASL_HEADER,
     AmqpError,
+    Begin,
     Close,
     Detach,
     End,
     Error,
     Flow,
     Frame,
-    FrameReader,
     Open,
     ProtocolHeader,
-    encode_frame,
     encode_sasl_frame,
 )
+from amqp_broker.testing.blocking_peer import BlockingPeer, ConnectionLost
 
 T = TypeVar("T")
 
@@ -50,10 +52,11 @@ LARGEST_FRAME = 0xFFFF_FFFF
 """What our reader takes until an open of ours says less; a larger frame then fails the scenario (2.7.1-04).
 """
 
-READ_OCTETS = 65536
-
 AFTER_CLOSE_S = 0.2
 """How long we look for something after close."""
+
+WINDOW = 2048
+"""Our incoming and outgoing session window unless a scenario is about windows."""
 
 ANY_ERROR = "*"
 """Stands for any condition: an error must be there, and the standard does not say which."""
@@ -64,96 +67,117 @@ HEADERS = {
 }
 
 
-class Peer:
-    """One TCP connection to the broker."""
+class Peer(BlockingPeer):
+    """One TCP connection to the broker: a frame-level peer that notes everything in the transcript."""
+
+    checks_credit = raises_errors = answers_echo = False
+    own_address = ""
+    """Of a queue that only this scenario uses, where it catches up."""
 
     def __init__(
         self, address: tuple[str, int], transcript: Transcript, timeout_s: float = STEP_TIMEOUT_S
     ) -> None:
         """Connects; raises CannotConnect when nobody listens there."""
-        self.transcript = transcript
-        self.letter = transcript.next_letter()
-        self.timeout_s = timeout_s
-        self.observers: list[Callable[[Frame], None]] = []
-        self.invariants = Invariants()
-        self.close_sent = False
-        self._reader = FrameReader(LARGEST_FRAME)
-        self._gathered: list[bytes] | None = None
-        self._eof = False
         try:
-            self._socket = socket.create_connection(address, timeout=timeout_s)
+            transport = socket.create_connection(address, timeout=timeout_s)
         except OSError as error:
             raise CannotConnect(f"{address[0]}:{address[1]}: {error}") from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        transport.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().__init__(transport, timeout_s)
+        self.reader.max_frame_size = LARGEST_FRAME
+        self.transcript = transcript
+        self.letter = transcript.next_letter()
+        self.invariants = Invariants()
+        self.close_sent = False
+        self._holds = False
+        self._ended = False
         transcript.event(self.letter, "connected")
 
     # ---- sending -------------------------------------------------------------------------------------------
 
     def send_octets(self, data: bytes, what: str = "") -> None:
-        """Sends octets as they are; ``what`` says in the transcript what they are."""
-        self.transcript.sent(self.letter, what or f"octets {shortened(data.hex(' '))}")
-        self._write(data)
+        """Sends octets as they are, and counts nothing; ``what`` says in the transcript what they are."""
+        self._send(data, what or f"octets {shortened(data.hex(' '))}")
 
     def send_header(self, header: bytes = AMQP_HEADER) -> None:
         """Sends a protocol header (2.2)."""
-        self.send_octets(header, HEADERS.get(header, f"header {header!r}"))
+        self._send(header, HEADERS.get(header, f"header {header!r}"))
 
-    def send(self, performative: Any, channel: int = 0, payload: bytes = b"") -> None:
-        """Sends one AMQP frame (2.3.2)."""
+    def put(self, performative: Any, payload: bytes = b"", channel: int = 0) -> None:
+        """Sends one AMQP frame (2.3.2). What a frame of the peer says is sent at once, too."""
         self.transcript.sent(self.letter, describe_frame(channel, performative, payload))
         self.close_sent = self.close_sent or isinstance(performative, Close)
         self.invariants.sent(performative, channel)
         if isinstance(performative, Open):
-            self._reader.max_frame_size = max(performative.max_frame_size, MIN_MAX_FRAME_SIZE)
-        self._write(encode_frame(channel, performative, payload))
+            self.reader.max_frame_size = max(performative.max_frame_size, MIN_MAX_FRAME_SIZE)
+        super().put(performative, payload, channel)
+        self.flush()
 
     def send_sasl(self, body: Any) -> None:
         """Sends one SASL frame (5.3.1)."""
-        self.transcript.sent(self.letter, "sasl " + describe(body))
-        self._write(encode_sasl_frame(body))
+        self._send(encode_sasl_frame(body), "sasl " + describe(body))
 
     def send_empty_frame(self) -> None:
         """Sends an empty frame, as against an idle time-out (2.4.5)."""
-        self.transcript.sent(self.letter, "empty frame")
-        self._write(EMPTY_FRAME)
+        self._send(EMPTY_FRAME, "empty frame")
+
+    def _send(self, octets: bytes, what: str) -> None:
+        self.transcript.sent(self.letter, what)
+        self.put_octets(octets)
+        self.flush()
 
     @contextmanager
     def one_write(self) -> Iterator[None]:
         """Gathers everything sent inside, and writes it at once: a pipelining client."""
-        self._gathered = []
+        self._holds = True
         try:
             yield
         finally:
-            data, self._gathered = b"".join(self._gathered), None
-        self._write(data)
+            self._holds = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Writes what was put, unless it is held back.
+
+        A broker may close while we still write; what it said before is read by the next expectation.
+        """
+        if not self._holds:
+            try:
+                super().flush()
+            except ConnectionLost as error:
+                self.transcript.event(self.letter, f"writing failed: {error}")
 
     def finish_sending(self) -> None:
         """Closes our direction of the TCP stream."""
         self.transcript.event(self.letter, "we closed our side")
         try:
-            self._socket.shutdown(socket.SHUT_WR)
+            self.transport.shutdown(socket.SHUT_WR)
         except OSError as error:
             self.transcript.event(self.letter, f"closing our side failed: {error}")
 
     def drop(self) -> None:
         """Drops the TCP connection without a word."""
         self.transcript.event(self.letter, "dropped")
-        self._socket.close()
+        self.abort()
 
-    def discard(self) -> None:
-        """Frees the socket at the end of a scenario; harmless when it is gone."""
-        self._socket.close()
+    # ---- sessions ------------------------------------------------------------------------------------------
 
-    def _write(self, data: bytes) -> None:
-        if self._gathered is not None:
-            self._gathered.append(data)
-            return
-        try:
-            self._socket.settimeout(self.timeout_s)
-            self._socket.sendall(data)
-        except OSError as error:
-            # A broker may close while we still write; what it said before is read by the next expectation.
-            self.transcript.event(self.letter, f"writing failed: {error}")
+    def make_session(self, channel: int, begin: Begin) -> Session:
+        """What stands for a session that our begin began."""
+        return Session(self, channel, begin)
+
+    def put_begin(self, channel: int | None = None, **fields: Any) -> Session:
+        """Sends begin, changed by ``fields``, and does not wait."""
+        usual = {"incoming_window": WINDOW, "outgoing_window": WINDOW, "handle_max": 255}
+        session = super().put_begin(channel, **usual | fields)
+        assert isinstance(session, Session)
+        return session
+
+    def begin(self, channel: int | None = None, **fields: Any) -> Session:
+        """Sends begin, and waits for the broker's begin."""
+        session = self.put_begin(channel, **fields)
+        session.expect_begin()
+        return session
 
     # ---- receiving -----------------------------------------------------------------------------------------
 
@@ -161,45 +185,48 @@ class Peer:
         """Returns what comes next, or why nothing does: "eof", "reset" or "silence"."""
         while True:
             try:
-                item = self._reader.next()
+                item = self.received()
             except AmqpError as error:
                 raise Unexpected(
                     f"what the broker sent is malformed: {error.condition}: {error.description}"
                 ) from error
             if item is not None:
-                return self._noted(item)
-            if self._eof:
+                return item
+            if self._ended:
                 return "eof"
             left = deadline - time.monotonic()
             if left <= 0:
                 return "silence"
-            self._socket.settimeout(left)
             try:
-                data = self._socket.recv(READ_OCTETS)
-            except TimeoutError:
-                return "silence"
-            except OSError as error:
-                self.transcript.event(self.letter, f"the connection broke: {error}")
-                self._eof = True
+                data = self._read(left)
+            except ConnectionLost as lost:
+                self._ended = True
+                if lost.__cause__ is None:  # no error of the transport's
+                    self.transcript.event(self.letter, "the broker closed its side")
+                    return "eof"
+                self.transcript.event(self.letter, f"the connection broke: {lost}")
                 return "reset"
-            if data:
-                self._reader.feed(data)
-            else:
-                self.transcript.event(self.letter, "the broker closed its side")
-                self._eof = True
+            if data is None:
+                return "silence"
+            self.feed(data)
 
-    def _noted(self, item: Frame | ProtocolHeader) -> Frame | ProtocolHeader:
+    def on_item(self, item: Frame | ProtocolHeader) -> None:
+        """Notes what came, sees that it keeps the rules, and counts it."""
         if isinstance(item, ProtocolHeader):
             self.transcript.received(self.letter, describe_header(item))
-            return item
-        kind = "sasl " if item.type == 1 else ""
-        self.transcript.received(
-            self.letter, kind + describe_frame(item.channel, item.performative, item.payload)
-        )
-        self.invariants.check(item)
-        for observer in self.observers:
-            observer(item)
-        return item
+        else:
+            kind = "sasl " if item.type == 1 else ""
+            line = kind + describe_frame(item.channel, item.performative, item.payload)
+            self.transcript.received(self.letter, line)
+            self.invariants.check(item)
+        super().on_item(item)
+
+    def stray(self, what: str) -> None:
+        """Notes what belongs to nothing that was counted: it may answer octets sent by hand.
+
+        Whether a frame may come is for `Invariants` to say, with the sentence that it breaks.
+        """
+        self.transcript.event(self.letter, f"not counted: {what}")
 
     def _fail(self, expected: str, timeout_s: float, got: Frame | ProtocolHeader | str) -> NoReturn:
         if got == "silence":
@@ -217,8 +244,8 @@ class Peer:
         self, header: bytes | None = AMQP_HEADER, timeout_s: float | None = None
     ) -> ProtocolHeader:
         """Returns the broker's protocol header; raises Unexpected unless it is ``header`` (None: any)."""
-        wait = self.timeout_s if timeout_s is None else timeout_s
-        self._reader.expect_header()
+        wait = self.timeout if timeout_s is None else timeout_s
+        self.reader.expect_header()
         got = self._next(time.monotonic() + wait)
         if not isinstance(got, ProtocolHeader):
             self._fail("a protocol header", wait, got)
@@ -239,7 +266,7 @@ class Peer:
         Passed over: empty frames; flows (a peer may send one at any time) unless they are asked for;
         ``skip``.
         """
-        wait = self.timeout_s if timeout_s is None else timeout_s
+        wait = self.timeout if timeout_s is None else timeout_s
         deadline = time.monotonic() + wait
         expected = " or ".join(describe_kind(kind) for kind in kinds)
         if channel is not None:
@@ -304,7 +331,7 @@ class Peer:
 
         A reset counts as an end by default: a broker that closes with unread octets of ours causes one.
         """
-        wait = self.timeout_s if timeout_s is None else timeout_s
+        wait = self.timeout if timeout_s is None else timeout_s
         got = self._next(time.monotonic() + wait)
         if got == "eof" or (got == "reset" and reset_allowed):
             return
@@ -312,12 +339,12 @@ class Peer:
 
     def has_more(self, within_s: float = 0.3) -> bool:
         """Whether octets or the end of the stream come within ``within_s`` seconds; takes none of them."""
-        readable, _, _ = select.select([self._socket], [], [], within_s)
-        return self._reader.buffered > 0 or bool(readable)
+        readable, _, _ = select.select([self.transport], [], [], within_s)
+        return self.reader.buffered > 0 or bool(readable)
 
     def read_until_end(self, timeout_s: float | None = None) -> list[Any]:
         """Returns the performatives that come until the broker closes its side; a reset is an end, too."""
-        wait = self.timeout_s if timeout_s is None else timeout_s
+        wait = self.timeout if timeout_s is None else timeout_s
         deadline = time.monotonic() + wait
         performatives: list[Any] = []
         while True:
@@ -330,11 +357,11 @@ class Peer:
 
     def receive_octets(self, count: int, timeout_s: float | None = None) -> bytes:
         """Returns the next octets as they come, past the frame reader (before it has read any)."""
-        self._socket.settimeout(self.timeout_s if timeout_s is None else timeout_s)
+        self.transport.settimeout(self.timeout if timeout_s is None else timeout_s)
         data = b""
         while len(data) < count:
             try:
-                piece = self._socket.recv(count - len(data))
+                piece = self.transport.recv(count - len(data))
             except OSError as error:
                 raise Unexpected(f"expected {count} octets, got {len(data)}: {error}") from error
             if not piece:
@@ -354,7 +381,7 @@ class Peer:
         stronger: tuple[type, ...],
     ) -> T:
         """Waits for ``kind``, passing over what was under way, and checks its error's condition."""
-        wait = self.timeout_s if timeout_s is None else timeout_s
+        wait = self.timeout if timeout_s is None else timeout_s
         deadline = time.monotonic() + wait
         names = "an error" if conditions == (ANY_ERROR,) else " or ".join(conditions)
         expected = describe_kind(kind) + (f" with {names}" if conditions else "")
@@ -380,7 +407,7 @@ class Peer:
         """
         close = self._expect_error(Close, None, conditions, timeout_s, ())
         if not self.close_sent:
-            self.send(Close())
+            self.put(Close())
         self.expect_nothing_more()
         return close
 
@@ -408,15 +435,7 @@ class Peer:
         """
         return self._expect_error(Detach, channel, conditions, timeout_s, (Close, End))
 
-    def close(self) -> None:
+    def close(self, error: Error | None = None) -> None:
         """Closes the connection in good order (2.4.3), and checks that the broker does."""
-        self.send(Close())
+        self.put(Close(error=error))
         self.expect_close()
-
-
-def describe_kind(kind: type) -> str:
-    """Returns the standard's name of a performative's class: ``sasl-init`` for SaslInit."""
-    name = "".join(
-        "-" + character.lower() if character.isupper() else character for character in kind.__name__
-    )
-    return name.lstrip("-")

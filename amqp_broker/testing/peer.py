@@ -6,11 +6,13 @@
 It knows the codec of `frames` and nothing of `links`, so that a mistake in our engine does not meet the same
 mistake on the other side. Ids, credit, windows and unsettled deliveries are counted from the frames that
 pass in either direction: a frame that a test puts counts like one that a method here puts. What is put is
-written as it is, however wrong; only `PeerSender.send` needs credit, unless `checks_credit` is False. Nothing
-is sent by itself but the answer to a flow with echo of a link on which we receive.
+written as it is, however wrong; only `PeerSender.send` needs credit, unless `checks_credit` is False. What
+comes has to belong to a session or a link that was begun or attached here (`stray`). Nothing is sent by
+itself but the answer to a flow with echo of a link on which we receive, unless `answers_echo` is False.
 
 A transport carries the octets: `BlockingPeer` over a socket, `StreamPeer` over a trio stream. Where it can
-wait (`pump_until`), `begin`, `attach_...`, `detach` and `end` return with the answer, else at once.
+wait (`pump_until`), `begin`, `attach_...`, `detach` and `end` return with the answer, else at once. The
+conformance suite has its own (`amqp_broker.conformance.wire`), which looks at each frame that answers.
 """
 
 from __future__ import annotations
@@ -82,6 +84,8 @@ class Peer:
     """Whether `PeerSender.send` fails without credit or window."""
     raises_errors = True
     """Whether a close, end or detach with an error of the other side is raised."""
+    answers_echo = True
+    """Whether a flow with echo of a link on which we receive is answered by itself."""
 
     def __init__(self, max_frame_size: int = MAX_FRAME_SIZE) -> None:
         self.remote_open: Open | None = None
@@ -90,6 +94,11 @@ class Peer:
         self.by_remote_channel: dict[int, PeerSession] = {}
         self.reader = FrameReader(max_frame_size)
         self.output: list[bytes] = []
+
+    @property
+    def remote_max_frame_size(self) -> int:
+        """In octets: the largest frame that the other side takes, as far as we know."""
+        return MAX_FRAME_SIZE if self.remote_open is None else self.remote_open.max_frame_size
 
     # --- out
 
@@ -122,12 +131,17 @@ class Peer:
         """What stands for a session that our begin began."""
         return PeerSession(self, channel, begin)
 
-    def begin(self, **fields: Any) -> PeerSession:
-        """Begin a session on a channel of its own."""
-        channel = max(self.sessions, default=-1) + 1
+    def put_begin(self, channel: int | None = None, **fields: Any) -> PeerSession:
+        """Put a begin, changed by `fields`, on a channel of its own if none is given."""
+        if channel is None:
+            channel = max(self.sessions, default=-1) + 1
         windows = {"next_outgoing_id": 0, "incoming_window": WINDOW, "outgoing_window": WINDOW}
         self.put(Begin(**windows | {"handle_max": 1023} | fields), channel=channel)
-        session = self.sessions[channel]
+        return self.sessions[channel]
+
+    def begin(self, channel: int | None = None, **fields: Any) -> PeerSession:
+        """Begin a session as `put_begin` does, and wait for the answer."""
+        session = self.put_begin(channel, **fields)
         self.pump_until(lambda: session.remote_begin is not None)
         return session
 
@@ -149,12 +163,17 @@ class Peer:
         Raises PeerError at a close, end or detach with an error, where `raises_errors`.
         """
         item = self.reader.next()
-        if isinstance(item, Frame) and item.type == AMQP_FRAME and item.performative is not None:
-            self.on_frame(item)
+        if item is not None:
+            self.on_item(item)
         return item
 
+    def on_item(self, item: Frame | ProtocolHeader) -> None:
+        """One header or frame of the other side, also an empty one and one of SASL."""
+        if isinstance(item, Frame) and item.type == AMQP_FRAME and item.performative is not None:
+            self.on_frame(item)
+
     def on_frame(self, frame: Frame) -> None:
-        """One frame of the other side."""
+        """One frame of the other side that has a performative."""
         performative = frame.performative
         if isinstance(performative, Open):
             self.remote_open = performative
@@ -163,13 +182,19 @@ class Peer:
             if performative.error is not None:
                 self.failed("connection", performative.error)
         elif isinstance(performative, Begin):
-            answered = performative.remote_channel
-            assert answered is not None, "the other side began a session by itself"
-            session = self.sessions[answered]
-            session.on_begin(performative)
+            session = self.sessions.get(-1 if (answered := performative.remote_channel) is None else answered)
+            if session is None:
+                return self.stray(f"a begin that answers none of ours: {performative}")
+            session.on_begin(performative, frame.channel)
             self.by_remote_channel[frame.channel] = session
+        elif (session := self.by_remote_channel.get(frame.channel)) is not None:
+            session.on_performative(performative, frame.payload)
         else:
-            self.by_remote_channel[frame.channel].on_performative(performative, frame.payload)
+            self.stray(f"a frame on channel {frame.channel}, which has no session: {performative}")
+
+    def stray(self, what: str) -> None:
+        """Something came that belongs to no session or link that was begun or attached here."""
+        raise AssertionError(f"the other side sent {what}")
 
     def failed(self, scope: str, error: Error, link: PeerLink | None = None) -> None:
         """The other side closed, ended or detached with an error. `scope` is "connection", "session" with our
@@ -195,17 +220,23 @@ class Peer:
 
 
 class PeerSession:
-    """One session, with the counters of 2.5.6. Our windows are as wide as they can be."""
+    """One session, with the counters of 2.5.6. Our windows stay as wide as its begin says."""
 
     def __init__(self, connection: Peer, channel: int, begin: Begin) -> None:
         self.connection = connection
         self.channel = channel
         self.remote_begin: Begin | None = None
+        self.remote_channel: int | None = None
         self.ended: End | None = None
+        """The end of the other side."""
+        self.end_sent = False
         self.links: dict[int, PeerSender | PeerReceiver] = {}
         """By our handle, until both sides have detached."""
         self.by_remote_handle: dict[int, PeerSender | PeerReceiver] = {}
         self.next_outgoing_id = begin.next_outgoing_id
+        self.incoming_window = begin.incoming_window
+        """What each flow of ours says, however much has come."""
+        self.outgoing_window = begin.outgoing_window
         self.next_incoming_id: int | None = None
         self.remote_incoming_window = 0
         self.next_delivery_id = 0
@@ -223,9 +254,11 @@ class PeerSession:
     def count(self, performative: object) -> None:
         """Count a frame of ours, which is about to be written."""
         if isinstance(performative, Attach):
-            kind = PeerReceiver if performative.role == RECEIVER else PeerSender
-            self.links[performative.handle] = kind(self, performative)
+            self.links[performative.handle] = self.make_link(performative)
             return
+        if isinstance(performative, End):
+            self.end_sent = True
+            self._free()
         if isinstance(performative, Transfer):
             self.next_outgoing_id = (self.next_outgoing_id + 1) % SERIAL
             self.remote_incoming_window -= 1
@@ -242,44 +275,53 @@ class PeerSession:
             for delivery_id in ids_of(performative):
                 self.received_unsettled.pop(delivery_id, None)
 
-    def attach(self, attach: Attach) -> PeerSender | PeerReceiver:
-        """Attach; a refusal is a PeerError."""
+    def make_link(self, attach: Attach) -> PeerSender | PeerReceiver:
+        """What stands for a link that our attach attached."""
+        return PeerReceiver(self, attach) if attach.role == RECEIVER else PeerSender(self, attach)
+
+    def put_attach(
+        self, role: bool, name: str, address: str | None, **fields: Any
+    ) -> PeerSender | PeerReceiver:
+        """Put the attach of a link, changed by `fields`, and do not wait for the answer."""
+        values: dict[str, Any] = {"name": name, "role": role, "handle": max(self.links, default=-1) + 1}
+        if role == SENDER:
+            values |= {"source": Source(), "target": Target(address=address), "initial_delivery_count": 0}
+        else:
+            values |= {"source": Source(address=address), "target": Target()}
+        attach = Attach(**values | fields)
         self.put(attach)
-        link = self.links[attach.handle]
+        return self.links[attach.handle]
+
+    def _attached(self, link: PeerSender | PeerReceiver) -> None:
         self.connection.pump_until(lambda: link.remote_attach is not None)
         if link.remote_attach is not None and link.remote_terminus is None:
             self.connection.pump_until(lambda: link.detached is not None)
-        return link
 
     def attach_sender(self, name: str, address: str | None, **fields: Any) -> PeerSender:
-        """Attach a link on which we send; `fields` change the attach."""
-        values = {"source": Source(), "target": Target(address=address), "initial_delivery_count": 0}
-        link = self.attach(self._attach_of(name, SENDER, values | fields))
+        """Attach a link on which we send; `fields` change the attach. A refusal is a PeerError."""
+        link = self.put_attach(SENDER, name, address, **fields)
         assert isinstance(link, PeerSender)
+        self._attached(link)
         return link
 
     def attach_receiver(
         self, name: str, address: str | None, *, credit: int = 0, **fields: Any
     ) -> PeerReceiver:
         """Attach a link on which we receive, and give credit; `fields` change the attach."""
-        values = {"source": Source(address=address), "target": Target()}
-        link = self.attach(self._attach_of(name, RECEIVER, values | fields))
+        link = self.put_attach(RECEIVER, name, address, **fields)
         assert isinstance(link, PeerReceiver)
+        self._attached(link)
         if credit:
             link.flow(credit)
         return link
-
-    def _attach_of(self, name: str, role: bool, fields: dict[str, Any]) -> Attach:
-        fields = {"handle": max(self.links, default=-1) + 1} | fields
-        return Attach(name=name, role=role, **fields)
 
     def flow(self, link: PeerLink | None = None, **fields: Any) -> None:
         """The state of the session, and that of a link; `fields` change it."""
         values: dict[str, Any] = {
             "next_incoming_id": self.next_incoming_id,
-            "incoming_window": WINDOW,
+            "incoming_window": self.incoming_window,
             "next_outgoing_id": self.next_outgoing_id,
-            "outgoing_window": WINDOW,
+            "outgoing_window": self.outgoing_window,
         }
         if link is not None:
             values |= {"handle": link.handle, "delivery_count": link.delivery_count}
@@ -290,50 +332,58 @@ class PeerSession:
         """End the session."""
         self.put(End(error=error))
         self.connection.pump_until(lambda: self.ended is not None)
-        del self.connection.sessions[self.channel]
 
     # --- in
 
-    def on_begin(self, begin: Begin) -> None:
-        """The answer to our begin."""
-        self.remote_begin = begin
+    def on_begin(self, begin: Begin, channel: int) -> None:
+        """The answer to our begin, on this channel of the other side."""
+        self.remote_begin, self.remote_channel = begin, channel
         self.remote_incoming_window += begin.incoming_window
         self.next_incoming_id = begin.next_outgoing_id
 
-    def on_performative(self, performative: object, payload: bytes) -> None:
+    def on_performative(self, performative: Any, payload: bytes) -> None:
         """One frame of the other side on this session."""
-        if isinstance(performative, Transfer):
-            self.next_incoming_id = ((self.next_incoming_id or 0) + 1) % SERIAL
-            link = self.by_remote_handle[performative.handle]
-            assert isinstance(link, PeerReceiver), f"a transfer on the sending link {link.name}"
-            link.on_transfer(performative, payload)
-        elif isinstance(performative, Disposition):
+        if isinstance(performative, Disposition):
             self.on_disposition(performative)
+        elif isinstance(performative, Attach):
+            self.on_attach(performative)
+        elif isinstance(performative, End):
+            self.ended = performative
+            self._free()
+            if performative.error is not None:
+                self.connection.failed(f"session {self.channel}", performative.error)
+        elif isinstance(performative, Flow) and performative.handle is None:
+            self.flows_received += 1
+            self.on_flow(performative)
+        elif (link := self.by_remote_handle.get(performative.handle)) is None:
+            self.connection.stray(f"a frame on handle {performative.handle}, of no link: {performative}")
         elif isinstance(performative, Flow):
             self.on_flow(performative)
-        elif isinstance(performative, Attach):
-            link = next(each for each in self.links.values() if each.is_answered_by(performative))
-            self.by_remote_handle[performative.handle] = link
-            link.on_attach(performative)
-        elif isinstance(performative, Detach):
-            link = self.by_remote_handle.pop(performative.handle)
+            link.on_flow(performative)
+        elif isinstance(performative, Transfer):
+            self.next_incoming_id = ((self.next_incoming_id or 0) + 1) % SERIAL
+            if not isinstance(link, PeerReceiver):
+                return self.connection.stray(f"a transfer on link {link.name}, on which we send")
+            link.on_transfer(performative, payload)
+        else:
+            del self.by_remote_handle[performative.handle]
             link.detached = performative
             self._forget(link)
             if performative.error is not None:
                 self.connection.failed(f"link {link.name}", performative.error, link)
-        elif isinstance(performative, End):
-            self.ended = performative
-            if performative.error is not None:
-                self.connection.failed(f"session {self.channel}", performative.error)
+
+    def on_attach(self, attach: Attach) -> None:
+        """The answer to an attach of ours."""
+        for link in self.links.values():
+            if link.is_answered_by(attach):
+                self.by_remote_handle[attach.handle] = link
+                return link.on_attach(attach)
+        self.connection.stray(f"an attach that answers none of ours: {attach}")
 
     def on_flow(self, flow: Flow) -> None:
-        """The state of the session, or of a link (2.7.4)."""
+        """The state of the session, which each flow says (2.7.4)."""
         reached = flow.next_incoming_id if flow.next_incoming_id is not None else 0
         self.remote_incoming_window = flow.incoming_window - (self.next_outgoing_id - reached) % SERIAL
-        if flow.handle is None:
-            self.flows_received += 1
-        else:
-            self.by_remote_handle[flow.handle].on_flow(flow)
 
     def on_disposition(self, disposition: Disposition) -> None:
         """States of deliveries; what is settled is forgotten (2.7.6)."""
@@ -343,6 +393,12 @@ class PeerSession:
                     sender.on_outcome(delivery_id, disposition)
             elif disposition.settled and delivery_id in self.received_unsettled:
                 self.received_unsettled.pop(delivery_id).confirmed.append(delivery_id)
+
+    def _free(self) -> None:
+        # A channel is free when both have ended.
+        sessions = self.connection.sessions
+        if self.end_sent and self.ended is not None and sessions.get(self.channel) is self:
+            del sessions[self.channel]
 
     def _forget(self, link: PeerLink) -> None:
         # A handle is free when both have detached.

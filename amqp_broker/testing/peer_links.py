@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_broker.frames import (
     RECEIVER,
+    SENDER,
     Accepted,
     Attach,
     Detach,
@@ -31,24 +32,33 @@ TRANSFER_ROOM_BYTES: Final = 64
 
 SERIAL: Final = 2**32
 """Ids and delivery-counts are serial numbers of 32 bits (2.8.8)."""
+ACCEPTED: Final = Accepted()
 Outcome = Accepted | Rejected | Released | Modified | Received | TransactionalState
 
 
 class Delivery:
-    """One incoming delivery: `payload` is the whole message, `state` the last that a transfer of it had."""
+    """One incoming delivery: `payload` is the whole message, `state` the last that a transfer of it had,
+    `transfer` its first of so many `frames`.
+    """
 
-    __slots__ = ("delivery_id", "delivery_tag", "payload", "settled", "state")
+    __slots__ = ("delivery_id", "delivery_tag", "frames", "payload", "settled", "state", "transfer")
 
-    def __init__(self, delivery_id: int, delivery_tag: bytes) -> None:
-        self.delivery_id = delivery_id
-        self.delivery_tag = delivery_tag
-        self.payload = b""
+    def __init__(self, transfer: Transfer, payload: bytes = b"") -> None:
+        assert transfer.delivery_id is not None, "the first transfer of a delivery has no delivery-id"
+        self.transfer = transfer
+        self.delivery_id = transfer.delivery_id
+        self.delivery_tag = transfer.delivery_tag or b""
+        self.payload = payload
+        self.frames = 0
         self.settled = False
         self.state: object = None
 
 
 class PeerLink:
     """One of our link endpoints, with its flow state (2.6.7)."""
+
+    role: bool
+    """Ours."""
 
     def __init__(self, session: PeerSession, attach: Attach) -> None:
         self.session = session
@@ -67,7 +77,7 @@ class PeerLink:
         """The other side's terminus as it answered our attach: the source if we receive, else the target."""
         if self.remote_attach is None:
             return None
-        return self.remote_attach.source if isinstance(self, PeerReceiver) else self.remote_attach.target
+        return self.remote_attach.source if self.role == RECEIVER else self.remote_attach.target
 
     @property
     def address(self) -> str:
@@ -76,20 +86,23 @@ class PeerLink:
 
     def is_answered_by(self, attach: Attach) -> bool:
         """Whether this attach is the answer to ours (2.6.3)."""
-        return self.remote_attach is None and attach.name == self.name
+        return self.remote_attach is None and (attach.name, attach.role) == (self.name, not self.role)
 
     def on_attach(self, attach: Attach) -> None:
         """The answer to our attach."""
         self.remote_attach = attach
 
-    def detach(self, *, closed: bool = True) -> None:
-        """Detach, or close the link."""
+    def detach(self, *, closed: bool = True) -> Detach | None:
+        """Detach, or close the link; returns the detach of the other side where it was waited for."""
         self.session.put(Detach(handle=self.handle, closed=closed))
         self.session.connection.pump_until(lambda: self.detached is not None)
+        return self.detached
 
 
 class PeerSender(PeerLink):
     """A link on which we send."""
+
+    role = SENDER
 
     def __init__(self, session: PeerSession, attach: Attach) -> None:
         super().__init__(session, attach)
@@ -109,43 +122,36 @@ class PeerSender(PeerLink):
         self,
         payload: bytes,
         *,
-        settled: bool = False,
-        tag: bytes | None = None,
-        message_format: int = 0,
         txn_id: bytes | None = None,
-        batchable: bool = False,
         more: bool = False,
+        frame_octets: int | None = None,
+        **fields: Any,
     ) -> int:
         """Put one delivery, in as many frames as it takes; returns its delivery-id. Needs `may_send`.
 
-        With a txn-id it is posted in that transaction; `batchable`: its outcome is not urgent (2.7.5). With
-        `more` the delivery goes on with `send_more`.
+        With a txn-id it is posted in that transaction. With `more` the delivery goes on with `send_more`.
+        `frame_octets` is the most payload of a frame, by default what the other side takes. `fields` change
+        the first transfer; a `state` among them stands in each (4.4.1).
         """
         session = self.session
         assert self.may_send or not session.connection.checks_credit, (
             f"link {self.name}: credit {self.credit}, window {session.remote_incoming_window}"
         )
-        delivery_id = session.next_delivery_id
-        remote_open = session.connection.remote_open
-        largest = MAX_FRAME_SIZE if remote_open is None else min(remote_open.max_frame_size, MAX_FRAME_SIZE)
-        room = largest - TRANSFER_ROOM_BYTES
+        number = session.next_delivery_id
+        state = fields.pop("state", None) if txn_id is None else TransactionalState(txn_id=txn_id)
+        first: dict[str, Any] = {"delivery_id": number, "delivery_tag": number.to_bytes(4, "big")}
+        first |= {"message_format": 0, "settled": False} | fields
+        largest = min(session.connection.remote_max_frame_size, MAX_FRAME_SIZE)
+        room = frame_octets or largest - TRANSFER_ROOM_BYTES
         for at in range(0, max(len(payload), 1), room):
-            transfer = Transfer(
-                handle=self.handle,
-                delivery_id=delivery_id,
-                delivery_tag=delivery_id.to_bytes(4, "big") if tag is None else tag,
-                message_format=message_format,
-                settled=settled,
-                more=more or at + room < len(payload),
-                batchable=batchable,
-                state=None if txn_id is None else TransactionalState(txn_id=txn_id),
-            )
+            goes_on = more or at + room < len(payload)
+            transfer = Transfer(handle=self.handle, more=goes_on, state=state, **{} if at else first)
             session.put(transfer, payload[at : at + room])
-        return delivery_id
+        return number
 
-    def send_more(self, payload: bytes = b"", *, more: bool = False, aborted: bool = False) -> None:
+    def send_more(self, payload: bytes = b"", **fields: Any) -> None:
         """Put one more frame of a delivery, its last unless there is `more`; `aborted` takes it back."""
-        self.session.put(Transfer(handle=self.handle, more=more, aborted=aborted), payload)
+        self.session.put(Transfer(handle=self.handle, **fields), payload)
 
     def count(self, transfer: Transfer) -> None:
         """Count a transfer of ours. A delivery takes its credit with its first frame (2.6.7)."""
@@ -177,6 +183,8 @@ class PeerSender(PeerLink):
 
 class PeerReceiver(PeerLink):
     """A link on which we receive."""
+
+    role = RECEIVER
 
     def __init__(self, session: PeerSession, attach: Attach) -> None:
         super().__init__(session, attach)
@@ -210,18 +218,22 @@ class PeerReceiver(PeerLink):
         self.session.flow(self, **values | fields)
 
     def settle(
-        self, deliveries: Sequence[Delivery] | Iterable[int], state: Outcome, *, settled: bool = True
+        self,
+        deliveries: Delivery | Iterable[Delivery | int],
+        state: Outcome = ACCEPTED,
+        *,
+        settled: bool = True,
     ) -> None:
         """Give deliveries (or delivery-ids) an outcome: one disposition for each run of consecutive ids."""
-        ids = [item if isinstance(item, int) else item.delivery_id for item in deliveries]
+        given = [deliveries] if isinstance(deliveries, Delivery) else deliveries
+        ids = [item if isinstance(item, int) else item.delivery_id for item in given]
         start = 0
-        for index in range(1, len(ids) + 1):
-            if index == len(ids) or ids[index] != ids[index - 1] + 1:
-                disposition = Disposition(
-                    role=RECEIVER, first=ids[start], last=ids[index - 1], settled=settled, state=state
-                )
-                self.session.put(disposition)
-                start = index
+        for end in range(1, len(ids) + 1):
+            if end == len(ids) or ids[end] != ids[end - 1] + 1:
+                last = ids[end - 1] if end - start > 1 else None
+                fields: Any = {"settled": settled, "state": state}
+                self.session.put(Disposition(role=RECEIVER, first=ids[start], last=last, **fields))
+                start = end
 
     def on_attach(self, attach: Attach) -> None:
         """The answer to our attach; the sender's delivery-count is the one that both count from."""
@@ -233,19 +245,19 @@ class PeerReceiver(PeerLink):
         if self.drain and flow.delivery_count is not None:
             self.credit = max(0, self.credit - (flow.delivery_count - self.delivery_count) % SERIAL)
             self.delivery_count = flow.delivery_count
-        if flow.echo:
+        if flow.echo and self.session.connection.answers_echo:
             self.session.flow(self)
 
     def on_transfer(self, transfer: Transfer, payload: bytes) -> None:
         """One transfer of the other side."""
         delivery = self.partial
         if delivery is None:
-            assert transfer.delivery_id is not None, "the first transfer of a delivery has no delivery-id"
-            delivery = Delivery(transfer.delivery_id, transfer.delivery_tag or b"")
+            delivery = Delivery(transfer)
             # With its first frame: a flow between its frames has counted it, too (2.6.7).
             self.credit -= 1
             self.delivery_count = (self.delivery_count + 1) % SERIAL
         delivery.payload += payload
+        delivery.frames += 1
         delivery.settled |= bool(transfer.settled)
         delivery.state = delivery.state if transfer.state is None else transfer.state
         self.partial = delivery if transfer.more and not transfer.aborted else None

@@ -1,7 +1,6 @@
 """Attaching links: names, handles, termini, settle modes, stealing (2.6.1 to 2.6.3, 2.7.3)."""
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import RECEIVER, SENDER
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.octets import (
     ATTACH,
@@ -18,7 +17,19 @@ from amqp_broker.conformance.octets import (
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transcript import describe, describe_value
-from amqp_broker.frames import Attach, Begin, Close, Detach, End, Flow, Source, Target, Transfer
+from amqp_broker.frames import (
+    RECEIVER,
+    SENDER,
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    End,
+    Flow,
+    Source,
+    Target,
+    Transfer,
+)
 
 HANDLE_IN_USE = "amqp:session:handle-in-use"
 
@@ -37,7 +48,7 @@ def sender(broker: Broker) -> None:
     """An attach in role sender is answered by an attach in role receiver: same name, same target."""
     session = broker.session()
     address = broker.queue()
-    attach = session.attach_sender(address, name="a link of mine").remote_attach
+    attach = session.sender(address, name="a link of mine").remote_attach
     assert attach is not None
     if attach.role is not RECEIVER or getattr(attach.target, "address", None) != address:
         raise Unexpected(f"expected role receiver and target {address}, got {describe(attach)}")
@@ -49,7 +60,7 @@ def receiver(broker: Broker) -> None:
     """An attach in role receiver is answered in role sender, with source and initial-delivery-count."""
     session = broker.session()
     address = broker.queue()
-    attach = session.attach_receiver(address).remote_attach
+    attach = session.receiver(address).remote_attach
     assert attach is not None
     if attach.role is not SENDER or getattr(attach.source, "address", None) != address:
         raise Unexpected(f"expected role sender and source {address}, got {describe(attach)}")
@@ -63,10 +74,10 @@ def nothing_without_credit(broker: Broker) -> None:
     """A new link has no credit: messages wait until some is given."""
     session = broker.session()
     address = broker.queue()
-    session.attach_sender(address).put([data(b"waits")])
-    receiver = session.attach_receiver(address)
+    session.sender(address).put([data(b"waits")])
+    receiver = session.receiver(address)
     session.peer.expect_nothing(Transfer)
-    receiver.give_credit(1)
+    receiver.flow(1)
     receiver.receive()
     session.peer.close()
 
@@ -75,9 +86,9 @@ def _refused(broker: Broker, role: bool) -> None:
     session = broker.session()
     address = broker.settings.unknown_address
     if role is SENDER:
-        session.send_attach_sender(address, handle=4, name="refused")
+        session.put_sender(address, handle=4, name="refused")
     else:
-        session.send_attach_receiver(address, handle=4, name="refused")
+        session.put_receiver(address, handle=4, name="refused")
     attach = session.peer.expect_frame(Attach, End, Close).performative
     if not isinstance(attach, Attach):
         raise Unexpected(f"2.6.3-01: expected attach, then detach; got {describe(attach)}")
@@ -89,8 +100,8 @@ def _refused(broker: Broker, role: bool) -> None:
         raise Unexpected(f"expected detach with closed and an error, got {describe(detach)}")
     if detach.error.condition != "amqp:not-found":
         raise Unexpected(f"expected amqp:not-found, got {describe_value(detach.error)}")
-    session.send(Detach(handle=4, closed=True))
-    session.attach_sender(broker.queue(), handle=4, name="accepted").put([data(b"the session lives on")])
+    session.put(Detach(handle=4, closed=True))
+    session.sender(broker.queue(), handle=4, name="accepted").put([data(b"the session lives on")])
     session.peer.close()
 
 
@@ -110,7 +121,7 @@ def unknown_source(broker: Broker) -> None:
 def no_target(broker: Broker) -> None:
     """A link for which we name no target permits no messages: it is refused, or gets no credit."""
     session = broker.session()
-    session.send_attach_sender(None, name="nowhere", target=None)
+    session.put_sender(None, name="nowhere", target=None)
     attach = session.peer.expect(Attach, name="nowhere")
     if attach.target is None:
         session.peer.expect(Detach)
@@ -123,7 +134,7 @@ def no_target(broker: Broker) -> None:
 def no_source(broker: Broker) -> None:
     """A link for which we name no source never produces messages: it is refused."""
     session = broker.session()
-    session.send_attach_receiver(None, name="nowhere", source=None)
+    session.put_receiver(None, name="nowhere", source=None)
     attach = session.peer.expect(Attach, name="nowhere")
     if attach.source is not None:
         raise Unexpected(f"the broker made up a source: {describe_value(attach.source)}")
@@ -136,8 +147,8 @@ def two_directions(broker: Broker) -> None:
     """Links of one name in the two directions are two links."""
     session = broker.session()
     address = broker.queue()
-    session.attach_sender(address, handle=0, name="twin").put([data(b"twin")])
-    session.attach_receiver(address, handle=1, name="twin", credit=1).receive()
+    session.sender(address, handle=0, name="twin").put([data(b"twin")])
+    session.receiver(address, handle=1, name="twin", credit=1).receive()
     session.peer.close()
 
 
@@ -145,7 +156,7 @@ def two_directions(broker: Broker) -> None:
 def long_name(broker: Broker) -> None:
     """A link's name may be long: a thousand characters."""
     session = broker.session()
-    session.attach_sender(broker.queue(), name="n" * 1000).put([data(b"named")])
+    session.sender(broker.queue(), name="n" * 1000).put([data(b"named")])
     session.peer.close()
 
 
@@ -154,8 +165,8 @@ def stolen(broker: Broker) -> None:
     """A link attached again on another connection of the container is closed at the first, with stolen."""
     first, second = broker.session(), broker.session()
     address = broker.queue()
-    first.attach_receiver(address, name="mine")
-    second.attach_receiver(address, name="mine")
+    first.receiver(address, name="mine")
+    second.receiver(address, name="mine")
     first.peer.expect_detach("amqp:link:stolen")
     second.peer.close()
 
@@ -165,8 +176,8 @@ def other_container(broker: Broker) -> None:
     """Links of one name from two containers are two links: nothing is stolen."""
     first, second = broker.session(), broker.session(container="another")
     address = broker.queue()
-    first.attach_receiver(address, name="mine")
-    second.attach_receiver(address, name="mine")
+    first.receiver(address, name="mine")
+    second.receiver(address, name="mine")
     first.peer.expect_nothing(Detach)
     first.peer.close()
 
@@ -178,8 +189,8 @@ def independent_handles(broker: Broker) -> None:
     assert session.remote_begin is not None
     address = broker.queue()
     high = min(200, session.remote_begin.handle_max)
-    session.attach_sender(address, handle=high).put([data(b"over handle 200")])
-    session.attach_receiver(address, handle=3, credit=1).receive()
+    session.sender(address, handle=high).put([data(b"over handle 200")])
+    session.receiver(address, handle=3, credit=1).receive()
     session.peer.close()
 
 
@@ -190,8 +201,8 @@ def handle_in_use(broker: Broker) -> None:
     The sentence says "close" and "session-error": close and end are both taken.
     """
     session = broker.session()
-    session.attach_sender(broker.queue(), handle=0, name="first")
-    session.send_attach_sender(broker.queue(), handle=0, name="second")
+    session.sender(broker.queue(), handle=0, name="first")
+    session.put_sender(broker.queue(), handle=0, name="second")
     answer = session.peer.expect_frame(End, Close, skip=(Attach, Detach)).performative
     if answer.error is None or answer.error.condition != HANDLE_IN_USE:
         raise Unexpected(f"expected {HANDLE_IN_USE}, got {describe(answer)}")
@@ -203,7 +214,7 @@ def handle_again(broker: Broker) -> None:
     """After detach both ways the handle serves the next link."""
     session = broker.session()
     for number in range(3):
-        link = session.attach_sender(broker.queue(), handle=0, name=f"link-{number}")
+        link = session.sender(broker.queue(), handle=0, name=f"link-{number}")
         link.put([data(b"again")])
         link.detach()
     session.peer.close()
@@ -266,8 +277,8 @@ def unsettled_sender(broker: Broker) -> None:
 def _sent_in_mode(broker: Broker, mode: int) -> None:
     session = broker.session()
     address = broker.queue()
-    session.attach_sender(address).put([data(b"in a mode")])
-    receiver = session.attach_receiver(address, credit=1, snd_settle_mode=mode)
+    session.sender(address).put([data(b"in a mode")])
+    receiver = session.receiver(address, credit=1, snd_settle_mode=mode)
     assert receiver.remote_attach is not None
     actual = receiver.remote_attach.snd_settle_mode
     settled = receiver.receive().transfer.settled is True
@@ -286,19 +297,19 @@ def _sent_in_mode(broker: Broker, mode: int) -> None:
 def message_too_large(broker: Broker) -> None:
     """A message larger than max-message-size: detach with message-size-exceeded."""
     session = broker.session()
-    link = session.attach_sender(broker.queue())
+    link = session.sender(broker.queue())
     assert link.remote_attach is not None and session.remote_begin is not None
     limit = link.remote_attach.max_message_size or 0
     if limit == 0:
         raise NotApplicable("the broker announces no max-message-size")
     if limit > MOST_MESSAGE_OCTETS:
         raise NotApplicable(f"the broker takes messages of {limit} octets, too many to exceed here")
-    piece = min(session.remote_max_frame_size, 1 << 20) - 64
+    piece = min(session.peer.remote_max_frame_size, 1 << 20) - 64
     if (limit + 100) // piece > session.remote_begin.incoming_window:
         raise NotApplicable("the message would not fit into the broker's incoming-window")
     link.send(data(bytes(limit + 100)), frame_octets=piece)
     session.peer.expect_detach("amqp:link:message-size-exceeded", timeout_s=20)
-    session.send(Detach(handle=0, closed=True))
+    session.put(Detach(handle=0, closed=True))
     broker.still_serves()
 
 
@@ -308,8 +319,8 @@ def receiver_of_small_messages(broker: Broker) -> None:
     session = broker.session()
     address = broker.queue()
     small, large = data(b"small"), data(bytes(2 * SMALL_MESSAGE_OCTETS))
-    session.attach_sender(address).put([large, small])
-    narrow = session.attach_receiver(address, credit=10, max_message_size=SMALL_MESSAGE_OCTETS)
+    session.sender(address).put([large, small])
+    narrow = session.receiver(address, credit=10, max_message_size=SMALL_MESSAGE_OCTETS)
     arrived = narrow.receive()
     if len(arrived.payload) > SMALL_MESSAGE_OCTETS:
         raise Unexpected(
@@ -318,7 +329,7 @@ def receiver_of_small_messages(broker: Broker) -> None:
     narrow.settle(arrived)
     session.peer.expect_nothing(Transfer)
     narrow.detach()
-    wide = session.attach_receiver(address, handle=2, credit=10)
+    wide = session.receiver(address, handle=2, credit=10)
     if len(wide.receive().payload) <= SMALL_MESSAGE_OCTETS:
         raise Unexpected("the small message was delivered twice")
     session.peer.close()
@@ -328,7 +339,7 @@ def receiver_of_small_messages(broker: Broker) -> None:
 def unknown_wishes(broker: Broker) -> None:
     """Capabilities and properties of a link that the broker does not know do no harm, and are not offered."""
     session = broker.session()
-    link = session.attach_sender(
+    link = session.sender(
         broker.queue(), desired_capabilities=("x-conformance",), properties={"x-conformance": [1, "two"]}
     )
     assert link.remote_attach is not None
@@ -343,19 +354,16 @@ def resume_unknown(broker: Broker) -> None:
     """A delivery resumed that the broker never heard of is ignored: it makes no message."""
     session = broker.session()
     address = broker.queue()
-    link = session.send_attach_sender(address, name="resumed", unsettled={b"old": None})
+    link = session.put_sender(address, name="resumed", unsettled={b"old": None})
     link.refusal_may_be("amqp:not-implemented")
     link.expect_attach()
     assert link.remote_attach is not None
     if b"old" in (link.remote_attach.unsettled or {}):
         raise Unexpected("the broker claims to know a delivery that was never sent")
-    link.await_credit()
-    transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"old", message_format=0, resume=True)
-    session.send(transfer, data(b"must be ignored"))
-    session.next_delivery_id = 1
+    link.send(data(b"must be ignored"), delivery_tag=b"old", resume=True)
     session.catch_up()
     other = broker.session(container="reader")
-    other.attach_receiver(address).expect_empty()
+    other.receiver(address).expect_empty()
     other.peer.close()
 
 
@@ -365,7 +373,7 @@ def pipelined_attach(broker: Broker) -> None:
     peer, _ = broker.opened()
     address = broker.queue()
     with peer.one_write():
-        peer.send(Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10))
+        peer.put(Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10))
         out = Attach(
             name="out",
             handle=0,
@@ -374,9 +382,9 @@ def pipelined_attach(broker: Broker) -> None:
             target=Target(address=address),
             initial_delivery_count=0,
         )
-        peer.send(out)
-        peer.send(Attach(name="in", handle=1, role=RECEIVER, source=Source(address=address), target=Target()))
-        peer.send(Flow(incoming_window=10, next_outgoing_id=0, outgoing_window=10, handle=1, link_credit=5))
+        peer.put(out)
+        peer.put(Attach(name="in", handle=1, role=RECEIVER, source=Source(address=address), target=Target()))
+        peer.put(Flow(incoming_window=10, next_outgoing_id=0, outgoing_window=10, handle=1, link_credit=5))
     peer.expect(Begin, remote_channel=0)
     answered = {peer.expect(Attach).name, peer.expect(Attach).name}
     if answered != {"out", "in"}:

@@ -1,7 +1,6 @@
 """Opening and closing a connection (2.4), and the limits that open negotiates (2.7.1)."""
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import Session
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.octets import NULL, OPEN, described, frame, list8, string8
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
@@ -54,7 +53,7 @@ def _answers_before_open(broker: Broker, peer: Peer) -> None:
 def open_exchange(broker: Broker) -> None:
     """Both peers send open first, on channel 0; the broker's names its container."""
     peer = _before_open(broker)
-    peer.send(broker.own_open())
+    peer.put(broker.own_open())
     opened = peer.expect(Open, channel=0)
     if not opened.container_id:
         raise Unexpected("the broker's open names no container")
@@ -67,7 +66,7 @@ def open_exchange(broker: Broker) -> None:
 def begin_before_open(broker: Broker) -> None:
     """A begin before open is not taken: the broker closes with an error."""
     peer = _before_open(broker)
-    peer.send(BEGIN)
+    peer.put(BEGIN)
     peer.expect_close(ANY_ERROR)
     broker.still_serves()
 
@@ -76,7 +75,7 @@ def begin_before_open(broker: Broker) -> None:
 def second_open(broker: Broker) -> None:
     """A second open is used against its semantics: the broker closes with an error."""
     peer, _ = broker.opened()
-    peer.send(broker.own_open())
+    peer.put(broker.own_open())
     peer.expect_close(ANY_ERROR)
     broker.still_serves()
 
@@ -96,8 +95,7 @@ def only_container_id(broker: Broker) -> None:
     peer = _before_open(broker)
     peer.send_octets(frame(described(OPEN, list8(string8("bare")))), "open(container_id='bare')")
     peer.expect(Open)
-    session = Session(peer)
-    session.begin()
+    peer.begin()
     peer.close()
 
 
@@ -107,8 +105,8 @@ def pipelined_open(broker: Broker) -> None:
     peer = broker.connect()
     with peer.one_write():
         _log_in_unanswered(broker, peer)
-        peer.send(broker.own_open())
-        peer.send(BEGIN)
+        peer.put(broker.own_open())
+        peer.put(BEGIN)
     _answers_before_open(broker, peer)
     peer.expect(Open)
     peer.expect(Begin, remote_channel=0)
@@ -120,12 +118,11 @@ def pipelined_link(broker: Broker) -> None:
     """Everything from header to attach in one write, then a message: a client that waits for nothing."""
     address = broker.queue()
     peer = broker.connect()
-    session = Session(peer)
     with peer.one_write():
         _log_in_unanswered(broker, peer)
-        peer.send(broker.own_open())
-        session.send_begin()
-        sender = session.send_attach_sender(address)
+        peer.put(broker.own_open())
+        session = peer.put_begin()
+        sender = session.put_sender(address)
     _answers_before_open(broker, peer)
     peer.expect(Open)
     session.expect_begin()
@@ -140,8 +137,8 @@ def pipelined_close(broker: Broker) -> None:
     peer = broker.connect()
     with peer.one_write():
         _log_in_unanswered(broker, peer)
-        peer.send(broker.own_open())
-        peer.send(BEGIN)
+        peer.put(broker.own_open())
+        peer.put(BEGIN)
         attach = Attach(
             name="link",
             handle=0,
@@ -150,10 +147,10 @@ def pipelined_close(broker: Broker) -> None:
             target=Target(address=broker.queue()),
             initial_delivery_count=0,
         )
-        peer.send(attach)
-        peer.send(Detach(handle=0, closed=True))
-        peer.send(End())
-        peer.send(Close())
+        peer.put(attach)
+        peer.put(Detach(handle=0, closed=True))
+        peer.put(End())
+        peer.put(Close())
     _answers_before_open(broker, peer)
     peer.expect(Open)
     peer.expect_close()
@@ -163,7 +160,7 @@ def pipelined_close(broker: Broker) -> None:
 def close(broker: Broker) -> None:
     """A close is answered with close, and that is the last thing the broker writes."""
     peer, _ = broker.opened()
-    peer.send(Close())
+    peer.put(Close())
     answer = peer.expect(Close, channel=0)
     if answer.error is not None:
         raise Unexpected(f"the answer to a close in good order carries an error: {answer.error}")
@@ -174,7 +171,7 @@ def close(broker: Broker) -> None:
 def stream_ends(broker: Broker) -> None:
     """When close has gone both ways and our side of the stream is closed, the broker closes its side."""
     peer, _ = broker.opened()
-    peer.send(Close())
+    peer.put(Close())
     peer.expect(Close)
     peer.finish_sending()
     peer.expect_eof()
@@ -184,7 +181,7 @@ def stream_ends(broker: Broker) -> None:
 def close_with_error(broker: Broker) -> None:
     """A close that carries an error of ours is answered with close, too."""
     peer, _ = broker.opened()
-    peer.send(Close(error=Error(condition="amqp:internal-error", description="the client has failed")))
+    peer.put(Close(error=Error(condition="amqp:internal-error", description="the client has failed")))
     peer.expect_close()
     broker.still_serves()
 
@@ -194,8 +191,8 @@ def close_right_after_open(broker: Broker) -> None:
     """Open and close in one write are answered with open and close, on channel 0."""
     peer = _before_open(broker)
     with peer.one_write():
-        peer.send(broker.own_open())
-        peer.send(Close())
+        peer.put(broker.own_open())
+        peer.put(Close())
     peer.expect(Open, channel=0)
     peer.expect(Close, channel=0)
     peer.expect_nothing_more()
@@ -207,7 +204,7 @@ def close_on_another_channel(broker: Broker) -> None:
     peer, opened = broker.opened()
     if opened.channel_max == 0:
         raise NotApplicable("the broker has no channel but 0 (channel-max 0)")
-    peer.send(Close(), channel=1)
+    peer.put(Close(), channel=1)
     peer.expect_close()
 
 
@@ -215,7 +212,7 @@ def close_on_another_channel(broker: Broker) -> None:
 def half_closed(broker: Broker) -> None:
     """A client that closes its side of the stream after close still gets the broker's close."""
     peer, _ = broker.opened()
-    peer.send(Close())
+    peer.put(Close())
     peer.finish_sending()
     peer.expect(Close)
     peer.expect_eof()
@@ -226,12 +223,12 @@ def nothing_after_close(broker: Broker) -> None:
     """Nothing follows close, not even messages that there is credit for."""
     session = broker.session()
     address = broker.queue()
-    sender = session.attach_sender(address)
+    sender = session.sender(address)
     sender.put(data(b"%d" % number) for number in range(20))
-    session.attach_receiver(address)
+    session.receiver(address)
     with session.peer.one_write():
         session.flow(handle=1, delivery_count=0, link_credit=20)
-        session.peer.send(Close())
+        session.peer.put(Close())
     session.peer.expect(Close, skip=(Transfer,))
     session.peer.expect_nothing_more()
 
@@ -240,7 +237,7 @@ def nothing_after_close(broker: Broker) -> None:
 def no_answer_to_close(broker: Broker) -> None:
     """A broker that has closed waits for our close only for a reasonable time."""
     peer, _ = broker.opened()
-    peer.send(broker.own_open())
+    peer.put(broker.own_open())
     peer.expect(Close)
     peer.expect_eof(timeout_s=20)
 
@@ -250,9 +247,9 @@ def simultaneous_close(broker: Broker) -> None:
     """Our close crosses the broker's: each is the answer to the other, and frames between are discarded."""
     peer, _ = broker.opened()
     with peer.one_write():
-        peer.send(broker.own_open())
-        peer.send(BEGIN)
-        peer.send(Close())
+        peer.put(broker.own_open())
+        peer.put(BEGIN)
+        peer.put(Close())
     peer.expect(Close)
     peer.expect_nothing_more()
     broker.still_serves()
@@ -262,11 +259,11 @@ def simultaneous_close(broker: Broker) -> None:
 def discarding(broker: Broker) -> None:
     """After its close with an error the broker discards our frames until our close comes."""
     peer, _ = broker.opened()
-    peer.send(broker.own_open())
+    peer.put(broker.own_open())
     peer.expect(Close)
     for channel in range(3):
-        peer.send(BEGIN, channel=channel)
-    peer.send(Close())
+        peer.put(BEGIN, channel=channel)
+    peer.put(Close())
     peer.expect_nothing_more()
     broker.still_serves()
 
@@ -275,16 +272,15 @@ def discarding(broker: Broker) -> None:
 def accepts_its_frame_size(broker: Broker) -> None:
     """A frame exactly as large as the broker announced is accepted."""
     session = broker.session()
-    size = min(session.remote_max_frame_size, 1 << 20)
-    sender = session.attach_sender(broker.queue())
+    size = min(session.peer.remote_max_frame_size, 1 << 20)
+    sender = session.sender(broker.queue())
     payload = data(bytes(size))
     sender.await_credit()
     first = Transfer(handle=0, delivery_id=0, delivery_tag=b"large", message_format=0, more=True)
     overhead = 8 + len(encode_composite(first))
     piece = size - overhead
-    session.send(first, payload[:piece])
-    session.send(Transfer(handle=0), payload[piece:])
-    session.next_delivery_id = 1
+    session.put(first, payload[:piece])
+    sender.send_more(payload[piece:])
     sender.expect_outcome()
     session.peer.close()
 
@@ -306,8 +302,8 @@ def small_frames(broker: Broker) -> None:
     """With our max-frame-size at 512 the broker sends no larger frame: it splits its messages."""
     session = broker.session(max_frame_size=512)
     address = broker.queue()
-    session.attach_sender(address).put([data(bytes(range(256)) * 8)])
-    receiver = session.attach_receiver(address, credit=1)
+    session.sender(address).put([data(bytes(range(256)) * 8)])
+    receiver = session.receiver(address, credit=1)
     delivery = receiver.receive()
     if bytes(range(256)) * 8 not in delivery.payload or delivery.frames < 5:
         raise Unexpected(f"expected 2,048 octets in at least 5 frames, got {delivery.frames} frames")
@@ -319,7 +315,7 @@ def small_frames(broker: Broker) -> None:
 def frame_size_below_minimum(broker: Broker) -> None:
     """A max-frame-size below 512 cannot be agreed on: the broker closes with an error."""
     peer = _before_open(broker)
-    peer.send(broker.own_open(max_frame_size=511))
+    peer.put(broker.own_open(max_frame_size=511))
     peer.expect_close(ANY_ERROR)
 
 
@@ -329,7 +325,7 @@ def channel_beyond_maximum(broker: Broker) -> None:
     peer, opened = broker.opened(channel_max=65535)
     if opened.channel_max == 65535:
         raise NotApplicable("the broker takes every channel number (channel-max 65535)")
-    peer.send(BEGIN, channel=opened.channel_max + 1)
+    peer.put(BEGIN, channel=opened.channel_max + 1)
     peer.expect_close("amqp:connection:framing-error")
     broker.still_serves()
 
@@ -338,7 +334,7 @@ def channel_beyond_maximum(broker: Broker) -> None:
 def our_channel_max(broker: Broker) -> None:
     """With our channel-max at 0 the broker answers on channel 0."""
     peer, _ = broker.opened(channel_max=0)
-    peer.send(BEGIN)
+    peer.put(BEGIN)
     peer.expect(Begin, channel=0, remote_channel=0)
     peer.close()
 
@@ -350,7 +346,7 @@ def all_channels(broker: Broker) -> None:
     count = min(opened.channel_max, 255) + 1
     with peer.one_write():
         for channel in range(count):
-            peer.send(BEGIN, channel=channel)
+            peer.put(BEGIN, channel=channel)
     answered = {peer.expect(Begin).remote_channel for _ in range(count)}
     if answered != set(range(count)):
         raise Unexpected(f"expected begin for channels 0 to {count - 1}, got {sorted(answered, key=str)}")

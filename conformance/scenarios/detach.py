@@ -1,13 +1,24 @@
 """Detaching and closing links, and link errors (2.6.4 to 2.6.6, 2.7.7)."""
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import RECEIVER, Session
+from amqp_broker.conformance.dialogue import Session
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transcript import describe
 from amqp_broker.conformance.wire import ANY_ERROR
-from amqp_broker.frames import Accepted, Attach, Close, Detach, Disposition, End, Error, Source, Transfer
+from amqp_broker.frames import (
+    RECEIVER,
+    Accepted,
+    Attach,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Error,
+    Source,
+    Transfer,
+)
 
 UNATTACHED = "amqp:session:unattached-handle"
 ERRANT_LINK = "amqp:session:errant-link"
@@ -17,7 +28,7 @@ ERRANT_LINK = "amqp:session:errant-link"
 def close_sender(broker: Broker) -> None:
     """A closing detach of our sender is answered by a closing detach."""
     session = broker.session()
-    answer = session.attach_sender(broker.queue()).detach()
+    answer = session.sender(broker.queue()).detach()
     if not answer.closed or answer.error is not None:
         raise Unexpected(f"expected detach with closed and no error, got {describe(answer)}")
     session.peer.close()
@@ -28,8 +39,8 @@ def close_receiver(broker: Broker) -> None:
     """A closing detach of our receiver is answered by a closing detach, and no transfer follows."""
     session = broker.session()
     address = broker.queue()
-    sender = session.attach_sender(address)
-    receiver = session.attach_receiver(address, credit=10)
+    sender = session.sender(address)
+    receiver = session.receiver(address, credit=10)
     answer = receiver.detach()
     if not answer.closed or answer.error is not None:
         raise Unexpected(f"expected detach with closed and no error, got {describe(answer)}")
@@ -42,7 +53,7 @@ def close_receiver(broker: Broker) -> None:
 def detach(broker: Broker) -> None:
     """A detach that does not close is answered by a detach."""
     session = broker.session()
-    answer = session.attach_sender(broker.queue()).detach(closed=False)
+    answer = session.sender(broker.queue()).detach(closed=False)
     if answer.error is not None:
         raise Unexpected(f"expected detach without error, got {describe(answer)}")
     session.peer.close()
@@ -54,10 +65,10 @@ def reattach(broker: Broker) -> None:
     session = broker.session()
     address = broker.queue()
     for number in range(2):
-        link = session.attach_sender(address, name="again")
+        link = session.sender(address, name="again")
         link.put([data(b"%d" % number)])
         link.detach(closed=False)
-    receiver = session.attach_receiver(address, name="reader", credit=2)
+    receiver = session.receiver(address, name="reader", credit=2)
     receiver.receive()
     receiver.receive()
     session.peer.close()
@@ -68,10 +79,10 @@ def pipelined_reattach(broker: Broker) -> None:
     """Detach and attach of the same link in one write are answered in turn."""
     session = broker.session()
     address = broker.queue()
-    session.attach_sender(address, name="again")
+    session.sender(address, name="again")
     with session.peer.one_write():
-        session.send(Detach(handle=0))
-        link = session.send_attach_sender(address, name="again")
+        session.put(Detach(handle=0))
+        link = session.put_sender(address, name="again")
     session.peer.expect(Detach)
     link.expect_attach()
     link.put([data(b"after")])
@@ -82,11 +93,11 @@ def pipelined_reattach(broker: Broker) -> None:
 def detach_with_error(broker: Broker) -> None:
     """A detach that carries an error of ours is answered by detach, and the session lives on."""
     session = broker.session()
-    session.attach_sender(broker.queue(), name="failing")
+    session.sender(broker.queue(), name="failing")
     error = Error(condition="amqp:internal-error", description="the client has failed")
-    session.send(Detach(handle=0, closed=True, error=error))
+    session.put(Detach(handle=0, closed=True, error=error))
     session.peer.expect(Detach)
-    session.attach_sender(broker.queue(), name="next").put([data(b"fine")])
+    session.sender(broker.queue(), name="next").put([data(b"fine")])
     session.peer.close()
 
 
@@ -94,8 +105,8 @@ def detach_with_error(broker: Broker) -> None:
 def detach_unattached(broker: Broker) -> None:
     """A detach of a handle that no link has ends the session with unattached-handle."""
     session = broker.session()
-    session.send(Detach(handle=9, closed=True))
-    session.peer.expect_end(UNATTACHED, channel=session.remote_channel)
+    session.put(Detach(handle=9, closed=True))
+    session.expect_end(UNATTACHED)
     broker.still_serves()
 
 
@@ -103,8 +114,8 @@ def detach_unattached(broker: Broker) -> None:
 def transfer_unattached(broker: Broker) -> None:
     """A transfer on a handle that no link has ends the session with unattached-handle."""
     session = broker.session()
-    session.send(Transfer(handle=9, delivery_id=0, delivery_tag=b"t", message_format=0), data(b"lost"))
-    session.peer.expect_end(UNATTACHED, channel=session.remote_channel)
+    session.put(Transfer(handle=9, delivery_id=0, delivery_tag=b"t", message_format=0), data(b"lost"))
+    session.expect_end(UNATTACHED)
     broker.still_serves()
 
 
@@ -112,11 +123,11 @@ def transfer_unattached(broker: Broker) -> None:
 def transfer_after_detach(broker: Broker) -> None:
     """A transfer on a link that we have detached ends the session with unattached-handle."""
     session = broker.session()
-    link = session.attach_sender(broker.queue())
+    link = session.sender(broker.queue())
     link.put([data(b"before")])
     link.detach()
-    session.send(Transfer(handle=0, delivery_id=1, delivery_tag=b"t", message_format=0), data(b"after"))
-    session.peer.expect_end(UNATTACHED, channel=session.remote_channel)
+    session.put(Transfer(handle=0, delivery_id=1, delivery_tag=b"t", message_format=0), data(b"after"))
+    session.expect_end(UNATTACHED)
     broker.still_serves()
 
 
@@ -124,10 +135,10 @@ def transfer_after_detach(broker: Broker) -> None:
 def error_detaches(broker: Broker) -> None:
     """An error of a link is answered at the link or above, with an error that says what is wrong."""
     session = broker.session()
-    link = session.attach_sender(broker.queue())
+    link = session.sender(broker.queue())
     link.await_credit()
     # A new delivery without delivery-id and delivery-tag.
-    session.send(Transfer(handle=0), data(b"nameless"))
+    session.put(Transfer(handle=0), data(b"nameless"))
     answer = session.peer.expect_frame(Detach, End, Close).performative
     if answer.error is None:
         raise Unexpected(f"expected an error, got {describe(answer)}")
@@ -139,7 +150,7 @@ def _detached_with_error(broker: Broker) -> Session:
     error.
     """
     session = broker.session()
-    session.send_attach_sender(broker.settings.unknown_address, handle=0, name="errant")
+    session.put_sender(broker.settings.unknown_address, handle=0, name="errant")
     attach = session.peer.expect_frame(Attach, End, Close).performative
     if not isinstance(attach, Attach):
         raise Unexpected(f"2.6.3-01: expected attach, then detach; got {describe(attach)}")
@@ -153,8 +164,8 @@ def _detached_with_error(broker: Broker) -> Session:
 def errant_link(broker: Broker) -> None:
     """After its detach with an error the broker ends the session when more comes for that link."""
     session = _detached_with_error(broker)
-    session.send(Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0), data(b"more"))
-    session.peer.expect_end(ERRANT_LINK, channel=session.remote_channel)
+    session.put(Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0), data(b"more"))
+    session.expect_end(ERRANT_LINK)
     broker.still_serves()
 
 
@@ -162,8 +173,8 @@ def errant_link(broker: Broker) -> None:
 def errant_attach(broker: Broker) -> None:
     """After its detach with an error the broker ends the session on a pipelined attach of that link."""
     session = _detached_with_error(broker)
-    session.send_attach_sender(broker.queue(), handle=1, name="errant")
-    session.peer.expect_end(ERRANT_LINK, channel=session.remote_channel)
+    session.put_sender(broker.queue(), handle=1, name="errant")
+    session.expect_end(ERRANT_LINK)
     broker.still_serves()
 
 
@@ -171,8 +182,8 @@ def errant_attach(broker: Broker) -> None:
 def detach_is_no_error(broker: Broker) -> None:
     """After its detach with an error the broker takes our detach, and the session lives on."""
     session = _detached_with_error(broker)
-    session.send(Detach(handle=0, closed=True))
-    session.attach_sender(broker.queue(), handle=0, name="next").put([data(b"fine")])
+    session.put(Detach(handle=0, closed=True))
+    session.sender(broker.queue(), handle=0, name="next").put([data(b"fine")])
     session.peer.close()
 
 
@@ -180,13 +191,13 @@ def detach_is_no_error(broker: Broker) -> None:
 def session_lives_on(broker: Broker) -> None:
     """After a refused link, detached both ways, name and handle serve again."""
     session = broker.session()
-    session.send_attach_receiver(broker.settings.unknown_address, name="once")
+    session.put_receiver(broker.settings.unknown_address, name="once")
     attach = session.peer.expect(Attach, name="once")
     if attach.source is not None:
         raise NotApplicable("the broker knows the unknown address; give another with --unknown-address")
     session.peer.expect(Detach)
-    session.send(Detach(handle=1, closed=True))
-    session.attach_receiver(broker.queue(), name="once")
+    session.put(Detach(handle=1, closed=True))
+    session.receiver(broker.queue(), name="once")
     session.peer.close()
 
 
@@ -195,16 +206,16 @@ def disposition_after_detach(broker: Broker) -> None:
     """A delivery of a link that was detached, not closed, is live: an outcome that follows is applied."""
     session = broker.session()
     address = broker.queue()
-    session.attach_sender(address).put([data(b"settled late")])
-    receiver = session.attach_receiver(
+    session.sender(address).put([data(b"settled late")])
+    receiver = session.receiver(
         address, credit=1, source=Source(address=address, expiry_policy="never")
     )
     delivery = receiver.receive()
     receiver.detach(closed=False)
-    session.send(Disposition(role=RECEIVER, first=delivery.id, settled=True, state=Accepted()))
+    session.put(Disposition(role=RECEIVER, first=delivery.delivery_id, settled=True, state=Accepted()))
     session.end()
     other = broker.session()
-    other.attach_receiver(address, name="reader").expect_empty()
+    other.receiver(address, name="reader").expect_empty()
     other.peer.close()
 
 
@@ -213,9 +224,9 @@ def close_returns(broker: Broker) -> None:
     """What was unsettled on a link that is closed becomes available to others."""
     session = broker.session()
     address = broker.queue()
-    session.attach_sender(address).put([data(b"returns")])
-    receiver = session.attach_receiver(address, credit=1)
+    session.sender(address).put([data(b"returns")])
+    receiver = session.receiver(address, credit=1)
     receiver.receive()
     receiver.detach(closed=True)
-    session.attach_receiver(address, handle=5, name="other", credit=1).receive()
+    session.receiver(address, handle=5, name="other", credit=1).receive()
     session.peer.close()

@@ -125,7 +125,7 @@ def empty_frame(broker: Broker) -> None:
     peer, _ = broker.opened()
     for _ in range(3):
         peer.send_empty_frame()
-    peer.send(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9))
+    peer.put(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9))
     peer.expect(Begin, remote_channel=0)
     peer.close()
 
@@ -136,7 +136,7 @@ def empty_frame_on_a_channel(broker: Broker) -> None:
     peer, opened = broker.opened()
     number = min(opened.channel_max if opened.channel_max is not None else 65535, 3)
     peer.send_octets(frame(channel=number), f"empty frame on channel {number}")
-    peer.send(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9))
+    peer.put(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9))
     peer.expect(Begin, remote_channel=0)
     peer.close()
 

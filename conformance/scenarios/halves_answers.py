@@ -146,7 +146,7 @@ def no_outcome(broker: Broker) -> None:
     """A check that is settled without an outcome was not asked: the default outcome is released."""
     halves = Halves(broker)
     producer, checker, check = _asked(halves, True)
-    checker.session.send(_settled_without_state(check.delivery.id))
+    checker.session.put(_settled_without_state(check.delivery.delivery_id))
     checker.asked("1", within_s=3)
     producer.roll_back("1")
 

@@ -110,7 +110,7 @@ def large_body(broker: Broker) -> None:
         expect_equal("half_body_omitted", half_id == "large", bool(check.named.get("half_body_omitted")))
         expect_equal("the size of its body", 0 if half_id == "large" else size, len(body_of(check.delivery)))
         checker.answers(check, Accepted())
-        checker.link.give_credit(1)
+        checker.link.flow(1)
         consumer = halves.consumer(1)
         delivery = halves.next(consumer)
         expect_equal("whether it is whole", True, bare_octets(payload) == bare_octets(delivery.payload))
@@ -138,11 +138,11 @@ def no_credit(broker: Broker) -> None:
     producer, checker = halves.producer(), halves.checker(credit=0)
     producer.put(*[half(f"{number}", named=SOON) for number in range(5)])
     checker.is_silent(0.8)
-    checker.link.give_credit(2)
+    checker.link.flow(2)
     checker.asked("0")
     checker.asked("1")
     checker.is_silent(0.3)
-    checker.link.give_credit(3)
+    checker.link.flow(3)
     for number in range(2, 5):
         checker.asked(f"{number}")
 
@@ -154,12 +154,13 @@ def drain(broker: Broker) -> None:
     producer, checker = halves.producer(), halves.checker(credit=0)
     producer.put(half("1", named=SOON), half("2", named={"half_first_check_ms": 1_500}))
     halves.pause(0.5)
-    checker.link.give_credit(5, drain=True)
+    count = checker.link.delivery_count
+    checker.link.flow(5, drain=True)
     checker.asked("1")
     flow = checker.session.peer.expect_frame(Flow).performative
     while flow.handle != checker.link.remote_handle or flow.link_credit != 0:
         flow = checker.session.peer.expect_frame(Flow).performative
-    expect_equal("the delivery-count", 5, flow.delivery_count - checker.link.delivery_count + 1)
+    expect_equal("the delivery-count", 5, flow.delivery_count - count)
     checker.is_silent(1.5)
 
 
@@ -177,7 +178,7 @@ def batches(broker: Broker) -> None:
         checker.is_silent(0.1)
         for check in checks:
             checker.answers(check, Accepted())
-        checker.link.give_credit(8)
+        checker.link.flow(8)
     expect_equal("how many are asked about", 40, len(seen))
     expect_left(broker, halves.queue, *([b"the body"] * 40))
 

@@ -19,9 +19,8 @@ from amqp_broker.conformance.transactions import (
     anonymous_sender,
     expect_left,
     fill,
-    send_half,
 )
-from amqp_broker.frames import Accepted, Detach, Header, Transfer
+from amqp_broker.frames import Accepted, Detach, Header
 
 HALVES = "half-messages"
 
@@ -95,8 +94,8 @@ def aborted(broker: Broker) -> None:
     """A half message whose delivery is aborted was never put."""
     halves = Halves(broker)
     producer = halves.producer()
-    send_half(producer.put_link, half("1", b"beginning"))
-    producer.session.send(Transfer(handle=producer.put_link.handle, aborted=True))
+    producer.put_link.send(half("1", b"beginning"), more=True)
+    producer.put_link.send_more(aborted=True)
     producer.conflict("1", "commit", UNKNOWN)
     producer.put(half("1", b"whole"))
     producer.commit("1")
@@ -105,7 +104,7 @@ def aborted(broker: Broker) -> None:
 
 def _pieces(link: Sender, payload: bytes, count: int) -> list[bytes]:
     size = -(-len(payload) // count)
-    most = link.session.remote_max_frame_size
+    most = link.session.peer.remote_max_frame_size
     if size + 100 > most:
         raise NotApplicable(f"{count} frames of {size} octets exceed the max-frame-size {most}")
     return [payload[start : start + size] for start in range(0, len(payload), size)]
@@ -124,11 +123,11 @@ def cut(broker: Broker) -> None:
     halves = Halves(broker)
     producer, other = halves.producer(), halves.producer("other")
     payload = _large(producer, "1")
-    frames = max(100, -(-len(payload) // (min(producer.session.remote_max_frame_size, 60_000) - 100)))
+    frames = max(100, -(-len(payload) // (min(producer.session.peer.remote_max_frame_size, 60_000) - 100)))
     pieces = _pieces(producer.put_link, payload, frames)
-    send_half(producer.put_link, pieces[0])
+    producer.put_link.send(pieces[0], more=True)
     for piece in pieces[1 : len(pieces) // 2]:
-        producer.session.send(Transfer(handle=producer.put_link.handle, more=True), piece)
+        producer.put_link.send_more(piece, more=True)
     halves.leave(producer.session)
     other.conflict("1", "commit", UNKNOWN)
     other.put_link.send(payload, frame_octets=len(pieces[0]))

@@ -29,7 +29,7 @@ def senders(broker: Broker) -> None:
     halves = Halves(broker)
     session = halves.session("producer")
     for address in (f"$half/{halves.group}/{halves.queue}", f"$half-resolve/{halves.group}"):
-        link = session.attach_sender(address, name=address[:100])
+        link = session.sender(address, name=address[:100])
         attach = link.remote_attach
         expect_capability(attach, attach and attach.target)
         expect_equal("the address", address, getattr(attach and attach.target, "address", None))
@@ -42,7 +42,7 @@ def checkers(broker: Broker) -> None:
     halves = Halves(broker)
     session = halves.session("checker")
     for address in (f"$half-check/{halves.group}", f"$half-check/{halves.group}/by-outcome"):
-        link = session.attach_receiver(address, name=address[:100])
+        link = session.receiver(address, name=address[:100])
         assert link.remote_attach is not None
         source = link.remote_attach.source
         expect_capability(link.remote_attach, source)
@@ -64,7 +64,7 @@ def parked(broker: Broker) -> None:
         source = Source(address=address, distribution_mode=mode)
         refusal(session, address, NOT_ALLOWED, receiver=True, source=source)
     source = Source(address=address, distribution_mode="copy")
-    link = session.attach_receiver(address, source=source, credit=1)
+    link = session.receiver(address, source=source, credit=1)
     assert link.remote_attach is not None and isinstance(link.remote_attach.source, Source)
     expect_capability(link.remote_attach, link.remote_attach.source)
     expect_equal("the distribution-mode", "copy", str(link.remote_attach.source.distribution_mode))
@@ -102,7 +102,7 @@ def groups(broker: Broker) -> None:
     session = halves.session("producer")
     longest = FOR_TESTS + "Az09._-" + broker.settings.run_id + "g" * 64
     for group in (FOR_TESTS + broker.settings.run_id, longest[:64]):
-        link = session.attach_sender(f"$half-resolve/{group}", name=group)
+        link = session.sender(f"$half-resolve/{group}", name=group)
         link.detach()
 
 
@@ -159,12 +159,12 @@ def rights(broker: Broker) -> None:
     """Without the right the answer is that for no such group; by-outcome needs the right to resolve, too."""
     session = broker.session()
     queue = broker.queue()
-    link = session.send_attach_sender("$half-resolve/conformance-check-only", 2, "asks")
+    link = session.put_sender("$half-resolve/conformance-check-only", 2, "asks")
     attach: Attach = session.peer.expect_frame(Attach).performative
     if attach.target is not None:
         raise NotApplicable("this user has every right here (see second_broker.toml)")
     told = link.peer.expect_detach(NOT_FOUND).error
-    session.attach_receiver("$half-check/conformance-check-only", 3, "check-only").detach()
+    session.receiver("$half-check/conformance-check-only", 3, "check-only").detach()
     errors = [
         told,
         refusal(session, f"$half/conformance-check-only/{queue}", NOT_FOUND),
@@ -201,16 +201,16 @@ def message_types(broker: Broker) -> None:
     normal, halves_only = (f"{prefix}{kind}.{broker.container_id()}" for kind in ("normal", "halves"))
     halves = Halves(broker)
     session = halves.session("producer")
-    session.send_attach_sender(f"$half/{halves.group}/{normal}", 5, "normal")
+    session.put_sender(f"$half/{halves.group}/{normal}", 5, "normal")
     attach: Attach = session.peer.expect_frame(Attach).performative
     if attach.target is not None:
-        session.attach_sender(halves_only, 8, "ordinary-too")  # Unexpected where this one has its type
+        session.sender(halves_only, 8, "ordinary-too")  # Unexpected where this one has its type
         raise NotApplicable("queues have no message types here (see second_broker.toml)")
     session.peer.expect_detach(NOT_ALLOWED)
-    session.attach_sender(normal, 6, "ordinary").put([data(b"ordinary")])
+    session.sender(normal, 6, "ordinary").put([data(b"ordinary")])
     refusal(session, halves_only, NOT_ALLOWED)
     producer = halves.producer("halves-only", halves_only)
     producer.put(half("1", b"half"))
     producer.commit("1")
-    receiver = session.attach_receiver(halves_only, 7, credit=1)
+    receiver = session.receiver(halves_only, 7, credit=1)
     expect_equal("the body", b"half", body_of(halves.next(receiver)))

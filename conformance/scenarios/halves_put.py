@@ -40,7 +40,7 @@ def invisible(broker: Broker) -> None:
     copying(broker, halves.queue).expect_empty()
     producer.commit("1")
     late = copying(broker, halves.queue)
-    late.give_credit(1)
+    late.flow(1)
     expect_equal("the body", b"half", body_of(late.receive()))
 
 
@@ -167,7 +167,7 @@ def settled(broker: Broker) -> None:
     addresses = (f"$half/{halves.group}/{halves.queue}", f"$half-resolve/{halves.group}")
     for number, address in enumerate(addresses):
         refusal(session, address, NOT_ALLOWED, snd_settle_mode=1)
-        link = session.attach_sender(address, number, name=f"mixed-{number}", snd_settle_mode=2)
+        link = session.sender(address, number, name=f"mixed-{number}", snd_settle_mode=2)
         link.send(half("1"), settled=True)
         expect_detach(link, NOT_ALLOWED)
     other = halves.producer("other")

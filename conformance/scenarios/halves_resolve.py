@@ -172,7 +172,7 @@ def race(broker: Broker) -> None:
         one.put(half(half_id))
         first = one.resolve_link.send(resolution(half_id, "commit"))
         second = two.resolve_link.send(resolution(half_id, "rollback"))
-        outcomes = one.answer(one.resolve_link, first), two.answer(two.resolve_link, second)
+        outcomes = one.answer(first), two.answer(second)
         refused = [outcome for outcome in outcomes if not isinstance(outcome, Accepted)]
         if len(refused) != 1:
             raise Unexpected(f"expected one accepted and one conflict, got {outcomes}")
@@ -188,7 +188,7 @@ def order(broker: Broker) -> None:
     """Messages stand in their queue in the order of the commits, also between ordinary ones."""
     halves = Halves(broker)
     producer = halves.producer()
-    ordinary = producer.session.attach_sender(halves.queue, 12, "ordinary")
+    ordinary = producer.session.sender(halves.queue, 12, "ordinary")
     producer.put(*[half(number, number.encode()) for number in "1234"])
     producer.commit("3")
     ordinary.put([half(None, b"ordinary")])
@@ -214,7 +214,7 @@ def gone(broker: Broker) -> None:
     """The destination is gone: the commit is accepted, and the message is with the dead letters."""
     halves = Halves(broker)
     session = halves.session("owner")
-    temporary = session.attach_receiver(None, source=Source(dynamic=True))
+    temporary = session.receiver(None, source=Source(dynamic=True))
     source = temporary.remote_attach and temporary.remote_attach.source
     producer = halves.producer("producer", getattr(source, "address", None) or "")
     body = f"left by {halves.group}".encode()
@@ -222,7 +222,7 @@ def gone(broker: Broker) -> None:
     temporary.detach()
     producer.commit("1")
     producer.commit("1")
-    letters = session.attach_receiver("dead-letters", 2, credit=50)
+    letters = session.receiver("dead-letters", 2, credit=50)
     while True:
         if not letters.peer.has_more(1.0):
             raise Unexpected("the message is not with the dead letters")
@@ -239,7 +239,7 @@ def gone_rollback(broker: Broker) -> None:
     """The destination is gone: a rollback is accepted."""
     halves = Halves(broker)
     session = halves.session("owner")
-    temporary = session.attach_receiver(None, source=Source(dynamic=True))
+    temporary = session.receiver(None, source=Source(dynamic=True))
     source = temporary.remote_attach and temporary.remote_attach.source
     address = getattr(source, "address", None)
     if not isinstance(address, str):

@@ -134,7 +134,7 @@ def parked(broker: Broker) -> None:
     producer, checker = _begun(halves)
     address = f"$half-parked/{halves.group}"
     source = Source(address=address, distribution_mode="copy")
-    look = halves.session("administrator").attach_receiver(address, source=source, credit=10)
+    look = halves.session("administrator").receiver(address, source=source, credit=10)
     payload = half(half_id, b"parked", named=SOON)
     producer.put(payload)
     halves.silent(look, 0.1)

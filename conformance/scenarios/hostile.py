@@ -8,7 +8,7 @@ from amqp_broker.conformance.octets import NULL, OPEN, array32, described, frame
 from amqp_broker.conformance.outcomes import Unexpected
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.wire import ANY_ERROR, Peer
-from amqp_broker.frames import Attach, Begin, Close, End, Flow, Open, Source, Target
+from amqp_broker.frames import Attach, Begin, Close, End, Flow, Open, Source, Target, encode_frame
 
 ID = string8("conformance-hostile")
 
@@ -135,10 +135,8 @@ def many_begins(broker: Broker) -> None:
     """A hundred sessions begun and ended in one write: each is answered."""
     peer, _ = broker.opened()
     begin = Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)
-    with peer.one_write():
-        for _ in range(100):
-            peer.send(begin)
-            peer.send(End())
+    one = encode_frame(0, begin) + encode_frame(0, End())
+    peer.send_octets(100 * one, "a hundred times begin and end")
     for _ in range(100):
         peer.expect(Begin, timeout_s=10)
         peer.expect(End, timeout_s=10)
@@ -149,7 +147,7 @@ def many_begins(broker: Broker) -> None:
 def echo_storm(broker: Broker) -> None:
     """A thousand flows that ask for an echo in one write: the broker goes on working."""
     session = broker.session()
-    sender = session.attach_sender(broker.queue())
+    sender = session.sender(broker.queue())
     sender.await_credit()
     with session.peer.one_write():
         for _ in range(1_000):
@@ -163,8 +161,8 @@ def wild_credit(broker: Broker) -> None:
     """Credit from a delivery-count far away is credit by serial arithmetic; the broker lives on."""
     session = broker.session()
     address = broker.queue()
-    session.attach_sender(address).put([data(b"x")])
-    session.attach_receiver(address)
+    session.sender(address).put([data(b"x")])
+    session.receiver(address)
     session.flow(handle=1, delivery_count=0x7FFF_FFFF, link_credit=0xFFFF_FFFF)
     session.peer.expect_nothing(Close, within_s=0.2)
     broker.still_serves()
@@ -185,7 +183,7 @@ def dropped_anywhere(broker: Broker) -> None:
             Close(),
         ]
         for performative in dialogue[:steps]:
-            peer.send(performative)
+            peer.put(performative)
         peer.drop()
     broker.still_serves()
 

@@ -19,7 +19,7 @@ SCHEDULING_S = 0.25
 def zero(broker: Broker) -> None:
     """An idle-time-out of zero is the same as none: the connection opens and works."""
     peer, _ = broker.opened(idle_time_out=0)
-    peer.send(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9))
+    peer.put(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9))
     peer.expect(Begin)
     peer.close()
 
@@ -53,7 +53,7 @@ def too_short(broker: Broker) -> None:
     """An idle-time-out of 10 ms is kept, or refused by a close that says why."""
     peer = broker.connect()
     broker.log_in(peer)
-    peer.send(broker.own_open(idle_time_out=10))
+    peer.put(broker.own_open(idle_time_out=10))
     frame = peer.expect_frame(Open, Close)
     deadline = time.monotonic() + 1
     heard = 0

@@ -4,7 +4,7 @@ import time
 import uuid
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import Delivery, Receiver, Session
+from amqp_broker.conformance.dialogue import Receiver, Session
 from amqp_broker.conformance.messages import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
@@ -41,14 +41,15 @@ from amqp_broker.frames import (
     Ulong,
     encode_composite,
 )
+from amqp_broker.testing.peer import Delivery
 
 
 def _through(broker: Broker, payload: bytes) -> tuple[Session, Receiver, Delivery]:
     """Sends a message to a queue and receives it from there."""
     session = broker.session()
     address = broker.queue()
-    session.attach_sender(address).put([payload])
-    receiver = session.attach_receiver(address, credit=1)
+    session.sender(address).put([payload])
+    receiver = session.receiver(address, credit=1)
     return session, receiver, receiver.receive()
 
 
@@ -157,9 +158,9 @@ def message_ids(broker: Broker) -> None:
     session = broker.session()
     address = broker.queue()
     ids = (Ulong(2**63), uuid.UUID(int=5), b"octets", "text")
-    sender = session.attach_sender(address)
+    sender = session.sender(address)
     sender.put(encode_composite(Properties(message_id=one, correlation_id=one)) + data(b"x") for one in ids)
-    receiver = session.attach_receiver(address, credit=len(ids))
+    receiver = session.receiver(address, credit=len(ids))
     for one in ids:
         properties = properties_of(receiver.receive().payload)
         if properties is None or properties.message_id != one or properties.correlation_id != one:
@@ -215,7 +216,7 @@ def header_kept(broker: Broker) -> None:
 def durable_accepted(broker: Broker) -> None:
     """A durable message is accepted, or rejected with precondition-failed; never lost in silence."""
     session = broker.session()
-    sender = session.attach_sender(broker.queue())
+    sender = session.sender(broker.queue())
     sender.send(encode_composite(Header(durable=True)) + data(b"durable"))
     disposition = session.peer.expect(Disposition)
     if isinstance(disposition.state, Rejected):
@@ -231,9 +232,9 @@ def ttl_reduced(broker: Broker) -> None:
     """A message that has waited comes with a ttl reduced by the time that it waited."""
     session = broker.session()
     address = broker.queue()
-    session.attach_sender(address).put([encode_composite(Header(ttl=60_000)) + data(b"x")])
+    session.sender(address).put([encode_composite(Header(ttl=60_000)) + data(b"x")])
     time.sleep(0.3)
-    delivery = session.attach_receiver(address, credit=1).receive()
+    delivery = session.receiver(address, credit=1).receive()
     ttl = header_of(delivery.payload).ttl
     if ttl is None or not 50_000 <= ttl <= 59_750:
         raise Unexpected(f"expected a ttl of about 59,700 ms after 300 ms, got {ttl}")
@@ -246,9 +247,9 @@ def expired(broker: Broker) -> None:
     session = broker.session()
     address = broker.queue()
     short = encode_composite(Header(ttl=100)) + data(b"too late")
-    session.attach_sender(address).put([short, data(b"in time")])
+    session.sender(address).put([short, data(b"in time")])
     time.sleep(1.0)
-    delivery = session.attach_receiver(address, credit=1).receive()
+    delivery = session.receiver(address, credit=1).receive()
     if not delivery.payload.endswith(b"in time"):
         raise Unexpected("a message came after its ttl was over")
     session.peer.close()
@@ -260,7 +261,7 @@ def first_acquirer(broker: Broker) -> None:
     session, receiver, delivery = _through(broker, data(b"x"))
     said = header_of(delivery.payload).first_acquirer is True
     receiver.settle(delivery, Released())
-    receiver.give_credit(1)
+    receiver.flow(1)
     if header_of(receiver.receive().payload).first_acquirer is True:
         raise Unexpected("a message that was released comes as if it had never been acquired")
     if not said:
@@ -290,7 +291,7 @@ def no_annotations(broker: Broker) -> None:
 def unknown_annotation(broker: Broker) -> None:
     """An annotation that nobody knows and that is no x-opt- one: detach with not-implemented."""
     session = broker.session()
-    sender = session.attach_sender(broker.queue())
+    sender = session.sender(broker.queue())
     sender.send(section(MESSAGE_ANNOTATIONS, {Symbol("nobody-knows-this"): 1}) + data(b"x"))
     answer = session.peer.expect_frame(Disposition, Detach, End, Close).performative
     if isinstance(answer, Disposition):
@@ -302,7 +303,7 @@ def unknown_annotation(broker: Broker) -> None:
 def _invalid(broker: Broker, payload: bytes) -> None:
     """Sends what is no message; expects that it is rejected, or an error, and never delivered."""
     session = broker.session()
-    sender = session.attach_sender(broker.queue())
+    sender = session.sender(broker.queue())
     sender.send(payload)
     answer = session.peer.expect_frame(Disposition, Detach, End, Close).performative
     if isinstance(answer, Disposition) and not isinstance(answer.state, Rejected):

@@ -10,7 +10,7 @@ from amqp_broker.frames import Released, Source, Transfer
 
 def _put(broker: Broker, address: str, *bodies: bytes) -> None:
     session = broker.session(container="writer")
-    session.attach_sender(address).put(data(body) for body in bodies)
+    session.sender(address).put(data(body) for body in bodies)
     session.peer.close()
 
 
@@ -20,8 +20,8 @@ def acquired(broker: Broker) -> None:
     address = broker.queue()
     _put(broker, address, b"only one of you")
     first, second = broker.session(), broker.session(container="second")
-    first.attach_receiver(address, credit=1).receive()
-    second.attach_receiver(address, credit=1)
+    first.receiver(address, credit=1).receive()
+    second.receiver(address, credit=1)
     second.peer.expect_nothing(Transfer)
     second.peer.close()
 
@@ -32,9 +32,9 @@ def released_to_another(broker: Broker) -> None:
     address = broker.queue()
     _put(broker, address, b"the other one's")
     first, second = broker.session(), broker.session(container="second")
-    holder = first.attach_receiver(address, credit=1)
+    holder = first.receiver(address, credit=1)
     delivery = holder.receive()
-    waiting = second.attach_receiver(address, credit=1)
+    waiting = second.receiver(address, credit=1)
     holder.settle(delivery, Released())
     waiting.receive()
     second.peer.close()
@@ -49,7 +49,7 @@ def competing(broker: Broker) -> None:
     receivers: list[Receiver] = []
     for number in range(2):
         session = broker.session(container=f"reader-{number}")
-        receivers.append(session.attach_receiver(address, credit=10))
+        receivers.append(session.receiver(address, credit=10))
     for receiver in receivers:
         for _ in range(10):
             delivery = receiver.receive()
@@ -65,8 +65,8 @@ def connection_lost(broker: Broker) -> None:
     address = broker.queue()
     _put(broker, address, b"back again")
     first, second = broker.session(), broker.session(container="second")
-    first.attach_receiver(address, credit=1).receive()
-    waiting = second.attach_receiver(address, credit=1)
+    first.receiver(address, credit=1).receive()
+    waiting = second.receiver(address, credit=1)
     first.peer.drop()
     waiting.receive()
     second.peer.close()
@@ -78,11 +78,11 @@ def returned_in_order(broker: Broker) -> None:
     address = broker.queue()
     _put(broker, address, b"1", b"2", b"3", b"4")
     session = broker.session()
-    receiver = session.attach_receiver(address, credit=3)
+    receiver = session.receiver(address, credit=3)
     for _ in range(3):
         receiver.receive()
     receiver.detach()
-    again = session.attach_receiver(address, handle=2, name="again", credit=4)
+    again = session.receiver(address, handle=2, name="again", credit=4)
     order = [again.receive().payload[-1:] for _ in range(4)]
     if order != [b"1", b"2", b"3", b"4"]:
         raise Unexpected(f"expected 1 2 3 4, got {order}")
@@ -95,19 +95,19 @@ def accepted_is_gone(broker: Broker) -> None:
     address = broker.queue()
     _put(broker, address, b"once")
     session = broker.session()
-    receiver = session.attach_receiver(address, credit=1)
+    receiver = session.receiver(address, credit=1)
     receiver.settle(receiver.receive())
     session.catch_up()
     session.end()
-    session.begin()
-    session.attach_receiver(address, handle=3, name="again").expect_empty()
+    session = session.peer.begin()
+    session.receiver(address, handle=3, name="again").expect_empty()
     session.peer.close()
 
 
 def _copying(broker: Broker, address: str, name: str) -> Receiver:
     session = broker.session(container=f"{name}")
     source = Source(address=address, distribution_mode="copy")
-    receiver = session.attach_receiver(address, name=name, source=source)
+    receiver = session.receiver(address, name=name, source=source)
     assert receiver.remote_attach is not None
     mode = getattr(receiver.remote_attach.source, "distribution_mode", None)
     if mode != "copy":
@@ -122,7 +122,7 @@ def copy(broker: Broker) -> None:
     _put(broker, address, b"1", b"2")
     for name in ("first", "second"):
         receiver = _copying(broker, address, name)
-        receiver.give_credit(2)
+        receiver.flow(2)
         for body in (b"1", b"2"):
             delivery = receiver.receive()
             if not delivery.payload.endswith(body):
@@ -131,7 +131,7 @@ def copy(broker: Broker) -> None:
                 receiver.settle(delivery)
         receiver.peer.close()
     session = broker.session()
-    mover = session.attach_receiver(address, credit=2)
+    mover = session.receiver(address, credit=2)
     mover.receive()
     mover.receive()
     session.peer.close()
@@ -143,7 +143,7 @@ def copy_does_not_repeat(broker: Broker) -> None:
     address = broker.queue()
     _put(broker, address, b"1", b"2")
     receiver = _copying(broker, address, "browser")
-    receiver.give_credit(10)
+    receiver.flow(10)
     for _ in range(2):
         delivery = receiver.receive()
         if not delivery.transfer.settled:
@@ -158,7 +158,7 @@ def distribution_mode_reported(broker: Broker) -> None:
     address = broker.queue()
     _copying(broker, address, "browser")
     session = broker.session()
-    attach = session.attach_receiver(address).remote_attach
+    attach = session.receiver(address).remote_attach
     assert attach is not None
     if getattr(attach.source, "distribution_mode", None) is None:
         raise Unexpected("the source of a moving link names no distribution-mode, though copy is offered")

@@ -1,7 +1,7 @@
 """Outcomes and what they do to a message (3.4)."""
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import Delivery, Receiver, Session
+from amqp_broker.conformance.dialogue import Receiver, Session
 from amqp_broker.conformance.messages import MESSAGE_ANNOTATIONS, data, header_of, map_of, section
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.scenario import scenario
@@ -16,6 +16,7 @@ from amqp_broker.frames import (
     Symbol,
     Transfer,
 )
+from amqp_broker.testing.peer import Delivery
 
 OUTCOMES = {
     "amqp:accepted:list",
@@ -30,13 +31,13 @@ def _one(broker: Broker, payload: bytes | None = None) -> tuple[Session, Receive
     """Returns a receiver that has one unsettled delivery, with a credit left."""
     session = broker.session()
     address = broker.queue()
-    session.attach_sender(address).put([data(b"the message") if payload is None else payload])
-    receiver = session.attach_receiver(address, credit=1)
+    session.sender(address).put([data(b"the message") if payload is None else payload])
+    receiver = session.receiver(address, credit=1)
     return session, receiver, receiver.receive()
 
 
 def _again(broker: Broker, receiver: Receiver) -> Delivery:
-    receiver.give_credit(1)
+    receiver.flow(1)
     return receiver.receive()
 
 
@@ -116,11 +117,11 @@ def undeliverable_here(broker: Broker) -> None:
     """Modified with undeliverable-here: not over this link again, but over another."""
     session, receiver, delivery = _one(broker)
     receiver.settle(delivery, Modified(undeliverable_here=True))
-    receiver.give_credit(1)
+    receiver.flow(1)
     session.peer.expect_nothing(Transfer)
-    receiver.give_credit(0)
+    receiver.flow(0)
     session.catch_up()
-    session.attach_receiver(broker.queue(), handle=7, name="another", credit=1).receive()
+    session.receiver(broker.queue(), handle=7, name="another", credit=1).receive()
     session.peer.close()
 
 
@@ -144,7 +145,7 @@ def outcomes_offered(broker: Broker) -> None:
     none.
     """
     session = broker.session()
-    attach = session.attach_receiver(broker.queue()).remote_attach
+    attach = session.receiver(broker.queue()).remote_attach
     assert attach is not None
     outcomes = set(getattr(attach.source, "outcomes", None) or ())
     default = getattr(attach.source, "default_outcome", None)
@@ -162,9 +163,9 @@ def outcomes_wished(broker: Broker) -> None:
     """A source that allows only accepted is taken, and accepted works there."""
     session = broker.session()
     address = broker.queue()
-    session.attach_sender(address).put([data(b"accept me")])
+    session.sender(address).put([data(b"accept me")])
     source = Source(address=address, outcomes=("amqp:accepted:list",))
-    receiver = session.attach_receiver(address, credit=1, source=source)
+    receiver = session.receiver(address, credit=1, source=source)
     receiver.settle(receiver.receive())
     session.catch_up()
     receiver.expect_empty()

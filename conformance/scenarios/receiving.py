@@ -12,7 +12,7 @@ from amqp_broker.frames import Transfer
 
 def _put(broker: Broker, address: str, *bodies: bytes) -> None:
     session = broker.session(container="writer")
-    session.attach_sender(address).put(data(body) for body in bodies)
+    session.sender(address).put(data(body) for body in bodies)
     session.peer.close()
 
 
@@ -21,7 +21,7 @@ def first_transfer(broker: Broker) -> None:
     """A delivery comes with delivery-id, delivery-tag of 1 to 32 octets, and message-format."""
     session = broker.session()
     _put(broker, broker.queue(), b"named")
-    delivery = session.attach_receiver(broker.queue(), credit=1).receive()
+    delivery = session.receiver(broker.queue(), credit=1).receive()
     if not delivery.transfer.delivery_tag:
         raise Unexpected("the delivery-tag is empty")
     if delivery.transfer.message_format != 0:
@@ -34,11 +34,11 @@ def unique_tags(broker: Broker) -> None:
     """Ten unsettled deliveries have ten tags, and ids that follow each other."""
     session = broker.session()
     _put(broker, broker.queue(), *(b"%d" % number for number in range(10)))
-    receiver = session.attach_receiver(broker.queue(), credit=10)
+    receiver = session.receiver(broker.queue(), credit=10)
     deliveries = [receiver.receive() for _ in range(10)]
     if len({delivery.transfer.delivery_tag for delivery in deliveries}) != 10:
         raise Unexpected("two unsettled deliveries have one delivery-tag")
-    ids = [delivery.id for delivery in deliveries]
+    ids = [delivery.delivery_id for delivery in deliveries]
     if ids != [(ids[0] + number) & 0xFFFF_FFFF for number in range(10)]:
         raise Unexpected(f"the delivery-ids do not follow each other: {ids}")
     session.peer.close()
@@ -51,12 +51,12 @@ def ids_of_the_session(broker: Broker) -> None:
     first, second = broker.queue("first"), broker.queue("second")
     _put(broker, first, b"1", b"2")
     _put(broker, second, b"3", b"4")
-    one = session.attach_receiver(first, handle=1)
-    two = session.attach_receiver(second, handle=2)
+    one = session.receiver(first, handle=1)
+    two = session.receiver(second, handle=2)
     ids = []
     for receiver in (one, two, one, two):
-        receiver.give_credit(1)
-        ids.append(receiver.receive().id)
+        receiver.flow(1)
+        ids.append(receiver.receive().delivery_id)
     if len(set(ids)) != 4:
         raise Unexpected(f"a delivery-id came twice within a session: {ids}")
     session.peer.close()
@@ -68,7 +68,7 @@ def split(broker: Broker) -> None:
     session = broker.session(max_frame_size=1024)
     body = bytes(range(256)) * 40
     _put(broker, broker.queue(), body)
-    delivery = session.attach_receiver(broker.queue(), credit=1).receive()
+    delivery = session.receiver(broker.queue(), credit=1).receive()
     if not delivery.payload.endswith(body):
         raise Unexpected(f"the message of {len(body)} octets came as {len(delivery.payload)} others")
     if delivery.frames < 10:
@@ -82,7 +82,7 @@ def not_interleaved(broker: Broker) -> None:
     session = broker.session(max_frame_size=512)
     bodies = [bytes([number]) * 4000 for number in range(4)]
     _put(broker, broker.queue(), *bodies)
-    receiver = session.attach_receiver(broker.queue(), credit=4)
+    receiver = session.receiver(broker.queue(), credit=4)
     for body in bodies:
         if not receiver.receive().payload.endswith(body):
             raise Unexpected("two messages of one link are mixed")
@@ -96,9 +96,9 @@ def two_large_links(broker: Broker) -> None:
     addresses = [broker.queue("first"), broker.queue("second")]
     for number, address in enumerate(addresses):
         _put(broker, address, bytes([number + 1]) * 5000)
-    links = [session.attach_receiver(address, handle=number) for number, address in enumerate(addresses)]
+    links = [session.receiver(address, handle=number) for number, address in enumerate(addresses)]
     for link in links:
-        link.give_credit(1)
+        link.flow(1)
     parts: dict[int | None, bytes] = {}
     complete = 0
     while complete < 2:
@@ -117,10 +117,10 @@ def order(broker: Broker) -> None:
     """The messages of one sender come in the order in which they were sent."""
     session = broker.session()
     address = broker.queue()
-    sender = session.attach_sender(address)
+    sender = session.sender(address)
     for number in range(100):
         sender.send(data(b"%03d" % number), settled=True)
-    receiver = session.attach_receiver(address, credit=100)
+    receiver = session.receiver(address, credit=100)
     for number in range(100):
         payload = receiver.receive().payload
         if not payload.endswith(b"%03d" % number):
@@ -129,7 +129,7 @@ def order(broker: Broker) -> None:
 
 
 def _receive_one(session: Session, address: str, **fields: Any) -> Transfer:
-    return session.attach_receiver(address, credit=1, **fields).receive().transfer
+    return session.receiver(address, credit=1, **fields).receive().transfer
 
 
 @scenario("2.8.2/mixed", "2.8.2-mixed", "2.7.3-snd-mode")
@@ -138,12 +138,12 @@ def mixed(broker: Broker) -> None:
     session = broker.session()
     address = broker.queue()
     _put(broker, address, b"mixed")
-    receiver = session.attach_receiver(address, credit=1)
+    receiver = session.receiver(address, credit=1)
     delivery = receiver.receive()
     if not delivery.transfer.settled:
         receiver.settle(delivery)
     receiver.detach()
-    session.attach_receiver(address, handle=2).expect_empty()
+    session.receiver(address, handle=2).expect_empty()
     session.peer.close()
 
 
@@ -155,12 +155,12 @@ def settled_is_gone(broker: Broker) -> None:
     _put(broker, address, b"at most once")
     transfer = _receive_one(session, address, snd_settle_mode=1)
     session.end()
-    session.begin()
-    receiver = session.attach_receiver(address, handle=2)
+    session = session.peer.begin()
+    receiver = session.receiver(address, handle=2)
     if transfer.settled:
         receiver.expect_empty()
     else:
-        receiver.give_credit(1)
+        receiver.flow(1)
         receiver.receive()
     session.peer.close()
 
@@ -171,7 +171,7 @@ def state_never_received(broker: Broker) -> None:
     session = broker.session(max_frame_size=512)
     address = broker.queue()
     _put(broker, address, bytes(2000))
-    session.attach_receiver(address, credit=1)
+    session.receiver(address, credit=1)
     while True:
         transfer: Transfer = session.peer.expect_frame(Transfer).performative
         if transfer.state is not None:

@@ -165,7 +165,7 @@ def move(broker: Broker) -> None:
 def refused(broker: Broker) -> None:
     """Requests that are none, and addresses that can't be read."""
     kept, questions = filled(broker, 1), asker(broker)
-    kept.session.attach_sender(broker.queue("plain"), 5)
+    kept.session.sender(broker.queue("plain"), 5)
     wrong: list[tuple[str, dict[str, Any], str]] = [
         ("explode", {}, INVALID),
         ("find", {"address": kept.address}, INVALID),

@@ -33,13 +33,13 @@ def messages(broker: Broker) -> None:
     require_events(watching)
     address = kept_queue(broker, kind=TOLD)
     begin = Described(Symbol("rabbitmq:stream-offset-spec"), "next")
-    reader = watching.attach_receiver(
+    reader = watching.receiver(
         None, credit=1_000_000, source=Source(address="$events", filter={"x": begin}), snd_settle_mode=1
     )
     watching.flow(incoming_window=1_000_000)
-    sender = session.attach_sender(address)
+    sender = session.sender(address)
     sender.put([data(b"one")])
-    consumer = session.attach_receiver(address, 9, credit=1)
+    consumer = session.receiver(address, 9, credit=1)
     consumer.settle(consumer.receive(), Accepted())
     expected = [("put", 0, None), ("deliver", 0, None), ("settle", 0, "accepted")]
     found = [_event(reader, address) for _ in expected]

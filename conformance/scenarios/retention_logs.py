@@ -28,7 +28,7 @@ def _log(broker: Broker) -> tuple[Session, str, Sender]:
     """Returns a session, the address of a log by the configuration of second_broker.toml, and a sender."""
     session = broker.session()
     address = kept_queue(broker, kind=LOG)
-    sender = session.attach_sender(None, target=Target(address=address, capabilities=(QUEUE,)))
+    sender = session.sender(None, target=Target(address=address, capabilities=(QUEUE,)))
     if LOG not in _capabilities(sender):
         raise NotApplicable(f"{address} is no log")
     return session, address, sender
@@ -49,7 +49,7 @@ def archived(broker: Broker) -> None:
     brief = encode_composite(Header(ttl=1))
     sender.put([brief + data(b"plain")])
     controller = Controller(broker)
-    posting = controller.session.attach_sender(address, 3)
+    posting = controller.session.sender(address, 3)
     for body, ends in ((b"committed", controller.commit), (b"never", controller.roll_back)):
         txn = controller.declare()
         post(posting, txn, body)
@@ -81,7 +81,7 @@ def browser(broker: Broker) -> None:
     sender.put([data(b"%d" % number) for number in range(4)])
     for handle in (5, 6):
         source = Source(address=address, distribution_mode="copy")
-        link = session.attach_receiver(None, handle, f"browser-{handle}", source=source, credit=10)
+        link = session.receiver(None, handle, f"browser-{handle}", source=source, credit=10)
         expect_offsets(link, range(4))
 
 

@@ -70,7 +70,7 @@ def starts(broker: Broker) -> None:
         readers[handle] = (reader_on(kept.session, kept.address, start, handle=handle), begins)
     kept.put(b"10", b"11", b"12")
     for reader, begins in readers.values():
-        reader.give_credit(20)
+        reader.flow(20)
         expect_offsets(reader, range(begins, 13))
 
 
@@ -96,7 +96,7 @@ def answer(broker: Broker) -> None:
     ours = Described(Symbol(OFFSET_SPEC), Ulong(3))
     foreign = Described(Symbol("apache.org:selector-filter:string"), "colour = 'red'")
     source = Source(address=kept.address, filter={"where": ours, "what": foreign})
-    reader = kept.session.attach_receiver(None, source=source)
+    reader = kept.session.receiver(None, source=source)
     found = reader.remote_attach.source if reader.remote_attach else None
     assert isinstance(found, Source)
     expect_equal("filter and mode", ({"where": ours}, "copy"), (found.filter, found.distribution_mode))
@@ -150,7 +150,7 @@ def tailing(broker: Broker) -> None:
     for number in range(2, 5):
         kept.put(b"%d" % number)
         expect_offsets(reader, [number])
-    reader.give_credit(10, drain=True)
+    reader.flow(10, drain=True)
     while not (kept.session.remote_flow and kept.session.remote_flow.link_credit == 0):
         kept.session.peer.expect_frame(object)
 
@@ -200,7 +200,7 @@ def dropped(broker: Broker) -> None:
     """What retention has dropped is refused as a range, and passed over without `until`."""
     session = broker.session()
     address = kept_queue(broker, kind=BRIEF)
-    kept = Kept(session, address, session.attach_sender(address))
+    kept = Kept(session, address, session.sender(address))
     questions = asker(broker)
     first = 0
     for _ in range(40):
@@ -209,8 +209,8 @@ def dropped(broker: Broker) -> None:
         first = questions.ask("describe", address=address)["nodes"][0]["first"]
         if first:
             break
-        session.attach_receiver(address, 30, "idle", credit=1).expect_empty(0.3)
-        session.send(Detach(handle=30, closed=True))
+        session.receiver(address, 30, "idle", credit=1).expect_empty(0.3)
+        session.put(Detach(handle=30, closed=True))
         session.peer.expect(Detach)
     if not first:
         raise Unexpected("nothing was dropped, although more is there than is to be kept")
@@ -241,7 +241,7 @@ def refused_filters(broker: Broker) -> None:
 def not_retaining(broker: Broker) -> None:
     """A queue that retains nothing refuses, and says what to configure."""
     session = broker.session()
-    session.attach_sender(broker.queue("plain"), 3)
+    session.sender(broker.queue("plain"), 3)
     error = expect_refused(session, NOT_ALLOWED, source_of(broker.queue("plain"), start="first"))
     expect_equal("it names retention_ms", True, "retention_ms" in (error.description or ""))
 
@@ -252,7 +252,7 @@ def browsing(broker: Broker) -> None:
     kept = filled(broker, 4)
     consume(kept.session, kept.address, 1)
     source = Source(address=kept.address, distribution_mode="copy")
-    reader = kept.session.attach_receiver(None, source=source, credit=10)
+    reader = kept.session.receiver(None, source=source, credit=10)
     bodies = [split_sections(reader.receive().payload)[-1][1] for _ in range(3)]
     expect_equal("bodies", [data(b"1"), data(b"2"), data(b"3")], bodies)
     reader.expect_empty(0.1)

@@ -36,7 +36,7 @@ def _goes_on(broker: Broker, peer: Peer) -> None:
     """After a good outcome: AMQP's header and open."""
     peer.send_header(AMQP_HEADER)
     peer.expect_header(AMQP_HEADER)
-    peer.send(broker.own_open())
+    peer.put(broker.own_open())
     peer.expect(Open)
     peer.close()
 
@@ -285,7 +285,7 @@ def outcome_from_us(broker: Broker) -> None:
 def amqp_frame_within(broker: Broker) -> None:
     """An AMQP frame within the SASL layer is an error: the connection ends."""
     peer = _sasl(broker)
-    peer.send(Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1))
+    peer.put(Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1))
     _ends(broker, peer)
 
 
@@ -294,7 +294,7 @@ def header_instead_of_init(broker: Broker) -> None:
     """AMQP's header before the outcome does not let anyone in: the connection ends."""
     peer = _sasl(broker)
     peer.send_header(AMQP_HEADER)
-    peer.send(broker.own_open())
+    peer.put(broker.own_open())
     _ends(broker, peer)
 
 
@@ -304,7 +304,7 @@ def no_header_after(broker: Broker) -> None:
     peer = _sasl(broker)
     peer.send_sasl(broker.sasl_init())
     peer.expect(SaslOutcome, code=0)
-    peer.send(broker.own_open())
+    peer.put(broker.own_open())
     try:
         peer.expect_header(AMQP_HEADER)
     except Unexpected as end:
@@ -323,7 +323,7 @@ def pipelined(broker: Broker) -> None:
         peer.send_header(SASL_HEADER)
         peer.send_sasl(broker.sasl_init())
         peer.send_header(AMQP_HEADER)
-        peer.send(broker.own_open())
+        peer.put(broker.own_open())
     peer.expect_header(SASL_HEADER)
     peer.expect(SaslMechanisms)
     peer.expect(SaslOutcome, code=0)

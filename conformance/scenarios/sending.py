@@ -1,19 +1,21 @@
 """Deliveries that we send: ids, tags, several frames, aborted ones, settlement (2.6.12, 2.6.14, 2.7.5)."""
 
+from typing import Any
+
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import SENDER, Session
+from amqp_broker.conformance.dialogue import Sender, Session
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.octets import TRANSFER, binary8, described, frame, list8, uint0
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transcript import describe
-from amqp_broker.frames import Accepted, Close, Detach, Disposition, End, Transfer
+from amqp_broker.frames import SENDER, Accepted, Close, Detach, Disposition, End, Transfer
 
 
 def _expect_messages(broker: Broker, address: str, *bodies: bytes) -> None:
     """Raises Unexpected unless the queue holds exactly these messages."""
     session = broker.session(container="reader")
-    receiver = session.attach_receiver(address, credit=len(bodies))
+    receiver = session.receiver(address, credit=len(bodies))
     for body in bodies:
         delivery = receiver.receive()
         if not delivery.payload.endswith(body):
@@ -23,17 +25,11 @@ def _expect_messages(broker: Broker, address: str, *bodies: bytes) -> None:
     session.peer.close()
 
 
-def _first(delivery_id: int = 0, **fields: object) -> Transfer:
-    tag = b"tag-%d" % delivery_id
-    return Transfer(
-        **{  # type: ignore[arg-type]
-            "handle": 0,
-            "delivery_id": delivery_id,
-            "delivery_tag": tag,
-            "message_format": 0,
-            **fields,
-        }
-    )
+def _begun(broker: Broker, payload: bytes, octets: int = 3, **fields: Any) -> Sender:
+    """Returns a link on which so many octets of a message were sent, of which more is to come."""
+    sender = broker.session().sender(broker.queue())
+    sender.send(payload[:octets], more=True, **fields)
+    return sender
 
 
 def _refused(broker: Broker, session: Session) -> None:
@@ -49,7 +45,7 @@ def accepted(broker: Broker) -> None:
     """An unsettled delivery is answered with accepted, settled: the receiver settles first."""
     session = broker.session()
     address = broker.queue()
-    sender = session.attach_sender(address)
+    sender = session.sender(address)
     sender.send(data(b"accepted"))
     sender.expect_outcome(Accepted)
     session.peer.close()
@@ -61,7 +57,7 @@ def settled(broker: Broker) -> None:
     """A delivery sent settled gets no answer, and the message is there."""
     session = broker.session()
     address = broker.queue()
-    sender = session.attach_sender(address)
+    sender = session.sender(address)
     sender.send(data(b"settled"), settled=True)
     session.peer.expect_nothing(Disposition)
     session.peer.close()
@@ -71,41 +67,32 @@ def settled(broker: Broker) -> None:
 @scenario("2.7.5/settled-unset", "2.7.5-04")
 def settled_unset(broker: Broker) -> None:
     """A delivery whose settled flag is not set is unsettled: an outcome comes."""
-    session = broker.session()
-    sender = session.attach_sender(broker.queue())
-    sender.await_credit()
-    session.send(_first(settled=None), data(b"unset"))
-    session.next_delivery_id = 1
+    sender = broker.session().sender(broker.queue())
+    sender.send(data(b"unset"), settled=None)
     sender.expect_outcome()
-    session.peer.close()
+    sender.peer.close()
 
 
 @scenario("2.7.5/settled-on-the-last", "2.7.5-05", "2.6.12-no-response")
 def settled_on_the_last(broker: Broker) -> None:
     """A delivery settled on its last transfer only is settled: no outcome comes."""
-    session = broker.session()
-    address = broker.queue()
-    session.attach_sender(address).await_credit()
     payload = data(b"settled at the end")
-    session.send(_first(more=True), payload[:5])
-    session.send(Transfer(handle=0, settled=True), payload[5:])
-    session.peer.expect_nothing(Disposition)
-    session.peer.close()
-    _expect_messages(broker, address, b"settled at the end")
+    sender = _begun(broker, payload)
+    sender.send_more(payload[3:], settled=True)
+    sender.peer.expect_nothing(Disposition)
+    sender.peer.close()
+    _expect_messages(broker, broker.queue(), b"settled at the end")
 
 
 @scenario("2.7.5/settled-on-the-first", "2.7.5-05", "2.6.12-no-response")
 def settled_on_the_first(broker: Broker) -> None:
     """A delivery settled on its first transfer stays settled where the flag is unset later."""
-    session = broker.session()
-    address = broker.queue()
-    session.attach_sender(address).await_credit()
     payload = data(b"settled at the beginning")
-    session.send(_first(more=True, settled=True), payload[:5])
-    session.send(Transfer(handle=0), payload[5:])
-    session.peer.expect_nothing(Disposition)
-    session.peer.close()
-    _expect_messages(broker, address, b"settled at the beginning")
+    sender = _begun(broker, payload, settled=True)
+    sender.send_more(payload[3:])
+    sender.peer.expect_nothing(Disposition)
+    sender.peer.close()
+    _expect_messages(broker, broker.queue(), b"settled at the beginning")
 
 
 @scenario("2.6.14/several-transfers", "2.6.14-split", "2.7.5-01", "2.7.5-02", "2.7.5-03")
@@ -113,7 +100,7 @@ def several_transfers(broker: Broker) -> None:
     """A message over many transfers, the later ones without id, tag and format, is one message."""
     session = broker.session()
     address = broker.queue()
-    sender = session.attach_sender(address)
+    sender = session.sender(address)
     body = bytes(range(256)) * 4
     sender.send(data(body), frame_octets=100)
     sender.expect_outcome()
@@ -124,18 +111,13 @@ def several_transfers(broker: Broker) -> None:
 @scenario("2.6.14/empty-transfer", "2.6.14-split", "2.3.2-payload")
 def empty_transfer(broker: Broker) -> None:
     """A transfer without payload in the middle of a message adds nothing to it."""
-    session = broker.session()
-    address = broker.queue()
-    sender = session.attach_sender(address)
-    sender.await_credit()
     payload = data(b"with a gap")
-    session.send(_first(more=True), payload[:4])
-    session.send(Transfer(handle=0, more=True))
-    session.send(Transfer(handle=0, delivery_id=0, delivery_tag=b"tag-0"), payload[4:])
-    session.next_delivery_id = 1
+    sender = _begun(broker, payload, delivery_tag=b"tag-0")
+    sender.send_more(more=True)
+    sender.send_more(payload[3:], delivery_id=0, delivery_tag=b"tag-0")
     sender.expect_outcome()
-    session.peer.close()
-    _expect_messages(broker, address, b"with a gap")
+    sender.peer.close()
+    _expect_messages(broker, broker.queue(), b"with a gap")
 
 
 @scenario("2.6.14/large", "2.6.14-split", "2.7.1-04")
@@ -143,9 +125,9 @@ def large(broker: Broker) -> None:
     """A message of 1 MiB passes both ways."""
     session = broker.session()
     address = broker.queue()
-    sender = session.attach_sender(address)
+    sender = session.sender(address)
     body = bytes(range(256)) * 4096
-    piece = min(session.remote_max_frame_size, 60_000) - 100
+    piece = min(session.peer.remote_max_frame_size, 60_000) - 100
     sender.send(data(body), frame_octets=piece)
     sender.expect_outcome()
     session.peer.close()
@@ -156,133 +138,100 @@ def large(broker: Broker) -> None:
 def interleaved_links(broker: Broker) -> None:
     """Messages of two links may be interleaved: each arrives whole."""
     session = broker.session()
-    first, second = broker.queue("first"), broker.queue("second")
-    session.attach_sender(first, handle=0).await_credit()
-    session.attach_sender(second, handle=1).await_credit()
+    first = session.sender(broker.queue("first"), handle=0)
+    second = session.sender(broker.queue("second"), handle=1)
+    first.await_credit()
     one, two = data(b"of the first link"), data(b"of the second link")
-    session.send(_first(0, more=True), one[:6])
-    session.send(_first(1, handle=1, more=True), two[:6])
-    session.send(Transfer(handle=0), one[6:])
-    session.send(Transfer(handle=1), two[6:])
-    answered: set[int] = set()
-    while answered != {0, 1}:
-        disposition = session.peer.expect(Disposition)
-        answered |= set(range(disposition.first, (disposition.last or disposition.first) + 1))
+    numbers = first.send(one[:6], more=True), second.send(two[:6], more=True)
+    first.send_more(one[6:])
+    second.send_more(two[6:])
+    for number in numbers:
+        session.await_outcome(number)
     session.peer.close()
-    _expect_messages(broker, first, b"of the first link")
-    _expect_messages(broker, second, b"of the second link")
+    _expect_messages(broker, broker.queue("first"), b"of the first link")
+    _expect_messages(broker, broker.queue("second"), b"of the second link")
 
 
 @scenario("2.6.14/interleaved-on-a-link", "2.6.14-01", "2.7.5-same-id")
 def interleaved_on_a_link(broker: Broker) -> None:
     """A second delivery on a link before the first is complete is an error."""
-    session = broker.session()
-    session.attach_sender(broker.queue()).await_credit()
-    session.send(_first(0, more=True), data(b"first")[:4])
-    session.send(_first(1, more=True), data(b"second")[:4])
-    _refused(broker, session)
+    sender = _begun(broker, data(b"first"))
+    sender.send_more(data(b"second")[:4], delivery_id=1, delivery_tag=b"tag-1", message_format=0, more=True)
+    _refused(broker, sender.session)
 
 
 @scenario("2.6.14/aborted", "2.6.14-02", "2.7.5-15", "2.7.5-aborted")
 def aborted(broker: Broker) -> None:
     """An aborted delivery is discarded and settled: no message, no outcome; the next one is fine."""
-    session = broker.session()
-    address = broker.queue()
-    sender = session.attach_sender(address)
-    sender.await_credit()
-    session.send(_first(0, more=True), data(b"aborted")[:4])
-    session.send(Transfer(handle=0, aborted=True), data(b"aborted")[4:])
-    session.next_delivery_id = 1
-    sender.delivery_count = 1
-    session.peer.expect_nothing(Disposition, within_s=0.2)
+    sender = _begun(broker, data(b"aborted"))
+    sender.send_more(data(b"aborted")[3:], aborted=True)
+    sender.peer.expect_nothing(Disposition, within_s=0.2)
     sender.put([data(b"the next")])
-    session.peer.close()
-    _expect_messages(broker, address, b"the next")
+    sender.peer.close()
+    _expect_messages(broker, broker.queue(), b"the next")
 
 
 @scenario("2.6.14/aborted-and-more", "2.7.5-aborted-precedence", "2.7.5-08")
 def aborted_and_more(broker: Broker) -> None:
     """Where both aborted and more are set, aborted counts: the delivery is over."""
-    session = broker.session()
-    address = broker.queue()
-    sender = session.attach_sender(address)
-    sender.await_credit()
-    session.send(_first(0, more=True), data(b"aborted")[:4])
-    session.send(Transfer(handle=0, aborted=True, more=True))
-    session.next_delivery_id = 1
-    sender.delivery_count = 1
+    sender = _begun(broker, data(b"aborted"))
+    sender.send_more(aborted=True, more=True)
     sender.put([data(b"the next")])
-    session.peer.close()
-    _expect_messages(broker, address, b"the next")
+    sender.peer.close()
+    _expect_messages(broker, broker.queue(), b"the next")
 
 
 @scenario("2.6.14/broken-off", "2.6.14-02", "2.5.2-automatic")
 def broken_off(broker: Broker) -> None:
     """A message whose last transfer never comes is no message: the connection broke before."""
-    session = broker.session()
-    address = broker.queue()
-    session.attach_sender(address).await_credit()
-    session.send(_first(0, more=True), data(b"half a message")[:9])
-    session.catch_up()
-    session.peer.drop()
-    _expect_messages(broker, address)
+    sender = _begun(broker, data(b"half a message"), 9)
+    sender.session.catch_up()
+    sender.peer.drop()
+    _expect_messages(broker, broker.queue())
+
+
+def _continued(broker: Broker, first: dict[str, Any], **later: Any) -> None:
+    """A message of two transfers with these fields must be refused."""
+    sender = _begun(broker, data(b"x"), **first)
+    sender.send_more(data(b"x")[3:], **later)
+    _refused(broker, sender.session)
 
 
 @scenario("2.7.5/no-delivery-id", "2.7.5-01", "2.6.5-01")
 def no_delivery_id(broker: Broker) -> None:
     """A first transfer of several without delivery-id is an error."""
-    session = broker.session()
-    session.attach_sender(broker.queue()).await_credit()
-    session.send(Transfer(handle=0, delivery_tag=b"t", message_format=0, more=True), data(b"x")[:3])
-    session.send(Transfer(handle=0), data(b"x")[3:])
-    _refused(broker, session)
+    _continued(broker, {"delivery_id": None})
 
 
 @scenario("2.7.5/no-delivery-tag", "2.7.5-02", "2.6.12-01")
 def no_delivery_tag(broker: Broker) -> None:
     """A first transfer of several without delivery-tag is an error."""
-    session = broker.session()
-    session.attach_sender(broker.queue()).await_credit()
-    session.send(Transfer(handle=0, delivery_id=0, message_format=0, more=True), data(b"x")[:3])
-    session.send(Transfer(handle=0), data(b"x")[3:])
-    _refused(broker, session)
+    _continued(broker, {"delivery_tag": None})
 
 
 @scenario("2.7.5/other-delivery-id", "2.7.5-same-id")
 def other_delivery_id(broker: Broker) -> None:
     """A continuation with another delivery-id than the first transfer is an error."""
-    session = broker.session()
-    session.attach_sender(broker.queue()).await_credit()
-    session.send(_first(0, more=True), data(b"x")[:3])
-    session.send(Transfer(handle=0, delivery_id=7), data(b"x")[3:])
-    _refused(broker, session)
-
-
-def _contradicting(broker: Broker, later: Transfer) -> None:
-    session = broker.session()
-    session.attach_sender(broker.queue()).await_credit()
-    session.send(_first(0, more=True), data(b"x")[:3])
-    session.send(later, data(b"x")[3:])
-    _refused(broker, session)
+    _continued(broker, {}, delivery_id=7)
 
 
 @scenario("2.7.5/other-delivery-tag", "2.7.5-same-tag")
 def other_delivery_tag(broker: Broker) -> None:
     """A continuation with another delivery-tag than the first transfer is an error."""
-    _contradicting(broker, Transfer(handle=0, delivery_tag=b"another"))
+    _continued(broker, {}, delivery_tag=b"another")
 
 
 @scenario("2.7.5/other-message-format", "2.7.5-same-format")
 def other_message_format(broker: Broker) -> None:
     """A continuation with another message-format than the first transfer is an error."""
-    _contradicting(broker, Transfer(handle=0, message_format=7))
+    _continued(broker, {}, message_format=7)
 
 
 @scenario("2.7.5/tag-of-32-octets", "2.8.7-tag", "2.7.5-unique")
 def tag_of_32_octets(broker: Broker) -> None:
     """Delivery-tags of 1 and of 32 octets are tags."""
     session = broker.session()
-    sender = session.attach_sender(broker.queue())
+    sender = session.sender(broker.queue())
     sender.send(data(b"long tag"), delivery_tag=b"t" * 32)
     sender.expect_outcome()
     sender.send(data(b"short tag"), delivery_tag=b"t")
@@ -294,7 +243,7 @@ def tag_of_32_octets(broker: Broker) -> None:
 def tag_of_33_octets(broker: Broker) -> None:
     """A delivery-tag of 33 octets is an error."""
     session = broker.session()
-    sender = session.attach_sender(broker.queue())
+    sender = session.sender(broker.queue())
     sender.await_credit()
     performative = described(TRANSFER, list8(uint0(), uint0(), binary8(b"t" * 33), uint0()))
     session.peer.send_octets(frame(performative + data(b"x")), "transfer(delivery_tag=33 octets)")
@@ -306,7 +255,7 @@ def wrapping_delivery_ids(broker: Broker) -> None:
     """Delivery-ids begin anywhere and wrap at 2^32; outcomes name the right ones."""
     session = broker.session()
     session.next_delivery_id = 0xFFFF_FFFE
-    sender = session.attach_sender(broker.queue())
+    sender = session.sender(broker.queue())
     for number in range(4):
         delivery_id = sender.send(data(b"%d" % number))
         sender.expect_outcome(delivery_id=delivery_id)
@@ -317,13 +266,10 @@ def wrapping_delivery_ids(broker: Broker) -> None:
 def batchable(broker: Broker) -> None:
     """Deliveries hinted as batchable get their outcomes, too."""
     session = broker.session()
-    sender = session.attach_sender(broker.queue())
-    for number in range(5):
-        sender.send(data(b"%d" % number), batchable=True)
-    answered: set[int] = set()
-    while answered != set(range(5)):
-        disposition = session.peer.expect(Disposition)
-        answered |= set(range(disposition.first, (disposition.last or disposition.first) + 1))
+    sender = session.sender(broker.queue())
+    numbers = [sender.send(data(b"%d" % number), batchable=True) for number in range(5)]
+    for number in numbers:
+        session.await_outcome(number)
     session.peer.close()
 
 
@@ -331,7 +277,7 @@ def batchable(broker: Broker) -> None:
 def second_where_first(broker: Broker) -> None:
     """On a link in rcv-settle-mode first a transfer may not ask for second: an error."""
     session = broker.session()
-    sender = session.attach_sender(broker.queue())
+    sender = session.sender(broker.queue())
     assert sender.remote_attach is not None
     if sender.remote_attach.rcv_settle_mode != 0:
         raise NotApplicable("the broker's link is not in rcv-settle-mode first")
@@ -346,7 +292,7 @@ def second(broker: Broker) -> None:
     """In rcv-settle-mode second the broker gives its outcome unsettled, and settles when we have."""
     session = broker.session()
     address = broker.queue()
-    sender = session.send_attach_sender(address, rcv_settle_mode=1)
+    sender = session.put_sender(address, rcv_settle_mode=1)
     sender.refusal_may_be("amqp:not-implemented")
     sender.expect_attach()
     assert sender.remote_attach is not None
@@ -356,7 +302,7 @@ def second(broker: Broker) -> None:
     disposition = session.peer.expect(Disposition)
     if disposition.settled or not isinstance(disposition.state, Accepted):
         raise Unexpected(f"expected accepted and not settled, got {describe(disposition)}")
-    session.send(Disposition(role=SENDER, first=0, settled=True, state=Accepted()))
+    session.put(Disposition(role=SENDER, first=0, settled=True, state=Accepted()))
     session.peer.close()
     _expect_messages(broker, address, b"exactly once")
 
@@ -366,11 +312,11 @@ def sender_settles_early(broker: Broker) -> None:
     """A sender may settle before an outcome came: the message is there all the same."""
     session = broker.session()
     address = broker.queue()
-    sender = session.attach_sender(address)
+    sender = session.sender(address)
     sender.await_credit()
     with session.peer.one_write():
         sender.send(data(b"forgotten"), wait=False)
-        session.send(Disposition(role=SENDER, first=0, settled=True))
+        session.put(Disposition(role=SENDER, first=0, settled=True))
     session.catch_up()
     session.peer.close()
     _expect_messages(broker, address, b"forgotten")
@@ -380,6 +326,7 @@ def sender_settles_early(broker: Broker) -> None:
 def on_a_receiving_link(broker: Broker) -> None:
     """A transfer on a link on which we receive is an error."""
     session = broker.session()
-    session.attach_receiver(broker.queue(), handle=0)
-    session.send(_first(), data(b"the wrong way"))
+    session.receiver(broker.queue(), handle=0)
+    first = Transfer(handle=0, delivery_id=0, delivery_tag=b"tag-0", message_format=0)
+    session.put(first, data(b"the wrong way"))
     _refused(broker, session)

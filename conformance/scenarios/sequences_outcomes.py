@@ -1,5 +1,7 @@
 """What a sender is told: outcomes and their info, ranges, and when (sequences: on the wire)."""
 
+from typing import Any
+
 from amqp_broker.conformance.broker import Broker
 from amqp_broker.conformance.dialogue import Sender
 from amqp_broker.conformance.messages import data
@@ -95,7 +97,7 @@ def no_room(broker: Broker) -> None:
     if getattr(getattr(state, "error", None), "condition", None) not in (FULL, TOO_MUCH):
         raise NotApplicable(f"the queue {address} has no bound of three messages")
     expect_equal("the stream", (1, 3), standing(sender_on(broker.session(container="asks"), address, "s")))
-    receiver = broker.session(container="takes").attach_receiver(address, credit=1)
+    receiver = broker.session(container="takes").receiver(address, credit=1)
     receiver.settle(receiver.receive())
     receiver.session.catch_up()
     expect_told(relay, [to((1, 4, 3))], ACCEPTED)
@@ -205,10 +207,8 @@ def echo(broker: Broker) -> None:
     def attempt(number: int) -> None:
         sender = _patient(broker, number)
         for message, field in enumerate(("echo", "drain"), 2):
-            sender.session.flow(
-                handle=sender.handle, delivery_count=sender.delivery_count, link_credit=sender.credit,
-                **{field: True},
-            )  # fmt: skip
+            fields: dict[str, Any] = {field: True}
+            sender.session.flow(sender, **fields)
             sender.peer.expect(Disposition, skip=(Flow,), settled=True)
             sender.send(placed((1, message, message - 1)), batchable=True)
             sender.peer.expect_nothing(Disposition, within_s=0.1)
@@ -224,10 +224,10 @@ def before_the_end(broker: Broker) -> None:
         sender = stream_sender(broker, address=special_queue(broker, PATIENT, name), container=name)
         _waits(sender)
         if kind is Detach:
-            sender.session.send(Detach(handle=sender.handle, closed=True))
+            sender.session.put(Detach(handle=sender.handle, closed=True))
         elif kind is End:
-            sender.session.send(End())
+            sender.session.put(End())
         else:
-            sender.peer.send(Close())
+            sender.peer.put(Close())
         sender.peer.expect(Disposition, first=0, settled=True)
         sender.peer.expect(kind)

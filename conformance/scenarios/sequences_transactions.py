@@ -35,7 +35,7 @@ class _Posting:
         broker.require_coordinator()
         self.broker = broker
         self.control = Controller(broker, broker.session(container=container))
-        self.sender: Sender = self.control.session.attach_sender(broker.queue())
+        self.sender: Sender = self.control.session.sender(broker.queue())
         self.txn = self.control.declare()
 
     def post(self, places: list[Place], expected: list[str]) -> list[object]:

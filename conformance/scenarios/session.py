@@ -1,14 +1,14 @@
 """Sessions: begin, end, and their errors (2.5.1 to 2.5.5, 2.7.2, 2.7.8)."""
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import RECEIVER, Session
+from amqp_broker.conformance.dialogue import Session
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.octets import BEGIN, NULL, described, frame, list8, uint
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transcript import describe
 from amqp_broker.conformance.wire import ANY_ERROR
-from amqp_broker.frames import Attach, Begin, Close, Detach, Disposition, End, Error, Source, Target
+from amqp_broker.frames import RECEIVER, Attach, Begin, Close, Detach, Disposition, End, Error, Source, Target
 
 UNATTACHED = "amqp:session:unattached-handle"
 
@@ -22,7 +22,7 @@ def _provoke_end(session: Session) -> None:
 def begin(broker: Broker) -> None:
     """A begin is answered with begin whose remote-channel is ours."""
     peer, _ = broker.opened()
-    peer.send(Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10))
+    peer.put(Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10))
     peer.expect(Begin, remote_channel=0)
     peer.close()
 
@@ -32,7 +32,7 @@ def any_channel(broker: Broker) -> None:
     """A session begins on any channel up to the maximum, and is known by it."""
     peer, opened = broker.opened()
     number = min(opened.channel_max, 41)
-    peer.send(Begin(next_outgoing_id=7, incoming_window=10, outgoing_window=10), channel=number)
+    peer.put(Begin(next_outgoing_id=7, incoming_window=10, outgoing_window=10), channel=number)
     peer.expect(Begin, remote_channel=number)
     peer.close()
 
@@ -43,13 +43,11 @@ def two_sessions(broker: Broker) -> None:
     peer, opened = broker.opened()
     if opened.channel_max == 0:
         raise NotApplicable("the broker allows only one session (channel-max 0)")
-    first, second = Session(peer, 0), Session(peer, 1)
-    first.begin()
-    second.begin()
+    first, second = peer.begin(), peer.begin()
     if first.remote_channel == second.remote_channel:
         raise Unexpected(f"both sessions are on the broker's channel {first.remote_channel}")
     first.end()
-    second.attach_sender(broker.queue()).put([data(b"still here")])
+    second.sender(broker.queue()).put([data(b"still here")])
     peer.close()
 
 
@@ -58,8 +56,8 @@ def many_links(broker: Broker) -> None:
     """Any number of links of any directionality can be attached to one session."""
     session = broker.session()
     for number in range(6):
-        session.attach_sender(broker.queue(), handle=2 * number, name=f"out-{number}")
-        session.attach_receiver(broker.queue(), handle=2 * number + 1, name=f"in-{number}")
+        session.sender(broker.queue(), handle=2 * number, name=f"out-{number}")
+        session.receiver(broker.queue(), handle=2 * number + 1, name=f"in-{number}")
     session.peer.close()
 
 
@@ -69,8 +67,8 @@ def channel_again(broker: Broker) -> None:
     session = broker.session()
     for _ in range(3):
         session.end()
-        session.begin()
-    session.attach_sender(broker.queue()).put([data(b"again")])
+        session = session.peer.begin()
+    session.sender(broker.queue()).put([data(b"again")])
     session.peer.close()
 
 
@@ -78,7 +76,7 @@ def channel_again(broker: Broker) -> None:
 def channel_in_use(broker: Broker) -> None:
     """A second begin on a channel that is in use is an error."""
     session = broker.session()
-    session.send_begin()
+    session.peer.put_begin(channel=0)
     session.peer.expect_close(ANY_ERROR)
     broker.still_serves()
 
@@ -87,7 +85,7 @@ def channel_in_use(broker: Broker) -> None:
 def answer_to_nothing(broker: Broker) -> None:
     """A begin that answers a session that the broker never began is an error."""
     peer, _ = broker.opened()
-    peer.send(Begin(remote_channel=5, next_outgoing_id=0, incoming_window=9, outgoing_window=9))
+    peer.put(Begin(remote_channel=5, next_outgoing_id=0, incoming_window=9, outgoing_window=9))
     peer.expect_close(ANY_ERROR)
     broker.still_serves()
 
@@ -109,7 +107,7 @@ def begin_without_window(broker: Broker) -> None:
 def end(broker: Broker) -> None:
     """An end is answered with end, without an error."""
     session = broker.session()
-    session.send(End())
+    session.put(End())
     answer = session.peer.expect(End, channel=session.remote_channel)
     if answer.error is not None:
         raise Unexpected(f"the answer to an end in good order carries an error: {answer.error}")
@@ -120,9 +118,8 @@ def end(broker: Broker) -> None:
 def end_with_error(broker: Broker) -> None:
     """An end that carries an error of ours is answered with end, and the connection lives on."""
     session = broker.session()
-    session.send(End(error=Error(condition="amqp:internal-error", description="the client has failed")))
-    session.peer.expect_end(channel=session.remote_channel)
-    session.begin()
+    session.end(Error(condition="amqp:internal-error", description="the client has failed"))
+    session.peer.begin()
     session.peer.close()
 
 
@@ -131,11 +128,11 @@ def end_with_links(broker: Broker) -> None:
     """A session ends with its links: what was unsettled there is available again."""
     session = broker.session()
     address = broker.queue()
-    session.attach_sender(address).put([data(b"comes back")])
-    session.attach_receiver(address, credit=1).receive()
+    session.sender(address).put([data(b"comes back")])
+    session.receiver(address, credit=1).receive()
     session.end()
-    session.begin()
-    again = session.attach_receiver(address, credit=1).receive()
+    session = session.peer.begin()
+    again = session.receiver(address, credit=1).receive()
     if b"comes back" not in again.payload:
         raise Unexpected("another message came than the one that was unsettled")
     session.peer.close()
@@ -146,11 +143,11 @@ def connection_takes_sessions(broker: Broker) -> None:
     """Sessions end when the connection breaks: what was unsettled there is available again."""
     session = broker.session()
     address = broker.queue()
-    session.attach_sender(address).put([data(b"comes back")])
-    session.attach_receiver(address, credit=1).receive()
+    session.sender(address).put([data(b"comes back")])
+    session.receiver(address, credit=1).receive()
     session.peer.drop()
     other = broker.session()
-    other.attach_receiver(address, credit=1).receive()
+    other.receiver(address, credit=1).receive()
     other.peer.close()
 
 
@@ -160,10 +157,10 @@ def simultaneous_end(broker: Broker) -> None:
     session = broker.session()
     with session.peer.one_write():
         _provoke_end(session)
-        session.send(End())
-    session.peer.expect_end(channel=session.remote_channel)
+        session.put(End())
+    session.expect_end()
     session.peer.expect_nothing(End)
-    session.begin()
+    session.peer.begin()
     session.peer.close()
 
 
@@ -172,8 +169,8 @@ def session_error(broker: Broker) -> None:
     """What a session cannot process is answered with an end that names the problem."""
     session = broker.session()
     _provoke_end(session)
-    session.peer.expect_end(UNATTACHED, channel=session.remote_channel)
-    session.send(End())
+    session.expect_end(UNATTACHED)
+    session.put(End())
     session.peer.close()
 
 
@@ -182,13 +179,13 @@ def discarding(broker: Broker) -> None:
     """After its end with an error the broker discards our frames until our end comes."""
     session = broker.session()
     _provoke_end(session)
-    session.peer.expect_end(channel=session.remote_channel)
-    session.send(Attach(name="late", handle=3, role=RECEIVER, source=Source(address="x"), target=Target()))
-    session.send(Disposition(role=RECEIVER, first=0, settled=True))
+    session.expect_end()
+    session.put(Attach(name="late", handle=3, role=RECEIVER, source=Source(address="x"), target=Target()))
+    session.put(Disposition(role=RECEIVER, first=0, settled=True))
     session.flow()
-    session.send(End())
+    session.put(End())
     session.peer.expect_nothing()
-    session.begin()
+    session.peer.begin()
     session.peer.close()
 
 
@@ -198,13 +195,11 @@ def others_live_on(broker: Broker) -> None:
     peer, opened = broker.opened()
     if opened.channel_max == 0:
         raise NotApplicable("the broker allows only one session (channel-max 0)")
-    first, second = Session(peer, 0), Session(peer, 1)
-    first.begin()
-    second.begin()
+    first, second = peer.begin(), peer.begin()
     _provoke_end(first)
-    peer.expect_end(channel=first.remote_channel)
-    first.send(End())
-    second.attach_sender(broker.queue()).put([data(b"untouched")])
+    first.expect_end()
+    first.put(End())
+    second.sender(broker.queue()).put([data(b"untouched")])
     peer.close()
 
 
@@ -212,7 +207,7 @@ def others_live_on(broker: Broker) -> None:
 def frames_without_a_session(broker: Broker) -> None:
     """A frame on a channel that no session has is an error: the connection is closed."""
     peer, _ = broker.opened()
-    peer.send(Attach(name="lost", handle=0, role=RECEIVER, source=Source(address="x"), target=Target()))
+    peer.put(Attach(name="lost", handle=0, role=RECEIVER, source=Source(address="x"), target=Target()))
     peer.expect_close(ANY_ERROR)
     broker.still_serves()
 
@@ -221,7 +216,7 @@ def frames_without_a_session(broker: Broker) -> None:
 def end_without_a_session(broker: Broker) -> None:
     """An end on a channel that no session has is an error: the connection is closed."""
     peer, _ = broker.opened()
-    peer.send(End())
+    peer.put(End())
     peer.expect_close(ANY_ERROR)
     broker.still_serves()
 
@@ -234,7 +229,7 @@ def handle_beyond_maximum(broker: Broker) -> None:
     if session.remote_begin.handle_max == 0xFFFF_FFFF:
         raise NotApplicable("the broker takes every handle (handle-max 4294967295)")
     handle = session.remote_begin.handle_max + 1
-    session.send_attach_sender(broker.queue(), handle=handle)
+    session.put_sender(broker.queue(), handle=handle)
     session.peer.expect_close("amqp:connection:framing-error")
     broker.still_serves()
 
@@ -244,7 +239,7 @@ def highest_handle(broker: Broker) -> None:
     """The highest handle that the broker allows is a handle."""
     session = broker.session()
     assert session.remote_begin is not None
-    sender = session.attach_sender(broker.queue(), handle=session.remote_begin.handle_max)
+    sender = session.sender(broker.queue(), handle=session.remote_begin.handle_max)
     sender.put([data(b"highest")])
     session.peer.close()
 
@@ -253,9 +248,8 @@ def highest_handle(broker: Broker) -> None:
 def our_handle_max(broker: Broker) -> None:
     """With our handle-max at 0 the broker uses handle 0."""
     peer, _ = broker.opened()
-    session = Session(peer)
-    session.begin(handle_max=0)
-    sender = session.attach_sender(broker.queue(), handle=0)
+    session = peer.begin(handle_max=0)
+    sender = session.sender(broker.queue(), handle=0)
     if sender.remote_handle != 0:
         raise Unexpected(f"the broker uses handle {sender.remote_handle}, above our handle-max 0")
     peer.close()
@@ -265,8 +259,8 @@ def our_handle_max(broker: Broker) -> None:
 def unknown_wishes(broker: Broker) -> None:
     """Capabilities and properties of a session that the broker does not know do no harm."""
     peer, _ = broker.opened()
-    session = Session(peer)
-    begun = session.begin(desired_capabilities=("x-conformance",), properties={"x-conformance": 1})
+    begun = peer.begin(desired_capabilities=("x-conformance",), properties={"x-conformance": 1}).remote_begin
+    assert begun is not None
     if "x-conformance" in (begun.offered_capabilities or ()):
         raise Unexpected("the broker offers a capability that nobody has ever defined")
     peer.close()
@@ -278,9 +272,9 @@ def detach_after_end(broker: Broker) -> None:
     closed.
     """
     session = broker.session()
-    session.attach_sender(broker.queue())
+    session.sender(broker.queue())
     session.end()
-    session.send(Detach(handle=0, closed=True))
+    session.put(Detach(handle=0, closed=True))
     session.peer.expect_close(ANY_ERROR)
 
 
@@ -291,7 +285,7 @@ def detach_after_end(broker: Broker) -> None:
 def session_flow(broker: Broker) -> None:
     """A flow without a handle is about the session only; one that comes back carries no link's state."""
     session = broker.session()
-    session.attach_sender(broker.queue())
+    session.sender(broker.queue())
     session.flow(echo=True)
     session.peer.expect_nothing(End, Close, Detach)
     session.flow(incoming_window=5)
@@ -312,7 +306,7 @@ def errors_say_why(broker: Broker) -> None:
     _provoke_end(session)
     ended = session.peer.expect_frame(End, Close).performative
     peer, _ = broker.opened()
-    peer.send(End())
+    peer.put(End())
     closed = peer.expect(Close)
     for refusal in (ended, closed):
         if refusal.error is None or not refusal.error.condition:

@@ -205,7 +205,7 @@ def asked(broker: Broker) -> None:
         plain = {str(key): getattr(value, "value", value) for key, value in named.items()}
         found[plain["half_set"]] = plain
         checker.link.settle(check, Rejected(), settled=False)
-        while check.id not in checker.session.settlements:
+        while check.delivery_id not in checker.session.settlements:
             checker.session.peer.expect_frame(Disposition)
     if set(found) != {"one", "far"}:
         raise Unexpected(f"expected checks about one and far, got {sorted(found)}")

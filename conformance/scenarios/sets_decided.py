@@ -255,7 +255,7 @@ def check(broker: Broker) -> None:
     ):  # fmt: skip
         expect_equal(name, value, named.get(name))
     checker.link.settle(asked, Accepted(), settled=False)
-    while asked.id not in checker.session.settlements:
+    while asked.delivery_id not in checker.session.settlements:
         checker.session.peer.expect_frame(Disposition)
     after = Sets(broker, "after")
     expect_equal("what is staged", "open", after.status()["sets"][0]["state"])

@@ -3,25 +3,37 @@
 from typing import Any
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import RECEIVER, SENDER, Delivery, Receiver, Session
+from amqp_broker.conformance.dialogue import Receiver, Session
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transcript import describe
-from amqp_broker.frames import Accepted, Close, Disposition, End, Received, Released, Source, Transfer
+from amqp_broker.frames import (
+    RECEIVER,
+    SENDER,
+    Accepted,
+    Close,
+    Disposition,
+    End,
+    Received,
+    Released,
+    Source,
+    Transfer,
+)
+from amqp_broker.testing.peer import Delivery
 
 
 def _delivered(broker: Broker, count: int, **fields: Any) -> tuple[Session, Receiver, list[Delivery]]:
     """Returns a session with a receiver that has so many unsettled deliveries."""
     address = broker.queue()
     other = broker.session(container="writer")
-    other.attach_sender(address).put(data(b"message %d" % number) for number in range(count))
+    other.sender(address).put(data(b"message %d" % number) for number in range(count))
     other.peer.close()
     session = broker.session()
-    receiver = session.send_attach_receiver(address, **fields)
+    receiver = session.put_receiver(address, **fields)
     receiver.refusal_may_be("amqp:not-implemented")
     receiver.expect_attach()
-    receiver.give_credit(count)
+    receiver.flow(count)
     return session, receiver, [receiver.receive() for _ in range(count)]
 
 
@@ -29,8 +41,8 @@ def _left(broker: Broker, session: Session, *numbers: int) -> None:
     """Ends the session, and raises Unexpected unless exactly these messages come again."""
     session.catch_up()
     session.end()
-    session.begin()
-    receiver = session.attach_receiver(broker.queue(), handle=9, name="reader", credit=max(len(numbers), 1))
+    session = session.peer.begin()
+    receiver = session.receiver(broker.queue(), handle=9, name="reader", credit=max(len(numbers), 1))
     left = set(numbers)
     while left:
         payload = receiver.receive().payload
@@ -54,7 +66,7 @@ def one(broker: Broker) -> None:
 def a_range(broker: Broker) -> None:
     """A disposition from first to last is about all between, both included."""
     session, receiver, deliveries = _delivered(broker, 6)
-    receiver.settle(deliveries[1], last=deliveries[4])
+    receiver.settle(deliveries[1:5])
     _left(broker, session, 0, 5)
 
 
@@ -63,7 +75,7 @@ def overlapping_ranges(broker: Broker) -> None:
     """A range may hold deliveries that are settled already: they keep their outcome."""
     session, receiver, deliveries = _delivered(broker, 4)
     receiver.settle(deliveries[1])
-    receiver.settle(deliveries[0], Released(), last=deliveries[2])
+    receiver.settle(deliveries[0:3], Released())
     _left(broker, session, 0, 2, 3)
 
 
@@ -82,19 +94,19 @@ def two_links(broker: Broker) -> None:
     first, second = broker.queue("first"), broker.queue("second")
     session = broker.session()
     for handle, address in enumerate((first, second)):
-        session.attach_sender(address, handle=10 + handle, name=f"out-{handle}").put([data(b"1"), data(b"2")])
-    one_link = session.attach_receiver(first, handle=1)
-    two_link = session.attach_receiver(second, handle=2)
+        session.sender(address, handle=10 + handle, name=f"out-{handle}").put([data(b"1"), data(b"2")])
+    one_link = session.receiver(first, handle=1)
+    two_link = session.receiver(second, handle=2)
     deliveries = []
     for receiver in (one_link, two_link, one_link, two_link):
-        receiver.give_credit(1)
+        receiver.flow(1)
         deliveries.append(receiver.receive())
-    one_link.settle(deliveries[0], last=deliveries[3])
+    one_link.settle(deliveries)
     session.catch_up()
     session.end()
-    session.begin()
+    session = session.peer.begin()
     for handle, address in enumerate((first, second)):
-        session.attach_receiver(address, handle=handle, name=f"reader-{handle}").expect_empty(0.2)
+        session.receiver(address, handle=handle, name=f"reader-{handle}").expect_empty(0.2)
     session.peer.close()
 
 
@@ -104,7 +116,8 @@ def outcome_first(broker: Broker) -> None:
     session, receiver, deliveries = _delivered(broker, 1)
     receiver.settle(deliveries[0], settled=False)
     disposition = session.peer.expect(Disposition)
-    if disposition.role is not SENDER or not disposition.settled or disposition.first != deliveries[0].id:
+    got = disposition.role, disposition.settled, disposition.first
+    if got != (SENDER, True, deliveries[0].delivery_id):
         raise Unexpected(f"expected a settled disposition of the sender, got {describe(disposition)}")
     _left(broker, session)
 
@@ -114,7 +127,7 @@ def second_as_receiver(broker: Broker) -> None:
     """In rcv-settle-mode second, ours by right, the broker settles after our outcome."""
     session, receiver, deliveries = _delivered(broker, 2, rcv_settle_mode=1)
     assert receiver.remote_attach is not None
-    receiver.settle(deliveries[0], last=deliveries[1], settled=False)
+    receiver.settle(deliveries[0:2], settled=False)
     settled: set[int] = set()
     while len(settled) < 2:
         disposition = session.peer.expect(Disposition)
@@ -129,7 +142,7 @@ def not_terminal(broker: Broker) -> None:
     """The state received is not terminal: nothing is settled, and accepted may follow."""
     session, receiver, deliveries = _delivered(broker, 2)
     state = Received(section_number=0, section_offset=1)
-    receiver.settle(deliveries[0], state, last=deliveries[1], settled=False)
+    receiver.settle(deliveries[0:2], state, settled=False)
     session.catch_up()
     receiver.settle(deliveries[0])
     _left(broker, session, 1)
@@ -139,9 +152,8 @@ def not_terminal(broker: Broker) -> None:
 def batchable(broker: Broker) -> None:
     """A disposition hinted as batchable is a disposition."""
     session, _, deliveries = _delivered(broker, 1)
-    session.send(
-        Disposition(role=RECEIVER, first=deliveries[0].id, settled=True, state=Accepted(), batchable=True)
-    )
+    first = deliveries[0].delivery_id
+    session.put(Disposition(role=RECEIVER, first=first, settled=True, state=Accepted(), batchable=True))
     _left(broker, session)
 
 
@@ -156,7 +168,7 @@ def settled_without_state(broker: Broker) -> None:
         raise NotApplicable(
             f"the broker's source has the default-outcome {actual!r} where released was wished"
         )
-    session.send(Disposition(role=RECEIVER, first=deliveries[0].id, settled=True))
+    session.put(Disposition(role=RECEIVER, first=deliveries[0].delivery_id, settled=True))
     _left(broker, session, 0)
 
 
@@ -164,7 +176,7 @@ def settled_without_state(broker: Broker) -> None:
 def unknown_deliveries(broker: Broker) -> None:
     """A disposition about deliveries that never were does no harm."""
     session, receiver, deliveries = _delivered(broker, 1)
-    session.send(Disposition(role=RECEIVER, first=1000, last=2000, settled=True, state=Accepted()))
+    session.put(Disposition(role=RECEIVER, first=1000, last=2000, settled=True, state=Accepted()))
     session.peer.expect_nothing(End, Close, within_s=0.2)
     receiver.settle(deliveries[0])
     _left(broker, session)
@@ -174,9 +186,9 @@ def unknown_deliveries(broker: Broker) -> None:
 def huge_range(broker: Broker) -> None:
     """A range of half of all numbers costs no more than what is unsettled: the broker answers at once."""
     session, _, deliveries = _delivered(broker, 1)
-    last = (deliveries[0].id + 0x7FFF_FFFE) & 0xFFFF_FFFF
-    session.send(
-        Disposition(role=RECEIVER, first=deliveries[0].id, last=last, settled=True, state=Accepted())
+    last = (deliveries[0].delivery_id + 0x7FFF_FFFE) & 0xFFFF_FFFF
+    session.put(
+        Disposition(role=RECEIVER, first=deliveries[0].delivery_id, last=last, settled=True, state=Accepted())
     )
     session.catch_up()
     broker.still_serves()
@@ -186,6 +198,6 @@ def huge_range(broker: Broker) -> None:
 def as_a_sender(broker: Broker) -> None:
     """A disposition in role sender is about what we sent, not about what we received."""
     session, _, deliveries = _delivered(broker, 1)
-    session.send(Disposition(role=SENDER, first=deliveries[0].id, settled=True, state=Accepted()))
+    session.put(Disposition(role=SENDER, first=deliveries[0].delivery_id, settled=True, state=Accepted()))
     session.peer.expect_nothing(Transfer, within_s=0.2)
     _left(broker, session, 0)

@@ -3,12 +3,14 @@
 from typing import Any
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import RECEIVER, SENDER, Session
+from amqp_broker.conformance.dialogue import Sender, Session
 from amqp_broker.conformance.messages import data
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transcript import describe, describe_value
 from amqp_broker.frames import (
+    RECEIVER,
+    SENDER,
     Attach,
     Close,
     DeleteOnClose,
@@ -27,9 +29,9 @@ def one_node(broker: Broker) -> None:
     """The same address is the same node: what is sent to it is received from it, by another connection."""
     address = broker.queue()
     session = broker.session()
-    session.attach_sender(address).put([data(b"to one node")])
+    session.sender(address).put([data(b"to one node")])
     other = broker.session(container="other")
-    if not other.attach_receiver(address, credit=1).receive().payload.endswith(b"to one node"):
+    if not other.receiver(address, credit=1).receive().payload.endswith(b"to one node"):
         raise Unexpected("another message came")
     other.peer.close()
 
@@ -38,8 +40,8 @@ def one_node(broker: Broker) -> None:
 def two_nodes(broker: Broker) -> None:
     """Another address is another node: nothing comes from it."""
     session = broker.session()
-    session.attach_sender(broker.queue("one")).put([data(b"to one node")])
-    session.attach_receiver(broker.queue("another")).expect_empty()
+    session.sender(broker.queue("one")).put([data(b"to one node")])
+    session.receiver(broker.queue("another")).expect_empty()
     session.peer.close()
 
 
@@ -47,10 +49,10 @@ def _dynamic(broker: Broker, session: Session, role: bool, **fields: object) -> 
     """Attaches with dynamic set and returns the address that the broker made up."""
     if role is RECEIVER:
         source = Source(dynamic=True, **fields)  # type: ignore[arg-type]
-        session.send_attach_receiver(None, handle=1, name="dynamic-in", source=source)
+        session.put_receiver(None, handle=1, name="dynamic-in", source=source)
     else:
         target = Target(dynamic=True, **fields)  # type: ignore[arg-type]
-        session.send_attach_sender(None, handle=1, name="dynamic-out", target=target)
+        session.put_sender(None, handle=1, name="dynamic-out", target=target)
     attach = session.peer.expect_frame(Attach, End, Close).performative
     if not isinstance(attach, Attach):
         if attach.error is not None and attach.error.condition == "amqp:not-implemented":
@@ -73,7 +75,7 @@ def dynamic_source(broker: Broker) -> None:
     session = broker.session()
     address = _dynamic(broker, session, RECEIVER)
     other = broker.session(container="other")
-    other.attach_sender(address).put([data(b"for the dynamic node")])
+    other.sender(address).put([data(b"for the dynamic node")])
     session.flow(handle=1, delivery_count=0, link_credit=1)
     session.peer.expect_frame(Transfer)
     other.peer.close()
@@ -85,18 +87,12 @@ def dynamic_target(broker: Broker) -> None:
     session = broker.session()
     address = _dynamic(broker, session, SENDER)
     other = broker.session(container="other")
-    receiver = other.attach_receiver(address, credit=1)
-    link = session.senders[1]
-    link.remote_handle = _remote_handle(session, link.name)
+    receiver = other.receiver(address, credit=1)
+    link = session.links[1]
+    assert isinstance(link, Sender)
     link.put([data(b"from the dynamic node")])
     receiver.receive()
     other.peer.close()
-
-
-def _remote_handle(session: Session, name: str) -> int:
-    handle = session.remote_handles.get(name)
-    assert handle is not None
-    return handle
 
 
 @scenario("3.5.3/dynamic-two", "3.5.3-02", "3.5-address")
@@ -137,9 +133,9 @@ def delete_on_close(broker: Broker) -> None:
     address = _dynamic(
         broker, session, RECEIVER, dynamic_node_properties={"lifetime-policy": DeleteOnClose()}
     )
-    session.send(Detach(handle=1, closed=True))
+    session.put(Detach(handle=1, closed=True))
     session.peer.expect(Detach)
-    session.send_attach_sender(address, handle=2, name="too-late")
+    session.put_sender(address, handle=2, name="too-late")
     attach = session.peer.expect(Attach)
     if attach.target is not None:
         raise NotApplicable("the broker makes nodes on first use: the address is a new node now")
@@ -154,7 +150,7 @@ def lives_with_its_link(broker: Broker) -> None:
     address = _dynamic(broker, session, RECEIVER)
     other = broker.session(container="other")
     for number in range(2):
-        link = other.attach_sender(address, name=f"guest-{number}")
+        link = other.sender(address, name=f"guest-{number}")
         link.put([data(b"hello")])
         link.detach()
     other.peer.close()
@@ -165,8 +161,7 @@ def supported_dist_modes(broker: Broker) -> None:
     """Where a dynamic node's properties name its distribution-modes, they are modes of the standard."""
     session = broker.session()
     _dynamic(broker, session, RECEIVER, dynamic_node_properties={"supported-dist-modes": Symbol("move")})
-    assert session.last_attach is not None
-    terminus: Any = session.last_attach.source
+    terminus = session.links[1].remote_terminus
     modes = (terminus.dynamic_node_properties or {}).get("supported-dist-modes")
     if modes is None:
         raise NotApplicable(
@@ -183,7 +178,7 @@ def address_with_dynamic(broker: Broker) -> None:
     """Who asks for a dynamic source may not name an address: an error, or the address is not used."""
     session = broker.session()
     address = broker.queue()
-    session.send_attach_receiver(None, name="both", source=Source(address=address, dynamic=True))
+    session.put_receiver(None, name="both", source=Source(address=address, dynamic=True))
     attach = session.peer.expect(Attach, name="both")
     if attach.source is None:
         session.peer.expect_detach()
@@ -198,7 +193,7 @@ def unknown_filter(broker: Broker) -> None:
     session = broker.session()
     address = broker.queue()
     wished = {"x-conformance": Described(Symbol("conformance:no-such-filter:string"), "nothing")}
-    session.send_attach_receiver(address, name="filtered", source=Source(address=address, filter=wished))
+    session.put_receiver(address, name="filtered", source=Source(address=address, filter=wished))
     attach = session.peer.expect(Attach, name="filtered")
     if attach.source is None:
         session.peer.expect_detach()
@@ -216,7 +211,7 @@ def unknown_capability(broker: Broker) -> None:
     session = broker.session()
     address = broker.queue()
     source = Source(address=address, capabilities=("x-conformance-capability",))
-    session.send_attach_receiver(address, name="capable", source=source)
+    session.put_receiver(address, name="capable", source=source)
     attach = session.peer.expect(Attach, name="capable")
     if attach.source is None:
         session.peer.expect_detach()
@@ -241,7 +236,7 @@ def durable_terminus(broker: Broker) -> None:
     session = broker.session()
     address = broker.queue()
     source = Source(address=address, durable=2, expiry_policy="never", timeout=0)
-    session.send_attach_receiver(address, name="lasting", source=source)
+    session.put_receiver(address, name="lasting", source=source)
     attach = session.peer.expect(Attach, name="lasting")
     if _refused(session, attach):
         return
@@ -257,7 +252,7 @@ def another_lifetime_policy(broker: Broker) -> None:
     session = broker.session()
     policy = Described(Symbol("conformance:no-such-policy:list"), [])
     source = Source(dynamic=True, dynamic_node_properties={"lifetime-policy": policy})
-    session.send_attach_receiver(None, name="lifetime", source=source)
+    session.put_receiver(None, name="lifetime", source=source)
     attach = session.peer.expect(Attach, name="lifetime")
     if _refused(session, attach):
         return
@@ -271,7 +266,7 @@ def another_lifetime_policy(broker: Broker) -> None:
 def address_of_another_type(broker: Broker) -> None:
     """An address that is no string is refused, and the connection's other links live on."""
     session = broker.session()
-    session.send_attach_sender(None, name="odd", target=Target(address=[1, 2]))
+    session.put_sender(None, name="odd", target=Target(address=[1, 2]))
     answer = session.peer.expect_frame(Attach, End, Close).performative
     if isinstance(answer, Attach):
         if answer.target is not None:
@@ -287,6 +282,6 @@ def minimal_termini(broker: Broker) -> None:
     """A terminus of ours in which nothing is set is a terminus."""
     session = broker.session()
     address = broker.queue()
-    session.attach_sender(address, source=Source()).put([data(b"x")])
-    session.attach_receiver(address, target=Target(), credit=1).receive()
+    session.sender(address, source=Source()).put([data(b"x")])
+    session.receiver(address, target=Target(), credit=1).receive()
     session.peer.close()

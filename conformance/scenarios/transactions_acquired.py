@@ -85,10 +85,10 @@ def rollback_settles(broker: Broker) -> None:
     work.settle(Accepted(), 1)
     work.control.roll_back(work.txn)
     for delivery in work.deliveries:
-        settlement = work.control.session.settlements.get(delivery.id)
+        settlement = work.control.session.settlements.get(delivery.delivery_id)
         if settlement is None or not settlement.settled or settlement.state != Released():
             said = "nothing" if settlement is None else describe(settlement)
-            raise Unexpected(f"expected delivery {delivery.id} settled as released, got {said}")
+            raise Unexpected(f"expected delivery {delivery.delivery_id} settled as released, got {said}")
     work.control.peer.close()
 
 
@@ -98,7 +98,7 @@ def no_outcome_stays(broker: Broker) -> None:
     work = Acquired(broker, 3)
     work.settle(Accepted(), 2)
     work.control.commit(work.txn)
-    if set(work.control.session.settlements) & {work.deliveries[0].id, work.deliveries[1].id}:
+    if set(work.control.session.settlements) & {each.delivery_id for each in work.deliveries[:2]}:
         raise Unexpected("the broker has settled a delivery that has no outcome")
     expect_left(broker, broker.queue())
     work.receiver.settle(work.deliveries[0])

@@ -36,7 +36,7 @@ def supported(broker: Broker) -> None:
     """A flow that names a transaction: its transfers name it, too, or the link ends with not-implemented."""
     control = Controller(broker)
     put(broker, broker.queue(), b"mine")
-    receiver = control.session.attach_receiver(broker.queue())
+    receiver = control.session.receiver(broker.queue())
     txn = control.declare()
     acquire(receiver, txn, 1)
     answer = control.peer.expect_frame(Transfer, Detach).performative
@@ -53,7 +53,7 @@ def drain(broker: Broker) -> None:
     require_acquisition(broker)
     put(broker, broker.queue(), b"0", b"1")
     control = Controller(broker)
-    receiver = control.session.attach_receiver(broker.queue())
+    receiver = control.session.receiver(broker.queue())
     txn = control.declare()
     count = receiver.delivery_count
     acquire(receiver, txn, 10, drain=True)
@@ -104,7 +104,7 @@ def arrives_later(broker: Broker) -> None:
     """What arrives at the queue later, while the credit lasts, is acquired in the transaction, too."""
     require_acquisition(broker)
     control = Controller(broker)
-    receiver = control.session.attach_receiver(broker.queue())
+    receiver = control.session.receiver(broker.queue())
     txn = control.declare()
     acquire(receiver, txn, 2)
     control.peer.expect_nothing(Transfer, within_s=0.2)
@@ -121,9 +121,9 @@ def arrives_later(broker: Broker) -> None:
 def more_credit(broker: Broker) -> None:
     """A flow without properties leaves the txn-id of the link as it is; one with an empty map clears it."""
     work = Acquired(broker, 1, messages=3)
-    work.receiver.give_credit(1)
+    work.receiver.flow(1)
     receive_in(work.receiver, work.txn)
-    work.receiver.give_credit(1, properties={})
+    work.receiver.flow(1, properties={})
     plain = receive_in(work.receiver, None)
     work.receiver.settle(plain)
     work.control.roll_back(work.txn)
@@ -136,7 +136,7 @@ def two_transactions_on_a_link(broker: Broker) -> None:
     require_acquisition(broker)
     put(broker, broker.queue(), b"0", b"1", b"2")
     control = Controller(broker, needs=(MULTI_TXNS,))
-    receiver = control.session.attach_receiver(broker.queue())
+    receiver = control.session.receiver(broker.queue())
     good, bad = control.declare(), control.declare()
     for txn in (good, bad, good):
         acquire(receiver, txn, 1)
@@ -154,11 +154,10 @@ def several_links(broker: Broker) -> None:
     put(broker, broker.queue("one"), b"1")
     put(broker, broker.queue("two"), b"2")
     control = Controller(broker, needs=(MULTI_SSNS,))
-    other = broker.session_on(control.peer, 1)
-    other.begin()
+    other = control.peer.begin()
     txn = control.declare()
     for session, name in ((control.session, "one"), (other, "two")):
-        receiver = session.attach_receiver(broker.queue(name), name=f"receives-{name}")
+        receiver = session.receiver(broker.queue(name), name=f"receives-{name}")
         acquire(receiver, txn, 1)
         receiver.settle(receive_in(receiver, txn), within(txn, Accepted()), settled=False)
         session.catch_up()
@@ -173,13 +172,13 @@ def own_posts(broker: Broker) -> None:
     """A transaction does not acquire what it has posted itself: that is not available yet."""
     require_acquisition(broker)
     control = Controller(broker)
-    sender = control.session.attach_sender(broker.queue())
-    receiver = control.session.attach_receiver(broker.queue())
+    sender = control.session.sender(broker.queue())
+    receiver = control.session.receiver(broker.queue())
     txn = control.declare()
     post(sender, txn, b"mine", settled=True)
     acquire(receiver, txn, 1)
     control.peer.expect_nothing(Transfer)
-    receiver.give_credit(0)
+    receiver.flow(0)
     control.commit(txn)
     control.peer.close()
     expect_left(broker, broker.queue(), b"mine")
@@ -191,7 +190,7 @@ def unknown_id(broker: Broker) -> None:
     require_acquisition(broker)
     put(broker, broker.queue(), b"0")
     control = Controller(broker)
-    receiver = control.session.attach_receiver(broker.queue())
+    receiver = control.session.receiver(broker.queue())
     acquire(receiver, NEVER_DECLARED, 1)
     expect_some_error(control.peer)
     expect_left(broker, broker.queue(), b"0")
@@ -202,8 +201,8 @@ def unknown_id_detaches(broker: Broker) -> None:
     """A flow that names an unknown id: its link is detached with unknown-id, and other work goes on."""
     work = Acquired(broker, 1)
     for wrong in (NEVER_DECLARED, b"", work.txn[:15], "a string", 7):
-        other = work.control.session.attach_receiver(broker.queue(), handle=2)
-        other.give_credit(1, properties={"txn-id": wrong})
+        other = work.control.session.receiver(broker.queue(), handle=2)
+        other.flow(1, properties={"txn-id": wrong})
         expect_detach(other, UNKNOWN_ID)
     work.settle(Accepted())
     work.control.commit(work.txn)

@@ -59,7 +59,7 @@ def flood(broker: Broker) -> None:
         raise Unexpected(f"{len(live)} live transactions on one connection, and no bound")
     if len(live) != 64:
         raise NotApplicable(f"this broker's bound is {len(live)}, which its configuration may have set")
-    sender = control.session.attach_sender(broker.queue())
+    sender = control.session.sender(broker.queue())
     post(sender, live[0], b"of the first")
     stranger = Controller(broker, broker.session(container="stranger"))
     stranger.commit(stranger.declare())
@@ -94,7 +94,7 @@ def too_many_operations(broker: Broker) -> None:
     """Posts without end in one transaction: it can then be rolled back only, and nothing is there."""
     for fail in (False, True):
         control = Controller(broker, broker.session(container=f"controller-{fail}"))
-        sender = control.session.attach_sender(broker.queue(), name=f"sender-{fail}")
+        sender = control.session.sender(broker.queue(), name=f"sender-{fail}")
         txn = control.declare()
         _post_until_refused(sender, txn)
         if fail:
@@ -110,7 +110,7 @@ def too_many_operations(broker: Broker) -> None:
 def too_many_octets(broker: Broker) -> None:
     """Large posts without end: one is rejected as too much, and the transaction can then only roll back."""
     control = Controller(broker)
-    sender = control.session.attach_sender(broker.queue())
+    sender = control.session.sender(broker.queue())
     txn = control.declare()
     body = bytes(1_000_000)
     for _ in range(MOST_LARGE_MESSAGES):
@@ -133,7 +133,7 @@ def _many(broker: Broker) -> tuple[Controller, Receiver]:
     put(quiet, broker.queue(), *[b"%04d" % number for number in range(MANY)])
     quiet.discard()
     control = Controller(broker)
-    return control, control.session.attach_receiver(broker.queue())
+    return control, control.session.receiver(broker.queue())
 
 
 @scenario("4.4.3/too-many-acquired", "4.4.4-acquired", "4.4.3-state", profile="full", alone=True)
@@ -160,7 +160,7 @@ def too_many_acquired(broker: Broker) -> None:
 def too_many_retired(broker: Broker) -> None:
     """Outcomes beyond the bound: the transaction can only roll back, and none of them is applied."""
     control, receiver = _many(broker)
-    receiver.give_credit(MANY)
+    receiver.flow(MANY)
     deliveries = [receiver.receive() for _ in range(MANY)]
     txn = control.declare()
     for delivery in deliveries:

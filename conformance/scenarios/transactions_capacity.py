@@ -37,7 +37,7 @@ def unknown_id(broker: Broker) -> None:
     """A transfer that names an id that was never declared fails, settled or not; nothing is posted."""
     for settled in (False, True):
         control = Controller(broker)
-        sender = control.session.attach_sender(broker.queue())
+        sender = control.session.sender(broker.queue())
         control.declare()
         post(sender, NEVER_DECLARED, b"never", settled=settled)
         expect_some_error(control.peer)
@@ -49,13 +49,13 @@ def unknown_id(broker: Broker) -> None:
 def unknown_id_detaches(broker: Broker) -> None:
     """A transfer that names an unknown id: its link is detached with it, and no other work is touched."""
     control = Controller(broker)
-    sender, txn = control.session.attach_sender(broker.queue()), control.declare()
-    other = control.session.attach_sender(broker.queue(), handle=2, name="sender-2")
+    sender, txn = control.session.sender(broker.queue()), control.declare()
+    other = control.session.sender(broker.queue(), handle=2, name="sender-2")
     post(sender, txn, b"good")
     for wrong in (NEVER_DECLARED, txn[:15], txn + b"\x00", b"", b"x" * 32):
         post(other, wrong, b"never")
         expect_detach(other, UNKNOWN_ID)
-        other = control.session.attach_sender(broker.queue(), handle=2, name="sender-2")
+        other = control.session.sender(broker.queue(), handle=2, name="sender-2")
     control.commit(txn)
     expect_left(broker, broker.queue(), b"good")
 
@@ -66,7 +66,7 @@ def rejected_cannot_commit(broker: Broker) -> None:
     without it.
     """
     control = Controller(broker)
-    sender, txn = control.session.attach_sender(broker.queue()), control.declare()
+    sender, txn = control.session.sender(broker.queue()), control.declare()
     anonymous = anonymous_sender(control.session, handle=2)
     post(sender, txn, b"good")
     number = anonymous.send(elsewhere(broker.settings.unknown_address), state=within(txn))
@@ -81,7 +81,7 @@ def rejected_cannot_commit(broker: Broker) -> None:
 def expires(broker: Broker) -> None:
     """The time to live is judged at the commit: what has expired by then is not delivered."""
     control = Controller(broker)
-    sender, txn = control.session.attach_sender(broker.queue()), control.declare()
+    sender, txn = control.session.sender(broker.queue()), control.declare()
     sender.send(encode_composite(Header(ttl=200)) + data(b"short"), state=within(txn))
     sender.send(encode_composite(Header(ttl=60_000)) + data(b"long"), state=within(txn))
     time.sleep(0.4)

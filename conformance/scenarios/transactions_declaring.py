@@ -1,7 +1,6 @@
 """Control links, what the coordinator offers, and declares (4.1, 4.2, 4.5)."""
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import RECEIVER
 from amqp_broker.conformance.messages import (
     APPLICATION_PROPERTIES,
     FOOTER,
@@ -23,6 +22,7 @@ from amqp_broker.conformance.transactions import (
 )
 from amqp_broker.conformance.transcript import describe
 from amqp_broker.frames import (
+    RECEIVER,
     Attach,
     Coordinator,
     Declare,
@@ -146,7 +146,7 @@ def exactly(broker: Broker) -> None:
 def other_direction(broker: Broker) -> None:
     """A link on which the broker would send to a coordinator is refused with an error."""
     session = Controller(broker).session
-    session.send(
+    session.put(
         Attach(
             name="backwards",
             handle=5,
@@ -206,7 +206,7 @@ def not_resumed(broker: Broker) -> None:
     """A control link that is detached and attached again is a new one: its transaction has gone."""
     control = Controller(broker)
     txn = control.declare()
-    post(control.session.attach_sender(broker.queue()), txn, b"never", settled=True)
+    post(control.session.sender(broker.queue()), txn, b"never", settled=True)
     control.session.catch_up()
     control.link.detach(closed=False)
     again = Controller(broker, control.session, unsettled={b"\x00\x00\x00\x00": Declared(txn_id=txn)})

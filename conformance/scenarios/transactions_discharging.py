@@ -38,7 +38,7 @@ def fail_not_set(broker: Broker) -> None:
     """A discharge whose fail flag is not set commits: what was posted is there."""
     control = Controller(broker)
     txn = control.declare()
-    post(control.session.attach_sender(broker.queue()), txn, b"there")
+    post(control.session.sender(broker.queue()), txn, b"there")
     control.discharge(txn, None)
     expect_left(broker, broker.queue(), b"there")
 
@@ -91,10 +91,10 @@ def fail_always(broker: Broker) -> None:
     control = Controller(broker)
     control.roll_back(control.declare())
     put(broker, broker.queue("in"), b"1", b"2")
-    receiver = control.session.attach_receiver(broker.queue("in"))
-    sender = control.session.attach_sender(broker.queue("out"))
+    receiver = control.session.receiver(broker.queue("in"))
+    sender = control.session.sender(broker.queue("out"))
     for settled in (False, True):
-        receiver.give_credit(1)
+        receiver.flow(1)
         delivery = receiver.receive(skip=(Disposition,))
         txn = control.declare()
         post(sender, txn, b"unsettled")
@@ -125,7 +125,7 @@ def fail_of_what_cannot_commit(broker: Broker) -> None:
 def settled_discharge(broker: Broker) -> None:
     """A discharge that is sent settled: the control link is detached with an error, and all rolled back."""
     work = Delivered(broker)
-    post(work.control.session.attach_sender(broker.queue("out")), work.txn, b"never")
+    post(work.control.session.sender(broker.queue("out")), work.txn, b"never")
     work.retire(Accepted(), settled=True)
     work.control.ask(Discharge(txn_id=work.txn, fail=False), settled=True)
     work.control.expect_detach()
@@ -138,7 +138,7 @@ def foreign_connection(broker: Broker) -> None:
     """A discharge of another connection's transaction is rejected; its own controller commits it."""
     control = Controller(broker)
     txn = control.declare()
-    post(control.session.attach_sender(broker.queue()), txn, b"its own")
+    post(control.session.sender(broker.queue()), txn, b"its own")
     stranger = Controller(broker, broker.session(container="stranger"))
     stranger.refused(Discharge(txn_id=txn, fail=False))
     stranger.refused(Discharge(txn_id=txn, fail=True))
@@ -152,7 +152,7 @@ def another_control_link(broker: Broker) -> None:
     control = Controller(broker)
     other = Controller(broker, control.session, handle=101, name="another")
     txn = control.declare()
-    post(control.session.attach_sender(broker.queue()), txn, b"its own")
+    post(control.session.sender(broker.queue()), txn, b"its own")
     other.refused(Discharge(txn_id=txn, fail=False), UNKNOWN_ID)
     other.refused(Discharge(txn_id=txn, fail=True), UNKNOWN_ID)
     control.commit(txn)
@@ -168,7 +168,7 @@ def _position(session: Session, performative: object) -> int:
 def provisional_first(broker: Broker) -> None:
     """All in one write: the provisional outcome of each post comes before the discharge is accepted."""
     control = Controller(broker)
-    sender = control.session.attach_sender(broker.queue())
+    sender = control.session.sender(broker.queue())
     txn = control.declare()
     sender.await_credit(5)
     control.link.await_credit()
@@ -190,7 +190,7 @@ def settlements_first(broker: Broker) -> None:
     put(broker, broker.queue(), b"1", b"2", b"3")
     control = Controller(broker)
     session = control.session
-    receiver = session.attach_receiver(broker.queue(), credit=3)
+    receiver = session.receiver(broker.queue(), credit=3)
     deliveries = [receiver.receive() for _ in range(3)]
     for outcome in (Accepted(), Rejected(), Released()):
         txn = control.declare()
@@ -198,10 +198,10 @@ def settlements_first(broker: Broker) -> None:
         receiver.settle(delivery, within(txn, outcome), settled=False)
         discharge = control.ask(Discharge(txn_id=txn, fail=False))
         control.answer(discharge)
-        settlement = session.settlements.get(delivery.id)
+        settlement = session.settlements.get(delivery.delivery_id)
         if settlement is None or not settlement.settled or settlement.state != within(txn, outcome):
             said = "nothing" if settlement is None else describe(settlement)
-            raise Unexpected(f"expected delivery {delivery.id} settled in the transaction, got {said}")
+            raise Unexpected(f"expected {delivery.delivery_id} settled in the transaction, got {said}")
         if _position(session, settlement) > _position(session, session.outcomes[discharge]):
             raise Unexpected("the discharge was accepted before what it retired was settled")
     session.peer.close()
@@ -211,7 +211,7 @@ def settlements_first(broker: Broker) -> None:
 def interleaved(broker: Broker) -> None:
     """Two transactions post in turn over one link; one commits, one is rolled back."""
     control = Controller(broker, needs=(MULTI_TXNS,))
-    sender = control.session.attach_sender(broker.queue())
+    sender = control.session.sender(broker.queue())
     good, bad = control.declare(), control.declare()
     sender.await_credit(6)
     with control.peer.one_write():
@@ -229,10 +229,10 @@ def transform(broker: Broker) -> None:
     bodies = [b"%d" % number for number in range(5)]
     put(broker, broker.queue("in"), *bodies)
     control = Controller(broker)
-    receiver = control.session.attach_receiver(broker.queue("in"))
-    sender = control.session.attach_sender(broker.queue("out"))
+    receiver = control.session.receiver(broker.queue("in"))
+    sender = control.session.sender(broker.queue("out"))
     for number in range(5):
-        receiver.give_credit(1)
+        receiver.flow(1)
         delivery = receiver.receive(skip=(Disposition,))
         txn = control.declare()
         post(sender, txn, b"%d" % number)
@@ -246,7 +246,7 @@ def transform(broker: Broker) -> None:
 def _timed_out(control: Controller, waiting: Receiver) -> None:
     """Waits until what the transaction has acquired comes to somebody else; keeps connections alive."""
     end = time.monotonic() + LASTS_AT_MOST_S
-    while not waiting.received:
+    while not waiting.deliveries:
         if time.monotonic() > end:
             raise NotApplicable(f"no transaction has timed out within {LASTS_AT_MOST_S:g} s")
         control.peer.send_empty_frame()
@@ -261,10 +261,10 @@ def timeout(broker: Broker) -> None:
     require_acquisition(broker)
     put(broker, broker.queue("in"), b"mine")
     control = Controller(broker)
-    sender = control.session.attach_sender(broker.queue())
+    sender = control.session.sender(broker.queue())
     late, txn = control.declare(), control.declare()
     post(sender, txn, b"never")
-    receiver = control.session.attach_receiver(broker.queue("in"))
+    receiver = control.session.receiver(broker.queue("in"))
     acquire(receiver, txn, 1)
     receive_in(receiver, txn, skip=(Disposition,))
     freed = reader(broker, broker.queue("in"), 1)
@@ -284,7 +284,7 @@ def timeout(broker: Broker) -> None:
 def settled_goes_nowhere(broker: Broker) -> None:
     """A settled message that cannot be posted: the transaction cannot commit, nothing of it is there."""
     control = Controller(broker)
-    good, sender = control.session.attach_sender(broker.queue()), anonymous_sender(control.session, handle=2)
+    good, sender = control.session.sender(broker.queue()), anonymous_sender(control.session, handle=2)
     txn = control.declare()
     post(good, txn, b"never")
     sender.send(elsewhere(broker.settings.unknown_address), state=within(txn), settled=True)

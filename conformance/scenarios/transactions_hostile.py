@@ -19,7 +19,6 @@ from amqp_broker.conformance.transactions import (
     receive_in,
     request,
     require_acquisition,
-    send_half,
     within,
 )
 from amqp_broker.frames import (
@@ -30,7 +29,6 @@ from amqp_broker.frames import (
     Disposition,
     Rejected,
     TransactionalState,
-    Transfer,
 )
 
 
@@ -60,7 +58,7 @@ def guesses(broker: Broker) -> None:
     """A thousand guessed ids are rejected, each with unknown-id; a transaction that is live stays so."""
     control = Controller(broker)
     txn = control.declare()
-    sender = control.session.attach_sender(broker.queue())
+    sender = control.session.sender(broker.queue())
     post(sender, txn, b"not guessed")
     noise = random.Random(4)
     for _ in range(1_000):
@@ -105,7 +103,7 @@ def states_that_are_none(broker: Broker) -> None:
     """A transfer whose txn-id is of another type, too long or null ends in an error; nothing is posted."""
     for txn_id in (None, 7, "txn", b"", b"x" * 33, [1], b"x" * 40_000):
         control = Controller(broker)
-        sender = control.session.attach_sender(broker.queue())
+        sender = control.session.sender(broker.queue())
         state = TransactionalState(txn_id=txn_id)  # type: ignore[arg-type]
         try:
             sender.send(data(b"never"), state=state)
@@ -126,8 +124,8 @@ def cut_anywhere(broker: Broker) -> None:
     for steps in range(1, 7):
         session = broker.session(container=f"cut-{steps}")
         control = Controller(broker, session)
-        sender = session.attach_sender(broker.queue("out"))
-        receiver = session.attach_receiver(broker.queue("in"))
+        sender = session.sender(broker.queue("out"))
+        receiver = session.receiver(broker.queue("in"))
         txn = control.declare()
         if steps > 1:
             post(sender, txn, b"never", settled=True)
@@ -156,7 +154,7 @@ def many_cut_at_once(broker: Broker) -> None:
     controls = []
     for number in range(20):
         control = Controller(broker, broker.session(container=f"cut-{number}"))
-        receiver = control.session.attach_receiver(broker.queue())
+        receiver = control.session.receiver(broker.queue())
         txn = control.declare()
         acquire(receiver, txn, 2)
         for _ in range(2):
@@ -173,7 +171,7 @@ def many_cut_at_once(broker: Broker) -> None:
 def churn(broker: Broker) -> None:
     """Five hundred transactions one after the other on one link: each is there, or not, as it was ended."""
     control = Controller(broker)
-    sender = control.session.attach_sender(broker.queue())
+    sender = control.session.sender(broker.queue())
     kept = []
     for number in range(500):
         txn = control.declare()
@@ -193,12 +191,12 @@ def unfinished_requests(broker: Broker) -> None:
     control = Controller(broker)
     half = request(Declare())[:3]
     for number in range(20):
-        send_half(control.link, half)
+        control.link.send(half, more=True)
         if number % 2:
             control.link.detach()
             control = Controller(broker, control.session)
         else:
-            control.session.send(Transfer(handle=control.link.handle, aborted=True))
+            control.link.send_more(aborted=True)
             control.commit(control.declare())
     control.commit(control.declare())
     control.peer.close()

@@ -20,7 +20,6 @@ from amqp_broker.conformance.transactions import (
     provisional,
     put,
     reader,
-    send_half,
     within,
 )
 from amqp_broker.conformance.transcript import describe
@@ -39,7 +38,7 @@ HALF, REST = data(b"half of it")[:6], data(b"half of it")[6:]
 def _begun(broker: Broker, name: str = "q") -> tuple[Controller, Sender, bytes]:
     """Returns a control link, a link to this scenario's queue, and a declared transaction."""
     control = Controller(broker)
-    return control, control.session.attach_sender(broker.queue(name)), control.declare()
+    return control, control.session.sender(broker.queue(name)), control.declare()
 
 
 @scenario("4.4.1/commit", "4.4.1-not-available", "4.4-state", "4.4-requests", "4.1-any-link")
@@ -152,7 +151,7 @@ def several_queues(broker: Broker) -> None:
     """One discharge makes all available that was posted on several links to several queues, or nothing."""
     control = Controller(broker)
     links = [
-        control.session.attach_sender(broker.queue(name), handle=handle, name=f"sender-{handle}")
+        control.session.sender(broker.queue(name), handle=handle, name=f"sender-{handle}")
         for handle, name in enumerate(("one", "one", "two", "three"))
     ]
     for fail in (True, False):
@@ -171,12 +170,11 @@ def several_sessions(broker: Broker) -> None:
     control = Controller(broker, needs=(MULTI_SSNS,))
     txn = control.declare()
     for channel in (1, 2):
-        session = broker.session_on(control.peer, channel)
-        session.begin()
-        sender = session.attach_sender(broker.queue(), name=f"on-session-{channel}")
+        session = control.peer.begin(channel)
+        sender = session.sender(broker.queue(), name=f"on-session-{channel}")
         post(sender, txn, b"on session %d" % channel)
         session.catch_up()
-    post(control.session.attach_sender(broker.queue()), txn, b"on its own")
+    post(control.session.sender(broker.queue()), txn, b"on its own")
     expect_left(broker, broker.queue())
     control.commit(txn)
     expect_left(broker, broker.queue(), b"on its own", b"on session 1", b"on session 2")
@@ -201,8 +199,8 @@ def frames_of_two(broker: Broker) -> None:
     """
     control, sender, txn = _begun(broker)
     other = control.declare()
-    send_half(sender, HALF, state=within(txn))
-    control.session.send(Transfer(handle=sender.handle, state=within(other)), REST)
+    sender.send(HALF, more=True, state=within(txn))
+    sender.send_more(REST, state=within(other))
     expect_detach(sender)
     for each in (txn, other):
         control.refused(Discharge(txn_id=each, fail=False), ROLLBACK)
@@ -214,7 +212,7 @@ def partial(broker: Broker) -> None:
     """A commit while a message is half sent: the control link is terminated, and all is rolled back."""
     control, sender, txn = _begun(broker)
     post(sender, txn, b"whole", settled=True)
-    send_half(sender, HALF, state=within(txn))
+    sender.send(HALF, more=True, state=within(txn))
     control.ask(Discharge(txn_id=txn, fail=False))
     control.expect_detach(ROLLBACK)
     expect_left(broker, broker.queue())
@@ -224,9 +222,9 @@ def partial(broker: Broker) -> None:
 def partial_rollback(broker: Broker) -> None:
     """A rollback while a message is half sent is accepted; the rest of it then names an unknown id."""
     control, sender, txn = _begun(broker)
-    send_half(sender, HALF, state=within(txn))
+    sender.send(HALF, more=True, state=within(txn))
     control.roll_back(txn)
-    control.session.send(Transfer(handle=sender.handle, state=within(txn)), REST)
+    sender.send_more(REST, state=within(txn))
     expect_detach(sender, UNKNOWN_ID)
     expect_left(broker, broker.queue())
 
@@ -235,12 +233,12 @@ def partial_rollback(broker: Broker) -> None:
 def partial_elsewhere(broker: Broker) -> None:
     """A message that is half sent in one transaction does not hinder the commit of another."""
     control, sender, txn = _begun(broker)
-    send_half(sender, HALF, state=within(txn))
+    sender.send(HALF, more=True, state=within(txn))
     other = control.declare()
-    post(control.session.attach_sender(broker.queue(), handle=2, name="sender-2"), other, b"whole")
+    post(control.session.sender(broker.queue(), handle=2, name="sender-2"), other, b"whole")
     control.commit(other)
     expect_left(broker, broker.queue(), b"whole")
-    control.session.send(Transfer(handle=sender.handle, aborted=True))
+    sender.send_more(aborted=True)
     control.commit(txn)
     expect_left(broker, broker.queue(), b"whole")
 
@@ -249,7 +247,7 @@ def partial_elsewhere(broker: Broker) -> None:
 def invisible_to_itself(broker: Broker) -> None:
     """Before its discharge a transaction's own connection does not get what it posted, either."""
     control, sender, txn = _begun(broker)
-    receiver = control.session.attach_receiver(broker.queue(), credit=5)
+    receiver = control.session.receiver(broker.queue(), credit=5)
     post(sender, txn, b"not yet", settled=True)
     control.peer.expect_nothing(Transfer)
     control.commit(txn, skip=(Transfer,))
@@ -263,14 +261,14 @@ def invisible_to_browsers(broker: Broker) -> None:
     """A copying link does not see what is posted before the discharge, either, and sees it after."""
     control, sender, txn = _begun(broker)
     browser = copying(broker, broker.queue())
-    browser.give_credit(10)
+    browser.flow(10)
     post(sender, txn, b"1", b"2")
     control.session.catch_up()
     browser.peer.expect_nothing(Transfer)
     browser.peer.close()
     control.commit(txn)
     late = copying(broker, broker.queue())
-    late.give_credit(10)
+    late.flow(10)
     for _ in range(2):
         late.receive()
     late.peer.close()

@@ -20,8 +20,8 @@ class _Asks:
         broker.require_coordinator()
         session = broker.session(container=container)
         self.reply_to = broker.queue(f"replies-to-{container}")
-        self.replies: Receiver = session.attach_receiver(self.reply_to, credit=100)
-        self.sender: Sender = session.send_attach_sender(ADDRESS, name="questions")
+        self.replies: Receiver = session.receiver(self.reply_to, credit=100)
+        self.sender: Sender = session.put_sender(ADDRESS, name="questions")
         try:
             self.sender.expect_attach()
         except Unexpected as refused:
@@ -70,7 +70,7 @@ def asked_after_the_end(broker: Broker) -> None:
     asks = _Asks(broker)
     control = Controller(broker)
     first, second = control.declare(), control.declare()
-    post(control.session.attach_sender(broker.queue()), first, b"never", settled=True)
+    post(control.session.sender(broker.queue()), first, b"never", settled=True)
     control.link.detach()
     asks.expect(first, NOT_COMMITTED)
     control = Controller(broker, control.session)
@@ -87,7 +87,7 @@ def lost_answer(broker: Broker) -> None:
     for number in range(10):
         control = Controller(broker, broker.session(container=f"lost-{number}"))
         address = broker.queue(f"q-{number}")
-        sender = control.session.attach_sender(address)
+        sender = control.session.sender(address)
         txn = control.declare()
         sender.await_credit()
         control.link.await_credit()

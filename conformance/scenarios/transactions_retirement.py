@@ -69,7 +69,7 @@ def released(broker: Broker) -> None:
         (delivery,) = expect_left(broker, broker.queue(), b"0")
         if delivery_count(delivery) != 0:
             raise Unexpected(f"expected delivery-count 0, got {delivery_count(delivery)}")
-        work.receiver.give_credit(1)
+        work.receiver.flow(1)
         work.receiver.settle(work.receiver.receive(skip=(Disposition,)))
         work.left()
 
@@ -86,7 +86,7 @@ def modified(broker: Broker) -> None:
         got = delivery_count(delivery), map_of(delivery.payload, MESSAGE_ANNOTATIONS).get("x-opt-new")
         if got != (1, "new"):
             raise Unexpected(f"expected the delivery-count and annotation (1, 'new'), got {got}")
-        work.receiver.give_credit(1)
+        work.receiver.flow(1)
         work.receiver.settle(work.receiver.receive(skip=(Disposition,)))
         work.left()
 
@@ -109,11 +109,11 @@ def a_range(broker: Broker) -> None:
     for settled in (False, True):
         work = Delivered(broker, 6)
         state = within(work.txn, Accepted())
-        work.receiver.settle(work.deliveries[1], state, last=work.deliveries[4], settled=settled)
+        work.receiver.settle(work.deliveries[1:5], state, settled=settled)
         work.control.commit(work.txn)
         work.left(b"0", b"5")
         work = Delivered(broker, 0)
-        work.receiver.give_credit(2)
+        work.receiver.flow(2)
         for _ in range(2):
             work.receiver.settle(work.receiver.receive())
         work.left()
@@ -125,14 +125,14 @@ def several_links(broker: Broker) -> None:
     put(broker, broker.queue("one"), b"1", b"2")
     put(broker, broker.queue("two"), b"3", b"4")
     control = Controller(broker)
-    one = control.session.attach_receiver(broker.queue("one"), handle=1)
-    two = control.session.attach_receiver(broker.queue("two"), handle=2)
+    one = control.session.receiver(broker.queue("one"), handle=1)
+    two = control.session.receiver(broker.queue("two"), handle=2)
     deliveries = []
     for receiver in (one, two, one, two):
-        receiver.give_credit(1)
+        receiver.flow(1)
         deliveries.append(receiver.receive())
     txn = control.declare()
-    one.settle(deliveries[1], within(txn, Accepted()), last=deliveries[3], settled=False)
+    one.settle(deliveries[1:4], within(txn, Accepted()), settled=False)
     control.commit(txn)
     control.peer.close()
     expect_left(broker, broker.queue("one"), b"1")
@@ -146,9 +146,8 @@ def several_sessions(broker: Broker) -> None:
     control = Controller(broker, needs=(MULTI_SSNS,))
     txn = control.declare()
     for channel in (1, 2):
-        session = broker.session_on(control.peer, channel)
-        session.begin()
-        receiver = session.attach_receiver(broker.queue(), name=f"on-session-{channel}", credit=1)
+        session = control.peer.begin(channel)
+        receiver = session.receiver(broker.queue(), name=f"on-session-{channel}", credit=1)
         receiver.settle(receiver.receive(), within(txn, Accepted()), settled=channel == 1)
         session.catch_up()
     control.commit(txn)
@@ -161,13 +160,13 @@ def second(broker: Broker) -> None:
     """In rcv-settle-mode second, too, a rollback leaves it live, and a commit applies the outcome."""
     put(broker, broker.queue(), b"0", b"1")
     control = Controller(broker)
-    receiver = control.session.send_attach_receiver(broker.queue(), rcv_settle_mode=1)
+    receiver = control.session.put_receiver(broker.queue(), rcv_settle_mode=1)
     receiver.refusal_may_be("amqp:not-implemented")
     receiver.expect_attach()
     txn = control.declare()
-    receiver.give_credit(2)
+    receiver.flow(2)
     deliveries = [receiver.receive() for _ in range(2)]
-    receiver.settle(deliveries[0], within(txn, Accepted()), last=deliveries[1], settled=False)
+    receiver.settle(deliveries[0:2], within(txn, Accepted()), settled=False)
     control.roll_back(txn)
     receiver.settle(deliveries[0], Released(), settled=False)
     txn = control.declare()
@@ -250,11 +249,11 @@ def unknown_id_detaches(broker: Broker) -> None:
     for settled in (False, True):
         control = Controller(broker)
         txn = control.declare()
-        one = control.session.attach_receiver(broker.queue("one"), handle=1, credit=1)
+        one = control.session.receiver(broker.queue("one"), handle=1, credit=1)
         first = one.receive()
-        two = control.session.attach_receiver(broker.queue("two"), handle=2, credit=1)
+        two = control.session.receiver(broker.queue("two"), handle=2, credit=1)
         last = two.receive()
-        one.settle(first, within(NEVER_DECLARED, Accepted()), last=last, settled=settled)
+        one.settle([first, last], within(NEVER_DECLARED, Accepted()), settled=settled)
         links = {one.remote_handle, two.remote_handle}
         for _ in range(2):
             detach = control.peer.expect(Detach)

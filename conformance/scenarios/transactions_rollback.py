@@ -50,7 +50,7 @@ def rollback_then_released(broker: Broker) -> None:
     for number, outcome in enumerate(OUTCOMES):
         work.retire(outcome, number, settled=False)
     work.control.roll_back(work.txn)
-    work.receiver.settle(work.deliveries[0], Released(), last=work.deliveries[-1])
+    work.receiver.settle(work.deliveries, Released())
     work.control.session.catch_up()
     for delivery in work.left(b"0", b"1", b"2", b"3"):
         new = map_of(delivery.payload, MESSAGE_ANNOTATIONS).get("x-opt-new")
@@ -107,7 +107,7 @@ def default_modified(broker: Broker) -> None:
         (delivery,) = expect_left(broker, broker.queue(), b"0")
         if delivery_count(delivery) != 1:
             raise Unexpected(f"expected delivery-count 1, got {delivery_count(delivery)}")
-        work.receiver.give_credit(1)
+        work.receiver.flow(1)
         work.receiver.settle(work.receiver.receive())
         work.left()
 
@@ -156,6 +156,6 @@ def settled_without_outcome(broker: Broker) -> None:
         (delivery,) = expect_left(broker, broker.queue(), b"0")
         if delivery_count(delivery) != 1:
             raise Unexpected(f"expected delivery-count 1, got {delivery_count(delivery)}")
-        work.receiver.give_credit(1)
+        work.receiver.flow(1)
         work.receiver.settle(work.receiver.receive())
         work.left()

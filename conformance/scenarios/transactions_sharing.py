@@ -1,7 +1,6 @@
 """Several at one queue: who sees what, and messages that are half sent at the discharge (4.4.3)."""
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import RECEIVER, WINDOW
 from amqp_broker.conformance.outcomes import Unexpected
 from amqp_broker.conformance.scenario import scenario
 from amqp_broker.conformance.transactions import (
@@ -17,7 +16,8 @@ from amqp_broker.conformance.transactions import (
     within,
 )
 from amqp_broker.conformance.transcript import describe
-from amqp_broker.frames import Accepted, Discharge, Disposition, Transfer
+from amqp_broker.conformance.wire import WINDOW
+from amqp_broker.frames import RECEIVER, Accepted, Discharge, Disposition, Transfer
 
 LARGE = bytes(range(256)) * 20
 """A message of several frames where frames are small."""
@@ -35,7 +35,7 @@ def two_controllers(broker: Broker) -> None:
     controls = []
     for number in range(2):
         control = Controller(broker, broker.session(container=f"controller-{number}"))
-        receiver = control.session.attach_receiver(broker.queue())
+        receiver = control.session.receiver(broker.queue())
         txn = control.declare()
         acquire(receiver, txn, 10)
         got.append([])
@@ -62,7 +62,7 @@ def turn_by_turn(broker: Broker) -> None:
     put(broker, broker.queue(), *bodies)
     committed = []
     controls = [Controller(broker, broker.session(container=f"controller-{number}")) for number in range(2)]
-    receivers = [control.session.attach_receiver(broker.queue()) for control in controls]
+    receivers = [control.session.receiver(broker.queue()) for control in controls]
     for number in range(2 * len(bodies)):
         control, receiver = controls[number % 2], receivers[number % 2]
         txn = control.declare()
@@ -84,17 +84,17 @@ def invisible(broker: Broker) -> None:
     require_acquisition(broker)
     put(broker, broker.queue(), b"mine")
     control = Controller(broker)
-    receiver = control.session.attach_receiver(broker.queue())
+    receiver = control.session.receiver(broker.queue())
     txn = control.declare()
     acquire(receiver, txn, 1)
     receiver.settle(receive_in(receiver, txn), within(txn, Accepted()), settled=False)
-    beside = control.session.attach_receiver(broker.queue(), handle=2, credit=1)
+    beside = control.session.receiver(broker.queue(), handle=2, credit=1)
     waiting = reader(broker, broker.queue(), 1)
     waiting.peer.expect_nothing(Transfer)
     control.peer.expect_nothing(Transfer, within_s=0.1)
     control.commit(txn)
     waiting.peer.expect_nothing(Transfer, within_s=0.1)
-    beside.give_credit(0)
+    beside.flow(0)
     control.peer.close()
 
 
@@ -104,14 +104,14 @@ def browser_sees(broker: Broker) -> None:
     require_acquisition(broker)
     put(broker, broker.queue(), b"0", b"1")
     control = Controller(broker)
-    receiver = control.session.attach_receiver(broker.queue())
+    receiver = control.session.receiver(broker.queue())
     txn = control.declare()
     acquire(receiver, txn, 2)
     for _ in range(2):
         receiver.settle(receive_in(receiver, txn), within(txn, Accepted()), settled=False)
     control.session.catch_up()
     browser = copying(broker, broker.queue())
-    browser.give_credit(10)
+    browser.flow(10)
     for body in (b"0", b"1"):
         if body_of(browser.receive()) != body:
             raise Unexpected("the copying link does not see the messages in their order")
@@ -126,10 +126,9 @@ def _half_sent(broker: Broker) -> tuple[Controller, bytes, int]:
     require_acquisition(broker)
     put(broker, broker.queue(), LARGE)
     peer, _ = broker.opened(max_frame_size=SMALL_FRAMES)
-    session = broker.session_on(peer)
-    session.begin(incoming_window=1)
+    session = peer.begin(incoming_window=1)
     control = Controller(broker, session)
-    receiver = session.attach_receiver(broker.queue())
+    receiver = session.receiver(broker.queue())
     txn = control.declare()
     acquire(receiver, txn, 1)
     first = peer.expect(Transfer)
@@ -169,7 +168,7 @@ def half_sent_commit(broker: Broker) -> None:
     while control.peer.expect(Transfer, aborted=False).more:
         pass
     expect_left(broker, broker.queue())
-    session.send(Disposition(role=RECEIVER, first=first, settled=True, state=Accepted()))
+    session.put(Disposition(role=RECEIVER, first=first, settled=True, state=Accepted()))
     session.catch_up()
     control.peer.close()
     expect_left(broker, broker.queue())

@@ -3,7 +3,6 @@
 import struct
 
 from amqp_broker.conformance.broker import Broker
-from amqp_broker.conformance.dialogue import Session
 from amqp_broker.conformance.messages import AMQP_VALUE, bare_octets
 from amqp_broker.conformance.octets import (
     ATTACH,
@@ -54,7 +53,7 @@ def _open_with(broker: Broker, body: bytes, what: str) -> Peer:
 def _is_open(broker: Broker, body: bytes, what: str) -> None:
     peer = _open_with(broker, body, what)
     peer.expect(Open)
-    Session(peer).begin()
+    peer.begin()
     peer.close()
 
 
@@ -148,7 +147,7 @@ def string_encodings(broker: Broker) -> None:
 def characters(broker: Broker) -> None:
     """A string of several octets for each character is a string: a link's name comes back as it was."""
     session = broker.session()
-    session.attach_sender(broker.queue(), name="Fjärrström \N{SNOWMAN} \U0001f4e8")
+    session.sender(broker.queue(), name="Fjärrström \N{SNOWMAN} \U0001f4e8")
     session.peer.close()
 
 
@@ -239,8 +238,8 @@ def every_type_in_a_body(broker: Broker) -> None:
     session = broker.session()
     address = broker.queue()
     payload = described(AMQP_VALUE, list32(*ONE_OF_EACH))
-    session.attach_sender(address).put([payload])
-    delivery = session.attach_receiver(address, credit=1).receive()
+    session.sender(address).put([payload])
+    delivery = session.receiver(address, credit=1).receive()
     if bare_octets(delivery.payload) != payload:
         raise Unexpected("the value came in other octets")
     session.peer.close()

@@ -25,7 +25,7 @@ def supported_version(broker: Broker) -> None:
     """A supported version is answered with the same header, before any frame."""
     peer = broker.connect()
     broker.log_in(peer)
-    peer.send(broker.own_open())
+    peer.put(broker.own_open())
     peer.expect(Open)
 
 
@@ -36,7 +36,7 @@ def bare_header(broker: Broker) -> None:
     peer.send_header(AMQP_HEADER)
     header = peer.expect_header(None)
     if header.protocol_id == 0:
-        peer.send(broker.own_open())
+        peer.put(broker.own_open())
         peer.expect_frame(Open, object)
     elif header.protocol_id in (2, 3):
         peer.expect_eof()

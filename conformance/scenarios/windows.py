@@ -15,11 +15,10 @@ LARGEST_WINDOW = 70_000
 def _session_with(broker: Broker, messages: int, address: str, **begin: int) -> Session:
     """Returns a new session with ``begin``'s fields, after ``messages`` were put on the queue by another."""
     other = broker.session()
-    other.attach_sender(address).put(data(b"message %d" % number) for number in range(messages))
+    other.sender(address).put(data(b"message %d" % number) for number in range(messages))
     other.peer.close()
     peer, _ = broker.opened()
-    session = broker.session_on(peer)
-    session.begin(**begin)
+    session = peer.begin(**begin)
     return session
 
 
@@ -38,8 +37,8 @@ def _flow_on_request(session: Session) -> Flow:
 def our_window(broker: Broker) -> None:
     """The broker sends no more transfers than our incoming-window, whatever the credit."""
     session = _session_with(broker, 5, broker.queue(), incoming_window=2)
-    receiver = session.attach_receiver(broker.queue())
-    receiver.give_credit(5, incoming_window=2)
+    receiver = session.receiver(broker.queue())
+    receiver.flow(5, incoming_window=2)
     receiver.receive()
     receiver.receive()
     session.peer.expect_nothing(Transfer)
@@ -53,8 +52,8 @@ def our_window(broker: Broker) -> None:
 def closed_window(broker: Broker) -> None:
     """With an incoming-window of zero nothing comes; a flow that opens it lets the messages through."""
     session = _session_with(broker, 3, broker.queue(), incoming_window=0)
-    receiver = session.attach_receiver(broker.queue())
-    receiver.give_credit(3, incoming_window=0)
+    receiver = session.receiver(broker.queue())
+    receiver.flow(3, incoming_window=0)
     session.peer.expect_nothing(Transfer)
     session.flow(incoming_window=100)
     for _ in range(3):
@@ -66,9 +65,9 @@ def closed_window(broker: Broker) -> None:
 def window_from_old_flow(broker: Broker) -> None:
     """The window counts from the flow's next-incoming-id: an old one gives less than it says."""
     session = _session_with(broker, 6, broker.queue(), incoming_window=2)
-    receiver = session.attach_receiver(broker.queue())
+    receiver = session.receiver(broker.queue())
     first_id = session.next_incoming_id
-    receiver.give_credit(6, incoming_window=2)
+    receiver.flow(6, incoming_window=2)
     receiver.receive()
     receiver.receive()
     session.flow(next_incoming_id=first_id, incoming_window=3)
@@ -84,13 +83,12 @@ def window_before_begin(broker: Broker) -> None:
     """
     address = broker.queue()
     other = broker.session()
-    other.attach_sender(address).put(data(b"message %d" % number) for number in range(3))
+    other.sender(address).put(data(b"message %d" % number) for number in range(3))
     peer, _ = broker.opened()
-    session = Session(peer)
     with peer.one_write():
-        session.send_begin(incoming_window=100)
-        receiver = session.send_attach_receiver(address)
-        session.send(
+        session = peer.put_begin(incoming_window=100)
+        receiver = session.put_receiver(address)
+        session.put(
             Flow(incoming_window=2, next_outgoing_id=0, outgoing_window=100, handle=1, link_credit=3)
         )
     session.expect_begin()
@@ -108,12 +106,11 @@ def split_over_windows(broker: Broker) -> None:
     """A message of more frames than our window waits in its middle until the window opens."""
     address = broker.queue()
     other = broker.session()
-    other.attach_sender(address).put([data(bytes(3000))])
+    other.sender(address).put([data(bytes(3000))])
     peer, _ = broker.opened(max_frame_size=512)
-    session = Session(peer)
-    session.begin(incoming_window=2)
-    receiver = session.attach_receiver(address)
-    receiver.give_credit(1, incoming_window=2)
+    session = peer.begin(incoming_window=2)
+    receiver = session.receiver(address)
+    receiver.flow(1, incoming_window=2)
     payload = b""
     for _ in range(2):
         payload += peer.expect_frame(Transfer).payload
@@ -133,9 +130,8 @@ def split_over_windows(broker: Broker) -> None:
 def wrapping_ids(broker: Broker) -> None:
     """Transfer-ids begin anywhere and wrap at 2^32, by serial number arithmetic."""
     peer, _ = broker.opened()
-    session = broker.session_on(peer)
-    session.begin(next_outgoing_id=0xFFFF_FFFE)
-    sender = session.attach_sender(broker.queue())
+    session = peer.begin(next_outgoing_id=0xFFFF_FFFE)
+    sender = session.sender(broker.queue())
     sender.put(data(b"%d" % number) for number in range(5))
     session.flow(handle=0, echo=True)
     flow = _flow_on_request(session)
@@ -150,7 +146,7 @@ def wrapping_ids(broker: Broker) -> None:
 def counts_our_transfers(broker: Broker) -> None:
     """The broker's flow says which of our transfers it expects next."""
     session = broker.session()
-    sender = session.attach_sender(broker.queue())
+    sender = session.sender(broker.queue())
     sender.put(data(b"%d" % number) for number in range(3))
     session.flow(handle=0, echo=True)
     flow = _flow_on_request(session)
@@ -164,10 +160,10 @@ def counts_its_transfers(broker: Broker) -> None:
     """The broker's next-outgoing-id grows by one for each transfer that it sends."""
     session = _session_with(broker, 3, broker.queue())
     assert session.remote_begin is not None
-    receiver = session.attach_receiver(broker.queue(), credit=3)
+    receiver = session.receiver(broker.queue(), credit=3)
     for _ in range(3):
         receiver.receive()
-    receiver.give_credit(0, echo=True)
+    receiver.flow(0, echo=True)
     flow = _flow_on_request(session)
     expected = (session.remote_begin.next_outgoing_id + 3) & 0xFFFF_FFFF
     if flow.next_outgoing_id != expected:
@@ -179,7 +175,7 @@ def counts_its_transfers(broker: Broker) -> None:
 def next_id_from_flow(broker: Broker) -> None:
     """The broker takes next-incoming-id from our flow's next-outgoing-id."""
     session = broker.session()
-    sender = session.attach_sender(broker.queue())
+    sender = session.sender(broker.queue())
     sender.await_credit()
     session.next_outgoing_id = 500
     session.flow(handle=0, echo=True)
@@ -200,17 +196,15 @@ def overrun(broker: Broker) -> None:
         raise NotApplicable(
             f"the broker's incoming-window of {window} transfers is too large to overrun here"
         )
-    sender = session.attach_sender(broker.queue())
+    sender = session.sender(broker.queue())
     sender.await_credit()
     if session.remote_flow is not None:
         window = max(window, session.remote_flow.incoming_window)
     # One delivery that never completes: its transfers cost window, but no credit.
     with session.peer.one_write():
-        session.send(
-            Transfer(handle=0, delivery_id=0, delivery_tag=b"endless", message_format=0, more=True), b"\x00"
-        )
+        sender.send(b"\x00", more=True)
         for _ in range(window + 10):
-            session.send(Transfer(handle=0, more=True), b"\x00")
+            sender.send_more(b"\x00", more=True)
     while True:
         performative = session.peer.expect_frame(Flow, End, skip=(Disposition,)).performative
         if isinstance(performative, End):

@@ -15,6 +15,7 @@ from amqp_broker.frames import (
     Begin,
     Detach,
     Disposition,
+    End,
     Error,
     Flow,
     Frame,
@@ -159,6 +160,55 @@ def test_what_is_put_and_what_came() -> None:
     told(peer, flow(handle=6, delivery_count=LAST, link_credit=3, echo=True))
     (answer,) = put(peer)
     assert isinstance(answer, Flow) and (answer.handle, answer.link_credit) == (link.handle, 3)
+
+
+def test_what_belongs_to_nothing_is_an_error() -> None:
+    """A frame of no session or link, and an answer to nothing, are not taken."""
+    peer, session = begun()
+    link = session.attach_sender("s", "q")
+    for performative, message in (
+        (Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1), "answers none of ours"),
+        (Attach(name="s", handle=5, role=SENDER, initial_delivery_count=0), "answers none of ours"),
+        (flow(handle=3, link_credit=1), "on handle 3, of no link"),
+    ):
+        with pytest.raises(AssertionError, match=message):
+            told(peer, performative)
+    told(peer, Attach(name="s", handle=5, role=RECEIVER, target=Target(address="q")))
+    with pytest.raises(AssertionError, match="on which we send"):
+        told(peer, Transfer(handle=5, delivery_id=0, delivery_tag=b"t"))
+    told(peer, Detach(handle=5))
+    with pytest.raises(AssertionError, match="of no link"):
+        told(peer, flow(handle=5, link_credit=1))
+    assert link.credit == 0
+
+
+def test_a_channel_is_free_when_both_have_ended() -> None:
+    """A session that is begun before that gets another one; or the test says which."""
+    peer, session = begun()
+    session.end()
+    assert peer.begin().channel == 1
+    told(peer, End())
+    assert session.ended == End() and peer.begin().channel == 2
+    assert peer.begin(0).channel == 0
+
+
+def test_fields_change_the_first_transfer() -> None:
+    """Later ones have only the state; each carries as much as was asked for."""
+    peer, link = sending(credit=5)
+    state = TransactionalState(txn_id=b"t")
+    link.send(b"abcde", frame_octets=2, state=state, delivery_tag=b"tag", settled=None)
+    first, second, third = put(peer)[-3:]
+    assert first == Transfer(
+        handle=0, delivery_id=0, delivery_tag=b"tag", message_format=0, more=True, state=state
+    )
+    assert (second, third) == (Transfer(handle=0, more=True, state=state), Transfer(handle=0, state=state))
+
+
+def test_a_disposition_for_each_run() -> None:
+    """One delivery is named alone, a run by its ends."""
+    peer, link = receiving(credit=9)
+    link.settle([1, 2, 3, 5])
+    assert [(one.first, one.last) for one in put(peer) if isinstance(one, Disposition)] == [(1, 3), (5, None)]
 
 
 def test_a_detach_with_an_error_is_raised_unless_a_test_looks_itself() -> None:

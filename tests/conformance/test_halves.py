@@ -7,7 +7,6 @@ import attrs
 import pytest
 
 from amqp_broker.conformance.broker import Address, Broker, Findings, Settings, probe
-from amqp_broker.conformance.dialogue import Delivery
 from amqp_broker.conformance.halves import (
     CONFLICT,
     NOT_FOUND,
@@ -47,6 +46,7 @@ from amqp_broker.frames import (
     encode_frame,
 )
 from amqp_broker.testing import running_broker
+from amqp_broker.testing.peer import Delivery
 from tests.conformance.probed import probed, scenario_broker
 from tests.conformance.scripted_server import Step, scripted_server
 

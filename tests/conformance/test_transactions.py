@@ -7,7 +7,6 @@ import attrs
 import pytest
 
 from amqp_broker.conformance.broker import Address, Broker, Findings, Settings, probe
-from amqp_broker.conformance.dialogue import Delivery
 from amqp_broker.conformance.messages import AMQP_VALUE, data, section
 from amqp_broker.conformance.octets import described
 from amqp_broker.conformance.outcomes import NotApplicable, Unexpected, Verdict
@@ -51,6 +50,7 @@ from amqp_broker.frames import (
     encode_frame,
 )
 from amqp_broker.testing import running_broker
+from amqp_broker.testing.peer import Delivery
 from tests.conformance.probed import probed, scenario_broker
 from tests.conformance.scripted_server import Step, scripted_server
 
@@ -222,7 +222,7 @@ def test_every_transfer_of_a_post_names_its_transaction() -> None:
     """A message over several transfers carries the state in each of them (4.4.1)."""
     with _control() as control:
         sent: list[object] = []
-        control.session.send = lambda performative, payload=b"": sent.append(performative)  # type: ignore[method-assign]
+        control.session.put = lambda performative, payload=b"": sent.append(performative)  # type: ignore[method-assign]
         control.link.send(b"abc", frame_octets=1, state=TransactionalState(txn_id=b"txn"))
     states = [frame.state for frame in sent if isinstance(frame, Transfer)]
     assert states == [TransactionalState(txn_id=b"txn")] * 3

@@ -4,8 +4,8 @@ import pytest
 
 from amqp_broker.conformance.octets import frame
 from amqp_broker.conformance.outcomes import CannotConnect, Unexpected
-from amqp_broker.conformance.transcript import Transcript
-from amqp_broker.conformance.wire import ANY_ERROR, Peer, describe_kind
+from amqp_broker.conformance.transcript import Transcript, describe_kind
+from amqp_broker.conformance.wire import ANY_ERROR, Peer
 from amqp_broker.frames import (
     AMQP_HEADER,
     EMPTY_FRAME,
@@ -25,6 +25,7 @@ from tests.conformance.scripted_server import Step, scripted_server
 
 OPEN = encode_frame(0, Open(container_id="server"))
 BEGIN = encode_frame(0, Begin(remote_channel=0, next_outgoing_id=0, incoming_window=1, outgoing_window=1))
+MINE = Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)
 FLOW = encode_frame(0, Flow(incoming_window=1, next_outgoing_id=0, outgoing_window=1))
 CLOSE = encode_frame(0, Close())
 
@@ -34,7 +35,7 @@ def _close(condition: str) -> bytes:
 
 
 class Dialogue:
-    """A peer connected to a scripted server."""
+    """A peer connected to a scripted server, with a session for the server's begin to answer."""
 
     def __init__(self, *steps: Step) -> None:
         self._server = scripted_server(list(steps))
@@ -42,19 +43,31 @@ class Dialogue:
 
     def __enter__(self) -> Peer:
         self.peer = Peer(("127.0.0.1", self._server.__enter__()), self.transcript, timeout_s=PATIENCE_S)
+        self.peer.sessions[0] = self.peer.make_session(0, MINE)
         return self.peer
 
     def __exit__(self, *exception: object) -> None:
-        self.peer.discard()
+        self.peer.abort()
         self._server.__exit__(None, None, None)
 
 
 def test_a_header_and_frames_are_expected_in_turn() -> None:
-    """A header, an open and a begin are read in order, empty frames and flows between them passed over."""
-    with Dialogue(AMQP_HEADER + OPEN + EMPTY_FRAME + FLOW + BEGIN) as peer:
+    """A header, an open, a begin and an end come in order; empty frames and flows between are passed over."""
+    with Dialogue(AMQP_HEADER + OPEN + BEGIN + EMPTY_FRAME + FLOW + encode_frame(0, End())) as peer:
         peer.expect_header(AMQP_HEADER)
         assert peer.expect(Open).container_id == "server"
         assert peer.expect(Begin, remote_channel=0).incoming_window == 1
+        peer.expect(End)
+
+
+def test_what_belongs_to_nothing_is_noted() -> None:
+    """A frame without a session of ours may answer octets by hand: it is not counted, and can be expected."""
+    dialogue = Dialogue(AMQP_HEADER + OPEN + FLOW)
+    with dialogue as peer:
+        peer.expect_header()
+        peer.expect(Open)
+        peer.expect(Flow)
+    assert "not counted: a frame on channel 0" in dialogue.transcript.text()[-1]
 
 
 def test_another_header_is_told() -> None:
@@ -125,7 +138,7 @@ def test_a_frame_larger_than_ours_is_the_brokers_fault() -> None:
     large = encode_frame(0, Open(container_id="x" * 600))
     with Dialogue(AMQP_HEADER, 8, large) as peer:
         peer.expect_header()
-        peer.send(Open(container_id="client", max_frame_size=512))
+        peer.put(Open(container_id="client", max_frame_size=512))
         with pytest.raises(Unexpected, match="framing-error"):
             peer.expect(Open)
 
@@ -175,9 +188,10 @@ def test_a_frame_after_close_fails() -> None:
 
 def test_silence_can_be_expected() -> None:
     """Nothing of a kind within a time passes; a frame of that kind, or the end, does not."""
-    with Dialogue(AMQP_HEADER + OPEN + FLOW, 1) as peer:
+    with Dialogue(AMQP_HEADER + OPEN + BEGIN + FLOW, 1) as peer:
         peer.expect_header()
         peer.expect(Open)
+        peer.expect(Begin)
         peer.expect_nothing(Begin, within_s=0.05)
     with Dialogue(AMQP_HEADER + OPEN + BEGIN, 1) as peer:
         peer.expect_header()
@@ -195,7 +209,7 @@ def test_one_write_holds_everything_back() -> None:
     with Dialogue(len(octets), AMQP_HEADER) as peer:
         with peer.one_write():
             peer.send_header()
-            peer.send(Open(container_id="c"))
+            peer.put(Open(container_id="c"))
             peer.send_empty_frame()
             assert not peer.has_more(within_s=0.05)
         peer.expect_header()
@@ -209,7 +223,7 @@ def test_everything_is_in_the_transcript() -> None:
     with dialogue as peer:
         peer.send_header(SASL_HEADER)
         peer.send_sasl(init)
-        peer.send(End(), channel=3)
+        peer.put(End(), channel=3)
         peer.expect_header()
         peer.expect(Open)
     lines = [line.split(" ms  ", 1)[1] for line in dialogue.transcript.text()]
