@@ -13,12 +13,19 @@
 
 A null leaves its section out; a message is durable unless its header says otherwise. `encode` gives each
 message in two parts: header and delivery annotations, which are not part of a set's checksum, and the rest.
+
+Of several brokers each row goes to one, and always the same for the same key:
+
+    column partition            its number, if there is one
+    column properties           CRC-32 of the octets of group_id, modulo the brokers, if there is one
+    else                        the number of the task, modulo the brokers: what a task writes stays together
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from zlib import crc32
 
 import attrs
 
@@ -36,11 +43,11 @@ from amqp_broker.pipeline.message_sections import (
     properties_of,
     section_map,
 )
-from amqp_broker.pipeline.shard_routing import Route
 
 POSITIONS: Final = ("partition", "offset", "enqueued_at", "txn", "seq")
 """Columns of the source that tell where a message was, which the sink cannot choose; the partition only where
 there are several brokers."""
+_WHOLE: Final = ("byte", "short", "integer", "long")
 _MAPS: Final = ("delivery_annotations", "message_annotations", "footer")
 _BARE: Final = ("properties", "application_properties", "body", "body_value", "body_type")
 COLUMNS: Final = ("address", "raw", "header", *_MAPS, *_BARE)
@@ -163,3 +170,38 @@ def _joined(parts: list[Sections], count: int) -> Sections:
     if len(parts) == 1:
         return parts[0]
     return [b"".join(sections) for sections in zip(*parts, strict=True)] if parts else [b""] * count
+
+
+class Route:
+    """Which of several brokers each row goes to. `kinds` are its columns, with their types as Spark has them
+    in JSON.
+    """
+
+    def __init__(self, kinds: Mapping[str, Any], brokers: int) -> None:
+        if "partition" in kinds:
+            expect("partition", kinds["partition"], *_WHOLE)
+        properties = kinds.get("properties")
+        fields = properties.get("fields", ()) if isinstance(properties, dict) else ()
+        self._by_partition = "partition" in kinds
+        self._by_group = any(field["name"] == "group_id" for field in fields)
+        self._brokers = brokers
+
+    def shards(self, columns: Columns, count: int, task: int) -> list[int]:
+        """The broker of each row. Raises SchemaError for one that there is not."""
+        chosen = [task % self._brokers] * count
+        if self._by_group:
+            for row, properties in enumerate(columns["properties"]):
+                group = properties and properties["group_id"]
+                if group is not None:
+                    chosen[row] = crc32(group.encode()) % self._brokers
+        if self._by_partition:
+            for row, partition in enumerate(columns["partition"]):
+                if partition is None:
+                    continue
+                if not 0 <= partition < self._brokers:
+                    raise SchemaError(
+                        f"column partition, row {row} of its batch: expected the place of a broker in the "
+                        f"option amqp.url, 0 to {self._brokers - 1}, found {partition}"
+                    )
+                chosen[row] = partition
+        return chosen

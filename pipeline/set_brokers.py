@@ -1,8 +1,8 @@
-"""Several brokers that the sets of one producer are spread over: the first is its home, the others are
-shards.
+"""The brokers that the sets of one producer are spread over, often a single one: the first coordinates, the
+others are participants.
 
-A client for each, opened when it is first asked; whatever a broker refuses, or that it cannot be reached,
-is told with which one it was.
+A client for each is opened when it is first asked. What a broker refuses, or that it cannot be reached, is
+said with which one it was.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from amqp_broker.client import BlockingConnection, ClientError, ConnectFailed, G
 from amqp_broker.pipeline.errors import BrokerUnreachable, EpochError
 from amqp_broker.pipeline.set_client import EpochStatus, SetClient, SetRefused
 
-HOME: Final = 0
+COORDINATOR: Final = 0
 T = TypeVar("T")
 
 
@@ -35,10 +35,10 @@ class SetBrokers:
         self._group = group
         self._connect = connect
         self._drop = drop
-        self.home = HOME
+        self.coordinator = COORDINATOR
         """Which of them decides."""
         self._clients: dict[int, SetClient] = {}
-        self._logs: dict[int, str] = {}
+        self._stores: dict[int, str] = {}
 
     def __len__(self) -> int:
         return len(self.names)
@@ -56,7 +56,7 @@ class SetBrokers:
         return client
 
     def guard(self, number: int, do: Callable[[], T]) -> T:
-        """Do something with one broker otherwise, with the errors of `ask`."""
+        """Does something with one broker otherwise, with the errors of `ask`."""
         try:
             return do()
         except SetRefused as refused:
@@ -64,7 +64,7 @@ class SetBrokers:
             raise
         except (Gone, WaitTimeout, ConnectFailed, BrokerUnreachable) as error:
             self._clients.pop(number, None)
-            self._logs.pop(number, None)
+            self._stores.pop(number, None)
             self._drop(number)
             if isinstance(error, BrokerUnreachable):
                 raise
@@ -75,32 +75,33 @@ class SetBrokers:
     def status(self, number: int, producer: str, epoch: int) -> EpochStatus:
         """What one broker knows of an epoch."""
         found = self.ask(number, lambda client: client.status(producer, epoch))
-        if not found.log:
+        if len(self) > 1 and not found.store:
             raise EpochError(
-                f"the broker at {self.names[number]} does not tell the id of its store: several brokers "
-                "in the "
-                "option amqp.url want amqp-brokers of this release"
+                f"the broker at {self.names[number]} does not tell the id of its store: several brokers in "
+                "the option amqp.url want amqp-brokers of this release"
             )
-        self._logs[number] = found.log
+        self._stores[number] = found.store
         return found
 
-    def log(self, number: int, producer: str, epoch: int) -> str:
+    def store(self, number: int, producer: str, epoch: int) -> str:
         """The id of a broker's store; asked for once on each connection."""
-        return self._logs.get(number) or self.status(number, producer, epoch).log
+        return self._stores.get(number) or self.status(number, producer, epoch).store
 
-    def number_of(self, log: str) -> int | None:
+    def number_of(self, store: str) -> int | None:
         """Which broker has this store, of those that told theirs."""
-        return next((number for number, known in self._logs.items() if known == log), None)
+        return next((number for number, known in self._stores.items() if known == store), None)
 
-    def find(self, log: str, producer: str, epoch: int) -> int | None:
+    def find(self, store: str, producer: str, epoch: int) -> int | None:
         """Which broker has this store; those that did not tell theirs are asked. Raises BrokerUnreachable."""
-        found = self.number_of(log)
+        found = self.number_of(store)
         if found is None:
-            found = next((n for n in range(len(self)) if self.log(n, producer, epoch) == log), None)
+            found = next((n for n in range(len(self)) if self.store(n, producer, epoch) == store), None)
         return found
 
     def close(self) -> None:
-        """Detaches everywhere; the connections stay. One that is gone needs no word any more."""
+        """Detaches everywhere; the connections stay: they live on, for hundreds of batches, and links must
+        not pile up on them. A client whose connection is gone has nothing to detach.
+        """
         for client in self._clients.values():
             with suppress(ClientError):
                 client.close()

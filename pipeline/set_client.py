@@ -8,8 +8,8 @@ The protocol: docs/protocols/sets.md.
     void     drops sets that nobody will name
     status   whether (producer, epoch) is decided, and which sets there are
 
-With several brokers words are told for another one, too: `store` is where a set's messages are, `home` is who
-decides, both by the id of their store (`log` of status).
+With several brokers what is said may be about another one: `store` is where a set's messages are,
+`coordinator` (on the wire: home) is who decides, both by the id of their store (on the wire: log of status).
 
 The checksum of a set is the sum, modulo 2^64, of the CRC-32 of each message without header and
 delivery-annotations. A refusal has a class for its condition; all of them can be pickled.
@@ -114,17 +114,17 @@ class SealedSet:
 
 @attrs.frozen
 class EpochStatus:
-    """What the broker knows of (producer, epoch). `latest` is the newest epoch that is decided; `home` and
-    `latest_home` are the stores that decided them where it was not this one, whose id is `log`.
+    """What the broker knows of (producer, epoch). `latest` is the newest epoch that is decided; `coordinator`
+    and `latest_coordinator` are the stores that decided them where it was not this one, whose id is `store`.
     """
 
     decided: bool
     winners: tuple[SealedSet, ...] = ()
     latest: int | None = None
     sets: tuple[dict[str, Any], ...] = ()
-    log: str = ""
-    home: str = ""
-    latest_home: str = ""
+    store: str = ""
+    coordinator: str = ""
+    latest_coordinator: str = ""
 
 
 def checksum_of(rests: Iterable[bytes]) -> int:
@@ -178,34 +178,36 @@ class SetClient:
         )
         return Staging(sender, window)
 
-    def seal(self, producer: str, epoch: int, sealed: SealedSet, *, home: str = "", store: str = "") -> None:
+    def seal(
+        self, producer: str, epoch: int, sealed: SealedSet, *, coordinator: str = "", store: str = ""
+    ) -> None:
         """Ends a set; harmless when it was sealed so before. With `store` the set is enlisted here and its
-        messages are there, with `home` it is prepared here. Raises SetMismatch, SetGone, EpochDecided.
+        messages are there, with `coordinator` it is prepared here. Raises SetMismatch, SetGone, EpochDecided.
         """
         told = {"producer": producer, "epoch": Ulong(epoch)} | sealed.described()
-        self._tell("seal", told | _elsewhere(home, store))
+        self._tell("seal", told | _elsewhere(coordinator, store))
 
     def commit_epoch(
-        self, producer: str, epoch: int, winners: Sequence[SealedSet], *, home: str = ""
+        self, producer: str, epoch: int, winners: Sequence[SealedSet], *, coordinator: str = ""
     ) -> None:
         """Decides an epoch: all of its winners become available, in this order, and all other sets up to this
         epoch are voided, in one commit of the store. Harmless when the epoch was decided before, however.
 
-        With `home` that one decided so, and this is carried out here; then EpochUndecided says what has to be
-        carried out before. Raises SetGone, SetMismatch, StaleEpoch: then nothing happened.
+        With `coordinator` that one decided so, and it is applied here; then EpochUndecided says which epochs
+        come before. Raises SetGone, SetMismatch, StaleEpoch: then nothing happened.
         """
-        sets = [one.described() if home else one.named() for one in winners]
+        sets = [one.described() if coordinator else one.named() for one in winners]
         told = {"producer": producer, "epoch": Ulong(epoch), "sets": sets}
-        self._tell("commit-epoch", told | _elsewhere(home, ""))
+        self._tell("commit-epoch", told | _elsewhere(coordinator, ""))
 
     def void(
-        self, producer: str, epoch: int, set_ids: Sequence[str], *, home: str = "", store: str = ""
+        self, producer: str, epoch: int, set_ids: Sequence[str], *, coordinator: str = "", store: str = ""
     ) -> None:
-        """Drops sets; those that are not there are no error. With `store` it is the vote about sets that are
-        there: when this returns they never win. With `home` that one gave this word. Raises SetDecided.
+        """Drops sets; those that are not there are no error. With `store` it is about sets that are there:
+        when this returns they never win. With `coordinator` that one decided so. Raises SetDecided.
         """
         told = {"producer": producer, "epoch": Ulong(epoch), "sets": list(set_ids)}
-        self._tell("void", told | _elsewhere(home, store))
+        self._tell("void", told | _elsewhere(coordinator, store))
 
     def close(self) -> None:
         """Detaches."""
@@ -254,8 +256,8 @@ class Staging:
         self._sender.close()
 
 
-def _elsewhere(home: str, store: str) -> dict[str, str]:
-    return {name: value for name, value in (("home", home), ("store", store)) if value}
+def _elsewhere(coordinator: str, store: str) -> dict[str, str]:
+    return {name: value for name, value in (("home", coordinator), ("store", store)) if value}
 
 
 def raise_refusal(error: ClientError, what: str) -> NoReturn:

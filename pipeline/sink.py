@@ -19,6 +19,7 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any, Final
 
 from pyspark import TaskContext
@@ -29,13 +30,11 @@ from pyspark.sql.datasource import (
 )
 
 from amqp_broker.pipeline.connections import connection_to, drop_connection
+from amqp_broker.pipeline.epochs import Written, decide_epoch, send_all, void_sets, write_sets
 from amqp_broker.pipeline.errors import EpochError, OptionError, PipelineError
 from amqp_broker.pipeline.messages_of_rows import Encoded, RowEncoder
 from amqp_broker.pipeline.options import Options
 from amqp_broker.pipeline.set_brokers import SetBrokers
-from amqp_broker.pipeline.set_client import SetClient
-from amqp_broker.pipeline.set_writer import Written, decide, send_through, void_sets, write_set
-from amqp_broker.pipeline.sharded_sets import decide_sharded, send_to_all, void_sharded, write_sharded
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
@@ -71,11 +70,9 @@ class _Sink:
     def _encoder(self) -> RowEncoder:
         return RowEncoder(self._fields, self._address, len(self._options.brokers))
 
-    def _brokers(self) -> SetBrokers | None:
-        """All of them, if there are several: an epoch is spread over them."""
+    def _brokers(self) -> SetBrokers:
+        """Those that an epoch is spread over."""
         brokers = self._options.brokers
-        if len(brokers) == 1:
-            return None
         return SetBrokers(
             [str(broker) for broker in brokers],
             self._options["producerGroup"],
@@ -83,34 +80,16 @@ class _Sink:
             lambda number: drop_connection(brokers[number]),
         )
 
-    def _client(self, again: bool = False) -> SetClient:
-        broker = self._options.broker
-        if again:
-            drop_connection(broker)
-        return SetClient(connection_to(broker), self._options["producerGroup"])
-
     def _write(self, producer: str, epoch: int, batches: Iterable[Any]) -> TaskWritten:
         context = TaskContext.get()
         encoded = encoded_batches(self._encoder(), batches, context.partitionId() if context else 0)
         window = self._options["stageRows"]
-        brokers = self._brokers()
         if not self._exactly_once:
-            if brokers is None:
-                send_through(connection_to(self._options.broker), encoded, self._address, window)
-            else:
-                addresses = self._options.brokers
-                send_to_all(lambda number: connection_to(addresses[number]), encoded, self._address, window)
+            addresses = self._options.brokers
+            send_all(lambda number: connection_to(addresses[number]), encoded, self._address, window)
             return TaskWritten(None)
-        if brokers is not None:
-            try:
-                return TaskWritten(write_sharded(brokers, producer, epoch, encoded, self._address, window))
-            finally:
-                brokers.close()
-        client = self._client()
-        try:
-            return TaskWritten(write_set(client, producer, epoch, encoded, self._address, window))
-        finally:
-            client.close()
+        with closing(self._brokers()) as brokers:
+            return TaskWritten(write_sets(brokers, producer, epoch, encoded, self._address, window))
 
     def _commit(self, messages: Sequence[TaskWritten | None]) -> None:
         if not self._exactly_once:
@@ -122,14 +101,8 @@ class _Sink:
                     "expected a message of each task, but one is missing: the batch is not whole"
                 )
             written.append(message.written)
-        brokers = self._brokers()
-        if brokers is None:
-            decide(self._client, written, self._options["commitTimeoutMs"])
-            return
-        try:
-            decide_sharded(brokers, written, self._options["commitTimeoutMs"])
-        finally:
-            brokers.close()
+        with closing(self._brokers()) as brokers:
+            decide_epoch(brokers, written, self._options["commitTimeoutMs"])
 
     def _abort(self, messages: Sequence[TaskWritten | None]) -> None:
         """Never raises: Spark would tell that error instead of the one that made it abort."""
@@ -137,23 +110,10 @@ class _Sink:
         if not any(one is not None and one.sets for one in written):
             return
         try:
-            brokers = self._brokers()
-            if brokers is not None:
-                try:
-                    self._tell(void_sharded(brokers, written))
-                finally:
-                    brokers.close()
-                return
-            client = self._client()
-            try:
-                refused = void_sets(client, written)
-            finally:
-                client.close()
+            with closing(self._brokers()) as brokers:
+                refused = void_sets(brokers, written)
         except Exception as error:
             refused = f"the sets of an aborted epoch were not voided: {error}"
-        self._tell(refused)
-
-    def _tell(self, refused: str | None) -> None:
         if refused is not None:
             print(f"amqp sink: {refused}", file=sys.stderr)
 

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from amqp_broker.client import BlockingConnection, connect
+from amqp_broker.pipeline.epochs import Written, decide_epoch, send_all, write_sets
 from amqp_broker.pipeline.messages_of_rows import RowEncoder
 from amqp_broker.pipeline.session import spark_session
-from amqp_broker.pipeline.set_client import SetClient
-from amqp_broker.pipeline.set_writer import Written, decide, send_through, write_set
+from amqp_broker.pipeline.set_brokers import SetBrokers
 from amqp_broker.pipeline.sink import encoded_batches
 from tests.pipeline.spark.pipeline_broker import PipelineBroker
 
@@ -82,10 +82,10 @@ def measure(spark: Any, connection: BlockingConnection, count: int) -> None:
 
     told("encode", count, lambda: sum(len(batch.rests) for batch in encoded()))
     told("bodies", count, lambda: sum(len(batch.rests) for batch in encoded_batches(bodies, batches)))
-    told("send", count, lambda: send_through(connection, encoded(), "out"))
-    client = SetClient(connection, "spark")
-    written: Written = told("stage", count, lambda: write_set(client, "bench", 0, encoded(), "out"))
-    told("commit", count, lambda: decide(lambda again: client, [written], 60_000))
+    told("send", count, lambda: send_all(lambda number: connection, encoded(), "out"))
+    brokers = SetBrokers(["the broker"], "spark", lambda number: connection, lambda number: None)
+    written: Written = told("stage", count, lambda: write_sets(brokers, "bench", 0, encoded(), "out"))
+    told("commit", count, lambda: decide_epoch(brokers, [written], 60_000))
 
 
 def through_spark(spark: Any, url: str, count: int) -> None:

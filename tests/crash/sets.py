@@ -77,7 +77,7 @@ class EnlistingClient(SetClient):
     """With each epoch a set wins whose messages are elsewhere."""
 
     def commit_epoch(
-        self, producer: str, epoch: int, winners: Sequence[SealedSet], *, home: str = ""
+        self, producer: str, epoch: int, winners: Sequence[SealedSet], *, coordinator: str = ""
     ) -> None:
         """Enlists one more before."""
         far = {**SealedSet(f"{FAR}{uuid4()}", 3, 33).described(), "store": STORE}

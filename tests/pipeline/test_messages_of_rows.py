@@ -364,3 +364,27 @@ def test_bodies_of_every_size_are_data_sections(size: int) -> None:
     """The short form up to 255 octets."""
     body = b"x" * size
     assert body_of({"body": "binary"})({"body": [body]}) == [encode_section("data", body)]
+
+
+def test_rows_are_routed_by_partition_then_group_then_task() -> None:
+    """A null goes on to the next; a broker that there is not is an error, and so is the column with one
+    broker.
+    """
+    properties = {"type": "struct", "fields": [{"name": "group_id", "type": "string"}]}
+    fields = [("body", "binary"), ("partition", "integer"), ("properties", properties)]
+    columns: dict[str, list[Any]] = {
+        "body": [b"x"] * 4,
+        "partition": [2, None, None, None],
+        "properties": [{"group_id": "b"}, {"group_id": "b"}, {"group_id": None}, None],
+    }
+    # CRC-32 of "b" is 0x71BEEFF9, which is 2 modulo 3 and 1 modulo 4.
+    assert RowEncoder(fields, "q", 3).encode(columns, 4, task=4).shards == [2, 2, 1, 1]
+    assert RowEncoder(fields, "q", 4).encode(columns, 4, task=4).shards == [2, 1, 0, 0]
+    assert RowEncoder(fields[:1], "q", 3).encode(columns, 4, task=5).shards == [2] * 4
+    assert RowEncoder(fields[:1], "q").encode(columns, 4, task=5).shards is None
+    with pytest.raises(SchemaError, match="column partition, row 0 .* 0 to 1, found 2"):
+        RowEncoder(fields, "q", 2).encode(columns, 4)
+    with pytest.raises(SchemaError, match="column partition: expected BYTE or SHORT or INT"):
+        RowEncoder([("body", "binary"), ("partition", "string")], "q", 2)
+    with pytest.raises(SchemaError, match="columns partition: they tell where a message was read"):
+        RowEncoder(fields, "q")

@@ -43,8 +43,8 @@ POINTS: Final = {
     "C7": "late cursor",
     "C8": "broker killed, sealed and undecided",
     "C9": "broker killed during staging",
-    "C10": "several brokers: decided at home, not carried out",
-    "C11": "several brokers: prepared, undecided, voted void",
+    "C10": "several brokers: decided, the participants not told",
+    "C11": "several brokers: prepared, undecided, ruled out",
 }
 BROKER_POINTS: Final = ("C8", "C9")
 RAISING_POINTS: Final = ("C3", "C5", "C11")

@@ -4,9 +4,9 @@ C0  latestOffset gave an offset that is not written      C4  the epoch is decide
 C1  one of several record batches is staged              C5  the same, and Spark aborts
 C2  all sets are sealed, commit is not sent              C7  the batch is done, the cursor was not moved
 C3  the same, and somebody voids a set                   C8, C9  as C2 and C1, but the broker is killed
-C10  several brokers: decided at home and not carried out
-C11  the same: a set is prepared, and somebody votes it void
-raise  commit fails   between  the same, after home decided
+C10  several brokers: decided by the coordinator, the participants are not told
+C11  the same: a set is prepared, and somebody rules it out
+raise  commit fails   between  the same, after the coordinator decided
 task, exit  a task fails, or its process ends, after it sealed its set
 """
 
@@ -15,17 +15,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
+import attrs
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource
 
-from amqp_broker.pipeline import sharded_sets
+from amqp_broker.pipeline import epochs
+from amqp_broker.pipeline.epochs import Written, end_prepared, void_sets
 from amqp_broker.pipeline.options import read_options
-from amqp_broker.pipeline.sharded_sets import settle
+from amqp_broker.pipeline.set_client import SealedSet
 from amqp_broker.pipeline.sink import BATCH_ID, BatchWriter, StreamWriter, TaskWritten
 from amqp_broker.pipeline.source import AmqpStreamReader, schema_of
 from tests.pipeline.spark.hooks import PlantedFault, due, happens, kill
@@ -57,47 +59,50 @@ class FaultyWriter(StreamWriter):
         if happens("C3", batchId):
             self._void_one(messages)
         if happens("C11", batchId):
-            self._vote_one(messages)
+            self._end_prepared(messages)
         if happens("raise", batchId):
             raise PlantedFault("the commit fails before it is sent")
-        with _before_carrying_out(batchId):
+        with _before_applying(batchId):
             super().commit(messages, batchId)
         kill("C4", batchId)
         if happens("C5", batchId):
             raise PlantedFault("the reply to the commit is lost")
 
     def _void_one(self, messages: list[TaskWritten | None]) -> None:
-        for message in messages:
-            if message is not None and message.written is not None and message.written.sealed is not None:
-                written = message.written
-                self._client().void(written.producer, written.epoch, [message.written.sealed.set_id])
+        for written, one in _sets_of(messages):
+            if not one.store:
+                with closing(self._brokers()) as brokers:
+                    assert void_sets(brokers, [attrs.evolve(written, sets=(one,))]) is None
                 return
 
-    def _vote_one(self, messages: list[TaskWritten | None]) -> None:
-        brokers = self._brokers()
-        assert brokers is not None, "a fault of several brokers"
-        for message in messages:
-            written = None if message is None else message.written
-            if written is not None and written.elsewhere:
-                one = written.elsewhere[0]
-                number = brokers.find(one.store, written.producer, written.epoch)
-                assert number is not None
-                settle(brokers, number, written.producer, written.epoch, [one.set_id])
+    def _end_prepared(self, messages: list[TaskWritten | None]) -> None:
+        for written, one in _sets_of(messages):
+            if one.store:
+                with closing(self._brokers()) as brokers:
+                    number = brokers.find(one.store, written.producer, written.epoch)
+                    assert number is not None
+                    end_prepared(brokers, number, written.producer, written.epoch, [one.set_id])
                 return
+
+
+def _sets_of(messages: list[TaskWritten | None]) -> Iterator[tuple[Written, SealedSet]]:
+    for message in messages:
+        if message is not None and message.written is not None:
+            yield from ((message.written, one) for one in message.written.sets)
 
 
 @contextmanager
-def _before_carrying_out(batch: int) -> Iterator[None]:
-    """The fault between home's decision and what its shards make of it."""
-    carry_out = sharded_sets.carry_out
+def _before_applying(batch: int) -> Iterator[None]:
+    """The fault between the coordinator's decision and what participants make of it."""
+    apply_decision = epochs.apply_decision
 
     def faulty(*arguments: Any) -> None:
         kill("C10", batch)
         if happens("between", batch):
-            raise PlantedFault("the commit fails after home decided")
-        carry_out(*arguments)
+            raise PlantedFault("the commit fails after the coordinator decided")
+        apply_decision(*arguments)
 
-    with mock.patch.object(sharded_sets, "carry_out", faulty):
+    with mock.patch.object(epochs, "apply_decision", faulty):
         yield
 
 

@@ -1,6 +1,7 @@
-"""Answers the broker's questions about sets of half messages that nobody decided:
+"""Answers the check-backs about sets of half messages that nobody decided:
 
-    python -m amqp_broker.pipeline.checker --url amqp://127.0.0.1:5672 --group spark --checkpoint /data/query
+    python -m amqp_broker.pipeline.check_backs --url amqp://127.0.0.1:5672 --group spark --checkpoint
+    /data/query
 
 A process of its own, because the driver that staged a set may be gone. It reads the checkpoints of the
 queries and never answers commit: Spark notes a batch as done after the sink's commit returned, so a set that
@@ -14,12 +15,12 @@ runs its batch again when it is started again.
     no checkpoint of this producer                   unknown
 
 What stays unknown is dropped by the broker at the end of its time. With several brokers (--url with
-semicolons) each of them asks, and a set that is prepared at one for another, its home, is asked about for
-ever:
+semicolons) each of them asks, and about a set that is prepared at one for another, its coordinator, it asks
+for ever:
 
-    home decided its epoch                           carried out: what home decided, whoever the query is
-    home does not know the set any more              rollback, by the vote
-    else                                             as above; a rollback is a vote
+    the coordinator decided its epoch                applied: what it decided, whoever the query is
+    the coordinator does not know the set any more   rollback: it is ruled out there
+    else                                             as above; a rollback rules it out there
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ from amqp_broker.client.half_errors import number_of
 from amqp_broker.client.halves import UNKNOWN_OUTCOME, check_address, expect_group, expect_half_link
 from amqp_broker.frames import Accepted
 from amqp_broker.pipeline.checkpoints import Checkpoint, read_checkpoint
+from amqp_broker.pipeline.epochs import PREPARED, end_prepared
 from amqp_broker.pipeline.errors import BrokerUnreachable, EpochError, OptionError
 from amqp_broker.pipeline.option_values import WrongValue, read_brokers
 from amqp_broker.pipeline.set_brokers import SetBrokers
 from amqp_broker.pipeline.set_client import SetDecided
-from amqp_broker.pipeline.sharded_sets import PREPARED, settle
 
 GONE_AFTER_S: Final = 3_600.0  # above the longest batch: a query is silent while it works on one
 PAUSE_S: Final = 1.0
@@ -58,20 +59,20 @@ class Answer(Enum):
 
     UNKNOWN = "unknown"
     ROLLBACK = "rollback"
-    CARRY_OUT = "carried out"
+    APPLIED = "applied"
 
 
 @attrs.frozen
 class Question:
-    """A set that the broker asks about. `home` decides about it if it is prepared, `store` has its messages
-    if it is enlisted.
+    """A set that the broker asks about. `coordinator` decides about it if it is prepared, `store` has its
+    messages if it is enlisted.
     """
 
     producer: str
     epoch: int
     set_id: str
     attempt: int
-    home: str = ""
+    coordinator: str = ""
     store: str = ""
 
 
@@ -96,7 +97,7 @@ def answer(
 
 
 def question_of(received: ReceivedMessage) -> Question | None:
-    """What a check asks; None for one about a half message that belongs to no set."""
+    """What a check-back asks; None for one about a half message that belongs to no set."""
     named = received.application_properties
     set_id, producer = named.get("half_set"), named.get("half_producer")
     if not isinstance(set_id, str) or not isinstance(producer, str):
@@ -112,8 +113,10 @@ def question_of(received: ReceivedMessage) -> Question | None:
     )
 
 
-class Checker:
-    """Answers checks of one group that one of the brokers, `number`, asks; `folders` are checkpoints."""
+class Answerer:
+    """Answers the check-backs of one group that one of the brokers, `number`, sends; `folders` are
+    checkpoints.
+    """
 
     def __init__(
         self,
@@ -134,13 +137,14 @@ class Checker:
         return [found for path in self._folders if (found := read_checkpoint(path)) is not None]
 
     def handle(self, checks: BlockingReceiver, received: ReceivedMessage) -> None:
-        """One check. What is not about a set is left to other checkers."""
+        """Answers one check-back. What is not about a set is left to others that answer."""
         question = question_of(received)
         if question is None:
             checks.release(received)
             return
         try:
-            said, why = self._of_home(question) if question.home else self._of_checkpoint(question)
+            ask = self._of_coordinator if question.coordinator else self._of_checkpoint
+            said, why = ask(question)
             self._do(question, said)
         except (BrokerUnreachable, EpochError) as error:
             said, why = Answer.UNKNOWN, str(error)
@@ -155,18 +159,21 @@ class Checker:
     def _of_checkpoint(self, question: Question) -> tuple[Answer, str]:
         return answer(question, self.checkpoints(), time.time(), self._gone_after_s)
 
-    def _of_home(self, question: Question) -> tuple[Answer, str]:
-        """What its home says of a prepared set, before the checkpoints are looked at."""
-        home = self._brokers.find(question.home, question.producer, question.epoch)
-        if home is None:
-            return Answer.UNKNOWN, f"its home, the store {question.home}, is none of the brokers of --url"
-        self._brokers.home = home
-        status = self._brokers.status(home, question.producer, question.epoch)
+    def _of_coordinator(self, question: Question) -> tuple[Answer, str]:
+        """What the coordinator says of a prepared set, before the checkpoints are looked at."""
+        brokers = self._brokers
+        found = brokers.find(question.coordinator, question.producer, question.epoch)
+        if found is None:
+            return Answer.UNKNOWN, (
+                f"its coordinator, the store {question.coordinator}, is none of the brokers of --url"
+            )
+        brokers.coordinator = found
+        status = brokers.status(found, question.producer, question.epoch)
         if status.decided:
-            return Answer.CARRY_OUT, f"{self._brokers.names[home]} decided its epoch"
+            return Answer.APPLIED, f"{brokers.names[found]} decided its epoch"
         known = len(status.sets) >= SETS_TOLD or question.set_id in {one["set"] for one in status.sets}
         if not known:
-            return Answer.ROLLBACK, f"{self._brokers.names[home]} does not know it any more"
+            return Answer.ROLLBACK, f"{brokers.names[found]} does not know it any more"
         return self._of_checkpoint(question)
 
     def _do(self, question: Question, said: Answer) -> None:
@@ -174,17 +181,17 @@ class Checker:
         brokers, producer, epoch = self._brokers, question.producer, question.epoch
         if said is Answer.UNKNOWN:
             return
-        if question.home:
-            settle(brokers, self._number, producer, epoch, [question.set_id])
+        if question.coordinator:
+            end_prepared(brokers, self._number, producer, epoch, [question.set_id])
             return
         try:
-            # The vote, where another broker has the messages: it may be prepared there.
+            # With `store` where another broker has the messages: it may be prepared there.
             brokers.ask(
                 self._number,
                 lambda client: client.void(producer, epoch, [question.set_id], store=question.store),
             )
         except SetDecided:
-            pass  # decided while we looked: the broker knows better, which is all that a check wants
+            pass  # decided while we looked: the broker knows better, which is all that a check-back wants
 
 
 def run(brokers: Sequence[Sequence[str]], number: int, group: str, **settings: Any) -> None:
@@ -204,9 +211,9 @@ def run(brokers: Sequence[Sequence[str]], number: int, group: str, **settings: A
         checks = connection(number).open_receiver(check_address(group, by_outcome=False), credit=1)
         expect_half_link(checks)
         names = [", ".join(urls) for urls in brokers]
-        checker = Checker(SetBrokers(names, group, connection, drop), number, **settings)
+        answerer = Answerer(SetBrokers(names, group, connection, drop), number, **settings)
         for received in checks:
-            checker.handle(checks, received)
+            answerer.handle(checks, received)
     finally:
         for each in opened.values():
             each.close()
@@ -259,8 +266,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m amqp_broker.pipeline.checker",
-        description="Answers the broker's questions about sets that a streaming query left undecided.",
+        prog="python -m amqp_broker.pipeline.check_backs",
+        description="Answers the check-backs about sets that a streaming query left undecided.",
     )
     parser.add_argument(
         "--url", default="amqp://127.0.0.1:5672", help="the brokers, as the option amqp.url has them"

@@ -1,4 +1,4 @@
-"""The checker: what it reads in a checkpoint, and what it answers."""
+"""Check-backs about sets: what is read in a checkpoint, and what is answered."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from amqp_broker.pipeline.checker import Answer, Question, answer
+from amqp_broker.pipeline.check_backs import Answer, Question, answer
 from amqp_broker.pipeline.checkpoints import Checkpoint, read_checkpoint
 
 NOW = 10_000.0
@@ -42,7 +42,7 @@ def test_a_batch_that_is_done_is_never_rolled_back(changed_at_s: float) -> None:
 
 
 def test_sets_of_others_are_unknown() -> None:
-    """A checker knows its own checkpoints only."""
+    """An answerer knows its own checkpoints only."""
     other = Checkpoint("other", planned=1, done=0, changed_at_s=0.0)
     assert answer(ASKED, [other], NOW, GONE_AFTER_S)[0] is Answer.UNKNOWN
     assert answer(ASKED, [], NOW, GONE_AFTER_S)[0] is Answer.UNKNOWN
@@ -59,7 +59,7 @@ def test_a_named_producer_has_the_id_of_its_query_behind_it() -> None:
 
 def test_commit_is_no_answer() -> None:
     """Spark notes a batch as done after the sink's commit: no checkpoint can prove that a set is wanted."""
-    assert set(Answer) - {Answer.UNKNOWN, Answer.ROLLBACK} == {Answer.CARRY_OUT}, "which is home's word"
+    assert set(Answer) == {Answer.UNKNOWN, Answer.ROLLBACK, Answer.APPLIED}, "APPLIED was decided elsewhere"
 
 
 def test_the_checkpoint_is_read_as_spark_writes_it(tmp_path: Path) -> None:

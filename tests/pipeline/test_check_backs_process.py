@@ -1,4 +1,4 @@
-"""The checker as a process, asked by a broker about sets that nobody decided."""
+"""Who answers check-backs as a process, asked by a broker about sets that nobody decided."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ import pytest
 from amqp_broker.client import BlockingConnection, connect
 from amqp_broker.configuration import HalfGroupConfig
 from amqp_broker.frames import encode_message
+from amqp_broker.pipeline.epochs import write_sets
 from amqp_broker.pipeline.messages_of_rows import Encoded
-from amqp_broker.pipeline.set_brokers import HOME, SetBrokers
+from amqp_broker.pipeline.set_brokers import COORDINATOR, SetBrokers
 from amqp_broker.pipeline.set_client import SetClient, SetGone
-from amqp_broker.pipeline.set_writer import write_set
-from amqp_broker.pipeline.sharded_sets import write_sharded
 from amqp_broker.testing import memory_config, running_broker
 from tests.pipeline.receiving import drained
 
@@ -56,18 +55,18 @@ def checkpoint(folder: Path, query_id: str, done: int, age_s: float) -> Path:
 
 
 def answers(folders: list[Path], *arguments: str) -> Iterator[dict[str, str]]:
-    """Run the checker. After each of its lines: the last one about each producer."""
-    command = [sys.executable, "-m", "amqp_broker.pipeline.checker", *arguments]
+    """Runs the program. After each of its lines: the last one about each producer."""
+    command = [sys.executable, "-m", "amqp_broker.pipeline.check_backs", *arguments]
     command += [part for folder in folders for part in ("--checkpoint", str(folder))]
     asked: dict[str, str] = {}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as checker:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as program:
         try:
-            assert checker.stderr is not None
-            for line in checker.stderr:
+            assert program.stderr is not None
+            for line in program.stderr:
                 asked[line.split()[3].rstrip(",")] = line
                 yield asked
         finally:
-            checker.terminate()
+            program.terminate()
 
 
 def test_it_voids_the_sets_of_a_query_that_is_gone_and_no_others(
@@ -75,10 +74,11 @@ def test_it_voids_the_sets_of_a_query_that_is_gone_and_no_others(
 ) -> None:
     """One query has been silent for an hour, one is at work, one is unknown: the first one's set goes."""
     client = SetClient(connection, GROUP)
+    brokers = SetBrokers([url], GROUP, lambda number: connection, lambda number: None)
     folders = [checkpoint(tmp_path, "gone", 0, 3_700), checkpoint(tmp_path, "alive", 0, 0)]
     rows = Encoded(None, [b""], [encode_message(body=b"row")])
     for producer in ("gone", "alive", "stranger"):
-        write_set(client, producer, 1, [rows], "out")
+        write_sets(brokers, producer, 1, [rows], "out")
     for asked in answers(folders, "--url", url, "--group", GROUP):
         if len(asked) == 3 and not client.status("gone").sets:
             break
@@ -90,7 +90,7 @@ def test_it_voids_the_sets_of_a_query_that_is_gone_and_no_others(
 
 def test_it_says_what_is_missing(tmp_path: Path) -> None:
     """No broker: exit status 1; no checkpoint: a line about it."""
-    command = [sys.executable, "-m", "amqp_broker.pipeline.checker", "--url", "amqp://127.0.0.1:1"]
+    command = [sys.executable, "-m", "amqp_broker.pipeline.check_backs", "--url", "amqp://127.0.0.1:1"]
     ran = subprocess.run([*command, "--checkpoint", str(tmp_path)], capture_output=True, text=True)
     assert ran.returncode == 1
     assert "no checkpoint there yet" in ran.stderr
@@ -105,28 +105,28 @@ def two() -> Iterator[list[str]]:
         yield [one.url, other.url]
 
 
-def test_it_settles_what_is_prepared_as_home_says(two: list[str], tmp_path: Path) -> None:
-    """Decided: carried out, whoever the query is. Not decided: voted void if its query is gone, or home does
-    not know it any more; of a query that lives it stays.
+def test_it_ends_what_is_prepared_as_the_coordinator_says(two: list[str], tmp_path: Path) -> None:
+    """Decided: applied, whoever the query is. Not decided: ruled out if its query is gone, or the coordinator
+    does not know it any more; of a query that lives it stays.
     """
     folders = [checkpoint(tmp_path, "gone", 0, 3_700), checkpoint(tmp_path, "alive", 0, 0)]
     rows = Encoded(None, [b""] * 2, [encode_message(body=b"1"), encode_message(body=b"2")], [0, 1])
-    with connect(two[0]) as home, connect(two[1]) as shard:
-        brokers = SetBrokers(two, GROUP, lambda number: (home, shard)[number], lambda number: None)
-        written = {name: write_sharded(brokers, name, 1, [rows], "out") for name in PREPARING}
+    with connect(two[0]) as first, connect(two[1]) as second:
+        brokers = SetBrokers(two, GROUP, lambda number: (first, second)[number], lambda number: None)
+        written = {name: write_sets(brokers, name, 1, [rows], "out") for name in PREPARING}
         decided, forgotten = written["decided"], written["forgotten"]
-        brokers.ask(HOME, lambda client: client.commit_epoch("decided", 1, decided.sets))
+        brokers.ask(COORDINATOR, lambda client: client.commit_epoch("decided", 1, decided.sets))
         forgotten_ids = [each.set_id for each in forgotten.sets]
-        brokers.ask(HOME, lambda client: client.void("forgotten", 1, forgotten_ids))
+        brokers.ask(COORDINATOR, lambda client: client.void("forgotten", 1, forgotten_ids))
         for asked in answers(folders, "--url", ";".join(two)):
             left = {name: brokers.status(1, name, 1).sets for name in PREPARING}
             if asked.keys() >= set(PREPARING) and not any(left[name] for name in PREPARING[:3]):
                 break
-        assert "carried out" in asked["decided"] and f"{two[0]} decided its epoch" in asked["decided"]
+        assert "applied" in asked["decided"] and f"{two[0]} decided its epoch" in asked["decided"]
         assert "rollback" in asked["forgotten"] and "does not know it any more" in asked["forgotten"]
         assert "unknown, the query may live" in asked["alive"]
-        assert [received.body for received in drained(shard, "out")] == [b"2"]
-        assert [received.body for received in drained(home, "out")] == [b"1"]
+        assert [received.body for received in drained(second, "out")] == [b"2"]
+        assert [received.body for received in drained(first, "out")] == [b"1"]
         assert [len(brokers.status(number, "alive", 1).sets) for number in (0, 1)] == [2, 1]
         with pytest.raises(SetGone):
-            brokers.ask(HOME, lambda client: client.commit_epoch("gone", 1, written["gone"].sets))
+            brokers.ask(COORDINATOR, lambda client: client.commit_epoch("gone", 1, written["gone"].sets))
