@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import trio.testing
 from amqp_broker.broker import Broker, open_broker
 from amqp_broker.configuration import BrokerConfig, ListenerConfig
 from amqp_broker.connection import Connection
+from amqp_broker.faults import Faults
 from amqp_broker.frames import (
     Accepted,
     AmqpValue,
@@ -46,7 +47,8 @@ from amqp_broker.listener import peer_of_stream
 from amqp_broker.log_setup import logger
 from amqp_broker.nodes.attaching import answer_attach
 from amqp_broker.queue import Queue
-from amqp_broker.testing import memory_config, run_with_virtual_clock
+from amqp_broker.testing import ScriptedFaults, memory_config, run_with_virtual_clock
+from amqp_broker.testing.clock import HELD
 from amqp_broker.transactions import Transactions
 from tests.links.pair import Message as Sendable
 from tests.links.pair import Pair, taken
@@ -203,7 +205,10 @@ class Served:
         self.connection.expire(trio.current_time())
         await self._handle(self.pair.server.receive_data(up, self.pair.now) if up else [])
         self.broker.writer.commit_or_wake()
-        await self.broker.nodes.store_step([])  # behind everything that this connection has stored
+        if HELD:
+            await trio.testing.wait_all_tasks_blocked()
+        else:
+            await self.broker.nodes.store_step([])  # behind everything that this connection has stored
         self.connection.read_mail()
         await self._handle(self.pair.server.take_events())
         down = taken(self.pair.server)
@@ -263,13 +268,15 @@ def on_disk(directory: Path, **changes: Any) -> BrokerConfig:
 
 
 @asynccontextmanager
-async def served(config: BrokerConfig | None = None, faults: Any = None) -> AsyncIterator[Served]:
+async def served(config: BrokerConfig | None = None, faults: Faults | None = None) -> AsyncIterator[Served]:
     """A broker, in memory unless `config` says otherwise, and one connection to it by hand."""
     async with open_broker(config or memory_config(), faults=faults) as broker:
         yield Served(broker)
 
 
-def by_hand(main: Callable[[Served], Any], config: BrokerConfig | None = None, faults: Any = None) -> None:
+def by_hand(
+    main: Callable[[Served], Any], config: BrokerConfig | None = None, faults: Faults | None = None
+) -> None:
     """Run `main` with one such connection."""
 
     async def run() -> None:
@@ -304,6 +311,14 @@ def at_hand(config: BrokerConfig | None = None, **limits: Any) -> Callable[[Main
         config = config or memory_config()
         config = attrs.evolve(config, limits=attrs.evolve(config.limits, **limits))
     return drives(lambda main: by_hand(main, config))
+
+
+@contextmanager
+def commits_held(at: Served, faults: ScriptedFaults) -> Iterator[None]:
+    """Inside the block commits wait, beside which the broker goes on."""
+    at.broker.writer._pace.commit_s = 1.0
+    with faults.held_commits():
+        yield
 
 
 async def asked(at: Served, control: SenderLink, request: Any) -> Any:
@@ -352,6 +367,19 @@ class Control:
     async def roll_back(self, txn_id: bytes) -> None:
         """Discharge with fail=true, which always succeeds (4.3)."""
         assert await self.discharge(txn_id, fail=True) == Accepted()
+
+
+async def posted(
+    at: Served, link: SenderLink, txn_id: bytes, *bodies: bytes, settled: bool = False, **fields: Any
+) -> list[Any]:
+    """Post in a transaction, in one write; the provisional outcomes."""
+    link.send_in([text(each, **fields) for each in bodies], within(txn_id), settled)
+    await at.settle()
+    if settled:
+        return []
+    told, at.outcomes[-len(bodies) :] = at.outcomes[-len(bodies) :], []
+    assert all(each.txn_id == txn_id for each in told), f"got {told}"
+    return [each.outcome for each in told]
 
 
 def condition_of(state: Any) -> str:
