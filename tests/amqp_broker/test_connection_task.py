@@ -338,3 +338,21 @@ def test_a_fault_beside_the_turns_ends_one_connection_only(
             assert broker.writer.failure is None
 
     run_with_virtual_clock(main)
+
+
+def test_dead_connections_leave_nothing_in_the_timers() -> None:
+    """A connection that is gone is not kept in memory until a deadline that it once had."""
+
+    async def main() -> None:
+        async with serving() as (broker, connect):
+            for _ in range(5):
+                peer = connect()
+                await peer.hello()
+                await peer.until(Begin)
+                assert any(isinstance(entry[2], ConnectionTask) for entry in broker.timers._heap)
+                await peer.stream.aclose()
+                await trio.testing.wait_all_tasks_blocked()
+            assert not broker._connections
+            assert not any(isinstance(entry[2], ConnectionTask) for entry in broker.timers._heap)
+
+    run_with_virtual_clock(main)

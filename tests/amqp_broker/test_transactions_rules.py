@@ -86,7 +86,8 @@ def test_everything_of_a_discharge_is_one_commit() -> None:
     async def main(at: Served) -> None:
         await at.post("in", b"1", b"2", b"3")
         await at.post("more", b"4")
-        control, receiver, acquiring = Control(at), await at.receiver("in", 3), await at.receiver("more", 0, "a")
+        control, receiver = Control(at), await at.receiver("in", 3)
+        acquiring = await at.receiver("more", 0, "acquires")
         first, second, third = at.take()
         txn_id = await control.declare()
         await acquired(at, acquiring, txn_id)

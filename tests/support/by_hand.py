@@ -87,6 +87,7 @@ class Served:
         """How many messages each disposition of the broker was about."""
         self.detached: list[LinkDetached] = []
         self._together = [self]
+        self._down = b""  # that the client has not heard yet
         self._links: dict[type, Callable[[Any], None]] = self.connection.handlers()
         self.pair.open()
         self.session, _ = self.pair.begin()
@@ -152,11 +153,10 @@ class Served:
         return self.broker.nodes.queues._queues[name]
 
     def condition(self) -> str:
-        """What the one link that is gone was ended with."""
-        (gone,) = self.detached
+        """What the one link that was ended with an error was ended with."""
+        (error,) = [gone.error for gone in self.detached if gone.error is not None]
         self.detached.clear()
-        assert gone.error is not None, "it ended without an error"
-        return gone.error.condition
+        return error.condition
 
     async def pass_time(self, seconds: float) -> None:
         """So much time, all at once, and what it leads to."""
@@ -181,7 +181,8 @@ class Served:
         self._gone()
 
     async def breaks(self, *, cut: bool = False) -> None:
-        """The transport ends without a word, or the broker cuts it."""
+        """The transport ends behind what the client has written, or the broker cuts it."""
+        await self._handle(self.pair.server.receive_data(taken(self.pair.client), self.pair.now))
         await self._handle(self.pair.server.receive_eof(self.pair.now, cut=cut))
         self._gone()
         for other in self._together[:1]:
@@ -211,10 +212,16 @@ class Served:
             await self.broker.nodes.store_step([])  # behind everything that this connection has stored
         self.connection.read_mail()
         await self._handle(self.pair.server.take_events())
-        down = taken(self.pair.server)
+        down, self._down = self._down + taken(self.pair.server), b""
         if down:
             self._hear(self.pair.client.receive_data(down, self.pair.now))
         return bool(up or down or self.connection.waiting)
+
+    async def hear_later(self) -> bytes:
+        """The broker reads what the client has said; its answers are on their way until `settle`."""
+        await self._handle(self.pair.server.receive_data(taken(self.pair.client), self.pair.now))
+        self._down += taken(self.pair.server)
+        return self._down
 
     async def _handle(self, events: list[Any]) -> None:
         while events:

@@ -85,10 +85,11 @@ REFUSED_SOURCES: list[tuple[Source, dict[str, Any]]] = [
 @pytest.mark.parametrize(("target", "fields"), REFUSED_TARGETS, ids=repr)
 @at_hand(OPEN)
 async def test_a_refused_target_makes_nothing(at: Served, target: Target, fields: dict[str, Any]) -> None:
-    """Every check of an attach comes before anything is made."""
-    await at.sender(target, **fields)
+    """Every check of an attach comes before anything is made; the answer has no terminus (2.6.3)."""
+    link = await at.sender(target, **fields)
     (refused,) = at.detached
     assert refused.error is not None
+    assert link.remote_attach is not None and link.remote_attach.target is None
     assert names(at) == []
 
 
@@ -96,9 +97,10 @@ async def test_a_refused_target_makes_nothing(at: Served, target: Target, fields
 @at_hand(OPEN)
 async def test_a_refused_source_makes_nothing(at: Served, source: Source, fields: dict[str, Any]) -> None:
     """The same for links that receive."""
-    await at.receiver(source, 10, **fields)
+    link = await at.receiver(source, 10, **fields)
     (refused,) = at.detached
     assert refused.error is not None
+    assert link.remote_attach is not None and link.remote_attach.source is None
     assert names(at) == []
 
 
