@@ -6,6 +6,7 @@ import attrs
 import pytest
 import trio
 
+from amqp_broker.broker import Broker
 from amqp_broker.configuration import BrokerLimits, QueuePolicy
 from amqp_broker.embedding import memory_config, running_broker
 from amqp_broker.frames import (
@@ -24,7 +25,17 @@ from amqp_broker.persistence import Store
 from amqp_broker.testing import ScriptedFaults
 from amqp_broker.testing.frame_tap import FrameCutter
 from tests.links.pair import Message as Sendable
-from tests.support.broker_clients import at_rest, body_of, receive, round_trip, send, session_to
+from tests.support.broker_clients import (
+    at_rest,
+    bodies,
+    body_of,
+    counts,
+    message,
+    receive,
+    round_trip,
+    send,
+    session_to,
+)
 from tests.support.by_hand import (
     Control,
     Served,
@@ -38,6 +49,7 @@ from tests.support.by_hand import (
     within,
 )
 from tests.support.controllers import Controller
+from tests.support.halves import JumpingBroker, stopping
 
 TIMEOUT = "amqp:transaction:timeout"
 ROLLBACK = "amqp:transaction:rollback"
@@ -63,26 +75,6 @@ def test_the_defaults_of_transactions_are_those_of_the_design() -> None:
 
 
 # Time
-
-
-@at_hand(SHORT)
-async def test_a_transaction_times_out_although_nothing_comes(at: Served) -> None:
-    """Row "timeout": a deadline of its own frees what it held, at once, while no connection says a word."""
-    await at.post("q", b"mine for a while")
-    control, sender, receiver = Control(at), await at.sender("small"), await at.receiver("q")
-    txn_id = await control.declare()
-    await posted(at, sender, txn_id, b"1", b"2", b"3")
-    receiver.flow(1, properties={"txn-id": txn_id})
-    other = at.another()
-    await at.settle()
-    await other.receiver("q", 1)
-    stranger = await other.sender("small")
-    assert at.connection.next_deadline() == pytest.approx(trio.current_time() + TIMEOUT_S, abs=0.1)
-    await at.pass_time(0.98 * TIMEOUT_S)
-    assert not other.received and not stranger.credit
-    await at.pass_time(0.04 * TIMEOUT_S)
-    assert other.bodies() == [b"mine for a while"] and stranger.credit
-    assert at.broker.transactions() == [] and at.queue("small").message_count == 0
 
 
 @at_hand(SHORT)
@@ -277,3 +269,29 @@ def test_what_is_half_sent_is_aborted_before_a_failed_discharge_is_answered(sett
         session.flow()
         assert isinstance(controller.answer(number), Accepted)
         assert receiver.partial is None and not receiver.deliveries
+
+
+def test_a_transaction_times_out_although_nothing_comes() -> None:
+    """Row "timeout": a timer of its own frees what it held, at once, while no connection says a word."""
+    with (
+        stopping(JumpingBroker(SHORT)) as broker,
+        session_to(broker) as session,
+        session_to(broker) as other,
+    ):
+        send(session.attach_sender("s", "q"), b"mine for a while")
+        controller, sender = Controller(session), session.attach_sender("up", "small")
+        receiver = session.attach_receiver("r", "q")
+        txn_id = controller.declare()
+        for body in (b"1", b"2", b"3"):
+            sender.send(message(body), txn_id=txn_id)
+        receiver.flow(1, txn_id=txn_id)
+        receive(receiver, 1)
+        rival = other.attach_receiver("rival", "q", credit=1)
+        stranger = other.attach_sender("stranger", "small")
+        broker.jump(0.98 * TIMEOUT_S)
+        round_trip(session, other)
+        assert not rival.deliveries and not stranger.credit
+        broker.jump(0.04 * TIMEOUT_S)
+        assert bodies(receive(rival, 1)) == [b"mine for a while"]
+        other.connection.pump_until(lambda: stranger.may_send)
+        assert broker.call(Broker.transactions) == [] and counts(broker, "small") == (0, 0)
