@@ -312,6 +312,12 @@ def drives(run: Callable[[Main], None], given: int = 1) -> Callable[[Main], Call
     return decorated
 
 
+in_trio = drives(trio.run, given=0)
+"""A test that is a coroutine function."""
+in_virtual_time = drives(run_with_virtual_clock, given=0)
+"""The same, where hours pass as soon as every task waits."""
+
+
 def at_hand(config: BrokerConfig | None = None, **limits: Any) -> Callable[[Main], Callable[..., None]]:
     """A test whose first parameter is such a connection."""
     if limits:
