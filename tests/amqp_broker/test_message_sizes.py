@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -172,7 +172,8 @@ async def narrow_receiver(
 @at_hand()
 async def test_a_link_gets_what_it_takes_and_another_the_rest(at: Served) -> None:
     """And the log says once that nobody takes the rest, as long as that is so."""
-    told = at.broker.nodes._log = Told()
+    told = Told()
+    at.broker.nodes._log = cast("Any", told)
     narrow = await narrow_receiver(at)
     for _ in range(2):
         await at.post("q", LARGE, SMALL)

@@ -211,6 +211,7 @@ class Served:
         else:
             await self.broker.nodes.store_step([])  # behind everything that this connection has stored
         self.connection.read_mail()
+        self.connection.offer_stalled()
         await self._handle(self.pair.server.take_events())
         down, self._down = self._down + taken(self.pair.server), b""
         if down:
